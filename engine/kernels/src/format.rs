@@ -1,0 +1,264 @@
+//! The block formats that weights are stored in: their names, their sizes, and their exact values.
+//!
+//! A row of a matrix is a sequence of blocks; a block holds 1, 32 or 256 values. Every quantised format is read in one
+//! way: to small integers with a scale and a minimum for each group (`unpack` in the files below), and from there to
+//! f32. `integers` hands the same integers to the int8 products, so the two paths cannot disagree about a format.
+
+mod block32;
+mod codebook;
+mod fit;
+mod float;
+mod k_affine;
+mod k_symmetric;
+#[cfg(test)]
+mod tests;
+
+use crate::integers::Ints;
+
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+}
+
+/// One line per format: (format, name, number in GGUF files, values in a block, bytes of a block).
+const TABLE: &[(Format, &str, u32, usize, usize)] = &[
+    (Format::F32, "f32", 0, 1, 4),
+    (Format::F16, "f16", 1, 1, 2),
+    (Format::BF16, "bf16", 30, 1, 2),
+    (Format::Q4_0, "q4_0", 2, 32, 18),
+    (Format::Q4_1, "q4_1", 3, 32, 20),
+    (Format::Q5_0, "q5_0", 6, 32, 22),
+    (Format::Q5_1, "q5_1", 7, 32, 24),
+    (Format::Q8_0, "q8_0", 8, 32, 34),
+    (Format::Q2_K, "q2_k", 10, 256, 84),
+    (Format::Q3_K, "q3_k", 11, 256, 110),
+    (Format::Q4_K, "q4_k", 12, 256, 144),
+    (Format::Q5_K, "q5_k", 13, 256, 176),
+    (Format::Q6_K, "q6_k", 14, 256, 210),
+    (Format::IQ4_NL, "iq4_nl", 20, 32, 18),
+    (Format::IQ4_XS, "iq4_xs", 23, 256, 136),
+    (Format::MXFP4, "mxfp4", 39, 32, 17),
+];
+
+impl Format {
+    pub const ALL: &[Format] = &[
+        Format::F32,
+        Format::F16,
+        Format::BF16,
+        Format::Q4_0,
+        Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
+        Format::Q8_0,
+        Format::Q2_K,
+        Format::Q3_K,
+        Format::Q4_K,
+        Format::Q5_K,
+        Format::Q6_K,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
+        Format::MXFP4,
+    ];
+
+    /// Values in one block.
+    pub fn block_len(self) -> usize {
+        TABLE[self as usize].3
+    }
+
+    pub fn block_bytes(self) -> usize {
+        TABLE[self as usize].4
+    }
+
+    /// Bytes of a row of `cols` values. None: not a whole number of blocks, or more than memory can hold.
+    pub fn row_bytes(self, cols: usize) -> Option<usize> {
+        if !cols.is_multiple_of(self.block_len()) {
+            return None;
+        }
+        (cols / self.block_len()).checked_mul(self.block_bytes())
+    }
+
+    pub fn name(self) -> &'static str {
+        TABLE[self as usize].1
+    }
+
+    pub fn from_name(name: &str) -> Option<Format> {
+        TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
+    }
+
+    /// The format with this number in a GGUF file's tensor list.
+    pub fn from_gguf(number: u32) -> Option<Format> {
+        TABLE.iter().find(|row| row.2 == number).map(|row| row.0)
+    }
+
+    pub fn to_gguf(self) -> u32 {
+        TABLE[self as usize].2
+    }
+
+    /// True for the formats with an integer form (`integers::unpack`).
+    pub fn is_quantised(self) -> bool {
+        !matches!(self, Format::F32 | Format::F16 | Format::BF16)
+    }
+}
+
+/// The exact values of whole blocks.
+///
+/// # Panics
+/// When `bytes` is not exactly the blocks of `out.len()` values: the caller has checked sizes against `row_bytes`.
+pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
+    check_sizes(format, bytes.len(), out.len());
+    match format {
+        Format::F32 => float::f32_to_f32(bytes, out),
+        Format::F16 => float::f16_to_f32(bytes, out),
+        Format::BF16 => float::bf16_to_f32(bytes, out),
+        Format::Q4_0 => dequantize32(bytes, out, block32::unpack_q4_0),
+        Format::Q4_1 => dequantize32(bytes, out, block32::unpack_q4_1),
+        Format::Q5_0 => dequantize32(bytes, out, block32::unpack_q5_0),
+        Format::Q5_1 => dequantize32(bytes, out, block32::unpack_q5_1),
+        Format::Q8_0 => dequantize32(bytes, out, block32::unpack_q8_0),
+        Format::IQ4_NL => dequantize32(bytes, out, codebook::unpack_iq4_nl),
+        Format::MXFP4 => dequantize32(bytes, out, codebook::unpack_mxfp4),
+        Format::Q2_K => dequantize256(bytes, out, k_affine::unpack_q2_k),
+        Format::Q3_K => dequantize256(bytes, out, k_symmetric::unpack_q3_k),
+        Format::Q4_K => dequantize256(bytes, out, k_affine::unpack_q4_k),
+        Format::Q5_K => dequantize256(bytes, out, k_affine::unpack_q5_k),
+        Format::Q6_K => dequantize256(bytes, out, k_symmetric::unpack_q6_k),
+        Format::IQ4_XS => dequantize256(bytes, out, codebook::unpack_iq4_xs),
+    }
+}
+
+/// Encodes values as blocks, with scales that make the squared error small. Values must be finite: others give a
+/// block of unspecified content, never a panic.
+///
+/// # Panics
+/// When `bytes` is not exactly the blocks of `values.len()` values.
+pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
+    check_sizes(format, bytes.len(), values.len());
+    match format {
+        Format::F32 => float::f32_from_f32(values, bytes),
+        Format::F16 => float::f16_from_f32(values, bytes),
+        Format::BF16 => float::bf16_from_f32(values, bytes),
+        Format::Q4_0 => quantize_blocks(values, bytes, block32::encode_q4_0),
+        Format::Q4_1 => quantize_blocks(values, bytes, block32::encode_q4_1),
+        Format::Q5_0 => quantize_blocks(values, bytes, block32::encode_q5_0),
+        Format::Q5_1 => quantize_blocks(values, bytes, block32::encode_q5_1),
+        Format::Q8_0 => quantize_blocks(values, bytes, block32::encode_q8_0),
+        Format::IQ4_NL => quantize_blocks(values, bytes, codebook::encode_iq4_nl),
+        Format::MXFP4 => quantize_blocks(values, bytes, codebook::encode_mxfp4),
+        Format::Q2_K => quantize_blocks(values, bytes, k_affine::encode_q2_k),
+        Format::Q3_K => quantize_blocks(values, bytes, k_symmetric::encode_q3_k),
+        Format::Q4_K => quantize_blocks(values, bytes, k_affine::encode_q4_k),
+        Format::Q5_K => quantize_blocks(values, bytes, k_affine::encode_q5_k),
+        Format::Q6_K => quantize_blocks(values, bytes, k_symmetric::encode_q6_k),
+        Format::IQ4_XS => quantize_blocks(values, bytes, codebook::encode_iq4_xs),
+    }
+}
+
+/// Whether `quantize` knows the format: today every one.
+pub fn can_quantize(_format: Format) -> bool {
+    true
+}
+
+/// The integer form of the 256 values in `bytes`. Here and not in `integers`, because the layouts are private to here.
+pub(crate) fn unpack_ints(format: Format, bytes: &[u8], out: &mut Ints) {
+    check_sizes(format, bytes.len(), 256);
+    match format {
+        Format::F32 | Format::F16 | Format::BF16 => panic!("{} has no integer form", format.name()),
+        Format::Q4_0 => unpack32(bytes, out, block32::unpack_q4_0),
+        Format::Q4_1 => unpack32(bytes, out, block32::unpack_q4_1),
+        Format::Q5_0 => unpack32(bytes, out, block32::unpack_q5_0),
+        Format::Q5_1 => unpack32(bytes, out, block32::unpack_q5_1),
+        Format::Q8_0 => unpack32(bytes, out, block32::unpack_q8_0),
+        Format::IQ4_NL => unpack32(bytes, out, codebook::unpack_iq4_nl),
+        Format::MXFP4 => unpack32(bytes, out, codebook::unpack_mxfp4),
+        Format::Q2_K => unpack256(bytes, out, k_affine::unpack_q2_k),
+        Format::Q3_K => unpack256(bytes, out, k_symmetric::unpack_q3_k),
+        Format::Q4_K => unpack256(bytes, out, k_affine::unpack_q4_k),
+        Format::Q5_K => unpack256(bytes, out, k_affine::unpack_q5_k),
+        Format::Q6_K => unpack256(bytes, out, k_symmetric::unpack_q6_k),
+        Format::IQ4_XS => unpack256(bytes, out, codebook::unpack_iq4_xs),
+    }
+}
+
+fn check_sizes(format: Format, bytes: usize, values: usize) {
+    assert_eq!(Some(bytes), format.row_bytes(values), "{values} values of {} are not {bytes} bytes", format.name());
+}
+
+/// What a 32-block unpacks to: (scale, min), next to its integers.
+type Unpack32<const BYTES: usize> = fn(&[u8; BYTES], &mut [i8; 32]) -> (f32, f32);
+
+// The inner loops take the unpacker as `impl Fn` and not as a pointer, so that it is inlined into each of them.
+
+fn dequantize32<const BYTES: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    unpack: impl Fn(&[u8; BYTES], &mut [i8; 32]) -> (f32, f32),
+) {
+    let mut q = [0i8; 32];
+    for (block, values) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        let (scale, min) = unpack(block, &mut q);
+        for i in 0..32 {
+            values[i] = scale * f32::from(q[i]) + min;
+        }
+    }
+}
+
+fn dequantize256<const BYTES: usize>(bytes: &[u8], out: &mut [f32], unpack: impl Fn(&[u8; BYTES], &mut Ints)) {
+    let mut ints = Ints::default();
+    for (block, values) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
+        unpack(block, &mut ints);
+        ints.to_values(values);
+    }
+}
+
+fn quantize_blocks<const VALUES: usize, const BYTES: usize>(
+    values: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(&[f32; VALUES], &mut [u8; BYTES]),
+) {
+    for (values, block) in values.as_chunks::<VALUES>().0.iter().zip(bytes.as_chunks_mut::<BYTES>().0) {
+        encode(values, block);
+    }
+}
+
+fn unpack32<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: Unpack32<BYTES>) {
+    for (i, (block, q)) in bytes.as_chunks::<BYTES>().0.iter().zip(out.q.as_chunks_mut::<32>().0).enumerate() {
+        let (scale, min) = unpack(block, q);
+        out.scale[2 * i..2 * i + 2].fill(scale);
+        out.min[2 * i..2 * i + 2].fill(min);
+    }
+}
+
+fn unpack256<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: fn(&[u8; BYTES], &mut Ints)) {
+    for block in bytes.as_chunks::<BYTES>().0 {
+        unpack(block, out);
+    }
+}
+
+/// A half-precision number at the start of `bytes`.
+fn half_at(bytes: &[u8]) -> f32 {
+    half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+/// Writes `value` as a half at the start of `bytes` and returns what was kept of it. Too large values become the
+/// largest half: an infinite scale would turn the whole block into infinities and NaNs.
+fn put_half(bytes: &mut [u8], value: f32) -> f32 {
+    let kept = half::f16::from_f32(value.clamp(-65504.0, 65504.0));
+    bytes[..2].copy_from_slice(&kept.to_le_bytes());
+    kept.to_f32()
+}
