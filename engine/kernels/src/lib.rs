@@ -1,1 +1,18 @@
-//! Placeholder.
+//! Slices in, slices out: the arithmetic of the engine. Knows no model and no file.
+//!
+//! One kernel is one stem: the public function, its scalar reference, its versions by processor level, its tests.
+
+pub mod activation;
+pub mod attention;
+pub mod convolution;
+pub mod cpu;
+pub mod delta;
+pub mod dense;
+pub mod format;
+pub mod integers;
+pub mod norm;
+pub mod product;
+pub mod rotation;
+mod scratch;
+
+pub mod testing;

@@ -1,0 +1,372 @@
+//! Causal attention over pages of keys and values, with an online softmax.
+//!
+//! A page holds, for one layer, the keys of all heads and then the values of all heads, each head's rows one after the
+//! other: [kv head, position in page, head dim], in the formats of the sequence. Rows are unpacked tile by tile, so a
+//! long past needs no more working memory than a short one.
+
+use crate::activation::exp;
+use crate::cpu::{Cpu, Level, Parts, level::levels};
+use crate::dense::{Block, add_product, rows_times_rows};
+use crate::format::{Format, dequantize, quantize};
+use crate::scratch::with_scratch;
+
+/// Positions that are unpacked together.
+const TILE: usize = 64;
+/// Query rows (tokens times the heads that share a key head) that read one unpacked tile.
+const ROWS: usize = 64;
+
+/// How one layer's keys and values lie in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub key_format: Format,
+    pub value_format: Format,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Positions of a page.
+    pub page: usize,
+}
+
+impl Layout {
+    /// Bytes of one layer in a page.
+    pub fn bytes(&self) -> usize {
+        self.kv_heads * self.page * (self.key_bytes() + self.value_bytes())
+    }
+
+    fn key_bytes(&self) -> usize {
+        self.key_format.row_bytes(self.head_dim).expect("the plan checked that heads are whole blocks")
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.value_format.row_bytes(self.head_dim).expect("the plan checked that heads are whole blocks")
+    }
+
+    fn key_at(&self, head: usize, slot: usize) -> std::ops::Range<usize> {
+        let start = (head * self.page + slot) * self.key_bytes();
+        start..start + self.key_bytes()
+    }
+
+    fn value_at(&self, head: usize, slot: usize) -> std::ops::Range<usize> {
+        let keys = self.kv_heads * self.page * self.key_bytes();
+        let start = keys + (head * self.page + slot) * self.value_bytes();
+        start..start + self.value_bytes()
+    }
+
+    /// Writes one position: `keys` and `values` are [kv heads, head dim].
+    pub fn write(&self, page: &mut [u8], slot: usize, keys: &[f32], values: &[f32]) {
+        let rows = keys.chunks_exact(self.head_dim).zip(values.chunks_exact(self.head_dim));
+        for (head, (key, value)) in rows.enumerate() {
+            quantize(self.key_format, key, &mut page[self.key_at(head, slot)]);
+            quantize(self.value_format, value, &mut page[self.value_at(head, slot)]);
+        }
+    }
+
+    /// Reads one position of one head: the key and the value.
+    pub fn read(&self, page: &[u8], head: usize, slot: usize, key: &mut [f32], value: &mut [f32]) {
+        dequantize(self.key_format, &page[self.key_at(head, slot)], key);
+        dequantize(self.value_format, &page[self.value_at(head, slot)], value);
+    }
+}
+
+/// Rows of queries of one sequence; row r stands at position `first + r` and sees the positions up to its own.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    /// [rows, stride], a row begins with [q heads, head stride], of which each head's first `head_dim` values count.
+    pub values: &'a [f32],
+    pub stride: usize,
+    pub head_stride: usize,
+    pub q_heads: usize,
+    pub rows: usize,
+    pub first: usize,
+}
+
+/// `out`: [rows, q heads · head dim]. `pages` hold this layer's part of each page, of at least `first + rows` positions.
+pub fn attend(cpu: &Cpu, layout: Layout, pages: &[&[u8]], queries: Queries, out: &mut [f32]) {
+    let group = queries.q_heads / layout.kv_heads;
+    assert_eq!(out.len(), queries.rows * queries.q_heads * layout.head_dim);
+    let tokens = (ROWS / group).max(1);
+    let blocks = queries.rows.div_ceil(tokens);
+    let tiles = (queries.first + queries.rows).div_ceil(TILE);
+    // Few heads and few rows: the past itself is cut, so that every thread has a part of it.
+    let splits = cpu.pool.threads().div_ceil(layout.kv_heads * blocks).min(tiles);
+    let job = Job { layout, pages, queries, group, out: Parts::new(out) };
+    if splits == 1 {
+        cpu.pool.run(layout.kv_heads * blocks, |task| {
+            let (head, block) = (task % layout.kv_heads, task / layout.kv_heads);
+            let rows = block * tokens..queries.rows.min((block + 1) * tokens);
+            with_scratch(job.scratch(rows.len()), |scratch| {
+                run_part(cpu.level, &job, head, rows.clone(), 0..tiles, scratch);
+                let part = Part::of(scratch, rows.len() * group, layout.head_dim);
+                for (row, sums) in part.weighted.chunks_exact_mut(layout.head_dim).enumerate() {
+                    let scale = 1.0 / part.totals[row];
+                    sums.iter_mut().for_each(|sum| *sum *= scale);
+                    job.out_row(head, rows.start, row).copy_from_slice(sums);
+                }
+            });
+        });
+        return;
+    }
+    let rows_of_part = tokens.min(queries.rows) * group;
+    let size = rows_of_part * (layout.head_dim + 2);
+    let mut parts = vec![0.0f32; splits * blocks * layout.kv_heads * size];
+    let shared = Parts::new(&mut parts);
+    let rows_of = |block: usize| block * tokens..queries.rows.min((block + 1) * tokens);
+    cpu.pool.run(splits * blocks * layout.kv_heads, |task| {
+        let (split, rest) = (task % splits, task / splits);
+        let (head, block) = (rest % layout.kv_heads, rest / layout.kv_heads);
+        let rows = rows_of(block);
+        with_scratch(job.scratch(rows.len()), |scratch| {
+            run_part(
+                cpu.level,
+                &job,
+                head,
+                rows.clone(),
+                split * tiles / splits..(split + 1) * tiles / splits,
+                scratch,
+            );
+            let count = rows.len() * group;
+            // SAFETY: each task takes its own part.
+            let mine = unsafe { shared.part(task * size, count * (layout.head_dim + 2)) };
+            mine.copy_from_slice(&scratch[..mine.len()]);
+        });
+    });
+    cpu.pool.run(blocks * layout.kv_heads, |rest| {
+        let (head, block) = (rest % layout.kv_heads, rest / layout.kv_heads);
+        let rows = rows_of(block);
+        let count = rows.len() * group;
+        // SAFETY: the tasks that wrote these parts are done, and each task here reads its own.
+        let parts: &[f32] = unsafe { shared.part(rest * splits * size, splits * size) };
+        for row in 0..count {
+            let of = |split: usize| &parts[split * size..][..count * (layout.head_dim + 2)];
+            let largest = (0..splits).map(|split| of(split)[row]).fold(f32::NEG_INFINITY, f32::max);
+            let out = job.out_row(head, rows.start, row);
+            out.fill(0.0);
+            let mut total = 0.0;
+            for part in (0..splits).map(of) {
+                let scale = (part[row] - largest).exp();
+                total += part[count + row] * scale;
+                let weighted = &part[2 * count + row * layout.head_dim..][..layout.head_dim];
+                out.iter_mut().zip(weighted).for_each(|(out, sum)| *out += sum * scale);
+            }
+            out.iter_mut().for_each(|out| *out /= total);
+        }
+    });
+}
+
+struct Job<'a> {
+    layout: Layout,
+    pages: &'a [&'a [u8]],
+    queries: Queries<'a>,
+    /// Query heads that share a key head.
+    group: usize,
+    out: Parts<'a, f32>,
+}
+
+impl<'a> Job<'a> {
+    fn scratch(&self, tokens: usize) -> usize {
+        let rows = tokens * self.group;
+        rows * (2 + self.layout.head_dim) + rows * self.layout.head_dim + rows * TILE + TILE * self.layout.head_dim
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn out_row(&self, kv_head: usize, first_token: usize, row: usize) -> &'a mut [f32] {
+        let dim = self.layout.head_dim;
+        let (token, head) = (first_token + row / self.group, kv_head * self.group + row % self.group);
+        // SAFETY: a task writes rows of its own tokens and heads, one at a time.
+        unsafe { self.out.part((token * self.queries.q_heads + head) * dim, dim) }
+    }
+}
+
+/// Results of a part of the past: the largest score, the sum of weights and the weighted values of each query row.
+struct Part<'a> {
+    largest: &'a mut [f32],
+    totals: &'a mut [f32],
+    weighted: &'a mut [f32],
+}
+
+impl<'a> Part<'a> {
+    fn of(scratch: &'a mut [f32], rows: usize, dim: usize) -> Part<'a> {
+        let (largest, rest) = scratch.split_at_mut(rows);
+        let (totals, rest) = rest.split_at_mut(rows);
+        Part { largest, totals, weighted: &mut rest[..rows * dim] }
+    }
+}
+
+/// Leaves a `Part` at the beginning of `scratch`.
+fn run_part(
+    level: Level,
+    job: &Job,
+    head: usize,
+    tokens: std::ops::Range<usize>,
+    tiles: std::ops::Range<usize>,
+    scratch: &mut [f32],
+) {
+    let (layout, queries, group) = (job.layout, job.queries, job.group);
+    let (dim, rows) = (layout.head_dim, tokens.len() * group);
+    let (part, scratch) = scratch.split_at_mut(rows * (2 + dim));
+    let (q, scratch) = scratch.split_at_mut(rows * dim);
+    let (scores, tile_values) = scratch.split_at_mut(rows * TILE);
+    let part = Part::of(part, rows, dim);
+    part.largest.fill(f32::NEG_INFINITY);
+    part.totals.fill(0.0);
+    part.weighted.fill(0.0);
+    let scale = 1.0 / (dim as f32).sqrt();
+    for (row, q) in q.chunks_exact_mut(dim).enumerate() {
+        let (token, q_head) = (tokens.start + row / group, head * group + row % group);
+        let values = &queries.values[token * queries.stride + q_head * queries.head_stride..][..dim];
+        q.iter_mut().zip(values).for_each(|(q, value)| *q = value * scale);
+    }
+    let end = queries.first + tokens.end;
+    for tile in tiles {
+        let start = tile * TILE;
+        if start >= end {
+            break;
+        }
+        let positions = TILE.min(end - start);
+        let unpacked = &mut tile_values[..positions * dim];
+        for (i, row) in unpacked.chunks_exact_mut(dim).enumerate() {
+            let (page, slot) = ((start + i) / layout.page, (start + i) % layout.page);
+            dequantize(layout.key_format, &job.pages[page][layout.key_at(head, slot)], row);
+        }
+        let keys: &[f32] = unpacked;
+        score(level, q, keys, rows, positions, dim, scores);
+        for row in 0..rows {
+            let position = queries.first + tokens.start + row / group;
+            let seen = (position + 1).saturating_sub(start).min(positions);
+            let scores = &mut scores[row * TILE..][..positions];
+            scores[seen..].fill(f32::NEG_INFINITY);
+            let largest = scores[..seen].iter().copied().fold(part.largest[row], f32::max);
+            if seen == 0 {
+                scores.fill(0.0);
+                continue;
+            }
+            let correction = (part.largest[row] - largest).exp();
+            part.largest[row] = largest;
+            soften(level, scores, largest);
+            part.totals[row] = part.totals[row] * correction + scores.iter().sum::<f32>();
+            if correction != 1.0 {
+                part.weighted[row * dim..][..dim].iter_mut().for_each(|sum| *sum *= correction);
+            }
+        }
+        for (i, row) in unpacked.chunks_exact_mut(dim).enumerate() {
+            let (page, slot) = ((start + i) / layout.page, (start + i) % layout.page);
+            dequantize(layout.value_format, &job.pages[page][layout.value_at(head, slot)], row);
+        }
+        weigh(level, scores, unpacked, rows, positions, dim, part.weighted);
+    }
+}
+
+fn score(level: Level, q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
+    levels!(level, score_body(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]))
+}
+
+#[inline(always)]
+fn score_body<const FMA: bool>(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
+    let (q, keys) = (Block { values: q, stride: dim }, Block { values: keys, stride: dim });
+    rows_times_rows::<FMA>(q, rows, keys, positions, dim, scores, TILE);
+}
+
+fn weigh(level: Level, scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]) {
+    levels!(level, weigh_body(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]))
+}
+
+#[inline(always)]
+fn weigh_body<const FMA: bool>(
+    scores: &[f32],
+    values: &[f32],
+    rows: usize,
+    positions: usize,
+    dim: usize,
+    sums: &mut [f32],
+) {
+    add_product::<FMA>(scores, TILE, 1, rows, Block { values, stride: dim }, dim, positions, sums, dim);
+}
+
+fn soften(level: Level, scores: &mut [f32], largest: f32) {
+    levels!(level, soften_body(scores: &mut [f32], largest: f32))
+}
+
+#[inline(always)]
+fn soften_body<const FMA: bool>(scores: &mut [f32], largest: f32) {
+    scores.iter_mut().for_each(|score| *score = exp::<FMA>(*score - largest));
+}
+
+/// The definition, in f64, on plain rows: keys and values are [positions, kv heads, head dim].
+pub fn reference(layout: Layout, keys: &[f32], values: &[f32], queries: Queries) -> Vec<f32> {
+    let dim = layout.head_dim;
+    let group = queries.q_heads / layout.kv_heads;
+    let mut out = Vec::new();
+    for row in 0..queries.rows {
+        for head in 0..queries.q_heads {
+            let q = &queries.values[row * queries.stride + head * queries.head_stride..][..dim];
+            let at = |position: usize| (position * layout.kv_heads + head / group) * dim;
+            let scores: Vec<f64> = (0..=queries.first + row)
+                .map(|position| {
+                    let dot: f64 =
+                        q.iter().zip(&keys[at(position)..][..dim]).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
+                    dot / (dim as f64).sqrt()
+                })
+                .collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+            out.extend((0..dim).map(|i| {
+                let sum: f64 = scores
+                    .iter()
+                    .enumerate()
+                    .map(|(position, score)| (score - largest).exp() * f64::from(values[at(position) + i]))
+                    .sum();
+                (sum / total) as f32
+            }));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, random};
+
+    #[test]
+    fn as_the_reference_for_every_format_split_and_shape() {
+        let formats = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            for (threads, kv_heads, group, dim, first, rows) in [
+                (1, 2, 2, 32, 0, 1),
+                (3, 1, 4, 64, 130, 1),
+                (8, 1, 1, 32, 500, 3),
+                (2, 2, 3, 32, 63, 70),
+                (2, 1, 8, 256, 64, 5),
+            ] {
+                for (i, key_format) in formats.into_iter().enumerate() {
+                    let value_format = formats[(i + 2) % formats.len()];
+                    let layout = Layout { key_format, value_format, kv_heads, head_dim: dim, page: 128 };
+                    let (q_heads, positions) = (kv_heads * group, first + rows);
+                    let mut keys = random(positions * kv_heads * dim, 1);
+                    let mut values = random(keys.len(), 2);
+                    // Query rows carry a gate behind each head, as the model's do.
+                    let q = random(rows * q_heads * 2 * dim, 3).iter().map(|x| x * 3.0).collect::<Vec<_>>();
+                    let queries =
+                        Queries { values: &q, stride: q_heads * 2 * dim, head_stride: 2 * dim, q_heads, rows, first };
+
+                    let mut pages = vec![vec![0u8; layout.bytes()]; positions.div_ceil(layout.page)];
+                    let width = kv_heads * dim;
+                    for position in 0..positions {
+                        let page = &mut pages[position / layout.page];
+                        let range = position * width..(position + 1) * width;
+                        layout.write(page, position % layout.page, &keys[range.clone()], &values[range.clone()]);
+                        for head in 0..kv_heads {
+                            let at = range.start + head * dim;
+                            let (key, value) = (&mut keys[at..at + dim], &mut values[at..at + dim]);
+                            layout.read(page, head, position % layout.page, key, value);
+                        }
+                    }
+                    let expected = reference(layout, &keys, &values, queries);
+                    let pages: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
+                    let mut out = vec![f32::NAN; expected.len()];
+                    attend(&Cpu::with_level(threads, level), layout, &pages, queries, &mut out);
+                    assert_close(&out, &expected, 1e-5);
+                }
+            }
+        }
+    }
+}

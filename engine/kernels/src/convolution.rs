@@ -1,0 +1,117 @@
+//! Causal depthwise convolution with SiLU, and the inputs it remembers.
+
+use crate::activation::quick_silu;
+use crate::cpu::{Cpu, Parts, level::levels, level::madd};
+
+/// Channels that one task works on.
+const CHANNELS_OF_A_TASK: usize = 256;
+
+/// Replaces `x` [rows, channels] by silu(convolution).
+///
+/// `taps`: [kernel, channels], oldest first. `memory`: [kernel - 1, channels], the inputs before the first row, oldest
+/// first; afterwards those before the next row.
+pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory: &mut [f32]) {
+    let past = memory.len() / channels;
+    assert!(x.len().is_multiple_of(channels) && taps.len() == (past + 1) * channels && memory.len() == past * channels);
+    let rows = x.len() / channels;
+    let (x, memory) = (Parts::new(x), Parts::new(memory));
+    cpu.pool.run(channels.div_ceil(CHANNELS_OF_A_TASK), |task| {
+        let first = task * CHANNELS_OF_A_TASK;
+        let job = Job { x, memory, taps, channels, first, width: CHANNELS_OF_A_TASK.min(channels - first), rows, past };
+        levels!(cpu.level, body(job: Job<'_>))
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    x: Parts<'a, f32>,
+    memory: Parts<'a, f32>,
+    taps: &'a [f32],
+    channels: usize,
+    first: usize,
+    width: usize,
+    rows: usize,
+    past: usize,
+}
+
+impl<'a> Job<'a> {
+    /// This task's inputs `row` rows from the beginning; negative rows are memory.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    fn inputs(&self, row: isize) -> &'a mut [f32] {
+        let (parts, row) = if row < 0 { (&self.memory, row + self.past as isize) } else { (&self.x, row) };
+        // SAFETY: a task touches its own channels only, and never asks for the same row twice at a time.
+        unsafe { parts.part(row as usize * self.channels + self.first, self.width) }
+    }
+}
+
+#[inline(always)]
+fn body<const FMA: bool>(job: Job<'_>) {
+    // From the last row back, each row is replaced after all later rows have read it; what the next call has to
+    // remember is put aside before.
+    let mut remembered = [0.0f32; 8 * CHANNELS_OF_A_TASK];
+    let remembered = &mut remembered[..job.past * job.width];
+    for (i, row) in remembered.chunks_exact_mut(job.width).enumerate() {
+        row.copy_from_slice(job.inputs(job.rows as isize - job.past as isize + i as isize));
+    }
+    let tap = |i: usize| &job.taps[i * job.channels + job.first..][..job.width];
+    for row in (0..job.rows as isize).rev() {
+        let out = job.inputs(row);
+        for (out, tap) in out.iter_mut().zip(tap(job.past)) {
+            *out *= tap;
+        }
+        for back in 1..=job.past {
+            let earlier = job.inputs(row - back as isize);
+            for ((out, earlier), tap) in out.iter_mut().zip(earlier).zip(tap(job.past - back)) {
+                *out = madd::<FMA>(*earlier, *tap, *out);
+            }
+        }
+        out.iter_mut().for_each(|out| *out = quick_silu::<FMA>(*out));
+    }
+    for (i, row) in remembered.chunks_exact(job.width).enumerate() {
+        job.inputs(i as isize - job.past as isize).copy_from_slice(row);
+    }
+}
+
+/// The definition, in f64.
+pub fn reference(x: &[f32], channels: usize, taps: &[f32], memory: &[f32]) -> Vec<f32> {
+    let past = memory.len() / channels;
+    let all = [memory, x].concat();
+    (0..x.len())
+        .map(|i| {
+            let (row, channel) = (i / channels, i % channels);
+            let tap =
+                |j: usize| f64::from(taps[j * channels + channel]) * f64::from(all[(row + j) * channels + channel]);
+            let sum: f64 = (0..=past).map(tap).sum();
+            (sum / (1.0 + (-sum).exp())) as f32
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Level;
+    use crate::testing::{assert_close, random};
+
+    #[test]
+    fn in_pieces_as_in_one_and_as_defined() {
+        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            let cpu = Cpu::with_level(2, level);
+            for (rows, channels, kernel) in [(1, 5, 4), (2, 300, 4), (9, 257, 4), (7, 16, 2)] {
+                let (x, taps) = (random(rows * channels, 1), random(channels * kernel, 2));
+                let start = random(channels * (kernel - 1), 3);
+                let (mut whole, mut memory) = (x.clone(), start.clone());
+                convolve(&cpu, &mut whole, channels, &taps, &mut memory);
+                assert_close(&whole, &reference(&x, channels, &taps, &start), 1e-6);
+
+                let (mut pieces, mut memory_of_pieces) = (x.clone(), start.clone());
+                for piece in pieces.chunks_mut(2 * channels) {
+                    convolve(&cpu, piece, channels, &taps, &mut memory_of_pieces);
+                }
+                assert_close(&whole, &pieces, 1e-6);
+                assert_eq!(memory, memory_of_pieces);
+            }
+        }
+    }
+}

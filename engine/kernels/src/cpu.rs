@@ -1,0 +1,55 @@
+//! What every kernel runs on: the processor's level, found once, and the threads.
+
+pub(crate) mod level;
+mod pool;
+
+pub use level::Level;
+pub use pool::Pool;
+
+/// The first parameter of every kernel.
+pub struct Cpu {
+    pub level: Level,
+    pub pool: Pool,
+}
+
+impl Cpu {
+    /// `threads` is how many run at the same time, the caller's own included; 0 means one for each core.
+    pub fn new(threads: usize) -> Cpu {
+        Cpu { level: Level::detect(), pool: Pool::new(threads) }
+    }
+
+    pub fn with_level(threads: usize, level: Level) -> Cpu {
+        Cpu { level: level.min(Level::detect()), pool: Pool::new(threads) }
+    }
+}
+
+/// A pointer that tasks of one `Pool::run` share because each writes a part of its own.
+///
+/// Kernels cut an output into disjoint pieces that do not lie one after the other (columns of a matrix, heads of
+/// interleaved rows), which `chunks_mut` cannot express.
+#[derive(Clone, Copy)]
+pub struct Parts<'a, T> {
+    first: *mut T,
+    len: usize,
+    lifetime: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: `Parts` only hands out memory through `part`, whose caller promises that no two tasks take overlapping parts.
+unsafe impl<T: Send> Send for Parts<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    pub fn new(whole: &'a mut [T]) -> Parts<'a, T> {
+        Parts { first: whole.as_mut_ptr(), len: whole.len(), lifetime: std::marker::PhantomData }
+    }
+
+    /// # Safety
+    /// No other part that overlaps this range may be alive, in this task or in another.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "a part beyond its slice");
+        // SAFETY: the range lies inside the slice that `new` borrowed for 'a, and the caller keeps parts disjoint.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(start), len) }
+    }
+}

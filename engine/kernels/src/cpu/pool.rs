@@ -1,0 +1,219 @@
+//! Threads that run one job after the other, without a lock per job.
+//!
+//! A token of a small model is some two hundred jobs of a few microseconds. Workers therefore spin for a moment before
+//! they sleep, and a job is one store to an atomic; the sleeping path (a mutex and a condition) is only entered when
+//! there was nothing to do for a while.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+/// How many times a worker looks for the next job before it sleeps: about 50 microseconds.
+const SPINS_BEFORE_SLEEP: usize = 10_000;
+
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// The workers take one job at a time; a job that comes meanwhile (from inside a job, or from another thread) runs
+    /// on its caller alone.
+    taken: AtomicBool,
+}
+
+struct Shared {
+    /// Counts jobs; a worker that sees it change takes part in the job.
+    job_number: AtomicUsize,
+    job: AtomicPtr<Job<'static>>,
+    /// Workers that have not yet left the current job.
+    busy: AtomicUsize,
+    asleep: Mutex<usize>,
+    wake: Condvar,
+    stop: AtomicBool,
+}
+
+struct Job<'a> {
+    run: &'a (dyn Fn(usize) + Sync),
+    tasks: usize,
+    next: AtomicUsize,
+    panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+}
+
+impl Pool {
+    pub fn new(threads: usize) -> Pool {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = if threads == 0 { cores } else { threads };
+        let shared = Arc::new(Shared {
+            job_number: AtomicUsize::new(0),
+            job: AtomicPtr::new(std::ptr::null_mut()),
+            busy: AtomicUsize::new(0),
+            asleep: Mutex::new(0),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let workers = (1..threads)
+            .filter_map(|n| {
+                let shared = shared.clone();
+                // A machine that refuses a thread runs with fewer.
+                std::thread::Builder::new().name(format!("kernel-{n}")).spawn(move || work(&shared)).ok()
+            })
+            .collect();
+        Pool { shared, workers, taken: AtomicBool::new(false) }
+    }
+
+    /// Threads that take part in a job, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `run(0)` to `run(tasks - 1)`, each once, in any order and on any thread; returns when all are done.
+    pub fn run(&self, tasks: usize, run: impl Fn(usize) + Sync) {
+        if tasks <= 1 || self.workers.is_empty() || self.taken.swap(true, Ordering::Acquire) {
+            (0..tasks).for_each(run);
+            return;
+        }
+        let job = Job { run: &run, tasks, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+        let shared = &*self.shared;
+        shared.busy.store(self.workers.len(), Ordering::Relaxed);
+        shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
+        shared.job_number.fetch_add(1, Ordering::SeqCst);
+        if *lock(&shared.asleep) > 0 {
+            shared.wake.notify_all();
+        }
+        job.take_part();
+        // The job lives on this stack: nobody may still look at it when this function returns.
+        let mut spins = 0;
+        while shared.busy.load(Ordering::Acquire) != 0 {
+            spins += 1;
+            // More threads than free cores: the worker we wait for may need this one.
+            if spins > SPINS_BEFORE_SLEEP { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        self.taken.store(false, Ordering::Release);
+        let panic = lock(&job.panic).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.job_number.fetch_add(1, Ordering::SeqCst);
+        drop(lock(&self.shared.asleep));
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches the panics of jobs, so it has none of its own to report.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Job<'_> {
+    fn take_part(&self) {
+        loop {
+            let task = self.next.fetch_add(1, Ordering::Relaxed);
+            if task >= self.tasks {
+                return;
+            }
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.run)(task))) {
+                lock(&self.panic).get_or_insert(panic);
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    let mut seen = 0;
+    loop {
+        seen = wait_for_job(shared, seen);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let job = shared.job.load(Ordering::Relaxed);
+        // SAFETY: `run` stored this pointer before it counted the job, and does not return (so the job stays alive)
+        // before `busy` says that this worker has left it.
+        unsafe { (*job).take_part() };
+        shared.busy.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Returns the number of a job after `seen`. No job is missed: `run` waits for every worker to leave one before the next.
+fn wait_for_job(shared: &Shared, seen: usize) -> usize {
+    for _ in 0..SPINS_BEFORE_SLEEP {
+        let number = shared.job_number.load(Ordering::SeqCst);
+        if number != seen {
+            return number;
+        }
+        std::hint::spin_loop();
+    }
+    let mut asleep = lock(&shared.asleep);
+    *asleep += 1;
+    while shared.job_number.load(Ordering::SeqCst) == seen {
+        asleep = shared.wake.wait(asleep).unwrap_or_else(|poisoned| poisoned.into_inner());
+    }
+    *asleep -= 1;
+    shared.job_number.load(Ordering::SeqCst)
+}
+
+/// No code that can panic runs under these locks, so a poisoned one still holds sound data.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let pool = Pool::new(threads);
+            for tasks in [0, 1, 2, 7, 64, 1000] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(tasks, |task| {
+                    counts[task].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_jobs_after_sleep() {
+        let pool = Pool::new(3);
+        let total = AtomicUsize::new(0);
+        for round in 0..2000 {
+            pool.run(5, |task| {
+                total.fetch_add(task, Ordering::Relaxed);
+            });
+            if round % 500 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        assert_eq!(total.load(Ordering::Relaxed), 2000 * 10);
+    }
+
+    #[test]
+    fn a_job_inside_a_job_runs_too() {
+        let pool = Pool::new(2);
+        let total = AtomicUsize::new(0);
+        pool.run(4, |_| {
+            pool.run(4, |_| {
+                total.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 16);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::new(2);
+        let caught = catch_unwind(AssertUnwindSafe(|| pool.run(8, |task| assert!(task != 5, "five"))));
+        assert!(caught.is_err());
+        let total = AtomicUsize::new(0);
+        pool.run(8, |_| {
+            total.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 8);
+    }
+}

@@ -1,0 +1,112 @@
+//! Norms of rows.
+
+use crate::cpu::{Level, level::levels};
+
+/// out = x / sqrt(mean(x²) + eps) · weight, for each row of `weight.len()` values.
+pub fn rms_norm(level: Level, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    assert!(x.len() == out.len() && x.len().is_multiple_of(weight.len().max(1)));
+    levels!(level, rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]))
+}
+
+/// The same in place.
+pub fn rms_norm_in_place(level: Level, x: &mut [f32], weight: &[f32], eps: f32) {
+    assert!(x.len().is_multiple_of(weight.len().max(1)));
+    levels!(level, rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32))
+}
+
+/// Each row of `width` values to length `scale`: x / sqrt(sum(x²) + eps) · scale.
+pub fn l2_norm_in_place(level: Level, x: &mut [f32], width: usize, eps: f32, scale: f32) {
+    assert!(width > 0 && x.len().is_multiple_of(width));
+    levels!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
+}
+
+#[inline(always)]
+fn rms_norm_body<const FMA: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let width = weight.len();
+    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+        let scale = 1.0 / (sum_of_squares(x) / width as f32 + eps).sqrt();
+        for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+            *out = x * scale * w;
+        }
+    }
+}
+
+#[inline(always)]
+fn rms_norm_in_place_body<const FMA: bool>(x: &mut [f32], weight: &[f32], eps: f32) {
+    let width = weight.len();
+    for x in x.chunks_exact_mut(width) {
+        let scale = 1.0 / (sum_of_squares(x) / width as f32 + eps).sqrt();
+        for (x, w) in x.iter_mut().zip(weight) {
+            *x = *x * scale * w;
+        }
+    }
+}
+
+#[inline(always)]
+fn l2_norm_body<const FMA: bool>(x: &mut [f32], width: usize, eps: f32, scale: f32) {
+    for x in x.chunks_exact_mut(width) {
+        let scale = scale / (sum_of_squares(x) + eps).sqrt();
+        x.iter_mut().for_each(|x| *x *= scale);
+    }
+}
+
+/// Sixteen sums side by side, so that the compiler may use wide registers without reordering one long sum.
+#[inline(always)]
+fn sum_of_squares(x: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let chunks = x.chunks_exact(16);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += x * x;
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().map(|x| x * x).sum::<f32>()
+}
+
+/// The definitions, in f64.
+pub mod reference {
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+        let rows = x.chunks_exact(weight.len());
+        rows.flat_map(|x| {
+            let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
+            let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+            x.iter().zip(weight).map(move |(x, w)| (f64::from(*x) * scale * f64::from(*w)) as f32)
+        })
+        .collect()
+    }
+
+    pub fn l2_norm(x: &[f32], width: usize, eps: f32, scale: f32) -> Vec<f32> {
+        x.chunks_exact(width)
+            .flat_map(|x| {
+                let sum = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+                let scale = f64::from(scale) / (sum + f64::from(eps)).sqrt();
+                x.iter().map(move |x| (f64::from(*x) * scale) as f32)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, random};
+
+    #[test]
+    fn as_the_reference_at_every_level_and_width() {
+        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            for width in [1, 3, 15, 16, 17, 64, 127, 256] {
+                let (x, weight) = (random(width * 3, 1), random(width, 2));
+                let mut out = vec![f32::NAN; x.len()];
+                rms_norm(level, &x, &weight, 1e-6, &mut out);
+                assert_close(&out, &reference::rms_norm(&x, &weight, 1e-6), 1e-6);
+                let mut in_place = x.clone();
+                rms_norm_in_place(level, &mut in_place, &weight, 1e-6);
+                assert_eq!(in_place, out);
+                let mut unit = x.clone();
+                l2_norm_in_place(level, &mut unit, width, 1e-6, 0.25);
+                assert_close(&unit, &reference::l2_norm(&x, width, 1e-6, 0.25), 1e-6);
+            }
+        }
+    }
+}

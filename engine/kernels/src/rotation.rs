@@ -1,0 +1,116 @@
+//! Rotary positions: the first `2 · pairs` values of a head turn, halves layout.
+
+/// Cosine and sine of each pair's angle, position by position.
+pub struct Rotation {
+    /// Angle per position of each pair, slowest last. Interpolated already where the model is stretched.
+    pub frequencies: Vec<f64>,
+    /// Factor on cosine and sine (1 but for YaRN).
+    pub magnitude: f32,
+}
+
+/// YaRN's parameters: a model trained on `original_ctx` positions is stretched by `factor`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    pub factor: f64,
+    pub original_ctx: usize,
+    pub beta_fast: f64,
+    pub beta_slow: f64,
+    /// The factor on cosine and sine.
+    pub magnitude: f32,
+    /// The borders between pairs that keep their speed and pairs that are slowed lie on whole pairs.
+    pub truncate: bool,
+}
+
+impl Rotation {
+    /// `dims` values of a head turn; `theta` is the base of the geometric series of frequencies.
+    pub fn new(dims: usize, theta: f64, stretch: Option<Stretch>) -> Rotation {
+        let plain = (0..dims / 2).map(|pair| theta.powf(-2.0 * pair as f64 / dims as f64));
+        let Some(stretch) = stretch else {
+            return Rotation { frequencies: plain.collect(), magnitude: 1.0 };
+        };
+        // Pairs that turn often inside the original window keep their speed, slow ones are slowed by `factor`, those
+        // between are mixed linearly by index.
+        let pair_of_turns = |turns: f64| {
+            dims as f64 * (stretch.original_ctx as f64 / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
+        };
+        let (first, last) = (pair_of_turns(stretch.beta_fast), pair_of_turns(stretch.beta_slow));
+        let (first, last) = if stretch.truncate { (first.floor(), last.ceil()) } else { (first, last) };
+        let (first, last) = (first.max(0.0), last.min(dims as f64 - 1.0));
+        let width = if last > first { last - first } else { 0.001 };
+        let frequencies = plain
+            .enumerate()
+            .map(|(pair, frequency)| {
+                let slowed = ((pair as f64 - first) / width).clamp(0.0, 1.0);
+                frequency / stretch.factor * slowed + frequency * (1.0 - slowed)
+            })
+            .collect();
+        let magnitude = stretch.attention_factor.unwrap_or(if stretch.factor > 1.0 {
+            0.1 * stretch.factor.ln() + 1.0
+        } else {
+            1.0
+        });
+        Rotation { frequencies, magnitude: magnitude as f32 }
+    }
+
+    /// Values of a head that turn.
+    pub fn dims(&self) -> usize {
+        self.frequencies.len() * 2
+    }
+
+    /// Cosines then sines for one position, `dims()` values.
+    pub fn at(&self, position: usize, out: &mut [f32]) {
+        let pairs = self.frequencies.len();
+        for (pair, frequency) in self.frequencies.iter().enumerate() {
+            // In f64: at a million positions an f32 angle is off by a tenth of a turn.
+            let (sin, cos) = (position as f64 * frequency).sin_cos();
+            out[pair] = cos as f32 * self.magnitude;
+            out[pairs + pair] = sin as f32 * self.magnitude;
+        }
+    }
+}
+
+/// Turns the head of each row: `turns` is what `Rotation::at` gave for its position.
+pub fn rotate(head: &mut [f32], turns: &[f32]) {
+    let pairs = turns.len() / 2;
+    let (cos, sin) = turns.split_at(pairs);
+    let (first, rest) = head.split_at_mut(pairs);
+    for pair in 0..pairs {
+        let (a, b) = (first[pair], rest[pair]);
+        first[pair] = a * cos[pair] - b * sin[pair];
+        rest[pair] = b * cos[pair] + a * sin[pair];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, random};
+
+    #[test]
+    fn keeps_lengths_and_depends_on_distance_alone() {
+        let rotation = Rotation::new(8, 10_000.0, None);
+        let turned = |x: &[f32], position| {
+            let mut turns = vec![0.0; rotation.dims()];
+            rotation.at(position, &mut turns);
+            let mut x = x.to_vec();
+            rotate(&mut x, &turns);
+            x
+        };
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let (q, k) = (random(12, 1), random(12, 2));
+        assert_close(&turned(&q, 0), &q, 0.0);
+        assert!((dot(&turned(&q, 77), &turned(&q, 77)) - dot(&q, &q)).abs() < 1e-5);
+        assert!((dot(&turned(&q, 9), &turned(&k, 4)) - dot(&turned(&q, 1005), &turned(&k, 1000))).abs() < 1e-4);
+        assert_eq!(turned(&q, 77)[8..], q[8..]);
+    }
+
+    #[test]
+    fn a_stretch_keeps_fast_pairs_and_slows_the_others() {
+        let stretch =
+            Stretch { factor: 4.0, original_ctx: 128, beta_fast: 32.0, beta_slow: 1.0, attention_factor: None };
+        let (plain, stretched) = (Rotation::new(64, 1e6, None), Rotation::new(64, 1e6, Some(stretch)));
+        assert_eq!(plain.frequencies[0], stretched.frequencies[0]);
+        assert!((plain.frequencies[31] / stretched.frequencies[31] - 4.0).abs() < 1e-9);
+        assert_eq!(stretched.magnitude, magnitude);
+    }
+}

@@ -1,0 +1,17 @@
+//! Working memory of a kernel's task, kept by its thread: no allocation once a thread has seen its largest task.
+
+use std::cell::RefCell;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `len` values of undefined content. Not to be nested.
+pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < len {
+            scratch.resize(len, 0.0);
+        }
+        work(&mut scratch[..len])
+    })
+}
