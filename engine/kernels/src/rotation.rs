@@ -44,12 +44,7 @@ impl Rotation {
                 frequency / stretch.factor * slowed + frequency * (1.0 - slowed)
             })
             .collect();
-        let magnitude = stretch.attention_factor.unwrap_or(if stretch.factor > 1.0 {
-            0.1 * stretch.factor.ln() + 1.0
-        } else {
-            1.0
-        });
-        Rotation { frequencies, magnitude: magnitude as f32 }
+        Rotation { frequencies, magnitude: stretch.magnitude }
     }
 
     /// Values of a head that turn.
@@ -106,8 +101,9 @@ mod tests {
 
     #[test]
     fn a_stretch_keeps_fast_pairs_and_slows_the_others() {
+        let magnitude = 1.25;
         let stretch =
-            Stretch { factor: 4.0, original_ctx: 128, beta_fast: 32.0, beta_slow: 1.0, attention_factor: None };
+            Stretch { factor: 4.0, original_ctx: 128, beta_fast: 32.0, beta_slow: 1.0, magnitude, truncate: true };
         let (plain, stretched) = (Rotation::new(64, 1e6, None), Rotation::new(64, 1e6, Some(stretch)));
         assert_eq!(plain.frequencies[0], stretched.frequencies[0]);
         assert!((plain.frequencies[31] / stretched.frequencies[31] - 4.0).abs() < 1e-9);
