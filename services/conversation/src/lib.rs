@@ -1,1 +1,6 @@
-//! Placeholder.
+//! Conversations as a service: the protocol a voice frontend speaks, the turn-taking behind it, what is kept.
+//!
+//! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
+
+pub mod sentences;
+pub mod speech;

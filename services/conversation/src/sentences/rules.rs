@@ -1,0 +1,282 @@
+//! Where a sentence may end: judged one character at a time, from the text before and a few characters after.
+
+use super::abbreviations::{self, Abbreviation};
+use super::script::{
+    continues_a_character, is_clause_mark, is_closer, is_closing_quote, is_emoji, is_hard_clause_mark, is_hard_stop,
+    is_speakable, is_stop, is_strong_stop, is_wide, spaces_are_clauses, weight,
+};
+
+/// A character under judgement: `chars[at]`, where `chars` starts with the sentence.
+pub struct Place<'a> {
+    pub chars: &'a [char],
+    pub at: usize,
+    /// No more text will come.
+    pub finished: bool,
+    /// Set for the first sentence: the weight from which it may end at a clause.
+    pub first_clause_chars: Option<usize>,
+    /// The same for scripts in which a space is a clause, in every sentence.
+    pub clause_chars: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No end before this character; go on there.
+    Skip(usize),
+    /// Depends on text that has not come yet.
+    Wait,
+    /// The sentence ends before this character.
+    Cut(usize),
+}
+
+/// Letters of the next word that are worth waiting for: no opener is longer.
+const NEXT_WORD_CHARS: usize = 12;
+/// A word this long is not an abbreviation, even if a small letter follows its full stop.
+const LONG_WORD_CHARS: usize = 6;
+
+pub fn judge(place: &Place) -> Verdict {
+    let Some(&character) = place.chars.get(place.at) else { return Verdict::Skip(place.chars.len()) };
+    if is_stop(character) {
+        judge_stop(place)
+    } else if character == '\n' {
+        judge_newline(place)
+    } else if character.is_whitespace() {
+        judge_space(place)
+    } else if is_clause_mark(character) {
+        judge_clause(place)
+    } else {
+        Verdict::Skip(place.at + 1)
+    }
+}
+
+/// Where a sentence that will not end has to end: after a clause in its second half, else at its last space, else
+/// anywhere but inside a character.
+pub fn forced_cut(chars: &[char]) -> usize {
+    let half = chars.len() / 2;
+    let clause = (half..chars.len().saturating_sub(1))
+        .rev()
+        .find(|&at| is_hard_clause_mark(chars[at]) || (is_clause_mark(chars[at]) && chars[at + 1].is_whitespace()))
+        .map(|at| end_of_space(chars, at + 1));
+    let space = || (1..chars.len()).rev().find(|&at| chars[at - 1].is_whitespace() && !chars[at].is_whitespace());
+    let anywhere = || {
+        let mut end = chars.len();
+        while end > 1 && (continues_a_character(chars[end - 1]) || chars[end - 2] == '\u{200D}') {
+            end -= 1;
+        }
+        if end > 1 { end - 1 } else { chars.len() }
+    };
+    clause.filter(|&end| end < chars.len()).or_else(space).unwrap_or_else(anywhere)
+}
+
+fn judge_stop(place: &Place) -> Verdict {
+    let Place { chars, at, finished, .. } = *place;
+    let mut end = at;
+    while end < chars.len() && (is_stop(chars[end]) || (end > at && (is_closer(chars[end]) || is_emoji(chars[end])))) {
+        end += 1;
+    }
+    let mut next = end_of_space(chars, end);
+    // French puts a space before the closing guillemet; a guillemet that opens has no space behind it.
+    if next > end && next < chars.len() && chars[next] == '»' {
+        match chars.get(next + 1) {
+            None if !finished => return Verdict::Wait,
+            Some(after) if after.is_whitespace() => {
+                end = next + 1;
+                next = end_of_space(chars, end);
+            }
+            _ => {}
+        }
+    }
+    if next == chars.len() {
+        return if finished { Verdict::Skip(next) } else { Verdict::Wait };
+    }
+    if !is_speakable(&chars[..end]) {
+        return Verdict::Skip(end);
+    }
+    let spaced = next > end;
+    let run = &chars[at..end];
+    if run.iter().any(|&c| is_hard_stop(c)) || (spaced && chars[end..next].contains(&'\n')) {
+        return Verdict::Cut(next);
+    }
+    if !spaced {
+        // `3.14`, `e.g`, `example.com/?q=1`, `file.txt`: nothing ends without a space, but for scripts without spaces.
+        return if is_wide(chars[end]) { Verdict::Cut(end) } else { Verdict::Skip(end) };
+    }
+    let follower = chars[next];
+    let stops: Vec<char> = run.iter().copied().filter(|&c| is_stop(c)).collect();
+    if stops.iter().any(|&c| is_strong_stop(c)) {
+        // "Stop!" he said.
+        let goes_on = follower.is_lowercase() && run.iter().any(|&c| is_closing_quote(c));
+        return if goes_on { Verdict::Skip(end) } else { Verdict::Cut(next) };
+    }
+    if stops.len() > 1 || stops.first() == Some(&'…') {
+        // Well... maybe.
+        return if follower.is_lowercase() { Verdict::Skip(end) } else { Verdict::Cut(next) };
+    }
+    judge_full_stop(place, end, next)
+}
+
+/// A single `.` with a space behind it.
+fn judge_full_stop(place: &Place, end: usize, next: usize) -> Verdict {
+    let Place { chars, at, finished, .. } = *place;
+    let (keep, cut) = (Verdict::Skip(end), Verdict::Cut(next));
+    let follower = chars[next];
+    let word_start = start_of_word(chars, at);
+    let word = &chars[word_start..at];
+    let opener = || match next_word(chars, next, finished) {
+        None => Verdict::Wait,
+        Some(word) if abbreviations::opens_sentences(&word) => cut,
+        Some(_) => keep,
+    };
+
+    if !word.is_empty() && word.iter().all(char::is_ascii_digit) && word.len() <= 2 {
+        return judge_ordinal(place, word_start, keep, cut, next);
+    }
+    if let [letter] = word
+        && letter.is_alphabetic()
+        && !is_wide(*letter)
+    {
+        // An initial or the letter of a spaced abbreviation: J. R. R., z. B., p. ex.
+        let spaced_abbreviation = letter.is_lowercase() || follows_dotted_letter(chars, word_start);
+        return if spaced_abbreviation { keep } else { opener() };
+    }
+    let plain: String = word.iter().filter(|&&c| c != '.' && c != '-').flat_map(|c| c.to_lowercase()).collect();
+    let dotted = word.contains(&'.');
+    match abbreviations::known(&plain) {
+        Some(Abbreviation::Never) => return keep,
+        Some(Abbreviation::BeforeNumber) if follower.is_numeric() => return keep,
+        Some(Abbreviation::UnlessCapital) if follower.is_lowercase() || follower.is_numeric() => return keep,
+        Some(Abbreviation::UnlessCapital) => return cut,
+        // `us` and `la` are words too; as abbreviations they are written in capitals or with stops.
+        Some(Abbreviation::UnlessOpener) if dotted || word[0].is_uppercase() => return opener(),
+        _ => {}
+    }
+    if dotted && word.split(|&c| c == '.').all(|part| part.len() <= 2 && part.iter().all(|c| c.is_alphabetic())) {
+        return opener(); // J.R.R., c.d.f.
+    }
+    if word.len() <= 3 && word.iter().all(|c| c.is_lowercase()) && follows_dotted_letter(chars, word_start) {
+        return keep; // p. ex., t. ex., f. eks
+    }
+    // A small letter after the full stop of a short word: an abbreviation nobody told us of.
+    if follower.is_lowercase() && word.len() < LONG_WORD_CHARS { keep } else { cut }
+}
+
+/// `1. Milk` in a list, `am 3. Mai`; but also `You are number 7. Please wait`.
+fn judge_ordinal(place: &Place, word_start: usize, keep: Verdict, cut: Verdict, next: usize) -> Verdict {
+    let chars = place.chars;
+    if !is_speakable(&chars[..word_start]) || chars[next].is_lowercase() {
+        return keep;
+    }
+    let before = end_of_text(chars, word_start);
+    let previous: String = chars[start_of_word(chars, before)..before].iter().flat_map(|c| c.to_lowercase()).collect();
+    if abbreviations::precedes_ordinal(&previous) {
+        return keep;
+    }
+    match next_word(chars, next, place.finished) {
+        None => Verdict::Wait,
+        Some(word) if abbreviations::follows_ordinal(&word) => keep,
+        Some(_) => cut,
+    }
+}
+
+fn judge_newline(place: &Place) -> Verdict {
+    let next = end_of_space(place.chars, place.at);
+    if next == place.chars.len() {
+        return if place.finished { Verdict::Skip(next) } else { Verdict::Wait };
+    }
+    if is_speakable(&place.chars[..place.at]) { Verdict::Cut(next) } else { Verdict::Skip(next) }
+}
+
+/// A space is an end only in scripts that have no other.
+fn judge_space(place: &Place) -> Verdict {
+    let Place { chars, at, .. } = *place;
+    let skip = Verdict::Skip(at + 1);
+    let Some(&before) = at.checked_sub(1).and_then(|before| chars.get(before)) else { return skip };
+    if !spaces_are_clauses(before) || weight_of(&chars[..at]) < place.clause_chars {
+        return skip;
+    }
+    let next = end_of_space(chars, at);
+    match chars.get(next) {
+        None if place.finished => skip,
+        None => Verdict::Wait,
+        Some(&follower) if spaces_are_clauses(follower) => Verdict::Cut(next),
+        Some(_) => skip,
+    }
+}
+
+fn judge_clause(place: &Place) -> Verdict {
+    let Place { chars, at, finished, .. } = *place;
+    let skip = Verdict::Skip(at + 1);
+    let Some(first_clause_chars) = place.first_clause_chars else { return skip };
+    let mut end = at + 1;
+    if weight_of(&chars[..end]) < first_clause_chars {
+        return skip;
+    }
+    let mark = chars[at];
+    if matches!(mark, '-' | '–') && !chars[..at].last().is_some_and(|before| before.is_whitespace()) {
+        return skip; // well-known, 5–6
+    }
+    while end < chars.len() && is_closer(chars[end]) {
+        end += 1;
+    }
+    let next = end_of_space(chars, end);
+    if next == chars.len() {
+        return if finished { skip } else { Verdict::Wait };
+    }
+    let spaced = next > end;
+    // A dash or a comma before a number may be a sign or a thousands separator typed with a space.
+    if (spaced && !(matches!(mark, '-' | '–') && chars[next].is_numeric())) || is_hard_clause_mark(mark) {
+        Verdict::Cut(next)
+    } else {
+        skip
+    }
+}
+
+fn weight_of(chars: &[char]) -> usize {
+    chars.iter().map(|&character| weight(character)).sum()
+}
+
+fn end_of_space(chars: &[char], mut at: usize) -> usize {
+    while at < chars.len() && chars[at].is_whitespace() {
+        at += 1;
+    }
+    at
+}
+
+/// The end of the text before the white space before `at`.
+fn end_of_text(chars: &[char], mut at: usize) -> usize {
+    while at > 0 && chars[at - 1].is_whitespace() {
+        at -= 1;
+    }
+    at
+}
+
+/// The start of the word that ends at `end`, without the brackets and quotes in front of it.
+fn start_of_word(chars: &[char], end: usize) -> usize {
+    let mut start = end;
+    while start > 0 && !chars[start - 1].is_whitespace() {
+        start -= 1;
+    }
+    while start < end && !chars[start].is_alphanumeric() {
+        start += 1;
+    }
+    start
+}
+
+/// The word at `at` in small letters; `None` while it may still grow.
+fn next_word(chars: &[char], at: usize, finished: bool) -> Option<String> {
+    let start = at + chars[at..].iter().take_while(|c| !c.is_alphanumeric() && !c.is_whitespace()).count();
+    let letters = chars[start..].iter().take_while(|c| c.is_alphanumeric() || matches!(c, '\'' | '’')).count();
+    if start + letters == chars.len() && letters <= NEXT_WORD_CHARS && !finished {
+        return None;
+    }
+    let word = chars[start..start + letters].iter();
+    Some(word.map(|&c| if c == '’' { '\'' } else { c }).flat_map(char::to_lowercase).collect())
+}
+
+/// Whether the text before `start` is a single letter with a full stop.
+fn follows_dotted_letter(chars: &[char], start: usize) -> bool {
+    let end = end_of_text(chars, start);
+    end >= 2
+        && chars[end - 1] == '.'
+        && chars[end - 2].is_alphabetic()
+        && (end == 2 || !chars[end - 3].is_alphanumeric())
+}

@@ -1,0 +1,97 @@
+//! Classes of characters that matter to speech.
+
+/// How much speech a character is: an ideograph, a kana or a Hangul syllable says about as much as three letters.
+pub fn weight(character: char) -> usize {
+    if is_wide(character) { 3 } else { 1 }
+}
+
+/// Scripts that write a syllable or a word with one character.
+pub fn is_wide(character: char) -> bool {
+    matches!(character,
+        '\u{1100}'..='\u{115F}'      // Hangul consonants
+        | '\u{3041}'..='\u{33FF}'    // kana, compatibility
+        | '\u{3400}'..='\u{4DBF}'    // ideographs, extension A
+        | '\u{4E00}'..='\u{9FFF}'    // ideographs
+        | '\u{A960}'..='\u{A97F}'
+        | '\u{AC00}'..='\u{D7FF}'    // Hangul syllables
+        | '\u{F900}'..='\u{FAFF}'    // compatibility ideographs
+        | '\u{20000}'..='\u{3FFFD}') // further ideographs
+}
+
+/// Scripts that put a space where others put a comma or a full stop.
+pub fn spaces_are_clauses(character: char) -> bool {
+    matches!(character, '\u{0E01}'..='\u{0E5B}' | '\u{0E81}'..='\u{0EDF}')
+}
+
+/// A stop that ends a sentence whatever follows, with or without a space.
+pub fn is_hard_stop(character: char) -> bool {
+    matches!(
+        character,
+        '。' | '！'
+            | '？'
+            | '．'
+            | '｡'
+            | '।'
+            | '॥'
+            | '؟'
+            | '۔'
+            | '։'
+            | '።'
+            | '፧'
+            | '។'
+            | '៕'
+            | '။'
+            | '།'
+            | '༎'
+    )
+}
+
+/// A question or an exclamation, which no abbreviation ends with.
+pub fn is_strong_stop(character: char) -> bool {
+    matches!(character, '!' | '?' | '‼' | '⁇' | '⁈' | '⁉' | '\u{037E}')
+}
+
+pub fn is_stop(character: char) -> bool {
+    matches!(character, '.' | '…') || is_strong_stop(character) || is_hard_stop(character)
+}
+
+/// What closes a quote, a bracket or an emphasis right after a stop, and still belongs to the sentence. Straight
+/// quotes and those that open in one language and close in another are closers here because nothing stands between.
+pub fn is_closer(character: char) -> bool {
+    is_closing_quote(character) || matches!(character, ')' | ']' | '}' | '）' | '］' | '】' | '〕' | '*' | '_' | '`')
+}
+
+pub fn is_closing_quote(character: char) -> bool {
+    matches!(
+        character,
+        '"' | '\'' | '”' | '’' | '“' | '‘' | '»' | '«' | '›' | '‹' | '」' | '』' | '》' | '〉' | '＂' | '＇'
+    )
+}
+
+/// A comma, colon or dash at which a first sentence may end, if something like a space follows.
+pub fn is_clause_mark(character: char) -> bool {
+    matches!(character, ',' | ';' | ':' | '،' | '؛' | '–' | '-') || is_hard_clause_mark(character)
+}
+
+/// The same, and nothing need follow.
+pub fn is_hard_clause_mark(character: char) -> bool {
+    matches!(character, '，' | '、' | '；' | '：' | '､' | '—' | '⸺')
+}
+
+pub fn is_emoji(character: char) -> bool {
+    matches!(character, '\u{2600}'..='\u{27BF}' | '\u{2B50}' | '\u{2B55}' | '\u{1F000}'..='\u{1FAFF}')
+        || continues_a_character(character)
+}
+
+/// What must not be torn from the character before it: combining marks, joiners, selectors, skin tones.
+pub fn continues_a_character(character: char) -> bool {
+    matches!(character,
+        '\u{0300}'..='\u{036F}' | '\u{0591}'..='\u{05BD}' | '\u{064B}'..='\u{065F}' | '\u{093A}'..='\u{094F}'
+        | '\u{0E31}' | '\u{0E34}'..='\u{0E3A}' | '\u{0E47}'..='\u{0E4E}' | '\u{200D}' | '\u{20D0}'..='\u{20FF}'
+        | '\u{3099}' | '\u{309A}' | '\u{FE00}'..='\u{FE0F}' | '\u{1F3FB}'..='\u{1F3FF}')
+}
+
+/// Whether there is anything to say: a letter, a digit, or a symbol that voices read out.
+pub fn is_speakable(chars: &[char]) -> bool {
+    chars.iter().any(|&character| character.is_alphanumeric() || is_emoji(character) || "€$£¥%".contains(character))
+}
