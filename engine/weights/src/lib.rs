@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Model files: GGUF and safetensors to one shape and one set of matrices.
+//!
+//! Knows no arithmetic but that of the block formats, and trusts nothing that it reads: a damaged or hostile file is an
+//! error that names the file, the key or the tensor, what was found and what was expected.
+
+mod bytes;
+mod error;
+mod fingerprint;
+pub mod gguf;
+pub mod gguf_writer;
+pub mod hf;
+pub mod mixture;
+mod model;
+mod open;
+mod shape;
+mod stop;
+pub mod synth;
+mod tensors;
+
+pub use bytes::Bytes;
+pub use error::Error;
+pub use model::{
+    AttentionWeights, DeltaWeights, Expert, Ffn, Layer, Matrix, Mixer, Model, MoeWeights, RawTensor, Shared,
+    VocabSource,
+};
+pub use open::{OpenOptions, open};
+pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn};

@@ -1,0 +1,149 @@
+//! Bytes of a model file: mapped or read into memory, cheap to share, cut into ranges.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// A range of a file's bytes. A clone shares the same memory.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<Owner>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// The whole of a regular file, mapped or read.
+    pub fn open(path: &Path, mmap: bool) -> Result<Bytes, Error> {
+        let io = |source| Error::Io { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(io)?;
+        let about = file.metadata().map_err(io)?;
+        if !about.is_file() {
+            return Err(Error::file(path, "is not a regular file"));
+        }
+        let len = usize::try_from(about.len()).map_err(|_| Error::file(path, "is larger than memory can address"))?;
+        // An empty map is an error on some systems, and an empty file is an error of its own in both readers.
+        let owner = if mmap && len > 0 {
+            // SAFETY: the map is read-only and private to this process. Another process that cuts the file while it
+            // is mapped can raise SIGBUS, as with every program that maps model files; `mmap: false` avoids that.
+            Owner::Map(unsafe { memmap2::Mmap::map(&file) }.map_err(io)?)
+        } else {
+            Owner::Heap(read_aligned(&mut file, len, path)?)
+        };
+        let len = owner.bytes().len().min(len);
+        Ok(Bytes { owner: Arc::new(owner), start: 0, len })
+    }
+
+    /// A copy of a slice, aligned so that any element type can be read from its start.
+    pub fn copy_of(bytes: &[u8]) -> Bytes {
+        let mut lines = vec![Line([0; LINE]); bytes.len().div_ceil(LINE)];
+        for (line, chunk) in lines.iter_mut().zip(bytes.chunks(LINE)) {
+            line.0[..chunk.len()].copy_from_slice(chunk);
+        }
+        Bytes { owner: Arc::new(Owner::Heap(lines)), start: 0, len: bytes.len() }
+    }
+
+    /// A part of these bytes; None where the range is not inside them.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        (range.start <= range.end && range.end <= self.len).then(|| Bytes {
+            owner: self.owner.clone(),
+            start: self.start + range.start,
+            len: range.end - range.start,
+        })
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.owner.bytes()[self.start..self.start + self.len]
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Bytes({})", self.len)
+    }
+}
+
+const LINE: usize = 64;
+
+/// Heap memory comes in cache lines, so that its start suits every element type and every vector load.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; LINE]);
+
+// SAFETY: a line is an array of bytes: no padding, every bit pattern is valid, and zero is one of them.
+unsafe impl bytemuck::Zeroable for Line {}
+// SAFETY: as above; the type is Copy, 'static and repr(C).
+unsafe impl bytemuck::Pod for Line {}
+
+enum Owner {
+    Map(memmap2::Mmap),
+    Heap(Vec<Line>),
+}
+
+impl Owner {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Owner::Map(map) => map,
+            Owner::Heap(lines) => bytemuck::cast_slice(lines),
+        }
+    }
+}
+
+fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Vec<Line>, Error> {
+    let count = len.div_ceil(LINE);
+    let mut lines: Vec<Line> = Vec::new();
+    lines.try_reserve_exact(count).map_err(|_| {
+        Error::file(path, format!("does not fit into memory: {len} bytes could not be reserved; map it instead"))
+    })?;
+    lines.resize(count, Line([0; LINE]));
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut lines);
+    file.read_exact(&mut bytes[..len]).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_and_read_hold_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for len in [0usize, 1, 63, 64, 65, 1000] {
+            let data: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+            std::fs::write(&path, &data).unwrap();
+            for mmap in [true, false] {
+                let bytes = Bytes::open(&path, mmap).unwrap();
+                assert_eq!(&bytes[..], &data[..], "len {len}, mmap {mmap}");
+                assert_eq!(bytes.as_ptr() as usize % LINE, 0);
+            }
+            assert_eq!(&Bytes::copy_of(&data)[..], &data[..]);
+        }
+    }
+
+    #[test]
+    fn ranges_outside_are_none() {
+        let bytes = Bytes::copy_of(&[1, 2, 3, 4]);
+        let middle = bytes.slice(1..3).unwrap();
+        assert_eq!(&middle[..], &[2, 3]);
+        assert_eq!(&middle.slice(1..2).unwrap()[..], &[3]);
+        assert!(middle.slice(0..3).is_none());
+        #[allow(clippy::reversed_empty_ranges)]
+        let reversed = 2..1;
+        assert!(middle.slice(reversed).is_none());
+    }
+
+    #[test]
+    fn a_folder_is_not_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Bytes::open(folder.path(), true).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! What can be wrong with a model: the file, what was found in it, and what was expected.
+
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+
+    /// The file as a whole: not a model, cut short, a part of a set that is not there.
+    #[error("{}: {what}", path.display())]
+    File { path: PathBuf, what: String },
+
+    #[error("{}: key '{key}': found {found}, expected {expected}", path.display())]
+    Key { path: PathBuf, key: String, found: String, expected: String },
+
+    #[error("{}: tensor '{tensor}': found {found}, expected {expected}", path.display())]
+    Tensor { path: PathBuf, tensor: String, found: String, expected: String },
+
+    #[error("{}: architecture '{arch}' is not of the Qwen3.5 family (qwen35, qwen35moe)", path.display())]
+    OtherFamily { path: PathBuf, arch: String },
+
+    /// Of the family, or close to it, but with something that the engine does not compute.
+    #[error("{}: {what}", path.display())]
+    Unsupported { path: PathBuf, what: String },
+}
+
+impl Error {
+    pub(crate) fn file(path: &Path, what: impl Into<String>) -> Error {
+        Error::File { path: path.to_path_buf(), what: what.into() }
+    }
+
+    pub(crate) fn key(path: &Path, key: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
+        Error::Key { path: path.to_path_buf(), key: shown(key), found: found.into(), expected: expected.into() }
+    }
+
+    pub(crate) fn tensor(path: &Path, tensor: &str, found: impl Into<String>, expected: impl Into<String>) -> Error {
+        Error::Tensor {
+            path: path.to_path_buf(),
+            tensor: shown(tensor),
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+
+    pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Error {
+        Error::Unsupported { path: path.to_path_buf(), what: what.into() }
+    }
+}
+
+/// Text from a file as it may stand in a message: on one line, and not longer than a line.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 120;
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.len() >= LONGEST {
+            out.push('…');
+            break;
+        }
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_stays_on_one_line() {
+        assert_eq!(shown("a\nb\x1b[31m"), "a\\nb\\u{1b}[31m");
+        assert!(shown(&"x".repeat(5000)).len() < 200);
+    }
+}

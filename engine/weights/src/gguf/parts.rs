@@ -1,0 +1,233 @@
+//! The file or files of a GGUF model, their headers read and their tensors found in the bytes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernels::format::Format;
+
+use crate::bytes::Bytes;
+use crate::error::{Error, shown};
+use crate::gguf::metadata::Metadata;
+use crate::gguf::read::{self, Header, TensorInfo};
+use crate::tensors::{Stored, Tensors};
+
+pub(crate) struct Parts {
+    /// Of the first part, which alone describes the model.
+    pub metadata: Metadata,
+    pub tensors: Tensors,
+    /// The bytes before the tensors, of each part: what the fingerprint covers whole.
+    pub headers: Vec<Bytes>,
+}
+
+const SPLIT_NO: &str = "split.no";
+const SPLIT_COUNT: &str = "split.count";
+const SPLIT_TENSORS: &str = "split.tensors.count";
+
+/// The model that `path` is, or is a part of.
+pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
+    let bytes = Bytes::open(path, mmap)?;
+    let header = read::header(path, &bytes)?;
+    let count = split_count(&header.metadata)?;
+    if count <= 1 {
+        return collect(vec![(path.to_path_buf(), bytes, header)]);
+    }
+    let paths = siblings(path, count)?;
+    let mut parts = Vec::new();
+    let mut given = Some((bytes, header));
+    for (i, part) in paths.into_iter().enumerate() {
+        let (bytes, header) = match given.take_if(|_| part == path) {
+            Some(given) => given,
+            None => {
+                let bytes = Bytes::open(&part, mmap).map_err(|error| missing_part(error, i + 1, count))?;
+                let header = read::header(&part, &bytes)?;
+                (bytes, header)
+            }
+        };
+        check_part(&header.metadata, i, count)?;
+        parts.push((part, bytes, header));
+    }
+    collect(parts)
+}
+
+/// A model of one part that is in memory already; the path is for messages.
+pub(crate) fn from_bytes(path: &Path, bytes: Bytes) -> Result<Parts, Error> {
+    let header = read::header(path, &bytes)?;
+    let count = split_count(&header.metadata)?;
+    if count > 1 {
+        return Err(Error::file(path, format!("is one of {count} parts; give the path of the file")));
+    }
+    collect(vec![(path.to_path_buf(), bytes, header)])
+}
+
+fn split_count(metadata: &Metadata) -> Result<usize, Error> {
+    let count = metadata.unsigned(SPLIT_COUNT)?.unwrap_or(1);
+    // The file names have five digits for it.
+    match usize::try_from(count) {
+        Ok(count) if count <= 99_999 => Ok(count),
+        _ => Err(Error::key(metadata.path(), SPLIT_COUNT, count.to_string(), "at most 99999 parts")),
+    }
+}
+
+/// PREFIX-00001-of-0000N.gguf and so on, beside the given part.
+fn siblings(path: &Path, count: usize) -> Result<Vec<PathBuf>, Error> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let prefix = split_prefix(name).filter(|(_, _, of)| *of == count).map(|(prefix, _, _)| prefix.to_string());
+    let Some(prefix) = prefix else {
+        let what =
+            format!("is one of {count} parts; its name must end in -0000X-of-{count:05}.gguf, as the others' do");
+        return Err(Error::file(path, what));
+    };
+    Ok((1..=count).map(|part| path.with_file_name(format!("{prefix}-{part:05}-of-{count:05}.gguf"))).collect())
+}
+
+/// The prefix, the number of this part and the number of all parts.
+fn split_prefix(name: &str) -> Option<(&str, usize, usize)> {
+    let stem = name.strip_suffix(".gguf")?;
+    let (rest, of) = stem.rsplit_once("-of-")?;
+    let (prefix, number) = rest.rsplit_once('-')?;
+    let digits =
+        |text: &str| (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?;
+    Some((prefix, digits(number)?, digits(of)?))
+}
+
+fn missing_part(error: Error, part: usize, count: usize) -> Error {
+    match error {
+        Error::Io { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
+            Error::file(&path, format!("is missing: it is part {part} of {count}, and all must be in one folder"))
+        }
+        other => other,
+    }
+}
+
+fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Error> {
+    for (key, expected) in [(SPLIT_NO, index), (SPLIT_COUNT, count)] {
+        let found = metadata.unsigned(key)?;
+        if found != u64::try_from(expected).ok() {
+            let found = found.map_or("no such key".to_string(), |found| found.to_string());
+            return Err(Error::key(metadata.path(), key, found, format!("{expected}, as the file's name says")));
+        }
+    }
+    Ok(())
+}
+
+fn collect(parts: Vec<(PathBuf, Bytes, Header)>) -> Result<Parts, Error> {
+    let mut first: Option<Metadata> = None;
+    let mut headers = Vec::new();
+    let mut tensors = Tensors::new(parts.first().map_or(Path::new(""), |(path, ..)| path));
+    for (path, bytes, header) in parts {
+        headers.push(bytes.slice(0..header.end).unwrap_or_else(|| bytes.clone()));
+        add_tensors(&mut tensors, &path, &bytes, &header)?;
+        first.get_or_insert(header.metadata);
+    }
+    let metadata = first.unwrap_or_else(|| Metadata::new(Path::new("")));
+    if let Some(stated) = metadata.unsigned(SPLIT_TENSORS)? {
+        if usize::try_from(stated) != Ok(tensors.len()) {
+            let found = format!("{stated}, and {} tensors in the parts", tensors.len());
+            return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
+        }
+    }
+    Ok(Parts { metadata, tensors, headers })
+}
+
+fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &Bytes, header: &Header) -> Result<(), Error> {
+    let shared_path: Arc<Path> = path.into();
+    let mut ranges: Vec<(usize, usize, &str)> = Vec::new();
+    for info in &header.tensors {
+        let stored = locate(&shared_path, bytes, header, info)?;
+        if let Some(begin) = usize::try_from(info.offset).ok().filter(|_| stored.format.is_some()) {
+            ranges.push((begin, stored.data.len(), &info.name));
+        }
+        if !tensors.insert(info.name.clone(), stored) {
+            return Err(Error::tensor(path, &info.name, "the name twice", "each tensor once"));
+        }
+    }
+    ranges.sort();
+    for pair in ranges.windows(2) {
+        let ((begin, len, name), (next, _, other)) = (pair[0], pair[1]);
+        if begin + len > next {
+            let found =
+                format!("bytes {begin} to {} of the data, and '{}' begins at {next}", begin + len, shown(other));
+            return Err(Error::tensor(path, name, found, "tensors that do not overlap"));
+        }
+    }
+    Ok(())
+}
+
+fn locate(path: &Arc<Path>, bytes: &Bytes, header: &Header, info: &TensorInfo) -> Result<Stored, Error> {
+    let wrong = |found: String, expected: String| Error::tensor(path, &info.name, found, expected);
+    let mut dims = Vec::new();
+    for &dim in info.dims.iter().rev() {
+        let dim = usize::try_from(dim).map_err(|_| wrong(format!("a dimension of {dim}"), "one that fits".into()))?;
+        dims.push(dim);
+    }
+    let start = usize::try_from(info.offset).ok().and_then(|offset| header.data_start.checked_add(offset));
+    let available = bytes.len() - header.data_start;
+    let start = match start {
+        Some(start) if start <= bytes.len() => start,
+        _ => return Err(wrong(format!("offset {}", info.offset), format!("less than {available}: the data's length"))),
+    };
+    if (start - header.data_start) % header.alignment != 0 {
+        return Err(wrong(format!("offset {}", info.offset), format!("a multiple of {}", header.alignment)));
+    }
+    let Some(format) = Format::from_gguf(info.type_code) else {
+        let data = Bytes::copy_of(&[]);
+        return Ok(Stored { path: path.clone(), format: None, type_name: unknown_type(info.type_code), dims, data });
+    };
+    let (cols, rest) = (dims.last().copied().unwrap_or(0), &dims[..dims.len() - 1]);
+    let rows = rest.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+    if cols % format.block_len() != 0 {
+        let expected = format!("rows of whole blocks: {} has {} values in one", format.name(), format.block_len());
+        return Err(wrong(format!("rows of {cols} values"), expected));
+    }
+    let size = rows.and_then(|rows| format.row_bytes(cols)?.checked_mul(rows));
+    let Some(size) = size else {
+        return Err(wrong(format!("shape {dims:?}"), "one whose size fits into memory".into()));
+    };
+    let Some(data) = start.checked_add(size).and_then(|end| bytes.slice(start..end)) else {
+        let found = format!("{size} bytes from {start} on, in a file of {}", bytes.len());
+        return Err(wrong(found, "all of its bytes inside the file: is the download complete?".into()));
+    };
+    Ok(Stored { path: path.clone(), format: Some(format), type_name: format.name().to_string(), dims, data })
+}
+
+/// The name of a type that the kernels cannot read, for the message.
+fn unknown_type(code: u32) -> String {
+    let name = match code {
+        9 => "q8_1",
+        15 => "q8_k",
+        16 => "iq2_xxs",
+        17 => "iq2_xs",
+        18 => "iq3_xxs",
+        19 => "iq1_s",
+        21 => "iq3_s",
+        22 => "iq2_s",
+        24 => "i8",
+        25 => "i16",
+        26 => "i32",
+        27 => "i64",
+        28 => "f64",
+        29 => "iq1_m",
+        34 => "tq1_0",
+        35 => "tq2_0",
+        40 => "nvfp4",
+        _ => return code.to_string(),
+    };
+    format!("{name} ({code})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parts() {
+        assert_eq!(split_prefix("a-b-00002-of-00003.gguf"), Some(("a-b", 2, 3)));
+        for other in ["a.gguf", "a-2-of-3.gguf", "a-00002-of-00003.bin", "00002-of-00003.gguf", "a-0000+-of-00003.gguf"]
+        {
+            assert_eq!(split_prefix(other), None, "{other}");
+        }
+        let paths = siblings(Path::new("/m/x-00001-of-00002.gguf"), 2).unwrap();
+        assert_eq!(paths[1], Path::new("/m/x-00002-of-00002.gguf"));
+        assert!(siblings(Path::new("/m/x-00001-of-00002.gguf"), 3).is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! A Hugging Face folder: config.json, safetensors in one file or several, and the tokenizer's files.
+
+mod config;
+mod folder;
+mod header;
+mod layers;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::{Error, shown};
+use crate::fingerprint::fingerprint;
+use crate::model::{Model, VocabSource};
+use crate::stop;
+use crate::tensors::Tensors;
+use config::Config;
+pub use folder::Folder;
+
+/// The model in a folder.
+pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
+    load(folder::read(path, mmap)?)
+}
+
+/// The model in a folder's files, which are in memory already.
+pub fn load(folder: Folder) -> Result<Model, Error> {
+    let config_path = folder.path.join("config.json");
+    let json = parse(&config_path, &folder.config)?;
+    let config = Config::new(&config_path, &json)?;
+
+    let mut tensors = Tensors::new(&folder.path);
+    let mut described = vec![folder.config.clone()];
+    for (path, bytes) in &folder.shards {
+        described.push(header::add_tensors(path, bytes, &mut tensors)?.to_vec());
+    }
+    let fingerprint = fingerprint(described.iter().map(|bytes| &bytes[..]), &tensors);
+
+    let mut notes = Vec::new();
+    let vision = tensors.drop_all(is_vision);
+    if vision > 0 {
+        notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
+    }
+    let mtp = tensors.take_raw(|name| mtp_name(name).is_some())?;
+    let mtp_blocks = mtp.iter().filter_map(|tensor| mtp_block(&tensor.name)).max().map_or(0, |last| last + 1);
+    let shape = config.shape(tensors.len(), mtp_blocks)?;
+
+    let prefix = PREFIXES.into_iter().find(|prefix| tensors.has(&format!("{prefix}embed_tokens.weight")));
+    let prefix = prefix.unwrap_or("model.");
+    let embed = tensors.matrix(&format!("{prefix}embed_tokens.weight"), shape.vocab, shape.hidden)?;
+    let head_name = tensors.one_of(&HEADS.map(String::from));
+    let head = match shape.tied {
+        false => Some(tensors.matrix(&head_name, shape.vocab, shape.hidden)?),
+        true => {
+            if tensors.drop_all(|name| name == head_name) > 0 {
+                notes.push(format!("'{head_name}' is not used: the configuration ties the head to the embedding"));
+            }
+            None
+        }
+    };
+    let output_norm = layers::norm(&mut tensors, &format!("{prefix}norm.weight"), shape.hidden)?;
+    let mut layers = Vec::new();
+    for (index, kind) in shape.layers.clone().into_iter().enumerate() {
+        layers.push(layers::layer(&mut tensors, &shape, prefix, index, kind)?);
+    }
+    refuse_what_is_left(&folder.path, &tensors, &mut notes)?;
+
+    let folder_name = || folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Model {
+        name: config.name().map_or_else(folder_name, shown),
+        chat_template: chat_template(&folder)?,
+        stop_tokens: stop_tokens(&folder, &config, shape.vocab)?,
+        vocab: VocabSource::Json { tokenizer: folder.tokenizer, tokenizer_config: folder.tokenizer_config },
+        shape,
+        embed,
+        head,
+        output_norm,
+        layers,
+        mtp,
+        fingerprint,
+        notes,
+    })
+}
+
+/// What stands before `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in what other tools write.
+const PREFIXES: [&str; 4] = ["model.language_model.", "model.", "language_model.model.", "language_model."];
+const HEADS: [&str; 3] = ["lm_head.weight", "language_model.lm_head.weight", "model.language_model.lm_head.weight"];
+
+fn is_vision(name: &str) -> bool {
+    ["model.visual.", "visual.", "vision_tower.", "model.vision_tower."].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The name behind `mtp.`, for tensors of multi-token prediction.
+fn mtp_name(name: &str) -> Option<&str> {
+    ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp."]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+}
+
+fn mtp_block(name: &str) -> Option<usize> {
+    // A name that states an absurd number is still one block of a small list.
+    mtp_name(name)?.strip_prefix("layers.")?.split_once('.')?.0.parse::<u16>().ok().map(usize::from)
+}
+
+fn refuse_what_is_left(path: &Path, tensors: &Tensors, notes: &mut Vec<String>) -> Result<(), Error> {
+    let left = tensors.left_over();
+    // A bias or a scale that is not applied would make every word wrong without anybody noticing.
+    let harmful = |name: &&&str| name.ends_with(".bias") || name.ends_with("scale") || name.ends_with("scale_inv");
+    if let Some(name) = left.iter().find(harmful) {
+        return Err(Error::tensor(path, name, "a tensor of no use in this family", "none of that name"));
+    }
+    if let Some(first) = left.first() {
+        notes.push(format!("{} tensors are not used, the first of them '{}'", left.len(), shown(first)));
+    }
+    Ok(())
+}
+
+/// From its own file, or from tokenizer_config.json: a string, or a list of named ones of which one is the default.
+fn chat_template(folder: &Folder) -> Result<Option<String>, Error> {
+    if let Some(template) = &folder.chat_template {
+        return Ok(Some(template.clone()));
+    }
+    let Some(json) = &folder.tokenizer_config else { return Ok(None) };
+    let path = folder.path.join("tokenizer_config.json");
+    match parse(&path, json)?.get("chat_template") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(template)) => Ok(Some(template.clone())),
+        Some(Value::Array(named)) => {
+            let default = named.iter().find(|entry| entry.get("name").and_then(Value::as_str) == Some("default"));
+            let template = default.and_then(|entry| entry.get("template")).and_then(Value::as_str);
+            match template {
+                Some(template) => Ok(Some(template.to_string())),
+                None => {
+                    Err(Error::key(&path, "chat_template", "a list without 'default'", "a template, or one so named"))
+                }
+            }
+        }
+        Some(_) => Err(Error::key(&path, "chat_template", "neither text nor list", "a template")),
+    }
+}
+
+/// What config.json and generation_config.json name, and the family's end tokens.
+fn stop_tokens(folder: &Folder, config: &Config, vocab: usize) -> Result<Vec<u32>, Error> {
+    let mut tokens = config.eos()?;
+    if let Some(json) = &folder.generation_config {
+        let path = folder.path.join("generation_config.json");
+        if let Some(found) = parse(&path, json)?.get("eos_token_id") {
+            tokens.extend(config::token_ids(&path, "eos_token_id", found)?);
+        }
+    }
+    if let Some(beyond) = tokens.iter().find(|&&token| usize::try_from(token).is_ok_and(|token| token >= vocab)) {
+        let expected = format!("a token, less than {vocab}");
+        return Err(Error::key(&folder.path, "eos_token_id", beyond.to_string(), expected));
+    }
+    let path = folder.path.join("tokenizer.json");
+    let added: AddedTokens = serde_json::from_slice(&folder.tokenizer)
+        .map_err(|error| Error::file(&path, format!("is damaged: {}", shown(&error.to_string()))))?;
+    let ends = added.added_tokens.into_iter().filter(|token| token.special && stop::is_family_end(&token.content));
+    tokens.extend(ends.map(|token| token.id).filter(|&id| usize::try_from(id).is_ok_and(|id| id < vocab)));
+    Ok(stop::sorted(tokens))
+}
+
+/// Of tokenizer.json only this is read here: the rest is the tokenizer's business.
+#[derive(serde::Deserialize)]
+struct AddedTokens {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(serde::Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    special: bool,
+}
+
+fn parse(path: &Path, json: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(json)
+        .map_err(|error| Error::file(path, format!("is not valid JSON: {}", shown(&error.to_string()))))
+}

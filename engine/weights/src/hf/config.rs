@@ -1,0 +1,325 @@
+//! config.json to a shape.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, shown};
+use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn, yarn_magnitude};
+
+/// The part of config.json that describes the text model, with the whole around it.
+pub(crate) struct Config<'a> {
+    path: &'a Path,
+    text: &'a Map<String, Value>,
+    whole: &'a Map<String, Value>,
+}
+
+/// No dimension of a model comes near this, and below it a product of two cannot overflow.
+const LARGEST: usize = 1 << 24;
+
+impl<'a> Config<'a> {
+    /// Checks the family first: that is the one clear line for a folder of another kind.
+    pub fn new(path: &'a Path, json: &'a Value) -> Result<Config<'a>, Error> {
+        let Value::Object(whole) = json else {
+            return Err(Error::file(path, "is not a JSON object"));
+        };
+        let text = match whole.get("text_config") {
+            None | Some(Value::Null) => whole,
+            Some(Value::Object(text)) => text,
+            Some(other) => return Err(Error::key(path, "text_config", describe(other), "an object")),
+        };
+        let config = Config { path, text, whole };
+        // Multimodal checkpoints name the family outside and its text part inside.
+        let kind = config.model_type(text)?.or(config.model_type(whole)?);
+        match kind {
+            Some("qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text") => {}
+            Some("qwen3_next") => {
+                let what = "architecture 'qwen3_next' is not supported: it is an older sibling of the Qwen3.5 family \
+                            with merged projections; take a model of the family (qwen3_5, qwen3_5_moe)";
+                return Err(Error::unsupported(path, what));
+            }
+            Some(other) => return Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(other) }),
+            None => return Err(Error::key(path, "model_type", "no such key", "qwen3_5 or qwen3_5_moe")),
+        }
+        if let Some(found) = config.get("quantization_config") {
+            let method = found.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
+            let what = format!("is quantised by {}: take the bf16 model, or a GGUF file", shown(method));
+            return Err(Error::unsupported(path, what));
+        }
+        Ok(config)
+    }
+
+    fn model_type(&self, of: &'a Map<String, Value>) -> Result<Option<&'a str>, Error> {
+        match of.get("model_type") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(kind)) => Ok(Some(kind)),
+            Some(other) => Err(Error::key(self.path, "model_type", describe(other), "a string")),
+        }
+    }
+
+    /// `tensor_count` bounds the number of layers by what the files really hold.
+    pub fn shape(&self, tensor_count: usize, mtp_blocks: usize) -> Result<Shape, Error> {
+        for (key, needed) in [("attention_bias", false), ("attn_output_gate", true)] {
+            if self.bool(key)?.is_some_and(|found| found != needed) {
+                return Err(Error::key(self.path, key, (!needed).to_string(), format!("{needed}: the family's own")));
+            }
+        }
+        if let Some(act) = self.text_of("hidden_act")?.filter(|&act| act != "silu") {
+            return Err(Error::key(self.path, "hidden_act", format!("'{}'", shown(act)), "silu"));
+        }
+        if self.get("mlp_only_layers").and_then(Value::as_array).is_some_and(|layers| !layers.is_empty()) {
+            return Err(Error::key(self.path, "mlp_only_layers", "a list of layers", "none: all layers are alike"));
+        }
+        let count = self.size("num_hidden_layers")?;
+        if count > tensor_count {
+            let expected = format!("fewer than the {tensor_count} tensors");
+            return Err(Error::key(self.path, "num_hidden_layers", count.to_string(), expected));
+        }
+        let head_dim = self.size("head_dim")?;
+        let native_ctx = self.size_up_to("max_position_embeddings", usize::MAX)?;
+        let moe = self.moe()?;
+        let shape = Shape {
+            arch: if moe.is_some() { "qwen35moe" } else { "qwen35" }.to_string(),
+            layers: self.layers(count)?,
+            hidden: self.size("hidden_size")?,
+            ffn: if moe.is_some() { 0 } else { self.size("intermediate_size")? },
+            q_heads: self.size("num_attention_heads")?,
+            kv_heads: self.size("num_key_value_heads")?,
+            head_dim,
+            key_heads: self.size("linear_num_key_heads")?,
+            value_heads: self.size("linear_num_value_heads")?,
+            key_dim: self.size("linear_key_head_dim")?,
+            value_dim: self.size("linear_value_head_dim")?,
+            conv_kernel: self.size("linear_conv_kernel_dim")?,
+            value_head_order: HeadOrder::Grouped,
+            vocab: self.size("vocab_size")?,
+            rms_eps: self.float("rms_norm_eps")?.ok_or_else(|| self.missing("rms_norm_eps", "a small number"))? as f32,
+            rope: self.rope(head_dim, native_ctx)?,
+            native_ctx,
+            moe,
+            tied: self.bool("tie_word_embeddings")?.unwrap_or(false),
+            mtp_blocks,
+        };
+        shape.check(self.path)?;
+        Ok(shape)
+    }
+
+    fn moe(&self) -> Result<Option<Moe>, Error> {
+        if self.unsigned("num_experts")?.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Moe {
+            experts: self.size("num_experts")?,
+            used: self.size("num_experts_per_tok")?,
+            expert_ffn: self.size("moe_intermediate_size")?,
+            shared_ffn: match self.unsigned("shared_expert_intermediate_size")? {
+                None | Some(0) => 0,
+                Some(_) => self.size("shared_expert_intermediate_size")?,
+            },
+            renormalise: self.bool("norm_topk_prob")?.unwrap_or(true),
+        }))
+    }
+
+    fn layers(&self, count: usize) -> Result<Vec<LayerKind>, Error> {
+        const KEY: &str = "layer_types";
+        match self.get(KEY) {
+            Some(Value::Array(kinds)) => {
+                if kinds.len() != count {
+                    let expected = format!("one for each of the {count} layers");
+                    return Err(Error::key(self.path, KEY, format!("a list of {}", kinds.len()), expected));
+                }
+                let kind = |kind: &Value| match kind.as_str() {
+                    Some("linear_attention") => Ok(LayerKind::Delta),
+                    Some("full_attention") => Ok(LayerKind::Attention),
+                    _ => Err(Error::key(self.path, KEY, describe(kind), "linear_attention or full_attention")),
+                };
+                kinds.iter().map(kind).collect()
+            }
+            Some(other) => Err(Error::key(self.path, KEY, describe(other), "a list of strings")),
+            None => {
+                // The family's pattern, where a file says nothing.
+                let interval = match self.unsigned("full_attention_interval")? {
+                    None => 4,
+                    Some(_) => self.size("full_attention_interval")?,
+                };
+                let kind = |i: usize| if (i + 1) % interval == 0 { LayerKind::Attention } else { LayerKind::Delta };
+                Ok((0..count).map(kind).collect())
+            }
+        }
+    }
+
+    fn rope(&self, head_dim: usize, native_ctx: usize) -> Result<Rope, Error> {
+        let rope = RopeKeys::new(self)?;
+        let theta = rope.float("rope_theta")?.ok_or_else(|| self.missing("rope_theta", "the base of the rotation"))?;
+        // Configurations of this family that leave it out mean a quarter.
+        let share = rope.float("partial_rotary_factor")?.unwrap_or(0.25);
+        if !(0.0..=1.0).contains(&share) {
+            return Err(Error::key(self.path, "partial_rotary_factor", share.to_string(), "more than 0, at most 1"));
+        }
+        let kind = match rope.text("rope_type")? {
+            None => rope.text("type")?,
+            found => found,
+        };
+        let scaling = match kind {
+            None | Some("default" | "mrope") => None,
+            Some("yarn") => Some(self.yarn(&rope, native_ctx)?),
+            Some(other) => {
+                return Err(Error::key(self.path, "rope_type", format!("'{}'", shown(other)), "default or yarn"));
+            }
+        };
+        Ok(Rope { theta, dims: (head_dim as f64 * share) as usize, scaling })
+    }
+
+    fn yarn(&self, rope: &RopeKeys, native_ctx: usize) -> Result<Yarn, Error> {
+        const ORIGINAL: &str = "original_max_position_embeddings";
+        let original_ctx = match rope.float(ORIGINAL)? {
+            None => native_ctx,
+            Some(n) if n >= 1.0 && n <= f64::from(u32::MAX) => n as usize,
+            Some(n) => return Err(Error::key(self.path, ORIGINAL, n.to_string(), "a number of tokens")),
+        };
+        let factor = match rope.float("factor")? {
+            Some(factor) => factor as f32,
+            None => native_ctx as f32 / original_ctx as f32,
+        };
+        // Zero stands for 'not given' in all of these.
+        let given = |key: &str| Ok::<_, Error>(rope.float(key)?.filter(|&n| n != 0.0).map(|n| n as f32));
+        let attention_factor = match (given("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
+            (Some(stated), ..) => Some(stated),
+            (None, Some(one), Some(all)) => Some(yarn_magnitude(factor, one) / yarn_magnitude(factor, all)),
+            _ => None,
+        };
+        Ok(Yarn {
+            factor,
+            original_ctx,
+            beta_fast: given("beta_fast")?.unwrap_or(32.0),
+            beta_slow: given("beta_slow")?.unwrap_or(1.0),
+            attention_factor,
+            truncate: rope.bool("truncate")?.unwrap_or(true),
+        })
+    }
+
+    /// The end tokens that config.json names.
+    pub fn eos(&self) -> Result<Vec<u32>, Error> {
+        match self.get("eos_token_id") {
+            None => Ok(Vec::new()),
+            Some(found) => token_ids(self.path, "eos_token_id", found),
+        }
+    }
+
+    pub fn name(&self) -> Option<&str> {
+        self.whole.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// The text model's value; where it has none, the whole checkpoint's.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.text.get(key).or_else(|| self.whole.get(key)).filter(|value| !value.is_null())
+    }
+
+    fn size(&self, key: &str) -> Result<usize, Error> {
+        self.size_up_to(key, LARGEST)
+    }
+
+    fn size_up_to(&self, key: &str, most: usize) -> Result<usize, Error> {
+        let expected = || format!("a whole number, 1 to {most}");
+        let found = self.get(key).ok_or_else(|| self.missing(key, &expected()))?;
+        let size = found.as_u64().and_then(|size| usize::try_from(size).ok());
+        size.filter(|size| (1..=most).contains(size))
+            .ok_or_else(|| Error::key(self.path, key, describe(found), expected()))
+    }
+
+    fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
+        let wrong = |found: &Value| Error::key(self.path, key, describe(found), "a whole number that is not negative");
+        self.get(key).map(|found| found.as_u64().ok_or_else(|| wrong(found))).transpose()
+    }
+
+    fn float(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.get(key).map(|found| number(self.path, key, found)).transpose()
+    }
+
+    fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        self.get(key).map(|found| flag(self.path, key, found)).transpose()
+    }
+
+    fn text_of(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        self.get(key).map(|found| string(self.path, key, found)).transpose()
+    }
+
+    fn missing(&self, key: &str, expected: &str) -> Error {
+        Error::key(self.path, key, "no such key", expected)
+    }
+}
+
+/// The rotation's keys, in `rope_parameters`, in the older `rope_scaling`, or beside them.
+struct RopeKeys<'a> {
+    path: &'a Path,
+    places: Vec<&'a Map<String, Value>>,
+}
+
+impl<'a> RopeKeys<'a> {
+    fn new(config: &Config<'a>) -> Result<RopeKeys<'a>, Error> {
+        let mut places = Vec::new();
+        for key in ["rope_parameters", "rope_scaling"] {
+            match config.get(key) {
+                None => {}
+                Some(Value::Object(map)) => match map.get("full_attention") {
+                    // Some writers keep one set for each kind of layer.
+                    Some(Value::Object(map)) => places.push(map),
+                    _ => places.push(map),
+                },
+                Some(other) => return Err(Error::key(config.path, key, describe(other), "an object")),
+            }
+        }
+        places.push(config.text);
+        Ok(RopeKeys { path: config.path, places })
+    }
+
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.places.iter().filter_map(|place| place.get(key)).find(|value| !value.is_null())
+    }
+
+    fn float(&self, key: &str) -> Result<Option<f64>, Error> {
+        self.get(key).map(|found| number(self.path, key, found)).transpose()
+    }
+
+    fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
+        self.get(key).map(|found| flag(self.path, key, found)).transpose()
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        self.get(key).map(|found| string(self.path, key, found)).transpose()
+    }
+}
+
+/// One token or a list of them.
+pub(crate) fn token_ids(path: &Path, key: &str, found: &Value) -> Result<Vec<u32>, Error> {
+    let one = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| Error::key(path, key, describe(value), "a token's number, or a list of them"))
+    };
+    match found {
+        Value::Array(list) => list.iter().map(one).collect(),
+        Value::Null => Ok(Vec::new()),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+fn number(path: &Path, key: &str, found: &Value) -> Result<f64, Error> {
+    let number = found.as_f64().filter(|number| number.is_finite());
+    number.ok_or_else(|| Error::key(path, key, describe(found), "a number"))
+}
+
+fn flag(path: &Path, key: &str, found: &Value) -> Result<bool, Error> {
+    found.as_bool().ok_or_else(|| Error::key(path, key, describe(found), "true or false"))
+}
+
+fn string<'a>(path: &Path, key: &str, found: &'a Value) -> Result<&'a str, Error> {
+    found.as_str().ok_or_else(|| Error::key(path, key, describe(found), "a string"))
+}
+
+fn describe(value: &Value) -> String {
+    match value {
+        Value::Array(list) => format!("a list of {}", list.len()),
+        Value::Object(_) => "an object".to_string(),
+        other => shown(&other.to_string()),
+    }
+}

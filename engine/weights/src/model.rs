@@ -1,0 +1,195 @@
+//! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
+
+use kernels::format::Format;
+
+use crate::bytes::Bytes;
+use crate::shape::Shape;
+
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub shape: Shape,
+    /// [vocab, hidden]
+    pub embed: Matrix,
+    /// [vocab, hidden]; None: the embedding is the head.
+    pub head: Option<Matrix>,
+    pub output_norm: Vec<f32>,
+    pub layers: Vec<Layer>,
+    /// Tensors for multi-token prediction, under the names and with the values of the file.
+    pub mtp: Vec<RawTensor>,
+    pub vocab: VocabSource,
+    pub chat_template: Option<String>,
+    /// Sorted, each once. The family's two end tokens are among them where the vocabulary has them as control tokens.
+    pub stop_tokens: Vec<u32>,
+    pub name: String,
+    /// See `fingerprint.rs` for what it covers.
+    pub fingerprint: [u8; 32],
+    /// What was left out or looks odd, one line each, for the caller to print.
+    pub notes: Vec<String>,
+}
+
+/// Row-major; each row is `format.row_bytes(cols)` bytes. `data` is aligned to the elements of f32, f16 and bf16.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    pub format: Format,
+    pub rows: usize,
+    pub cols: usize,
+    pub data: Bytes,
+}
+
+impl Matrix {
+    /// None where the bytes are not exactly those of `rows` × `cols` values.
+    pub fn new(format: Format, rows: usize, cols: usize, data: Bytes) -> Option<Matrix> {
+        let size = format.row_bytes(cols)?.checked_mul(rows)?;
+        (size == data.len()).then_some(Matrix { format, rows, cols, data })
+    }
+
+    pub fn row_bytes(&self) -> usize {
+        if self.rows == 0 { 0 } else { self.data.len() / self.rows }
+    }
+
+    /// The bytes of one row. Panics where there is no such row, as indexing does.
+    pub fn row(&self, row: usize) -> &[u8] {
+        let size = self.row_bytes();
+        &self.data[row * size..(row + 1) * size]
+    }
+
+    /// Some of the rows, as a matrix that shares the bytes.
+    pub fn rows(&self, first: usize, count: usize) -> Option<Matrix> {
+        let size = self.row_bytes();
+        let last = first.checked_add(count).filter(|&last| last <= self.rows)?;
+        let data = self.data.slice(first * size..last * size)?;
+        Some(Matrix { format: self.format, rows: count, cols: self.cols, data })
+    }
+}
+
+/// A tensor that is kept but not understood yet.
+#[derive(Debug, Clone)]
+pub struct RawTensor {
+    pub name: String,
+    pub format: Format,
+    /// Outermost first, as in safetensors.
+    pub dims: Vec<usize>,
+    pub data: Bytes,
+}
+
+/// All norm vectors are the factor itself.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    pub attn_norm: Vec<f32>,
+    pub mixer: Mixer,
+    pub ffn_norm: Vec<f32>,
+    pub ffn: Ffn,
+}
+
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
+pub enum Mixer {
+    Attention(AttentionWeights),
+    Delta(DeltaWeights),
+}
+
+#[derive(Debug, Clone)]
+pub struct AttentionWeights {
+    /// [q_heads * 2 * head_dim, hidden]: of each head first the query, then the gate.
+    pub q: Matrix,
+    /// [kv_heads * head_dim, hidden]
+    pub k: Matrix,
+    /// [kv_heads * head_dim, hidden]
+    pub v: Matrix,
+    /// [hidden, q_heads * head_dim]
+    pub o: Matrix,
+    pub q_norm: Vec<f32>,
+    pub k_norm: Vec<f32>,
+}
+
+#[derive(Debug, Clone)]
+pub struct DeltaWeights {
+    /// [2 * key_heads * key_dim + value_heads * value_dim, hidden]: queries, keys, values.
+    pub qkv: Matrix,
+    /// [value_heads * value_dim, hidden]
+    pub z: Matrix,
+    /// [value_heads, hidden]
+    pub a: Matrix,
+    /// [value_heads, hidden]
+    pub b: Matrix,
+    /// [hidden, value_heads * value_dim]
+    pub out: Matrix,
+    /// [channels, kernel], oldest tap first.
+    pub conv: Vec<f32>,
+    /// -exp(A_log), one for each value head.
+    pub a_log_neg: Vec<f32>,
+    pub dt_bias: Vec<f32>,
+    /// One head's norm, shared by all: [value_dim]
+    pub norm: Vec<f32>,
+}
+
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // As above.
+pub enum Ffn {
+    Dense {
+        /// [ffn, hidden]
+        gate: Matrix,
+        /// [ffn, hidden]
+        up: Matrix,
+        /// [hidden, ffn]
+        down: Matrix,
+    },
+    Moe(MoeWeights),
+}
+
+#[derive(Debug, Clone)]
+pub struct MoeWeights {
+    /// [experts, hidden]
+    pub router: Matrix,
+    pub experts: Vec<Expert>,
+    pub shared: Option<Shared>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Expert {
+    /// [expert_ffn, hidden]
+    pub gate: Matrix,
+    /// [expert_ffn, hidden]
+    pub up: Matrix,
+    /// [hidden, expert_ffn]
+    pub down: Matrix,
+}
+
+/// The expert that every token visits, and the row whose sigmoid weighs it.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// [shared_ffn, hidden]
+    pub gate: Matrix,
+    /// [shared_ffn, hidden]
+    pub up: Matrix,
+    /// [hidden, shared_ffn]
+    pub down: Matrix,
+    /// [hidden]
+    pub router: Vec<f32>,
+}
+
+/// Where the tokens come from. The tokenizer is made by another crate from this plain data.
+#[derive(Debug, Clone)]
+pub enum VocabSource {
+    Gguf {
+        tokens: Vec<String>,
+        /// One for each token: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
+        types: Vec<u32>,
+        /// Two tokens and a space between them.
+        merges: Vec<String>,
+        /// Which splitting goes before the merges: `qwen35`.
+        pre: String,
+        /// Which kind of tokenizer: `gpt2` is byte-level BPE.
+        model: String,
+        eos: Option<u32>,
+        bos: Option<u32>,
+        pad: Option<u32>,
+        add_bos: bool,
+    },
+    Json {
+        /// The bytes of tokenizer.json.
+        tokenizer: Vec<u8>,
+        /// The bytes of tokenizer_config.json, which may add tokens.
+        tokenizer_config: Option<Vec<u8>>,
+    },
+}

@@ -1,0 +1,150 @@
+//! What a model looks like, in numbers: the same for every kind of file.
+
+use std::path::Path;
+
+use crate::error::Error;
+
+/// All that the engine must know to lay out its buffers. Two files of one model have equal shapes, but for
+/// `value_head_order`, which says how that file sorts its value heads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// `qwen35` or `qwen35moe`.
+    pub arch: String,
+    /// One entry for each block of the trunk; blocks for multi-token prediction are not among them.
+    pub layers: Vec<LayerKind>,
+    pub hidden: usize,
+    /// Width of the dense feed-forward; 0 where the layers route to experts.
+    pub ffn: usize,
+    pub q_heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Heads of the linear layers, and the dimension of one of them.
+    pub key_heads: usize,
+    pub value_heads: usize,
+    pub key_dim: usize,
+    pub value_dim: usize,
+    pub conv_kernel: usize,
+    pub value_head_order: HeadOrder,
+    pub vocab: usize,
+    pub rms_eps: f32,
+    pub rope: Rope,
+    /// The window the file states.
+    pub native_ctx: usize,
+    pub moe: Option<Moe>,
+    /// The head is the embedding.
+    pub tied: bool,
+    /// Blocks for multi-token prediction that the file holds.
+    pub mtp_blocks: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    Attention,
+    Delta,
+}
+
+/// Which key head a value head of a linear layer reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Value head h reads key head h / (value_heads / key_heads): safetensors.
+    Grouped,
+    /// Value head h reads key head h % key_heads: GGUF.
+    Tiled,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
+    pub theta: f64,
+    /// How many of the head's dimensions turn.
+    pub dims: usize,
+    pub scaling: Option<Yarn>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Yarn {
+    pub factor: f32,
+    pub original_ctx: usize,
+    pub beta_fast: f32,
+    pub beta_slow: f32,
+    /// What the rotated query and key are multiplied with; None: 0.1 ln(factor) + 1.
+    pub attention_factor: Option<f32>,
+    /// The borders between the dimensions that turn as before and those that are stretched lie on whole dimensions.
+    pub truncate: bool,
+}
+
+impl Yarn {
+    /// What cosine and sine are multiplied with.
+    pub fn magnitude(&self) -> f32 {
+        self.attention_factor.unwrap_or_else(|| yarn_magnitude(self.factor, 1.0))
+    }
+}
+
+/// The magnitude that goes with a factor: a longer window flattens the softmax, this sharpens it again.
+pub(crate) fn yarn_magnitude(factor: f32, weight: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moe {
+    pub experts: usize,
+    /// Experts that work on one token.
+    pub used: usize,
+    pub expert_ffn: usize,
+    /// Width of the expert that every token visits; 0: there is none.
+    pub shared_ffn: usize,
+    /// The chosen experts' shares are scaled to sum to one.
+    pub renormalise: bool,
+}
+
+impl Shape {
+    /// Rows of the fused q, k, v projection of a linear layer, and channels of its convolution.
+    pub fn delta_channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    /// Outputs of all value heads of a linear layer.
+    pub fn delta_values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+}
+
+impl Shape {
+    /// What must hold between the numbers, whatever they came from.
+    pub(crate) fn check(&self, path: &Path) -> Result<(), Error> {
+        let parts_of = |what: &str, number: usize, of_what: &str, of: usize| {
+            if of == 0 || number % of != 0 {
+                return Err(Error::file(path, format!("states {number} {what}: not a multiple of {of} {of_what}")));
+            }
+            Ok(())
+        };
+        parts_of("attention heads", self.q_heads, "key/value heads", self.kv_heads)?;
+        parts_of("value heads of linear layers", self.value_heads, "key heads", self.key_heads)?;
+        if self.rope.dims == 0 || self.rope.dims > self.head_dim || self.rope.dims % 2 != 0 {
+            let what =
+                format!("rotates {} dimensions: expected an even number, {} at most", self.rope.dims, self.head_dim);
+            return Err(Error::file(path, what));
+        }
+        let positive = |what: &str, number: f64| {
+            if number.is_finite() && number > 0.0 {
+                return Ok(());
+            }
+            Err(Error::file(path, format!("states {what} {number}: expected a positive number")))
+        };
+        positive("the norms' epsilon", self.rms_eps.into())?;
+        positive("the rotation's base", self.rope.theta)?;
+        if let Some(yarn) = &self.rope.scaling {
+            positive("YaRN's factor", yarn.factor.into())?;
+            positive("YaRN's beta_fast", yarn.beta_fast.into())?;
+            positive("YaRN's beta_slow", yarn.beta_slow.into())?;
+            positive("YaRN's attention factor", yarn.magnitude().into())?;
+            positive("YaRN's original window", yarn.original_ctx as f64)?;
+        }
+        if let Some(moe) = &self.moe {
+            if moe.used == 0 || moe.used > moe.experts {
+                let what = format!("uses {} of {1} experts: expected 1 to {1}", moe.used, moe.experts);
+                return Err(Error::file(path, what));
+            }
+        }
+        Ok(())
+    }
+}

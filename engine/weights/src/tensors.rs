@@ -1,0 +1,180 @@
+//! The tensors of a model's files by name, each taken once, with its shape checked against what the model needs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernels::format::{Format, dequantize};
+
+use crate::bytes::Bytes;
+use crate::error::Error;
+use crate::model::{Matrix, RawTensor};
+
+/// A tensor as a file holds it.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    /// The file it is in: of a model in several files, messages name the right one.
+    pub path: Arc<Path>,
+    /// None: a type that the kernels cannot read, which matters only if the tensor is used.
+    pub format: Option<Format>,
+    pub type_name: String,
+    /// Outermost first.
+    pub dims: Vec<usize>,
+    /// Empty where the format is unknown.
+    pub data: Bytes,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tensors {
+    path: PathBuf,
+    stored: BTreeMap<String, Stored>,
+}
+
+impl Tensors {
+    pub fn new(path: &Path) -> Tensors {
+        Tensors { path: path.to_path_buf(), stored: BTreeMap::new() }
+    }
+
+    /// False where there is one of that name already.
+    pub fn insert(&mut self, name: String, tensor: Stored) -> bool {
+        use std::collections::btree_map::Entry;
+        match self.stored.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(tensor);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.stored.contains_key(name)
+    }
+
+    pub fn dims(&self, name: &str) -> Option<&[usize]> {
+        self.stored.get(name).map(|tensor| &tensor.dims[..])
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Stored)> {
+        self.stored.iter().map(|(name, tensor)| (&name[..], tensor))
+    }
+
+    /// The first of these names that is there; the first one where none is, for the message that it is missing.
+    pub fn one_of(&self, names: &[String]) -> String {
+        names.iter().find(|name| self.has(name)).or(names.first()).cloned().unwrap_or_default()
+    }
+
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {
+        let tensor = self.take(name, &[rows, cols])?;
+        tensor.expect_dims(name, &[rows, cols])?;
+        tensor.into_matrix(name, rows, cols)
+    }
+
+    /// `count` matrices that lie behind each other in one tensor of three dimensions.
+    pub fn stack(&mut self, name: &str, count: usize, rows: usize, cols: usize) -> Result<Vec<Matrix>, Error> {
+        let tensor = self.take(name, &[count, rows, cols])?;
+        tensor.expect_dims(name, &[count, rows, cols])?;
+        let path = tensor.path.clone();
+        let overflow = || Error::tensor(&path, name, format!("{count} × {rows} rows"), "sizes that fit into memory");
+        let all = tensor.into_matrix(name, count.checked_mul(rows).ok_or_else(overflow)?, cols)?;
+        (0..count).map(|i| all.rows(i * rows, rows).ok_or_else(overflow)).collect()
+    }
+
+    /// Values as f32. Dimensions of length one do not count: a vector may be stored as a row or a column.
+    pub fn values(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, Error> {
+        let tensor = self.take(name, dims)?;
+        let without_ones = |dims: &[usize]| dims.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
+        if without_ones(&tensor.dims) != without_ones(dims) {
+            tensor.expect_dims(name, dims)?;
+        }
+        tensor.into_values(name)
+    }
+
+    /// What is left of the tensors whose names begin so, as they are.
+    pub fn take_raw(&mut self, belongs: impl Fn(&str) -> bool) -> Result<Vec<RawTensor>, Error> {
+        let names: Vec<String> = self.stored.keys().filter(|name| belongs(name)).cloned().collect();
+        let mut raw = Vec::new();
+        for name in names {
+            if let Some(tensor) = self.stored.remove(&name) {
+                let format = tensor.known_format(&name)?;
+                let data = tensor.aligned_data(format);
+                raw.push(RawTensor { name, format, dims: tensor.dims, data });
+            }
+        }
+        Ok(raw)
+    }
+
+    /// Takes away all tensors whose names say so, and tells how many they were.
+    pub fn drop_all(&mut self, belongs: impl Fn(&str) -> bool) -> usize {
+        let before = self.stored.len();
+        self.stored.retain(|name, _| !belongs(name));
+        before - self.stored.len()
+    }
+
+    /// The name of every tensor that nobody took.
+    pub fn left_over(&self) -> Vec<&str> {
+        self.stored.keys().map(|name| &name[..]).collect()
+    }
+
+    pub fn missing(&self, name: &str, dims: &[usize]) -> Error {
+        Error::tensor(&self.path, name, "no such tensor", format!("shape {dims:?}"))
+    }
+
+    fn take(&mut self, name: &str, dims: &[usize]) -> Result<Stored, Error> {
+        self.stored.remove(name).ok_or_else(|| self.missing(name, dims))
+    }
+}
+
+impl Stored {
+    fn expect_dims(&self, name: &str, expected: &[usize]) -> Result<(), Error> {
+        if self.dims == expected {
+            return Ok(());
+        }
+        Err(Error::tensor(&self.path, name, format!("shape {:?}", self.dims), format!("shape {expected:?}")))
+    }
+
+    fn known_format(&self, name: &str) -> Result<Format, Error> {
+        self.format.ok_or_else(|| {
+            let known: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+            Error::tensor(&self.path, name, format!("type {}", self.type_name), format!("one of {}", known.join(", ")))
+        })
+    }
+
+    /// safetensors does not promise that a tensor begins where its elements can be read: then it is copied.
+    fn aligned_data(&self, format: Format) -> Bytes {
+        let element = match format {
+            Format::F32 => 4,
+            Format::F16 | Format::BF16 => 2,
+            _ => 1,
+        };
+        if self.data.as_ptr() as usize % element == 0 { self.data.clone() } else { Bytes::copy_of(&self.data) }
+    }
+
+    fn into_matrix(self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {
+        let format = self.known_format(name)?;
+        let data = self.aligned_data(format);
+        let len = data.len();
+        Matrix::new(format, rows, cols, data).ok_or_else(|| {
+            let expected = format!("the bytes of {rows} rows of {cols} values of {}", format.name());
+            Error::tensor(&self.path, name, format!("{len} bytes"), expected)
+        })
+    }
+
+    fn into_values(self, name: &str) -> Result<Vec<f32>, Error> {
+        let format = self.known_format(name)?;
+        let wrong = |found: String| {
+            Error::tensor(&self.path, name, found, format!("the bytes of {:?} values of {}", self.dims, format.name()))
+        };
+        let count = self.dims.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+        // Rows of blocks: a vector in a block format must be whole blocks, as the file's own check has seen to.
+        let count = count.filter(|&count| format.row_bytes(count) == Some(self.data.len()));
+        let count = count.ok_or_else(|| wrong(format!("{} bytes", self.data.len())))?;
+        let mut values = vec![0.0f32; count];
+        dequantize(format, &self.aligned_data(format), &mut values);
+        Ok(values)
+    }
+}
