@@ -1,0 +1,204 @@
+//! From logits to one token: bias, penalties, temperature, top-k, top-p, min-p, seed, log probabilities.
+//!
+//! The steps and their order, which is the order of the reference generation loop of the model family (its card's
+//! numbers were chosen with it):
+//!
+//! 1. `logit_bias` is added, 2. penalties, 3. tokens outside the mask fall away, 4. temperature, 5. the `top_k` best,
+//! 6. of those the fewest that hold `top_p` of their probability, 7. of those the ones with at least `min_p` times the
+//!    best one's probability, 8. one draw.
+//!
+//! Ties are always resolved towards the lower id, so exactly `top_k` tokens are kept. Logits that are NaN or infinite
+//! are never chosen. Everything that decides about a token uses only additions, multiplications and comparisons in a
+//! fixed order, so that equal logits and equal seed give equal text on every platform (see `exp.rs` for why that
+//! excludes the platform's own `exp`).
+
+mod exp;
+mod history;
+mod random;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use history::History;
+use random::Random;
+use select::Selector;
+
+/// How the next token is chosen. The default is greedy: the most probable token, every time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// 0: the most probable token; 1: the model's own distribution; more: flatter.
+    pub temperature: f32,
+    /// Only the so many most probable tokens; 0: all of them.
+    pub top_k: usize,
+    /// Only the fewest tokens that together have this probability, at least one; 1: all of them.
+    pub top_p: f32,
+    /// Only tokens at least this many times as probable as the most probable one; 0: all of them.
+    pub min_p: f32,
+    /// Divides the positive and multiplies the negative logits of every token that stands in the prompt or in the
+    /// reply; 1: off.
+    pub repetition_penalty: f32,
+    /// Subtracted once from the logit of every token that stands in the reply; 0: off.
+    pub presence_penalty: f32,
+    /// Subtracted from the logit of every token as often as it stands in the reply; 0: off.
+    pub frequency_penalty: f32,
+    /// How many tokens the penalties look back over prompt and reply together; 0: all of them.
+    pub penalty_last_tokens: usize,
+    /// Added to the logits of these tokens. Minus infinity forbids a token.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Equal seeds give equal text for equal logits.
+    pub seed: Option<u64>,
+    /// Report the log probability of the token and of this many most probable ones.
+    pub logprobs: Option<usize>,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_last_tokens: 0,
+            logit_bias: Vec::new(),
+            seed: None,
+            logprobs: None,
+        }
+    }
+}
+
+impl Sampling {
+    /// What is wrong with these numbers, for whoever takes them from a client. A `Sampler` never fails on them: it
+    /// reads what makes no sense as 'off'.
+    pub fn check(&self) -> Result<(), SamplingError> {
+        let wrong = |field, found, allowed| Err(SamplingError::Field { field, found, allowed });
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            return wrong("temperature", self.temperature, "a number of 0 or more");
+        }
+        if !(0.0..=1.0).contains(&self.top_p) {
+            return wrong("top_p", self.top_p, "a number from 0 to 1");
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return wrong("min_p", self.min_p, "a number from 0 to 1");
+        }
+        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
+            return wrong("repetition_penalty", self.repetition_penalty, "a number above 0");
+        }
+        if !self.presence_penalty.is_finite() {
+            return wrong("presence_penalty", self.presence_penalty, "a finite number");
+        }
+        if !self.frequency_penalty.is_finite() {
+            return wrong("frequency_penalty", self.frequency_penalty, "a finite number");
+        }
+        if let Some(&(_, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY) {
+            return wrong("logit_bias", bias, "finite numbers, or minus infinity to forbid a token");
+        }
+        Ok(())
+    }
+}
+
+/// What was chosen. `logprob` and `top` are filled when `Sampling::logprobs` asked for them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    pub token: u32,
+    /// Of the model's own distribution, before bias, penalties, mask and temperature: that is what clients of the
+    /// OpenAI interface expect, and what can be compared between requests. At least -9999.0, which stands for 'never'
+    /// because JSON has no minus infinity.
+    pub logprob: Option<f32>,
+    /// The most probable tokens of the same distribution, best first. The chosen token need not be among them.
+    pub top: Vec<(u32, f32)>,
+}
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SamplingError {
+    #[error("{field} is {found}; use {allowed}")]
+    Field { field: &'static str, found: f32, allowed: &'static str },
+    #[error("no token can be chosen: the grammar and the logit bias together forbid every one; relax one of them")]
+    NothingAllowed,
+    #[error("no token can be chosen: none of the allowed tokens has a finite logit; check the model file")]
+    NothingFinite,
+}
+
+/// Chooses the tokens of one sequence.
+///
+/// The repetition penalty counts prompt and reply, as its inventors and every common engine do: feed the prompt with
+/// `accept_prompt`. Presence and frequency penalty count the reply only: they are defined by the OpenAI interface for
+/// sampled tokens, and a voice assistant that was told a name in the prompt must stay free to say it.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    random: Random,
+    history: History,
+    selector: Selector,
+    /// Logits before bias and penalties of the tokens that these changed: log probabilities are told of the original.
+    originals: Vec<(u32, f32)>,
+}
+
+impl Sampler {
+    /// `seed_if_none` is used where the request named no seed; whoever has a clock or a source of chance chooses it.
+    pub fn new(sampling: &Sampling, seed_if_none: u64) -> Sampler {
+        Sampler {
+            random: Random::new(sampling.seed.unwrap_or(seed_if_none)),
+            history: History::new(sampling),
+            selector: Selector::default(),
+            originals: Vec::new(),
+            sampling: sampling.clone(),
+        }
+    }
+
+    /// The prompt, for the repetition penalty. Costs nothing where that is off.
+    pub fn accept_prompt(&mut self, tokens: &[u32]) {
+        self.history.extend_prompt(tokens);
+    }
+
+    /// One token of the reply, whether it was sampled or forced.
+    pub fn accept(&mut self, token: u32) {
+        self.history.push_reply(token);
+    }
+
+    /// Chooses the next token. Bit `i % 32` of word `i / 32` of `allowed` says whether token `i` may be chosen; tokens
+    /// past its end may not. `logits` is left as bias and penalties changed it. The choice is not yet accepted.
+    pub fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Choice, SamplingError> {
+        let told = self.sampling.logprobs.map(|count| self.selector.log_probabilities(logits, count));
+        self.originals.clear();
+        self.apply_bias(logits);
+        self.history.apply_penalties(logits, &mut self.originals);
+
+        // One number is drawn for every token, also where no chance is involved: the n-th token of a reply then uses
+        // the n-th number of its seed, whatever the grammar forced before it.
+        let chance = self.random.next_unit();
+        let token = if self.sampling.temperature > 0.0 {
+            self.selector.draw(&self.sampling, logits, allowed, chance)
+        } else {
+            select::best(logits, allowed)
+        };
+        let token = token.ok_or_else(|| why_none(logits, allowed))?;
+
+        let Some((normaliser, top)) = told else {
+            return Ok(Choice { token, logprob: None, top: Vec::new() });
+        };
+        let original = self.originals.iter().find(|(id, _)| *id == token).map(|(_, logit)| *logit);
+        let original = original.or_else(|| logits.get(token as usize).copied()).unwrap_or(f32::NEG_INFINITY);
+        Ok(Choice { token, logprob: Some(select::log_probability(original, normaliser)), top })
+    }
+
+    fn apply_bias(&mut self, logits: &mut [f32]) {
+        for &(token, bias) in &self.sampling.logit_bias {
+            if let Some(logit) = logits.get_mut(token as usize)
+                && !bias.is_nan()
+                && bias != f32::INFINITY
+            {
+                self.originals.push((token, *logit));
+                *logit += bias;
+            }
+        }
+    }
+}
+
+fn why_none(logits: &[f32], allowed: Option<&[u32]>) -> SamplingError {
+    let mut all_forbidden = true;
+    select::for_each_allowed(logits, allowed, |_, logit| all_forbidden &= logit == f32::NEG_INFINITY);
+    if all_forbidden { SamplingError::NothingAllowed } else { SamplingError::NothingFinite }
+}
