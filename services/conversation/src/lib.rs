@@ -4,3 +4,4 @@
 
 pub mod sentences;
 pub mod speech;
+pub mod store;

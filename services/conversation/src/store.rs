@@ -1,0 +1,151 @@
+//! The store: users, sessions, everything that was said, in one SQLite file.
+//!
+//! What a method has acknowledged is on disk, and survives `kill -9` and a power cut. One writer takes all writes, in
+//! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session is the
+//! one thing that removes them, and then they are gone. Time is an argument: the store has no clock.
+
+mod error;
+mod ids;
+mod items;
+mod lock;
+mod measurements;
+mod open;
+mod place;
+mod records;
+mod replies;
+mod responses;
+mod rows;
+mod sessions;
+mod spacing;
+mod summaries;
+mod view;
+mod writer;
+
+pub use error::Error;
+pub use ids::new_id;
+pub use measurements::Measurement;
+pub use records::{
+    Body, Change, Item, NewItem, NewSession, Part, PartKind, Placement, Position, Role, Session, SessionChange,
+    SessionLine, SessionRef, Status, Stored, Tokens, User,
+};
+pub use replies::{FinishedReply, Reply, ReplyPiece};
+pub use responses::{Conversation, FinishedResponse, Response, ResponseStatus};
+pub use summaries::{MadeBy, NewSummary, Pin, Summary, SummaryKind};
+pub use view::View;
+
+use futures_util::future::BoxFuture;
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, SqliteRow};
+use sqlx::{Executor, Transaction};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use writer::{Failure, Writer};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub path: PathBuf,
+    pub owner: Owner,
+    pub busy_timeout_ms: u64,
+    pub readers: u32,
+    /// Writes that may wait; the next caller waits for room.
+    pub write_queue: usize,
+    /// Writes that share a transaction.
+    pub commit_group: usize,
+    /// Beyond this the write-ahead log is cut back when it can be.
+    pub wal_limit_bytes: u64,
+    /// The file may not grow beyond this many pages; None is the disk's own limit.
+    pub max_pages: Option<u32>,
+    /// Reads the whole file once before anything is answered.
+    pub check_at_start: bool,
+}
+
+/// Who opens the store. Any number of commands may look and write beside one service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    Service,
+    Command,
+}
+
+/// A handle: cheap to clone, for any task.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    writer: Writer,
+    readers: SqlitePool,
+}
+
+impl Store {
+    /// Opens the file (a service makes it if there is none), brings its schema up to date, and closes what a crash left
+    /// open. `now_ms` is the time that those closings get.
+    pub async fn open(options: &Options, now_ms: i64) -> Result<Store, Error> {
+        let mut opened = open::open(options).await?;
+        let alone = opened.lock.is_some();
+        // A service keeps the lock until its writer has stopped, a command only as long as it repairs.
+        let (kept, repairing) = match options.owner {
+            Owner::Service => (opened.lock.take(), None),
+            Owner::Command => (None, opened.lock.take()),
+        };
+        let writer = Writer::start(opened.connection, kept, &options.path, options.write_queue, options.commit_group);
+        let store = Store { inner: Arc::new(Inner { path: options.path.clone(), writer, readers: opened.readers }) };
+        if alone {
+            let closed = store.close_what_a_crash_left(now_ms).await?;
+            if closed > 0 {
+                tracing::warn!(replies = closed, "replies that a crash cut off are marked interrupted");
+            }
+        }
+        drop(repairing);
+        Ok(store)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Waits for the writes in the queue, then closes the file. Later calls get `Error::Closed`.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.inner.readers.close().await;
+        self.inner.writer.stop().await
+    }
+
+    async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+    {
+        self.inner.writer.write(work).await
+    }
+
+    fn write_later<T, F>(&self, work: F) -> Result<oneshot::Receiver<Result<T, Error>>, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+    {
+        self.inner.writer.write_later(work)
+    }
+
+    /// One moment of the database, for several questions.
+    async fn read(&self) -> Result<Transaction<'static, Sqlite>, Error> {
+        self.inner.readers.begin().await.map_err(|error| self.failed(error))
+    }
+
+    async fn rows(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<SqliteRow>, Error> {
+        (&self.inner.readers).fetch_all(query).await.map_err(|error| self.failed(error))
+    }
+
+    async fn optional_row(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Option<SqliteRow>, Error> {
+        (&self.inner.readers).fetch_optional(query).await.map_err(|error| self.failed(error))
+    }
+
+    fn each<T>(&self, rows: &[SqliteRow], of: impl FnMut(&SqliteRow) -> Result<T, Failure>) -> Result<Vec<T>, Error> {
+        rows.iter().map(of).collect::<Result<_, _>>().map_err(|failure| failure.at(self.path()))
+    }
+
+    fn failed(&self, error: sqlx::Error) -> Error {
+        Error::from_sqlx(self.path(), error)
+    }
+}

@@ -1,0 +1,4 @@
+//! The store on real files.
+
+mod core;
+mod support;
