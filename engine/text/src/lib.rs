@@ -1,1 +1,16 @@
-//! Placeholder.
+//! Between text and tokens. Takes plain data (bytes, JSON values), knows no weights, file, clock or socket.
+//!
+//! A prompt goes `chat::normalise` -> `Template::render` -> `encode_prompt`; a reply comes back
+//! `Decoder` -> `StopMatcher` -> `Reply`, with `ThinkingBudget` beside it.
+
+pub mod decoder;
+pub mod error;
+pub mod prompt;
+pub mod template;
+pub mod tokenizer;
+
+pub use decoder::Decoder;
+pub use error::Error;
+pub use prompt::{EncodedPrompt, encode_prompt};
+pub use template::{Prompt, Rendered, Template};
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,102 @@
+//! Chat templates: Jinja as Python's `transformers` renders it, to the byte.
+//!
+//! minijinja differs from Python's Jinja in what `tojson`, `string`, `trim`, `items` and the printing of values do; those
+//! are replaced here. Text from messages and tools is told from the template's own (template/inert.rs).
+
+mod date;
+mod environment;
+mod inert;
+mod python;
+
+pub use date::Now;
+
+use crate::Error;
+use environment::Refusal;
+use inert::Mark;
+use minijinja::{Environment, Value};
+use serde_json::{Map, Value as Json};
+use std::error::Error as _;
+
+pub struct Template {
+    environment: Environment<'static>,
+    source: String,
+}
+
+/// What a template is rendered with.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt<'a> {
+    pub messages: &'a [Json],
+    pub tools: &'a [Json],
+    /// `add_generation_prompt`, `enable_thinking`, and whatever else this template knows.
+    pub options: &'a Map<String, Json>,
+    /// For `strftime_now`; a template that asks for the date without one is an error.
+    pub now: Option<Now>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rendered {
+    pub text: String,
+    /// Byte positions, ascending, of each `<` that came from messages, tools or options and begins what looks like a
+    /// control token: it must stay text (`encode_prompt`).
+    pub inert: Vec<usize>,
+}
+
+const NAME: &str = "chat";
+
+impl Template {
+    pub fn new(source: &str) -> Result<Self, Error> {
+        let mut environment = environment::like_python();
+        let source = environment::without_generation_tags(source);
+        environment
+            .add_template_owned(NAME, source.clone())
+            .map_err(|error| Error::TemplateSyntax(describe(&error)))?;
+        Ok(Self { environment, source })
+    }
+
+    pub fn render(&self, prompt: &Prompt) -> Result<Rendered, Error> {
+        let from_outside = prompt.messages.iter().chain(prompt.tools).chain(prompt.options.values());
+        let mark = Mark::choose(from_outside, &self.source)?;
+        let values = |items: &[Json]| Value::from(items.iter().map(|item| mark.value_of(item)).collect::<Vec<_>>());
+        let tools = if prompt.tools.is_empty() { Value::from(()) } else { values(prompt.tools) };
+        let mut context = vec![("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)];
+        context.push(("documents".to_string(), Value::from(())));
+        context.extend(prompt.options.iter().map(|(name, value)| (name.clone(), mark.value_of(value))));
+        if let Some(now) = prompt.now {
+            context.push((environment::NOW.to_string(), environment::now_value(now)));
+        }
+        let template = self.environment.get_template(NAME).map_err(|error| Error::Render(describe(&error)))?;
+        let rendered = template.render(Value::from_pairs(context)).map_err(|error| refusal_or_failure(&error))?;
+        let (text, inert) = mark.restore(rendered);
+        Ok(Rendered { text, inert })
+    }
+
+    /// Whether the template looks at an option, by name: `enable_thinking`, `preserve_thinking`, `reasoning_effort`.
+    pub fn mentions(&self, option: &str) -> bool {
+        self.source.contains(option)
+    }
+}
+
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Template").field("bytes", &self.source.len()).finish_non_exhaustive()
+    }
+}
+
+fn refusal_or_failure(error: &minijinja::Error) -> Error {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(Refusal(message)) = inner.downcast_ref() {
+            return Error::Refused(message.clone());
+        }
+        source = inner.source();
+    }
+    Error::Render(describe(error))
+}
+
+fn describe(error: &minijinja::Error) -> String {
+    let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    match error.detail() {
+        Some(detail) => format!("{}: {detail}{line}", error.kind()),
+        None => format!("{}{line}", error.kind()),
+    }
+}
