@@ -79,8 +79,16 @@ pub struct Queries<'a> {
     pub first: usize,
 }
 
-/// `out`: [rows, q heads · head dim]. `pages` hold this layer's part of each page, of at least `first + rows` positions.
-pub fn attend(cpu: &Cpu, layout: Layout, pages: &[&[u8]], queries: Queries, out: &mut [f32]) {
+/// `out`: [rows, q heads · head dim]. In each page this layer's part begins at `offset`; together the pages have at
+/// least `first + rows` positions.
+pub fn attend<P: AsRef<[u8]> + Sync>(
+    cpu: &Cpu,
+    layout: Layout,
+    pages: &[P],
+    offset: usize,
+    queries: Queries,
+    out: &mut [f32],
+) {
     let group = queries.q_heads / layout.kv_heads;
     assert_eq!(out.len(), queries.rows * queries.q_heads * layout.head_dim);
     let tokens = (ROWS / group).max(1);
@@ -88,7 +96,7 @@ pub fn attend(cpu: &Cpu, layout: Layout, pages: &[&[u8]], queries: Queries, out:
     let tiles = (queries.first + queries.rows).div_ceil(TILE);
     // Few heads and few rows: the past itself is cut, so that every thread has a part of it.
     let splits = cpu.pool.threads().div_ceil(layout.kv_heads * blocks).min(tiles);
-    let job = Job { layout, pages, queries, group, out: Parts::new(out) };
+    let job = Job { layout, pages, offset, queries, group, out: Parts::new(out) };
     if splits == 1 {
         cpu.pool.run(layout.kv_heads * blocks, |task| {
             let (head, block) = (task % layout.kv_heads, task / layout.kv_heads);
@@ -152,19 +160,28 @@ pub fn attend(cpu: &Cpu, layout: Layout, pages: &[&[u8]], queries: Queries, out:
     });
 }
 
-struct Job<'a> {
+struct Job<'a, P> {
     layout: Layout,
-    pages: &'a [&'a [u8]],
+    pages: &'a [P],
+    offset: usize,
     queries: Queries<'a>,
     /// Query heads that share a key head.
     group: usize,
     out: Parts<'a, f32>,
 }
 
-impl<'a> Job<'a> {
+impl<'a, P: AsRef<[u8]>> Job<'a, P> {
     fn scratch(&self, tokens: usize) -> usize {
         let rows = tokens * self.group;
         rows * (2 + self.layout.head_dim) + rows * self.layout.head_dim + rows * TILE + TILE * self.layout.head_dim
+    }
+
+    /// Unpacks the rows of one head that `range` finds in a page, from position `start` on.
+    fn unpack(&self, format: Format, start: usize, range: impl Fn(usize) -> std::ops::Range<usize>, rows: &mut [f32]) {
+        for (i, row) in rows.chunks_exact_mut(self.layout.head_dim).enumerate() {
+            let (page, slot) = ((start + i) / self.layout.page, (start + i) % self.layout.page);
+            dequantize(format, &self.pages[page].as_ref()[self.offset..][range(slot)], row);
+        }
     }
 
     #[allow(clippy::mut_from_ref)]
@@ -192,9 +209,9 @@ impl<'a> Part<'a> {
 }
 
 /// Leaves a `Part` at the beginning of `scratch`.
-fn run_part(
+fn run_part<P: AsRef<[u8]>>(
     level: Level,
-    job: &Job,
+    job: &Job<P>,
     head: usize,
     tokens: std::ops::Range<usize>,
     tiles: std::ops::Range<usize>,
@@ -223,10 +240,7 @@ fn run_part(
         }
         let positions = TILE.min(end - start);
         let unpacked = &mut tile_values[..positions * dim];
-        for (i, row) in unpacked.chunks_exact_mut(dim).enumerate() {
-            let (page, slot) = ((start + i) / layout.page, (start + i) % layout.page);
-            dequantize(layout.key_format, &job.pages[page][layout.key_at(head, slot)], row);
-        }
+        job.unpack(layout.key_format, start, |slot| layout.key_at(head, slot), unpacked);
         let keys: &[f32] = unpacked;
         score(level, q, keys, rows, positions, dim, scores);
         for row in 0..rows {
@@ -247,10 +261,7 @@ fn run_part(
                 part.weighted[row * dim..][..dim].iter_mut().for_each(|sum| *sum *= correction);
             }
         }
-        for (i, row) in unpacked.chunks_exact_mut(dim).enumerate() {
-            let (page, slot) = ((start + i) / layout.page, (start + i) % layout.page);
-            dequantize(layout.value_format, &job.pages[page][layout.value_at(head, slot)], row);
-        }
+        job.unpack(layout.value_format, start, |slot| layout.value_at(head, slot), unpacked);
         weigh(level, scores, unpacked, rows, positions, dim, part.weighted);
     }
 }
@@ -361,9 +372,8 @@ mod tests {
                         }
                     }
                     let expected = reference(layout, &keys, &values, queries);
-                    let pages: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
                     let mut out = vec![f32::NAN; expected.len()];
-                    attend(&Cpu::with_level(threads, level), layout, &pages, queries, &mut out);
+                    attend(&Cpu::with_level(threads, level), layout, &pages, 0, queries, &mut out);
                     assert_close(&out, &expected, 1e-5);
                 }
             }

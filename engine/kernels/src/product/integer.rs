@@ -55,13 +55,13 @@ fn body<const FMA: bool>(p: Problem<'_>, out: &mut Output) {
             for m in 0..p.x.rows() {
                 let (q, scales, totals) = p.x.rounded_row(m);
                 let q = &q[block * BLOCK..][..BLOCK];
-                let scales = &scales[block * 8..][..8];
+                let scales = &scales[block * 16..][..16];
                 let totals = &totals[block * 16..][..16];
                 sums.fill(0.0);
                 let mut minimum = 0.0;
                 for group in 0..16 {
                     let lanes = group_products(&ints.q[group * 16..][..16], &q[group * 16..][..16]);
-                    let scale = ints.scale[group] * scales[group / 2];
+                    let scale = ints.scale[group] * scales[group];
                     for lane in 0..8 {
                         sums[lane] = madd::<FMA>(lanes[lane] as f32, scale, sums[lane]);
                     }

@@ -1,0 +1,27 @@
+//! What can go wrong on the way from bytes to tokens, said so that one knows what to do.
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Weights(#[from] weights::Error),
+    #[error(transparent)]
+    Text(#[from] text::Error),
+    #[error(transparent)]
+    Sampling(#[from] crate::sampling::SamplingError),
+    #[error(
+        "keys or values cannot be kept as {format}: its blocks hold {block} values and a head of this model has \
+         {head_dim}; use f16 or bf16"
+    )]
+    KvFormat { format: &'static str, block: usize, head_dim: usize },
+    #[error("the request holds no token; send at least one")]
+    Empty,
+    #[error("token {token} is not in this model's vocabulary of {vocab}; was the text encoded for another model?")]
+    Token { token: u32, vocab: usize },
+    #[error(
+        "the prompt has {tokens} tokens and the window is {ctx_size}, of which {reply} are kept for the reply; shorten \
+         the prompt or choose a preset with a larger window"
+    )]
+    Window { tokens: usize, ctx_size: usize, reply: usize },
+    #[error("{waiting} requests wait already, the limit of the configuration; try again in a moment")]
+    Busy { waiting: usize },
+}

@@ -1,0 +1,190 @@
+//! The model's arithmetic: tokens of several sequences in, logits out, states advanced.
+
+mod attention;
+mod delta;
+mod ffn;
+mod workspace;
+
+use kernels::cpu::Cpu;
+use kernels::delta::Heads;
+use kernels::norm::rms_norm;
+use kernels::product::{Activations, Precision, Weights, product};
+use kernels::rotation::{Rotation, Stretch};
+use weights::{Matrix, Mixer, Model, Shape};
+
+use crate::state::{State, StateShape};
+
+pub use workspace::Workspace;
+
+/// A model that is ready to compute.
+pub struct Network {
+    pub model: Model,
+    pub state_shape: StateShape,
+    pub precision: Precision,
+    rotation: Rotation,
+    /// Convolution taps of each linear layer, [kernel, channels]: the order in which a row of channels reads them.
+    taps: Vec<Vec<f32>>,
+}
+
+/// Some tokens of one sequence.
+pub struct Lane<'a> {
+    pub state: &'a mut State,
+    pub tokens: &'a [u32],
+    pub wanted: Wanted,
+}
+
+/// For which of a lane's tokens logits are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Nothing,
+    Last,
+    All,
+}
+
+impl Network {
+    pub fn new(model: Model, precision: Precision) -> Network {
+        let shape = &model.shape;
+        let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
+            factor: yarn.factor.into(),
+            original_ctx: yarn.original_ctx,
+            beta_fast: yarn.beta_fast.into(),
+            beta_slow: yarn.beta_slow.into(),
+            magnitude: yarn.magnitude(),
+            truncate: yarn.truncate,
+        });
+        let rotation = Rotation::new(shape.rope.dims, shape.rope.theta, stretch);
+        let channels = shape.delta_channels();
+        let taps = model.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Delta(delta) => Some(transpose(&delta.conv, channels, shape.conv_kernel)),
+            Mixer::Attention(_) => None,
+        });
+        let taps = taps.collect();
+        Network { state_shape: StateShape::new(shape), precision, rotation, taps, model }
+    }
+
+    pub fn shape(&self) -> &Shape {
+        &self.model.shape
+    }
+
+    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
+    pub fn forward<'w>(&self, cpu: &Cpu, lanes: &mut [Lane], work: &'w mut Workspace) -> &'w mut [f32] {
+        let shape = self.shape();
+        let rows: usize = lanes.iter().map(|lane| lane.tokens.len()).sum();
+        work.hidden.resize(rows * shape.hidden, 0.0);
+        work.mixed.resize(rows * shape.hidden, 0.0);
+        let turns = self.rotation.dims();
+        work.turns.resize(rows * turns, 0.0);
+        let mut row = 0;
+        for lane in lanes.iter_mut() {
+            lane.state.reserve(lane.tokens.len());
+            for (i, token) in lane.tokens.iter().enumerate() {
+                weights_of(&self.model.embed)
+                    .row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);
+                self.rotation.at(lane.state.position + i, &mut work.turns[row * turns..][..turns]);
+                row += 1;
+            }
+        }
+        let (mut attention_layer, mut delta_layer) = (0, 0);
+        for layer in &self.model.layers {
+            self.norm(cpu, &work.hidden, &layer.attn_norm, &mut work.normed);
+            match &layer.mixer {
+                Mixer::Attention(weights) => {
+                    self.attention(cpu, weights, attention_layer, lanes, work);
+                    attention_layer += 1;
+                }
+                Mixer::Delta(weights) => {
+                    self.delta(cpu, weights, delta_layer, lanes, work);
+                    delta_layer += 1;
+                }
+            }
+            add(&mut work.hidden, &work.mixed);
+            self.norm(cpu, &work.hidden, &layer.ffn_norm, &mut work.normed);
+            self.ffn(cpu, &layer.ffn, work);
+            add(&mut work.hidden, &work.mixed);
+        }
+        for lane in lanes.iter_mut() {
+            lane.state.position += lane.tokens.len();
+        }
+        self.head(cpu, lanes, work);
+        &mut work.logits
+    }
+
+    /// Logits of the positions that are wanted, and of no other: the head is the largest matrix of a small model.
+    fn head(&self, cpu: &Cpu, lanes: &[Lane], work: &mut Workspace) {
+        let hidden = self.shape().hidden;
+        work.wanted.clear();
+        let mut row = 0;
+        for lane in lanes {
+            let end = row + lane.tokens.len();
+            let first = match lane.wanted {
+                Wanted::Nothing => end,
+                Wanted::Last => end.saturating_sub(1).max(row),
+                Wanted::All => row,
+            };
+            work.wanted.extend(first..end);
+            row = end;
+        }
+        let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
+        work.logits.resize(work.wanted.len() * head.rows, 0.0);
+        if work.wanted.is_empty() {
+            return;
+        }
+        let rows = work.normed.resize(work.wanted.len(), hidden);
+        for (row, out) in work.wanted.iter().zip(rows.chunks_exact_mut(hidden)) {
+            rms_norm(
+                cpu.level,
+                &work.hidden[row * hidden..][..hidden],
+                &self.model.output_norm,
+                self.shape().rms_eps,
+                out,
+            );
+        }
+        self.round(cpu, &mut work.normed);
+        self.product(cpu, &work.normed, head, &mut work.logits);
+    }
+
+    fn norm(&self, cpu: &Cpu, hidden: &[f32], weight: &[f32], out: &mut Activations) {
+        let width = weight.len();
+        rms_norm(cpu.level, hidden, weight, self.shape().rms_eps, out.resize(hidden.len() / width, width));
+        self.round(cpu, out);
+    }
+
+    fn round(&self, cpu: &Cpu, activations: &mut Activations) {
+        if self.precision == Precision::Integer {
+            activations.quantise(cpu);
+        }
+    }
+
+    fn product(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut [f32]) {
+        product(cpu, self.precision, x, weights_of(matrix), out);
+    }
+
+    /// The product into a buffer that takes the size it needs.
+    fn product_into(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>) {
+        out.resize(x.rows() * matrix.rows, 0.0);
+        self.product(cpu, x, matrix, out);
+    }
+
+    fn heads(&self) -> Heads {
+        self.state_shape.heads
+    }
+}
+
+/// Without rounding of activations, whatever the precision of the rest.
+fn exact_product(cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>) {
+    out.resize(x.rows() * matrix.rows, 0.0);
+    product(cpu, Precision::F32, x, weights_of(matrix), out);
+}
+
+fn weights_of(matrix: &Matrix) -> Weights<'_> {
+    Weights { format: matrix.format, rows: matrix.rows, cols: matrix.cols, bytes: &matrix.data }
+}
+
+fn add(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+}
+
+/// [rows, columns] to [columns, rows]
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..values.len()).map(|i| values[(i % rows) * columns + i / rows]).collect()
+}

@@ -1,0 +1,45 @@
+//! Buffers of one forward pass, kept for the next: they grow to the largest batch and stay.
+
+use kernels::product::Activations;
+
+#[derive(Default)]
+pub struct Workspace {
+    /// [rows, hidden]: the residual stream.
+    pub(super) hidden: Vec<f32>,
+    /// [rows, hidden]: what a mixer or a feed-forward adds to it.
+    pub(super) mixed: Vec<f32>,
+    /// What products read.
+    pub(super) normed: Activations,
+    pub(super) inner: Activations,
+    /// [rows, rotated dims]: cosines and sines.
+    pub(super) turns: Vec<f32>,
+    /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `q`, z in `k`.
+    pub(super) q: Vec<f32>,
+    pub(super) k: Vec<f32>,
+    pub(super) v: Vec<f32>,
+    /// [rows, value heads]
+    pub(super) decay: Vec<f32>,
+    pub(super) beta: Vec<f32>,
+    /// [rows, values]: the corrections of the delta rule.
+    pub(super) corrections: Vec<f32>,
+    /// Feed-forward: gate and up.
+    pub(super) gate: Vec<f32>,
+    pub(super) up: Vec<f32>,
+    pub(super) moe: Routing,
+    /// Rows of which logits are wanted.
+    pub(super) wanted: Vec<usize>,
+    /// [wanted rows, vocab]
+    pub(super) logits: Vec<f32>,
+}
+
+/// Which tokens each expert works on.
+#[derive(Default)]
+pub struct Routing {
+    pub(super) scores: Vec<f32>,
+    pub(super) top: Vec<(usize, f32)>,
+    /// For each expert its rows and their weights.
+    pub(super) rows: Vec<Vec<usize>>,
+    pub(super) shares: Vec<Vec<f32>>,
+    pub(super) gathered: Activations,
+    pub(super) out: Vec<f32>,
+}

@@ -1,0 +1,159 @@
+//! What a sequence remembers: the recurrent state of its linear layers at one position, and the keys and values of its
+//! attention layers up to there.
+
+use std::sync::Arc;
+
+use kernels::attention::Layout;
+use kernels::delta::Heads;
+use kernels::format::Format;
+use weights::{LayerKind, Shape};
+
+use crate::error::Error;
+
+/// Positions of a page of keys and values.
+pub const PAGE: usize = 256;
+
+/// How keys and values are kept, each apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvFormats {
+    pub key: Format,
+    pub value: Format,
+}
+
+impl KvFormats {
+    pub const ALLOWED: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+
+    /// The format that a configuration calls by this name.
+    pub fn format(name: &str) -> Option<Format> {
+        match name {
+            "q8" => Some(Format::Q8_0),
+            "q4" => Some(Format::Q4_0),
+            _ => Format::from_name(name).filter(|format| KvFormats::ALLOWED.contains(format)),
+        }
+    }
+}
+
+/// The sizes of a model's state.
+#[derive(Clone, Copy, Debug)]
+pub struct StateShape {
+    pub attention_layers: usize,
+    pub delta_layers: usize,
+    pub heads: Heads,
+    pub conv_past: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+impl StateShape {
+    pub fn new(shape: &Shape) -> StateShape {
+        let count = |kind| shape.layers.iter().filter(|layer| **layer == kind).count();
+        StateShape {
+            attention_layers: count(LayerKind::Attention),
+            delta_layers: count(LayerKind::Delta),
+            heads: Heads {
+                key_heads: shape.key_heads,
+                value_heads: shape.value_heads,
+                key_dim: shape.key_dim,
+                value_dim: shape.value_dim,
+                tiled: shape.value_head_order == weights::HeadOrder::Tiled,
+            },
+            conv_past: shape.conv_kernel.saturating_sub(1),
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+        }
+    }
+
+    pub fn layout(&self, formats: KvFormats) -> Result<Layout, Error> {
+        for format in [formats.key, formats.value] {
+            if format.row_bytes(self.head_dim).is_none() {
+                return Err(Error::KvFormat {
+                    format: format.name(),
+                    block: format.block_len(),
+                    head_dim: self.head_dim,
+                });
+            }
+        }
+        Ok(Layout {
+            key_format: formats.key,
+            value_format: formats.value,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            page: PAGE,
+        })
+    }
+
+    /// Values of one linear layer's recurrent state, and of its convolution's memory.
+    pub fn recurrent(&self) -> usize {
+        self.heads.state()
+    }
+
+    pub fn conv(&self) -> usize {
+        self.conv_past * self.heads.channels()
+    }
+
+    /// Bytes of a page for all attention layers.
+    pub fn page_bytes(&self, layout: &Layout) -> usize {
+        self.attention_layers * layout.bytes()
+    }
+
+    /// Bytes of the recurrent and convolution state of one sequence.
+    pub fn fixed_bytes(&self) -> usize {
+        self.delta_layers * (self.recurrent() + self.conv()) * size_of::<f32>()
+    }
+}
+
+/// A clone is a branch: pages are shared until one of the branches writes into its last one.
+#[derive(Clone)]
+pub struct State {
+    pub shape: StateShape,
+    pub layout: Layout,
+    /// Tokens that the state holds.
+    pub position: usize,
+    /// For all attention layers, one layer after the other.
+    pub pages: Vec<Arc<[u8]>>,
+    /// [linear layer, value head, key dim, value dim]
+    pub recurrent: Vec<f32>,
+    /// [linear layer, kernel - 1, channel]: the last inputs, oldest first, before the activation.
+    pub conv: Vec<f32>,
+}
+
+impl State {
+    pub fn new(shape: StateShape, formats: KvFormats) -> Result<State, Error> {
+        Ok(State {
+            layout: shape.layout(formats)?,
+            position: 0,
+            pages: Vec::new(),
+            recurrent: vec![0.0; shape.delta_layers * shape.recurrent()],
+            conv: vec![0.0; shape.delta_layers * shape.conv()],
+            shape,
+        })
+    }
+
+    /// Pages for `more` positions behind the present one, owned by this state alone.
+    pub fn reserve(&mut self, more: usize) {
+        let bytes = self.shape.page_bytes(&self.layout);
+        let needed = (self.position + more).div_ceil(PAGE);
+        while self.pages.len() < needed {
+            self.pages.push(vec![0u8; bytes].into());
+        }
+        for page in &mut self.pages[self.position / PAGE..needed] {
+            if Arc::get_mut(page).is_none() {
+                *page = Arc::from(&page[..]);
+            }
+        }
+    }
+
+    /// Writes keys and values [kv heads, head dim] of one position, of which `reserve` made room.
+    pub fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
+        let size = self.layout.bytes();
+        let page = Arc::get_mut(&mut self.pages[position / PAGE]).expect("reserve made the page our own");
+        self.layout.write(&mut page[layer * size..][..size], position % PAGE, keys, values);
+    }
+
+    /// The key and the value of one head at one position.
+    pub fn read(&self, layer: usize, head: usize, position: usize, key: &mut [f32], value: &mut [f32]) {
+        let size = self.layout.bytes();
+        let page = &self.pages[position / PAGE][layer * size..][..size];
+        self.layout.read(page, head, position % PAGE, key, value);
+    }
+}

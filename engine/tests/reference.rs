@@ -1,0 +1,231 @@
+//! Whole models against the reference implementation's results (tests/data/reference, with their recipe).
+
+use std::path::{Path, PathBuf};
+
+use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::state::{KvFormats, State};
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+use kernels::testing::distance;
+use weights::{HeadOrder, LayerKind, OpenOptions};
+
+const FOLDERS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
+const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+
+fn reference() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference")
+}
+
+fn open(path: &Path, precision: Precision) -> Network {
+    Network::new(weights::open(path, &OpenOptions { mmap: true }).unwrap(), precision)
+}
+
+/// Every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
+fn of_folder(name: &str) -> [PathBuf; 2] {
+    [reference().join(name), reference().join(format!("gguf/{name}.bf16.gguf"))]
+}
+
+struct Golden {
+    file: Vec<u8>,
+}
+
+impl Golden {
+    fn open(path: PathBuf) -> Golden {
+        Golden { file: std::fs::read(path).unwrap() }
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        safetensors::SafeTensors::deserialize(&self.file).unwrap().tensor(name).unwrap().data().to_vec()
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        self.bytes(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn tokens(&self, name: &str) -> Vec<u32> {
+        self.bytes(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
+    }
+}
+
+/// Logits of all tokens, fed in chunks.
+fn logits(network: &Network, cpu: &Cpu, state: &mut State, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let mut work = Workspace::default();
+    let mut all = Vec::new();
+    for tokens in tokens.chunks(chunk) {
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::All }];
+        all.extend_from_slice(network.forward(cpu, &mut lanes, &mut work));
+    }
+    all
+}
+
+#[track_caller]
+fn close(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
+    let distance = distance(ours, golden);
+    println!("{what}: {distance:.1e}");
+    assert!(distance <= tolerance, "{what}: {distance:e} is over {tolerance:e}");
+}
+
+#[test]
+fn logits_in_one_pass_in_two_and_in_chunks() {
+    let cpu = Cpu::new(2);
+    for name in FOLDERS {
+        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let (prompt, expected) = (golden.tokens("prompt"), golden.floats("logits"));
+        for path in of_folder(name) {
+            let network = open(&path, Precision::F32);
+            let new = || State::new(network.state_shape, F32).unwrap();
+            for chunk in [180, 1, 7, 64, 65] {
+                let ours = logits(&network, &cpu, &mut new(), &prompt, chunk);
+                close(&format!("{} in chunks of {chunk}", path.display()), &ours, &expected, 1e-4);
+            }
+            let mut state = new();
+            logits(&network, &cpu, &mut state, &prompt[..100], 100);
+            let second = logits(&network, &cpu, &mut state, &prompt[100..], 80);
+            close("second pass", &second, &golden.floats("logits_second_pass"), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn state_after_a_hundred_tokens() {
+    let cpu = Cpu::new(2);
+    for name in FOLDERS {
+        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let prompt = golden.tokens("prompt");
+        for path in of_folder(name) {
+            let network = open(&path, Precision::F32);
+            let mut state = State::new(network.state_shape, F32).unwrap();
+            logits(&network, &cpu, &mut state, &prompt[..100], 64);
+            let (mut attention, mut delta) = (0, 0);
+            for (layer, kind) in network.shape().layers.iter().enumerate() {
+                match kind {
+                    LayerKind::Delta => {
+                        check_delta(&network, &state, delta, layer, &golden);
+                        delta += 1;
+                    }
+                    LayerKind::Attention => {
+                        check_attention(&network, &state, attention, layer, &golden);
+                        attention += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check_delta(network: &Network, state: &State, index: usize, layer: usize, golden: &Golden) {
+    let heads = network.state_shape.heads;
+    // The golden state sorts value heads by key head; a GGUF file tiles them.
+    let ratio = heads.value_heads / heads.key_heads;
+    let golden_head = |head: usize| match network.shape().value_head_order {
+        HeadOrder::Grouped => head,
+        HeadOrder::Tiled => head % heads.key_heads * ratio + head / heads.key_heads,
+    };
+    let size = heads.key_dim * heads.value_dim;
+    let expected = golden.floats(&format!("recurrent.{layer}.at100"));
+    let expected: Vec<f32> =
+        (0..heads.value_heads).flat_map(|head| expected[golden_head(head) * size..][..size].to_vec()).collect();
+    close(&format!("recurrent.{layer}"), &state.recurrent[index * heads.state()..][..heads.state()], &expected, 1e-4);
+
+    // The golden memory is [channel, 4 inputs], of which the last three are ours.
+    let (past, channels) = (network.state_shape.conv_past, heads.channels());
+    let golden_channel = |channel: usize| match channel.checked_sub(2 * heads.keys()) {
+        None => channel,
+        Some(value) => {
+            2 * heads.keys() + golden_head(value / heads.value_dim) * heads.value_dim + value % heads.value_dim
+        }
+    };
+    let conv = golden.floats(&format!("conv.{layer}.at100"));
+    let kept = conv.len() / channels;
+    let expected: Vec<f32> =
+        (0..past * channels).map(|i| conv[golden_channel(i % channels) * kept + kept - past + i / channels]).collect();
+    close(&format!("conv.{layer}"), &state.conv[index * past * channels..][..past * channels], &expected, 1e-4);
+}
+
+fn check_attention(network: &Network, state: &State, index: usize, layer: usize, golden: &Golden) {
+    let (heads, dim) = (network.shape().kv_heads, network.shape().head_dim);
+    let (mut keys, mut values) = (vec![0.0; heads * 100 * dim], vec![0.0; heads * 100 * dim]);
+    for head in 0..heads {
+        for position in 0..100 {
+            let range = (head * 100 + position) * dim..(head * 100 + position + 1) * dim;
+            state.read(index, head, position, &mut keys[range.clone()], &mut values[range]);
+        }
+    }
+    close(&format!("key.{layer}"), &keys, &golden.floats(&format!("key.{layer}.at100")), 1e-4);
+    close(&format!("value.{layer}"), &values, &golden.floats(&format!("value.{layer}.at100")), 1e-4);
+}
+
+#[test]
+fn greedy_tokens() {
+    let cpu = Cpu::new(2);
+    for name in FOLDERS {
+        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let prompt = golden.tokens("prompt");
+        for path in of_folder(name) {
+            let network = open(&path, Precision::F32);
+            let mut state = State::new(network.state_shape, F32).unwrap();
+            let vocab = network.shape().vocab;
+            let mut last = logits(&network, &cpu, &mut state, &prompt, 64).split_off((prompt.len() - 1) * vocab);
+            let mut tokens = Vec::new();
+            for _ in 0..48 {
+                let best = (0..vocab).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap() as u32;
+                tokens.push(best);
+                last = logits(&network, &cpu, &mut state, &[best], 1);
+            }
+            assert_eq!(tokens, golden.tokens("greedy"), "{}", path.display());
+            close("after greedy", &last, &golden.floats("logits_after_greedy"), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn quantised_files_against_their_own_weights() {
+    let cpu = Cpu::new(2);
+    for name in ["dense-wide.q4_k_m", "dense-wide.q8_0"] {
+        let golden = Golden::open(reference().join(format!("gguf/{name}.logits.safetensors")));
+        let path = reference().join(format!("gguf/{name}.gguf"));
+        for (precision, tolerance) in [(Precision::F32, 1e-4), (Precision::Integer, 5e-2)] {
+            let network = open(&path, precision);
+            let mut state = State::new(network.state_shape, F32).unwrap();
+            let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);
+            close(&format!("{name} {precision:?}"), &ours, &golden.floats("logits"), tolerance);
+        }
+    }
+}
+
+#[test]
+fn a_batch_computes_what_each_computes_alone() {
+    let cpu = Cpu::new(2);
+    for name in FOLDERS {
+        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let prompt = golden.tokens("prompt");
+        let network = open(&reference().join(name), Precision::F32);
+        let cuts = [1, 37, 64, 100];
+        let state_at = |cut: usize| {
+            let mut state = State::new(network.state_shape, F32).unwrap();
+            logits(&network, &cpu, &mut state, &prompt[..cut], 64);
+            state
+        };
+        let mut states = cuts.map(state_at);
+        let mut work = Workspace::default();
+        // Three rounds together: one token of each, then of two of them several.
+        for (round, counts) in [[1, 1, 1, 1], [5, 1, 9, 1], [1, 1, 1, 1]].into_iter().enumerate() {
+            let mut lanes: Vec<Lane> = states
+                .iter_mut()
+                .zip(counts)
+                .map(|(state, count)| {
+                    let tokens = &prompt[state.position..][..count];
+                    Lane { state, tokens, wanted: Wanted::Last }
+                })
+                .collect();
+            let together = network.forward(&cpu, &mut lanes, &mut work).to_vec();
+            for (i, logits) in together.chunks_exact(network.shape().vocab).enumerate() {
+                let at = states[i].position - 1;
+                let vocab = network.shape().vocab;
+                let alone = &golden.floats("logits")[at * vocab..][..vocab];
+                close(&format!("{name} round {round} lane {i}"), logits, alone, 1e-4);
+            }
+        }
+    }
+}
