@@ -1,0 +1,62 @@
+//! What can be wrong with a configuration. Every mistake of all layers is told at once: fixing one to be shown the next
+//! is how people lose an evening.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::Origin;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{file}:{line}: not valid TOML: {message}")]
+    Syntax { file: String, line: usize, message: String },
+    #[error("{}", list(.0))]
+    Mistakes(Vec<Mistake>),
+    #[error("there is no preset {name:?}{}; there are: {there_are}", hint.as_deref().map(|hint| format!(" ({hint}?)")).unwrap_or_default())]
+    NoSuchPreset { name: String, hint: Option<String>, there_are: String },
+    #[error("{0}")]
+    WindowTooLarge(Box<Mistake>),
+}
+
+/// One wrong key or value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    pub origin: Origin,
+    /// As written there, e.g. `server.port`.
+    pub key: String,
+    /// What stands there, e.g. `the text "eighty"`.
+    pub found: String,
+    /// What may stand there, e.g. `a whole number from 0 to 65535`.
+    pub allowed: String,
+    /// `did you mean ...`, where something is near.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: found {}", self.origin, self.key, self.found)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint}?)")?;
+        }
+        write!(f, "; allowed: {}", self.allowed)
+    }
+}
+
+/// More than this many lines scroll away what matters; one wrong line in `[preset]` can upset every preset.
+const SHOWN: usize = 12;
+
+fn list(mistakes: &[Mistake]) -> String {
+    if let [only] = mistakes {
+        return only.to_string();
+    }
+    let mut text = format!("{} mistakes in the configuration", mistakes.len());
+    for mistake in mistakes.iter().take(SHOWN) {
+        text.push_str(&format!("\n  {mistake}"));
+    }
+    if mistakes.len() > SHOWN {
+        text.push_str(&format!("\n  and {} more", mistakes.len() - SHOWN));
+    }
+    text
+}

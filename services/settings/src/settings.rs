@@ -1,0 +1,433 @@
+//! The sections as plain structs, each with the function that reads it. What a key means and why it has its default
+//! stands in `config/default.toml` and only there.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::Error;
+use crate::nearest::nearest;
+use crate::preset::Preset;
+use crate::reader::{Choice, Reader};
+use crate::tree::Value;
+use crate::units::Time;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    pub server: Server,
+    pub auth: Auth,
+    pub limits: Limits,
+    pub store: Store,
+    pub engine: Engine,
+    pub memory: Memory,
+    pub model: Model,
+    pub upstream: Upstream,
+    pub speech: Speech,
+    pub logging: Logging,
+    pub shutdown: Shutdown,
+    /// Every preset by name, ready to use. "default" is always there.
+    pub presets: BTreeMap<String, Preset>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    pub host: IpAddr,
+    pub port: u16,
+    pub public: bool,
+    pub allowed_origins: Vec<String>,
+    pub allowed_hosts: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Auth {
+    pub required: KeysRequired,
+    pub client_secret_s: u64,
+    pub failures_per_minute: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeysRequired {
+    Auto,
+    Always,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    pub frame_bytes: usize,
+    pub message_bytes: usize,
+    pub header_bytes: usize,
+    pub body_bytes: usize,
+    pub handshake_ms: u64,
+    pub first_message_ms: u64,
+    pub idle_s: u64,
+    pub ping_s: u64,
+    pub outgoing_events: usize,
+    pub outgoing_bytes: usize,
+    pub connections: usize,
+    pub connections_per_key: usize,
+    pub connections_per_address: usize,
+    pub requests_per_minute_per_key: u32,
+    pub requests_per_minute_per_address: u32,
+    pub live_sessions: usize,
+    pub live_session_idle_s: u64,
+    pub session_items: u64,
+    pub item_bytes: usize,
+    pub tools: usize,
+    pub page_rows: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    pub path: PathBuf,
+    pub busy_timeout_ms: u64,
+    pub readers: u32,
+    /// 0: for ever.
+    pub retention_days: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engine {
+    /// 0: all cores.
+    pub threads: usize,
+    pub pin_threads: bool,
+    pub prefill_chunk_tokens: usize,
+    pub mmap: bool,
+    pub precision: Precision,
+    pub max_sequences: usize,
+    pub max_waiting: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    Default,
+    F32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    pub total: MemoryTotal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryTotal {
+    /// Three quarters of the machine's memory.
+    Auto,
+    Bytes(u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    pub preset: String,
+    /// Already in the chosen preset's `source.path`.
+    pub path: Option<PathBuf>,
+    /// Already in the chosen preset's `ctx_size`.
+    pub ctx_size: Option<u32>,
+    pub models_dir: PathBuf,
+    pub presets_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// None: the engine in this process.
+    pub url: Option<String>,
+    pub key_env: Option<String>,
+    pub model: Option<String>,
+    pub connect_ms: u64,
+    pub silence_s: u64,
+    pub count: CountTokens,
+    pub count_margin: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountTokens {
+    Auto,
+    Tokenize,
+    Estimate,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speech {
+    pub words_per_minute: u32,
+    pub first_clause_chars: usize,
+    pub max_sentence_chars: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logging {
+    pub format: LogFormat,
+    pub level: Level,
+    pub user_text: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Human,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shutdown {
+    pub drain_s: u64,
+}
+
+impl Settings {
+    /// The preset of that name, as a session stored it or a request asked for it.
+    pub fn preset(&self, name: &str) -> Result<&Preset, Error> {
+        self.presets.get(name).ok_or_else(|| Error::NoSuchPreset {
+            name: name.to_string(),
+            hint: self.nearest_preset(name),
+            there_are: self.preset_names(),
+        })
+    }
+
+    /// The only answer to 'what is the window of this preset'.
+    pub fn ctx_size(&self, preset: &str) -> Result<u32, Error> {
+        Ok(self.preset(preset)?.ctx_size)
+    }
+
+    /// The preset that `[model] preset` chose. Loading made sure that it exists.
+    pub fn chosen(&self) -> Result<&Preset, Error> {
+        self.preset(&self.model.preset)
+    }
+
+    /// Tells a preset the window of the model file that was opened for it. A window nobody asked for gives way, with a
+    /// line to print; one that somebody wrote down is an error when the model cannot have it.
+    pub fn fit_to_model(&mut self, preset: &str, native_ctx: u32) -> Result<Option<String>, Error> {
+        let (fitted, notice) = self.preset(preset)?.fit(native_ctx)?;
+        self.presets.insert(preset.to_string(), fitted);
+        Ok(notice)
+    }
+}
+
+impl Settings {
+    pub(crate) fn preset_names(&self) -> String {
+        self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(crate) fn nearest_preset(&self, name: &str) -> Option<String> {
+        nearest(name, self.presets.keys().map(String::as_str)).map(|near| format!("did you mean {near:?}"))
+    }
+
+    /// Everything but the presets.
+    pub(crate) fn read(root: &Reader<'_>) -> Settings {
+        Settings {
+            server: root.section("server", Server::read),
+            auth: root.section("auth", Auth::read),
+            limits: root.section("limits", Limits::read),
+            store: root.section("store", Store::read),
+            engine: root.section("engine", Engine::read),
+            memory: root.section("memory", Memory::read),
+            model: root.section("model", Model::read),
+            upstream: root.section("upstream", Upstream::read),
+            speech: root.section("speech", Speech::read),
+            logging: root.section("logging", Logging::read),
+            shutdown: root.section("shutdown", Shutdown::read),
+            presets: BTreeMap::new(),
+        }
+    }
+}
+
+const ANY: u64 = u64::MAX;
+
+impl Server {
+    fn read(r: &Reader<'_>) -> Server {
+        Server {
+            host: r.text_as(
+                "host",
+                IpAddr::from([127, 0, 0, 1]),
+                "an IP address such as \"127.0.0.1\", \"0.0.0.0\" or \"::1\"",
+                |text| match text {
+                    "localhost" => Err(Some("did you mean \"127.0.0.1\"".to_string())),
+                    text => text.parse().map_err(|_| None),
+                },
+            ),
+            port: r.whole("port", 0..=65535),
+            public: r.bool("public"),
+            allowed_origins: r.list("allowed_origins"),
+            allowed_hosts: r.list("allowed_hosts"),
+        }
+    }
+}
+
+impl Auth {
+    fn read(r: &Reader<'_>) -> Auth {
+        Auth {
+            required: r.choice("required"),
+            client_secret_s: r.time("client_secret_s", Time::Seconds, 1..=86_400),
+            failures_per_minute: r.whole("failures_per_minute", 1..=1_000_000),
+        }
+    }
+}
+
+impl Limits {
+    fn read(r: &Reader<'_>) -> Limits {
+        Limits {
+            frame_bytes: r.bytes("frame_bytes", 1024..=1 << 30),
+            message_bytes: r.bytes("message_bytes", 1024..=1 << 30),
+            header_bytes: r.bytes("header_bytes", 1024..=1 << 20),
+            body_bytes: r.bytes("body_bytes", 1024..=1 << 30),
+            handshake_ms: r.time("handshake_ms", Time::Milliseconds, 1..=600_000),
+            first_message_ms: r.time("first_message_ms", Time::Milliseconds, 1..=86_400_000),
+            idle_s: r.time("idle_s", Time::Seconds, 1..=ANY),
+            ping_s: r.time("ping_s", Time::Seconds, 1..=3600),
+            outgoing_events: r.whole("outgoing_events", 16..=1 << 20),
+            outgoing_bytes: r.bytes("outgoing_bytes", 1024..=1 << 30),
+            connections: r.whole("connections", 1..=1 << 20),
+            connections_per_key: r.whole("connections_per_key", 1..=1 << 20),
+            connections_per_address: r.whole("connections_per_address", 1..=1 << 20),
+            requests_per_minute_per_key: r.whole("requests_per_minute_per_key", 1..=1 << 30),
+            requests_per_minute_per_address: r.whole("requests_per_minute_per_address", 1..=1 << 30),
+            live_sessions: r.whole("live_sessions", 1..=1 << 20),
+            live_session_idle_s: r.time("live_session_idle_s", Time::Seconds, 1..=ANY),
+            session_items: r.whole("session_items", 16..=ANY),
+            item_bytes: r.bytes("item_bytes", 1024..=1 << 30),
+            tools: r.whole("tools", 0..=4096),
+            page_rows: r.whole("page_rows", 1..=10_000),
+        }
+    }
+}
+
+impl Store {
+    fn read(r: &Reader<'_>) -> Store {
+        Store {
+            path: path(r, "path"),
+            busy_timeout_ms: r.time("busy_timeout_ms", Time::Milliseconds, 0..=600_000),
+            readers: r.whole("readers", 1..=64),
+            retention_days: r.time("retention_days", Time::Days, 0..=36_500),
+        }
+    }
+}
+
+impl Engine {
+    fn read(r: &Reader<'_>) -> Engine {
+        Engine {
+            threads: r.whole("threads", 0..=1024),
+            pin_threads: r.bool("pin_threads"),
+            prefill_chunk_tokens: r.whole("prefill_chunk_tokens", 64..=8192),
+            mmap: r.bool("mmap"),
+            precision: r.choice("precision"),
+            max_sequences: r.whole("max_sequences", 1..=1024),
+            max_waiting: r.whole("max_waiting", 1..=1 << 20),
+        }
+    }
+}
+
+impl Memory {
+    fn read(r: &Reader<'_>) -> Memory {
+        let total = r.bytes_or_auto("total", 64 << 20..=ANY);
+        Memory { total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes) }
+    }
+}
+
+impl Model {
+    fn read(r: &Reader<'_>) -> Model {
+        let ctx_size: u32 =
+            r.number_or_text("ctx_size", 0, "0, or a number of tokens of at least 128", |value| match value {
+                Value::Integer(number) if *number == 0 || *number >= 128 => u32::try_from(*number).map_err(|_| None),
+                _ => Err(None),
+            });
+        Model {
+            preset: r.text("preset"),
+            path: unless_empty(r.text("path")).map(PathBuf::from),
+            ctx_size: (ctx_size > 0).then_some(ctx_size),
+            models_dir: path(r, "models_dir"),
+            presets_dir: unless_empty(r.text("presets_dir")).map(PathBuf::from),
+        }
+    }
+}
+
+impl Upstream {
+    fn read(r: &Reader<'_>) -> Upstream {
+        let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
+            let right = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
+            if right { Ok(url.to_string()) } else { Err(None) }
+        });
+        let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
+        let key_env = r.text_as("key_env", String::new(), allowed, |name| {
+            let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if right { Ok(name.to_string()) } else { Err(None) }
+        });
+        Upstream {
+            url: unless_empty(url),
+            key_env: unless_empty(key_env),
+            model: unless_empty(r.text("model")),
+            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            count: r.choice("count"),
+            count_margin: r.number("count_margin", 0.0..=2.0),
+        }
+    }
+}
+
+impl Speech {
+    fn read(r: &Reader<'_>) -> Speech {
+        Speech {
+            words_per_minute: r.whole("words_per_minute", 30..=600),
+            first_clause_chars: r.whole("first_clause_chars", 1..=1000),
+            max_sentence_chars: r.whole("max_sentence_chars", 40..=10_000),
+        }
+    }
+}
+
+impl Logging {
+    fn read(r: &Reader<'_>) -> Logging {
+        Logging { format: r.choice("format"), level: r.choice("level"), user_text: r.bool("user_text") }
+    }
+}
+
+impl Shutdown {
+    fn read(r: &Reader<'_>) -> Shutdown {
+        Shutdown { drain_s: r.time("drain_s", Time::Seconds, 0..=3600) }
+    }
+}
+
+fn path(r: &Reader<'_>, key: &'static str) -> PathBuf {
+    r.text_as(key, PathBuf::new(), "a path", |text| if text.is_empty() { Err(None) } else { Ok(PathBuf::from(text)) })
+}
+
+fn unless_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+impl Choice for KeysRequired {
+    const ALL: &'static [(&'static str, Self)] = &[("auto", KeysRequired::Auto), ("always", KeysRequired::Always)];
+}
+
+impl Choice for Precision {
+    const ALL: &'static [(&'static str, Self)] = &[("default", Precision::Default), ("f32", Precision::F32)];
+}
+
+impl Choice for CountTokens {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("auto", CountTokens::Auto), ("tokenize", CountTokens::Tokenize), ("estimate", CountTokens::Estimate)];
+}
+
+impl Choice for LogFormat {
+    const ALL: &'static [(&'static str, Self)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];
+}
+
+impl Choice for Level {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("error", Level::Error),
+        ("warn", Level::Warn),
+        ("info", Level::Info),
+        ("debug", Level::Debug),
+        ("trace", Level::Trace),
+    ];
+}
+
+impl Level {
+    /// As it is written, for the log filter.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, level)| *level == self).map_or("info", |(name, _)| name)
+    }
+}

@@ -1,0 +1,138 @@
+//! The built-in files: they load, every key is documented, the presets say what the model facts say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use settings::{KvFormat, Loaded, Origin, Settings, Sources, Thinking};
+
+fn defaults() -> Loaded {
+    Settings::load(&Sources::default()).unwrap()
+}
+
+const DEFAULT: &str = include_str!("../../../config/default.toml");
+
+#[test]
+fn defaults_load_and_all_come_from_default_toml() {
+    let loaded = defaults();
+    for value in loaded.origins.iter().filter(|value| !value.section.starts_with("presets.")) {
+        assert!(matches!(value.origin, Origin::Default { .. }), "{value:?}");
+    }
+    assert_eq!(loaded.settings.server.host.to_string(), "127.0.0.1");
+    assert_eq!(loaded.settings.server.port, 8080);
+    assert_eq!(loaded.settings.chosen().unwrap().name, "default");
+}
+
+/// Loading refuses a key in the file that no struct asks for, and a struct's key that the file lacks. What is left to
+/// show is that loading looked at all: every key of the file is among the values that were read.
+#[test]
+fn the_file_and_the_structs_have_the_same_keys() {
+    let read: Vec<String> = defaults()
+        .origins
+        .iter()
+        .map(|value| (value.section.replace("presets.default", "preset"), &value.key))
+        .map(|(section, key)| format!("{section}.{key}"))
+        .collect();
+    let written: Vec<String> = keys_with_comments(DEFAULT).into_iter().map(|(key, _)| key).collect();
+    assert!(written.len() > 80, "only {} keys found in default.toml", written.len());
+    for key in &written {
+        assert!(read.contains(key), "{key} stands in default.toml and is read by nobody");
+    }
+    for key in read.iter().filter(|key| !key.starts_with("presets.")) {
+        assert!(written.contains(key), "{key} is read and does not stand in default.toml");
+    }
+}
+
+#[test]
+fn every_key_has_a_comment() {
+    for (key, comment) in keys_with_comments(DEFAULT) {
+        assert!(comment.is_some_and(|comment| comment.trim().len() > 3), "{key} in default.toml has no comment");
+    }
+}
+
+#[test]
+fn the_comment_check_can_fail() {
+    let keys = keys_with_comments("[a]\n# Said.\nb = 1\nc = 2\n\n# About a section.\n\nd = 3\n");
+    let said: Vec<_> = keys.iter().map(|(key, comment)| (key.as_str(), comment.is_some())).collect();
+    assert_eq!(said, [("a.b", true), ("a.c", false), ("a.d", false)]);
+}
+
+#[test]
+fn every_model_file_of_the_folder_is_in_the_binary() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/models");
+    let loaded = defaults();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let preset = file.trim_end_matches(".toml");
+        assert!(loaded.settings.presets.contains_key(preset), "{file} is not listed in built_in.rs");
+    }
+}
+
+/// Facts: ctx_size by name, native window, and the source to pull.
+#[test]
+fn every_size_has_every_window() {
+    let settings = defaults().settings;
+    let sizes = ["0.8B", "2B", "4B", "9B", "27B", "35B-A3B"];
+    let windows =
+        [("", 32_768), ("-16k", 16_384), ("-32k", 32_768), ("-64k", 65_536), ("-128k", 131_072), ("-262k", 262_144)];
+    for size in sizes {
+        for (suffix, ctx_size) in windows {
+            let name = format!("qwen3.5-{}{suffix}", size.to_lowercase());
+            let preset = settings.preset(&name).unwrap();
+            assert_eq!(settings.ctx_size(&name).unwrap(), ctx_size, "{name}");
+            assert_eq!(preset.native_ctx, Some(262_144), "{name}");
+            assert_eq!(preset.model, format!("qwen3.5-{}", size.to_lowercase()));
+            assert_eq!(preset.source.repo.as_deref(), Some(format!("unsloth/Qwen3.5-{size}-GGUF").as_str()));
+            assert_eq!(preset.source.file.as_deref(), Some(format!("Qwen3.5-{size}-Q4_K_M.gguf").as_str()));
+            assert_eq!(preset.thinking, Thinking::Off);
+        }
+    }
+    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 1, "and the preset \"default\"");
+}
+
+#[test]
+fn shares_are_of_the_window_and_numbers_stay() {
+    let settings = defaults().settings;
+    let small = settings.preset("qwen3.5-9b-16k").unwrap();
+    assert_eq!(
+        (small.reply_reserve_tokens, small.compaction.tail_tokens, small.compaction.summary_tokens),
+        (1310, 3276, 983)
+    );
+    let large = settings.preset("qwen3.5-9b-262k").unwrap();
+    assert_eq!((large.reply_reserve_tokens, large.compaction.tail_tokens), (8192, 24_576));
+    assert_eq!((large.kv.k, large.kv.v), (KvFormat::Q8, KvFormat::Q8));
+    assert_eq!(small.kv.k, KvFormat::F16);
+}
+
+#[test]
+fn sampling_is_what_the_makers_recommend() {
+    let settings = defaults().settings;
+    let preset = settings.preset("qwen3.5-9b").unwrap();
+    let numbers = |thinking| {
+        let s = preset.sampling_for(thinking);
+        (s.temperature, s.top_p, s.top_k, s.presence_penalty)
+    };
+    assert_eq!(numbers(false), (0.7, 0.8, 20, 1.5));
+    assert_eq!(numbers(true), (1.0, 0.95, 20, 1.5));
+}
+
+/// Each key of a TOML text with the comment right above it, if there is one.
+fn keys_with_comments(text: &str) -> Vec<(String, Option<String>)> {
+    let mut section = String::new();
+    let mut comment: Option<String> = None;
+    let mut keys = Vec::new();
+    for line in text.lines() {
+        if let Some(said) = line.strip_prefix('#') {
+            comment.get_or_insert_default().push_str(said);
+        } else if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_string();
+            comment = None;
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            keys.push((format!("{section}.{key}"), comment.take()));
+        } else {
+            comment = None;
+        }
+    }
+    let names: BTreeMap<_, _> = keys.iter().map(|(key, _)| (key, ())).collect();
+    assert_eq!(names.len(), keys.len(), "a key stands twice");
+    keys
+}
