@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::bytes::Bytes;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
-use crate::model::Model;
+use crate::model::{Model, RawTensor};
 use crate::shape::Shape;
 use crate::tensors::Tensors;
 use parts::Parts;
@@ -45,8 +45,12 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
         layers.push(layers::layer(&mut tensors, &shape, index, kind)?);
     }
-    let mtp = prediction_blocks(&mut tensors, &mut shape, &mut notes)?;
-    leave_out(path, &mut tensors, &mut notes)?;
+    let mtp = prediction_blocks(&mut tensors, &mut shape, &mut notes);
+    let vision = tensors.drop_all(|name| name.starts_with("v.") || name.starts_with("mm."));
+    if vision > 0 {
+        notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
+    }
+    tensors.check_left_over(&mut notes)?;
 
     let name = metadata.text("general.name")?.filter(|name| !name.is_empty());
     let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -66,40 +70,26 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
     })
 }
 
-/// The blocks behind the trunk are kept as they are, for later.
-fn prediction_blocks(
-    tensors: &mut Tensors,
-    shape: &mut Shape,
-    notes: &mut Vec<String>,
-) -> Result<Vec<crate::model::RawTensor>, Error> {
+/// The blocks behind the trunk are kept as they are, for later; the model works without them.
+fn prediction_blocks(tensors: &mut Tensors, shape: &mut Shape, notes: &mut Vec<String>) -> Vec<RawTensor> {
     let trunk = shape.layers.len();
     let stated = shape.mtp_blocks;
-    let mtp =
-        tensors.take_raw(|name| block_number(name).is_some_and(|block| (trunk..trunk + stated).contains(&block)))?;
-    if mtp.is_empty() && stated > 0 {
-        notes.push(format!("the file states {stated} block(s) for multi-token prediction and holds none"));
-        shape.mtp_blocks = 0;
+    let is_behind = |name: &str| block_number(name).is_some_and(|block| (trunk..trunk + stated).contains(&block));
+    match tensors.take_raw(is_behind) {
+        Ok(mtp) if !mtp.is_empty() || stated == 0 => mtp,
+        Ok(_) => {
+            notes.push(format!("the file states {stated} block(s) for multi-token prediction and holds none"));
+            shape.mtp_blocks = 0;
+            Vec::new()
+        }
+        Err(unknown) => {
+            notes.push(format!("multi-token prediction is left out: type {} is not supported", shown(&unknown)));
+            shape.mtp_blocks = 0;
+            Vec::new()
+        }
     }
-    Ok(mtp)
 }
 
 fn block_number(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
-}
-
-/// What nobody took: vision is left out on purpose; anything else the model's words might depend on.
-fn leave_out(path: &Path, tensors: &mut Tensors, notes: &mut Vec<String>) -> Result<(), Error> {
-    let vision = tensors.drop_all(|name| name.starts_with("v.") || name.starts_with("mm."));
-    if vision > 0 {
-        notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
-    }
-    let left = tensors.left_over();
-    // A bias or a scale that is not applied would make every word wrong without anybody noticing.
-    if let Some(name) = left.iter().find(|name| name.ends_with(".bias") || name.ends_with("scale")) {
-        return Err(Error::tensor(path, name, "a tensor of no use in this family", "none of that name"));
-    }
-    if let Some(first) = left.first() {
-        notes.push(format!("{} tensors are not used, the first of them '{}'", left.len(), shown(first)));
-    }
-    Ok(())
 }

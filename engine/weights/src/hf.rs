@@ -40,14 +40,17 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
     if vision > 0 {
         notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
     }
-    let mtp = tensors.take_raw(|name| mtp_name(name).is_some())?;
+    let mtp = tensors.take_raw(|name| mtp_name(name).is_some()).unwrap_or_else(|unknown| {
+        notes.push(format!("multi-token prediction is left out: type {unknown} is not supported"));
+        Vec::new()
+    });
     let mtp_blocks = mtp.iter().filter_map(|tensor| mtp_block(&tensor.name)).max().map_or(0, |last| last + 1);
-    let shape = config.shape(tensors.len(), mtp_blocks)?;
+    let head_name = tensors.one_of(&HEADS.map(String::from));
+    let shape = config.shape(&tensors, mtp_blocks, tensors.has(&head_name))?;
 
     let prefix = PREFIXES.into_iter().find(|prefix| tensors.has(&format!("{prefix}embed_tokens.weight")));
     let prefix = prefix.unwrap_or("model.");
     let embed = tensors.matrix(&format!("{prefix}embed_tokens.weight"), shape.vocab, shape.hidden)?;
-    let head_name = tensors.one_of(&HEADS.map(String::from));
     let head = match shape.tied {
         false => Some(tensors.matrix(&head_name, shape.vocab, shape.hidden)?),
         true => {
@@ -62,7 +65,7 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
         layers.push(layers::layer(&mut tensors, &shape, prefix, index, kind)?);
     }
-    refuse_what_is_left(&folder.path, &tensors, &mut notes)?;
+    tensors.check_left_over(&mut notes)?;
 
     let folder_name = || folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Model {
@@ -99,19 +102,6 @@ fn mtp_name(name: &str) -> Option<&str> {
 fn mtp_block(name: &str) -> Option<usize> {
     // A name that states an absurd number is still one block of a small list.
     mtp_name(name)?.strip_prefix("layers.")?.split_once('.')?.0.parse::<u16>().ok().map(usize::from)
-}
-
-fn refuse_what_is_left(path: &Path, tensors: &Tensors, notes: &mut Vec<String>) -> Result<(), Error> {
-    let left = tensors.left_over();
-    // A bias or a scale that is not applied would make every word wrong without anybody noticing.
-    let harmful = |name: &&&str| name.ends_with(".bias") || name.ends_with("scale") || name.ends_with("scale_inv");
-    if let Some(name) = left.iter().find(harmful) {
-        return Err(Error::tensor(path, name, "a tensor of no use in this family", "none of that name"));
-    }
-    if let Some(first) = left.first() {
-        notes.push(format!("{} tensors are not used, the first of them '{}'", left.len(), shown(first)));
-    }
-    Ok(())
 }
 
 /// From its own file, or from tokenizer_config.json: a string, or a list of named ones of which one is the default.

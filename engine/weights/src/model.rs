@@ -44,7 +44,7 @@ impl Matrix {
     }
 
     pub fn row_bytes(&self) -> usize {
-        if self.rows == 0 { 0 } else { self.data.len() / self.rows }
+        self.data.len().checked_div(self.rows).unwrap_or(0)
     }
 
     /// The bytes of one row. Panics where there is no such row, as indexing does.

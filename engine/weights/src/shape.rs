@@ -79,6 +79,9 @@ impl Yarn {
     }
 }
 
+/// No dimension of a model comes near this, and below it a product of two cannot overflow.
+const LARGEST: usize = 1 << 24;
+
 /// The magnitude that goes with a factor: a longer window flattens the softmax, this sharpens it again.
 pub(crate) fn yarn_magnitude(factor: f32, weight: f32) -> f32 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
@@ -111,15 +114,16 @@ impl Shape {
 impl Shape {
     /// What must hold between the numbers, whatever they came from.
     pub(crate) fn check(&self, path: &Path) -> Result<(), Error> {
+        self.check_sizes(path)?;
         let parts_of = |what: &str, number: usize, of_what: &str, of: usize| {
-            if of == 0 || number % of != 0 {
+            if of == 0 || !number.is_multiple_of(of) {
                 return Err(Error::file(path, format!("states {number} {what}: not a multiple of {of} {of_what}")));
             }
             Ok(())
         };
         parts_of("attention heads", self.q_heads, "key/value heads", self.kv_heads)?;
         parts_of("value heads of linear layers", self.value_heads, "key heads", self.key_heads)?;
-        if self.rope.dims == 0 || self.rope.dims > self.head_dim || self.rope.dims % 2 != 0 {
+        if self.rope.dims == 0 || self.rope.dims > self.head_dim || !self.rope.dims.is_multiple_of(2) {
             let what =
                 format!("rotates {} dimensions: expected an even number, {} at most", self.rope.dims, self.head_dim);
             return Err(Error::file(path, what));
@@ -139,12 +143,38 @@ impl Shape {
             positive("YaRN's attention factor", yarn.magnitude().into())?;
             positive("YaRN's original window", yarn.original_ctx as f64)?;
         }
-        if let Some(moe) = &self.moe {
-            if moe.used == 0 || moe.used > moe.experts {
-                let what = format!("uses {} of {1} experts: expected 1 to {1}", moe.used, moe.experts);
-                return Err(Error::file(path, what));
-            }
+        if let Some(moe) = self.moe.as_ref().filter(|moe| moe.used == 0 || moe.used > moe.experts) {
+            let what = format!("uses {} of {1} experts: expected 1 to {1}", moe.used, moe.experts);
+            return Err(Error::file(path, what));
         }
         Ok(())
+    }
+
+    fn check_sizes(&self, path: &Path) -> Result<(), Error> {
+        let none = Moe { experts: 0, used: 0, expert_ffn: 0, shared_ffn: 0, renormalise: true };
+        let moe = self.moe.as_ref().unwrap_or(&none);
+        let sizes = [
+            ("hidden", self.hidden),
+            ("feed-forward", self.ffn),
+            ("attention head", self.q_heads),
+            ("key/value head", self.kv_heads),
+            ("head dimension", self.head_dim),
+            ("key head", self.key_heads),
+            ("value head", self.value_heads),
+            ("key dimension", self.key_dim),
+            ("value dimension", self.value_dim),
+            ("convolution", self.conv_kernel),
+            ("vocabulary", self.vocab),
+            ("expert", moe.experts),
+            ("expert feed-forward", moe.expert_ffn),
+            ("shared expert", moe.shared_ffn),
+            ("window", self.native_ctx),
+        ];
+        match sizes.iter().find(|(_, size)| *size > LARGEST) {
+            None => Ok(()),
+            Some((what, size)) => {
+                Err(Error::file(path, format!("states a {what} size of {size}: more than {LARGEST} is no model's")))
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kernels::format::{Format, dequantize};
 
 use crate::bytes::Bytes;
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::model::{Matrix, RawTensor};
 
 /// A tensor as a file holds it.
@@ -94,18 +94,22 @@ impl Tensors {
         tensor.into_values(name)
     }
 
-    /// What is left of the tensors whose names begin so, as they are.
-    pub fn take_raw(&mut self, belongs: impl Fn(&str) -> bool) -> Result<Vec<RawTensor>, Error> {
+    /// Takes all tensors whose names say so, as they are. Err: the type of one that the kernels cannot read.
+    pub fn take_raw(&mut self, belongs: impl Fn(&str) -> bool) -> Result<Vec<RawTensor>, String> {
         let names: Vec<String> = self.stored.keys().filter(|name| belongs(name)).cloned().collect();
         let mut raw = Vec::new();
+        let mut unknown = None;
         for name in names {
-            if let Some(tensor) = self.stored.remove(&name) {
-                let format = tensor.known_format(&name)?;
-                let data = tensor.aligned_data(format);
-                raw.push(RawTensor { name, format, dims: tensor.dims, data });
+            let Some(tensor) = self.stored.remove(&name) else { continue };
+            match tensor.format {
+                Some(format) => {
+                    let data = tensor.aligned_data(format);
+                    raw.push(RawTensor { name, format, dims: tensor.dims, data });
+                }
+                None => unknown = Some(tensor.type_name),
             }
         }
-        Ok(raw)
+        unknown.map_or(Ok(raw), Err)
     }
 
     /// Takes away all tensors whose names say so, and tells how many they were.
@@ -115,9 +119,17 @@ impl Tensors {
         before - self.stored.len()
     }
 
-    /// The name of every tensor that nobody took.
-    pub fn left_over(&self) -> Vec<&str> {
-        self.stored.keys().map(|name| &name[..]).collect()
+    /// Looks at what nobody took. Some names say that the model's words depend on the tensor: an error. Others get a
+    /// note.
+    pub fn check_left_over(&self, notes: &mut Vec<String>) -> Result<(), Error> {
+        if let Some((name, tensor)) = self.stored.iter().find(|(name, _)| changes_the_words(name)) {
+            let expected = "no tensor of that name: the family has none, and leaving it out would change every word";
+            return Err(Error::tensor(&tensor.path, name, format!("shape {:?}", tensor.dims), expected));
+        }
+        if let Some(first) = self.stored.keys().next() {
+            notes.push(format!("{} tensors are not used, the first of them '{}'", self.stored.len(), shown(first)));
+        }
+        Ok(())
     }
 
     pub fn missing(&self, name: &str, dims: &[usize]) -> Error {
@@ -127,6 +139,12 @@ impl Tensors {
     fn take(&mut self, name: &str, dims: &[usize]) -> Result<Stored, Error> {
         self.stored.remove(name).ok_or_else(|| self.missing(name, dims))
     }
+}
+
+/// Biases, scales of quantised weights, adapters, factors of a rotation that this family does not have.
+fn changes_the_words(name: &str) -> bool {
+    let ends = [".bias", "scale", "scale_inv", ".qzeros", ".qweight", "lora_a", "lora_b"];
+    ends.iter().any(|end| name.ends_with(end)) || name.starts_with("rope_f")
 }
 
 impl Stored {
@@ -151,7 +169,11 @@ impl Stored {
             Format::F16 | Format::BF16 => 2,
             _ => 1,
         };
-        if self.data.as_ptr() as usize % element == 0 { self.data.clone() } else { Bytes::copy_of(&self.data) }
+        if (self.data.as_ptr() as usize).is_multiple_of(element) {
+            self.data.clone()
+        } else {
+            Bytes::copy_of(&self.data)
+        }
     }
 
     fn into_matrix(self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {

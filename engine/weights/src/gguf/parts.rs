@@ -120,11 +120,11 @@ fn collect(parts: Vec<(PathBuf, Bytes, Header)>) -> Result<Parts, Error> {
         first.get_or_insert(header.metadata);
     }
     let metadata = first.unwrap_or_else(|| Metadata::new(Path::new("")));
-    if let Some(stated) = metadata.unsigned(SPLIT_TENSORS)? {
-        if usize::try_from(stated) != Ok(tensors.len()) {
-            let found = format!("{stated}, and {} tensors in the parts", tensors.len());
-            return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
-        }
+    if let Some(stated) =
+        metadata.unsigned(SPLIT_TENSORS)?.filter(|&stated| usize::try_from(stated) != Ok(tensors.len()))
+    {
+        let found = format!("{stated}, and {} tensors in the parts", tensors.len());
+        return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
     }
     Ok(Parts { metadata, tensors, headers })
 }
@@ -166,7 +166,7 @@ fn locate(path: &Arc<Path>, bytes: &Bytes, header: &Header, info: &TensorInfo) -
         Some(start) if start <= bytes.len() => start,
         _ => return Err(wrong(format!("offset {}", info.offset), format!("less than {available}: the data's length"))),
     };
-    if (start - header.data_start) % header.alignment != 0 {
+    if !(start - header.data_start).is_multiple_of(header.alignment) {
         return Err(wrong(format!("offset {}", info.offset), format!("a multiple of {}", header.alignment)));
     }
     let Some(format) = Format::from_gguf(info.type_code) else {

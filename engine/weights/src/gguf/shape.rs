@@ -11,9 +11,6 @@ pub(crate) struct Keys<'a> {
     pub arch: &'a str,
 }
 
-/// No dimension of a model comes near this, and below it a product of two cannot overflow.
-const LARGEST: usize = 1 << 24;
-
 /// What the engine computes: `qwen35` and `qwen35moe`.
 pub(crate) fn architecture(metadata: &Metadata) -> Result<&str, Error> {
     let path = metadata.path();
@@ -191,19 +188,21 @@ fn yarn(keys: &Keys, native_ctx: usize) -> Result<Yarn, Error> {
     let factor =
         factor.ok_or_else(|| keys.metadata.missing(&keys.name("rope.scaling.factor"), "how far to stretch"))?;
     let factor = factor as f32;
-    let mut attention_factor = None;
-    for key in ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"] {
-        if let Some(scale) = keys.float(key)?.filter(|&scale| scale != 1.0) {
-            // GGUF's factor goes on top of the one that belongs to the stretch.
-            attention_factor = Some(scale as f32 * yarn_magnitude(factor, 1.0));
-        }
+    // Two keys, two meanings: this one goes on top of the magnitude that belongs to the stretch,
+    let on_top = keys.float("rope.scaling.attn_factor")?.filter(|&scale| scale != 1.0);
+    let on_top = on_top.map(|scale| scale as f32 * yarn_magnitude(factor, 1.0));
+    // and this one, which converters copy from the configuration's attention_factor, stands in its place.
+    let instead = keys.float("rope.scaling.yarn_attn_factor")?.map(|scale| scale as f32);
+    if let Some(other) = keys.float("rope.scaling.yarn_ext_factor")?.filter(|&ext| ext >= 0.0 && ext != 1.0) {
+        let name = keys.name("rope.scaling.yarn_ext_factor");
+        return Err(Error::key(keys.metadata.path(), &name, other.to_string(), "1: the whole of YaRN"));
     }
     Ok(Yarn {
         factor,
         original_ctx: keys.optional("rope.scaling.original_context_length")?.filter(|&n| n > 0).unwrap_or(native_ctx),
         beta_fast: keys.float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
         beta_slow: keys.float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
-        attention_factor,
+        attention_factor: instead.or(on_top),
         truncate: true,
     })
 }
@@ -228,11 +227,11 @@ impl Keys<'_> {
         self.optional(key)?.ok_or_else(|| self.metadata.missing(&self.name(key), "a whole number"))
     }
 
-    /// A dimension: at least one, and not absurd.
+    /// A dimension: at least one. What is too much is the shape's own check.
     pub fn size(&self, key: &str) -> Result<usize, Error> {
         match self.required(key)? {
-            size @ 1..=LARGEST => Ok(size),
-            size => Err(self.wrong(key, size, format!("1 to {LARGEST}"))),
+            0 => Err(self.wrong(key, 0, "1 or more".to_string())),
+            size => Ok(size),
         }
     }
 
@@ -250,8 +249,8 @@ impl Keys<'_> {
             return Err(Error::key(self.metadata.path(), &name, format!("{first} and {other}"), "one number for all"));
         }
         match usize::try_from(first) {
-            Ok(size @ 1..=LARGEST) => Ok(size),
-            _ => Err(Error::key(self.metadata.path(), &name, first.to_string(), format!("1 to {LARGEST}"))),
+            Ok(size) if size > 0 => Ok(size),
+            _ => Err(Error::key(self.metadata.path(), &name, first.to_string(), "1 or more")),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, shown};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn, yarn_magnitude};
+use crate::tensors::Tensors;
 
 /// The part of config.json that describes the text model, with the whole around it.
 pub(crate) struct Config<'a> {
@@ -13,9 +14,6 @@ pub(crate) struct Config<'a> {
     text: &'a Map<String, Value>,
     whole: &'a Map<String, Value>,
 }
-
-/// No dimension of a model comes near this, and below it a product of two cannot overflow.
-const LARGEST: usize = 1 << 24;
 
 impl<'a> Config<'a> {
     /// Checks the family first: that is the one clear line for a folder of another kind.
@@ -57,8 +55,8 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// `tensor_count` bounds the number of layers by what the files really hold.
-    pub fn shape(&self, tensor_count: usize, mtp_blocks: usize) -> Result<Shape, Error> {
+    /// `has_head`: among the tensors is a head.
+    pub fn shape(&self, tensors: &Tensors, mtp_blocks: usize, has_head: bool) -> Result<Shape, Error> {
         for (key, needed) in [("attention_bias", false), ("attn_output_gate", true)] {
             if self.bool(key)?.is_some_and(|found| found != needed) {
                 return Err(Error::key(self.path, key, (!needed).to_string(), format!("{needed}: the family's own")));
@@ -71,12 +69,13 @@ impl<'a> Config<'a> {
             return Err(Error::key(self.path, "mlp_only_layers", "a list of layers", "none: all layers are alike"));
         }
         let count = self.size("num_hidden_layers")?;
-        if count > tensor_count {
-            let expected = format!("fewer than the {tensor_count} tensors");
+        // Each layer has tensors: this bounds the list of layers by what the files really hold.
+        if count > tensors.len() {
+            let expected = format!("fewer than the {} tensors", tensors.len());
             return Err(Error::key(self.path, "num_hidden_layers", count.to_string(), expected));
         }
         let head_dim = self.size("head_dim")?;
-        let native_ctx = self.size_up_to("max_position_embeddings", usize::MAX)?;
+        let native_ctx = self.size("max_position_embeddings")?;
         let moe = self.moe()?;
         let shape = Shape {
             arch: if moe.is_some() { "qwen35moe" } else { "qwen35" }.to_string(),
@@ -97,7 +96,7 @@ impl<'a> Config<'a> {
             rope: self.rope(head_dim, native_ctx)?,
             native_ctx,
             moe,
-            tied: self.bool("tie_word_embeddings")?.unwrap_or(false),
+            tied: self.bool("tie_word_embeddings")?.unwrap_or(!has_head),
             mtp_blocks,
         };
         shape.check(self.path)?;
@@ -142,7 +141,8 @@ impl<'a> Config<'a> {
                     None => 4,
                     Some(_) => self.size("full_attention_interval")?,
                 };
-                let kind = |i: usize| if (i + 1) % interval == 0 { LayerKind::Attention } else { LayerKind::Delta };
+                let kind =
+                    |i: usize| if (i + 1).is_multiple_of(interval) { LayerKind::Attention } else { LayerKind::Delta };
                 Ok((0..count).map(kind).collect())
             }
         }
@@ -215,16 +215,12 @@ impl<'a> Config<'a> {
         self.text.get(key).or_else(|| self.whole.get(key)).filter(|value| !value.is_null())
     }
 
+    /// At least one. What is too much is the shape's own check.
     fn size(&self, key: &str) -> Result<usize, Error> {
-        self.size_up_to(key, LARGEST)
-    }
-
-    fn size_up_to(&self, key: &str, most: usize) -> Result<usize, Error> {
-        let expected = || format!("a whole number, 1 to {most}");
-        let found = self.get(key).ok_or_else(|| self.missing(key, &expected()))?;
-        let size = found.as_u64().and_then(|size| usize::try_from(size).ok());
-        size.filter(|size| (1..=most).contains(size))
-            .ok_or_else(|| Error::key(self.path, key, describe(found), expected()))
+        const EXPECTED: &str = "a whole number, 1 or more";
+        let found = self.get(key).ok_or_else(|| self.missing(key, EXPECTED))?;
+        let size = found.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+        size.ok_or_else(|| Error::key(self.path, key, describe(found), EXPECTED))
     }
 
     fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
