@@ -3,5 +3,6 @@
 //! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
 
 pub mod sentences;
+pub mod realtime;
 pub mod speech;
 pub mod store;

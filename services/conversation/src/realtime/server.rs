@@ -1,0 +1,153 @@
+//! What the server says. Which of these a connection may hear is decided by `EventKind::is_extension`.
+
+use super::{ErrorBody, Item, Response, SessionView};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServerEvent {
+    pub event_id: String,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type")]
+pub enum EventKind {
+    #[serde(rename = "error")]
+    Error { error: ErrorBody },
+    #[serde(rename = "session.created")]
+    SessionCreated { session: Box<SessionView> },
+    #[serde(rename = "session.updated")]
+    SessionUpdated { session: Box<SessionView> },
+    #[serde(rename = "conversation.item.added")]
+    ItemAdded { previous_item_id: Option<String>, item: Item },
+    #[serde(rename = "conversation.item.done")]
+    ItemDone { previous_item_id: Option<String>, item: Item },
+    #[serde(rename = "conversation.item.retrieved")]
+    ItemRetrieved { item: Item },
+    #[serde(rename = "conversation.item.truncated")]
+    ItemTruncated { item_id: String, content_index: usize, audio_end_ms: u64, text_end: usize },
+    #[serde(rename = "conversation.item.deleted")]
+    ItemDeleted { item_id: String },
+    #[serde(rename = "input_audio_buffer.cleared")]
+    InputAudioBufferCleared {},
+    #[serde(rename = "response.created")]
+    ResponseCreated { response: Box<Response> },
+    #[serde(rename = "response.done")]
+    ResponseDone { response: Box<Response> },
+    #[serde(rename = "response.output_item.added")]
+    OutputItemAdded { response_id: String, output_index: usize, item: Item },
+    #[serde(rename = "response.output_item.done")]
+    OutputItemDone { response_id: String, output_index: usize, item: Item },
+    #[serde(rename = "response.content_part.added")]
+    ContentPartAdded {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        content_index: usize,
+        part: ContentPart,
+    },
+    #[serde(rename = "response.content_part.done")]
+    ContentPartDone {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        content_index: usize,
+        part: ContentPart,
+    },
+    #[serde(rename = "response.output_text.delta")]
+    TextDelta { response_id: String, item_id: String, output_index: usize, content_index: usize, delta: String },
+    #[serde(rename = "response.output_text.done")]
+    TextDone { response_id: String, item_id: String, output_index: usize, content_index: usize, text: String },
+    #[serde(rename = "response.function_call_arguments.delta")]
+    ArgumentsDelta { response_id: String, item_id: String, output_index: usize, call_id: String, delta: String },
+    #[serde(rename = "response.function_call_arguments.done")]
+    ArgumentsDone {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    #[serde(rename = "rate_limits.updated")]
+    RateLimitsUpdated { rate_limits: Vec<RateLimit> },
+
+    // The extensions.
+    /// A sentence is complete. Offsets count Unicode scalar values.
+    #[serde(rename = "response.sentence.done")]
+    SentenceDone {
+        response_id: String,
+        item_id: String,
+        index: usize,
+        text: String,
+        text_start: usize,
+        text_end: usize,
+    },
+    /// How full the window is.
+    #[serde(rename = "context.updated")]
+    ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
+    #[serde(rename = "compaction.started")]
+    CompactionStarted { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
+    #[serde(rename = "compaction.completed")]
+    CompactionCompleted { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
+    #[serde(rename = "compaction.failed")]
+    CompactionFailed {
+        summary_id: String,
+        version: u64,
+        tokens_before: u64,
+        tokens_after: Option<u64>,
+        message: String,
+    },
+    /// What a reply cost and why.
+    #[serde(rename = "turn.report")]
+    TurnReport { response_id: String, reused_tokens: u64, computed_tokens: u64, reason: Option<String>, ms: TurnMs },
+}
+
+/// The part of `response.content_part.*`: there its type is `text`, in an item it is `output_text`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContentPart {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RateLimit {
+    /// `requests` or `tokens`.
+    pub name: &'static str,
+    pub limit: u64,
+    pub remaining: u64,
+    pub reset_seconds: f64,
+}
+
+/// Where a turn's time went. The first two as the backend measured them, the others from `response.create` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TurnMs {
+    pub queue: f64,
+    pub prefill: f64,
+    pub first_token: Option<f64>,
+    pub first_sentence: Option<f64>,
+    pub total: f64,
+}
+
+impl ContentPart {
+    pub fn text(text: impl Into<String>) -> ContentPart {
+        ContentPart { kind: "text", text: text.into() }
+    }
+}
+
+impl EventKind {
+    /// Whether only a connection that opted in may hear this.
+    pub fn is_extension(&self) -> bool {
+        matches!(
+            self,
+            EventKind::SentenceDone { .. }
+                | EventKind::ContextUpdated { .. }
+                | EventKind::CompactionStarted { .. }
+                | EventKind::CompactionCompleted { .. }
+                | EventKind::CompactionFailed { .. }
+                | EventKind::TurnReport { .. }
+        )
+    }
+}
