@@ -2,10 +2,12 @@
 //!
 //! All these patterns end with `\s+(?!\S)|\s+`: white space before a word leaves its last character to that word. A
 //! look-ahead would need a backtracking matcher, which has a step limit and goes quadratic on long runs of spaces. Here
-//! the two alternatives are one `(\s+)`, and the last character is given back after the match: the same words, in linear time.
+//! the two alternatives are a second pattern, `\s+`, and where that one matched the last character is given back: the
+//! same words, in linear time and without capture groups.
 
 use crate::Error;
-use regex::{Regex, RegexBuilder};
+use regex_automata::Input;
+use regex_automata::meta::Regex;
 
 const SPACE_TAIL: &str = r"\s+(?!\S)|\s+";
 
@@ -39,34 +41,37 @@ pub fn of_pre(name: &str) -> Result<&'static Pre, Error> {
 
 pub struct Split {
     pattern: Regex,
-    /// White space that no other alternative took is group 1 of the pattern.
-    gives_back_space: bool,
+    /// Which of the patterns is white space that no other alternative took.
+    space: Option<usize>,
 }
 
 impl Split {
     pub fn new(pattern: &str) -> Result<Self, Error> {
-        let fail = |why: String| Error::Pattern { pattern: pattern.to_string(), why };
-        let (translated, gives_back_space) = match pattern.strip_suffix(SPACE_TAIL) {
-            // Groups of the file's pattern would move ours; the known ones have none that capture.
-            Some(head) if head.is_empty() || head.ends_with('|') => (format!(r"{head}(?<space>\s+)"), true),
-            _ => (pattern.to_string(), false),
+        let (patterns, space) = match pattern.strip_suffix(SPACE_TAIL) {
+            Some("") => (vec![r"\s+"], Some(0)),
+            Some(head) if head.ends_with('|') => (vec![&head[..head.len() - 1], r"\s+"], Some(1)),
+            _ => (vec![pattern], None),
         };
-        let pattern = RegexBuilder::new(&translated).build().map_err(|error| fail(error.to_string()))?;
-        Ok(Self { pattern, gives_back_space })
+        let pattern = Regex::new_many(&patterns).map_err(|error| {
+            let why = error.syntax_error().map_or(error.to_string(), |error| error.to_string());
+            Error::Pattern { pattern: pattern.to_string(), why }
+        })?;
+        Ok(Self { pattern, space })
     }
 
     /// Every word in turn; what the pattern does not match comes as a word of its own, so nothing is lost.
     pub fn words<'t>(&self, text: &'t str, mut each: impl FnMut(&'t str)) {
-        let mut locations = self.pattern.capture_locations();
-        let space_group = self.pattern.capture_names().position(|name| name == Some("space"));
         let mut done = 0;
-        while done < text.len() {
-            let Some(found) = self.pattern.captures_read_at(&mut locations, text, done) else { break };
+        let mut from = 0;
+        while let Some(found) = self.pattern.find(Input::new(text).span(from..text.len())) {
             let (start, mut end) = (found.start(), found.end());
-            if self.gives_back_space
-                && end < text.len()
-                && space_group.is_some_and(|group| locations.get(group).is_some())
-            {
+            if end == start {
+                // An empty match says nothing: look again after the next character.
+                let Some(next) = text[start..].chars().next() else { break };
+                from = start + next.len_utf8();
+                continue;
+            }
+            if self.space == Some(found.pattern().as_usize()) && end < text.len() {
                 let last = text[start..end].chars().next_back().map_or(0, char::len_utf8);
                 if end - last > start {
                     end -= last;
@@ -75,18 +80,9 @@ impl Split {
             if start > done {
                 each(&text[done..start]);
             }
-            if end == start {
-                // An empty match says nothing; go on after the next character.
-                let step = text[start..].chars().next().map_or(1, char::len_utf8);
-                if start + step > text.len() {
-                    break;
-                }
-                each(&text[start..start + step]);
-                done = start + step;
-                continue;
-            }
             each(&text[start..end]);
             done = end;
+            from = end;
         }
         if done < text.len() {
             each(&text[done..]);

@@ -1,0 +1,30 @@
+//! Why a grammar cannot be used, or a token not be taken.
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrammarError {
+    #[error("the JSON schema is not supported at {part}: {why}")]
+    Schema { part: String, why: String },
+    #[error("the schema of tool {tool:?} is not supported at {part}: {why}")]
+    Tool { tool: String, part: String, why: String },
+    #[error("the pattern {pattern:?} is not supported: {why}")]
+    Regex { pattern: String, why: String },
+    #[error("there is no tool {name:?}; the request's tools are: {known}")]
+    UnknownTool { name: String, known: String },
+    #[error("a tool call is asked for but the request has no tools; send some")]
+    NoTools,
+    #[error("the vocabulary has no token {name}; this model cannot be held to such a format")]
+    MissingToken { name: &'static str },
+    #[error("the vocabulary cannot be used for grammars: {why}")]
+    Vocabulary { why: String },
+    #[error("token {token} ({text:?}) is not allowed here by the grammar")]
+    Rejected { token: u32, text: String },
+    #[error("the grammar is too costly to follow or cannot be: {why}; simplify it")]
+    Failed { why: String },
+}
+
+/// What llguidance says, without the dumps of its state that it appends.
+pub fn why(error: impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let end = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].trim().to_string()
+}

@@ -1,0 +1,175 @@
+//! One sequence on its way through a grammar.
+
+use std::sync::Arc;
+
+use llguidance::toktrie::SimpleVob;
+
+use super::env::Shared;
+use super::error::why;
+use super::free::Marker;
+use super::{Grammar, GrammarError};
+
+/// Says before each token which ones may come, and is told after it which one came.
+#[derive(Clone)]
+pub struct Matcher {
+    shared: Arc<Shared>,
+    inner: llguidance::Matcher,
+    phase: Phase,
+    /// The reply may end without the constrained part.
+    optional: bool,
+    finished: bool,
+    /// What `mask` answered last, until a token is accepted.
+    computed: Option<SimpleVob>,
+    free_mask: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Until `</think>`. `written` bytes of that name stand at the end of the text.
+    Reasoning { written: usize },
+    /// Until `<tool_call>`, likewise.
+    Speech { written: usize },
+    Constrained,
+}
+
+impl Matcher {
+    pub(super) fn new(shared: Arc<Shared>, inner: llguidance::Matcher, grammar: &Grammar) -> Matcher {
+        let optional = grammar.is_optional();
+        let phase = match (grammar.after_reasoning, optional) {
+            (true, _) => Phase::Reasoning { written: 0 },
+            (false, true) => Phase::Speech { written: 0 },
+            (false, false) => Phase::Constrained,
+        };
+        Matcher { shared, inner, phase, optional, finished: false, computed: None, free_mask: Vec::new() }
+    }
+
+    /// Which tokens may come next: bit `i % 32` of word `i / 32` for token `i`, tokens past the end may not. `None`:
+    /// everything may. After the end, the stop tokens.
+    pub fn mask(&mut self) -> Result<Option<&[u32]>, GrammarError> {
+        if let Phase::Constrained = self.phase {
+            if self.computed.is_none() {
+                let mask = self.inner.compute_mask_or_eos().map_err(failed)?;
+                self.computed = Some(mask);
+            }
+            return Ok(self.computed.as_ref().map(SimpleVob::as_slice));
+        }
+        if self.finished {
+            self.free_mask.clear();
+            self.free_mask.resize(self.shared.used.len(), 0);
+            for &id in &self.shared.stop_tokens {
+                self.free_mask[id as usize / 32] |= 1 << (id % 32);
+            }
+            return Ok(Some(&self.free_mask));
+        }
+        let shared = self.shared.clone();
+        let mut some_forbidden = false;
+        let mut forbid = |id: u32| {
+            if !some_forbidden {
+                self.free_mask.clone_from(&shared.used);
+                some_forbidden = true;
+            }
+            self.free_mask[id as usize / 32] &= !(1 << (id % 32));
+        };
+        if let Some((marker, written)) = marker_of(&shared, self.phase) {
+            marker.completions(written).for_each(&mut forbid);
+        }
+        if let Phase::Reasoning { .. } = self.phase {
+            // A call belongs after the reasoning, and so does the end of a reply that must have a constrained part.
+            shared.call_start.iter().for_each(|marker| forbid(marker.id));
+            if !self.optional {
+                shared.stop_tokens.iter().copied().for_each(&mut forbid);
+            }
+        }
+        Ok(some_forbidden.then_some(self.free_mask.as_slice()))
+    }
+
+    /// Goes on by one token. A token that is not allowed is refused and changes nothing.
+    pub fn accept(&mut self, token: u32) -> Result<(), GrammarError> {
+        if self.finished {
+            return if self.shared.stop_tokens.contains(&token) { Ok(()) } else { Err(self.rejected(token)) };
+        }
+        let shared = self.shared.clone();
+        match (self.phase, marker_of(&shared, self.phase)) {
+            (Phase::Constrained, _) | (_, None) => self.accept_constrained(token)?,
+            (phase, Some((marker, _))) if marker.id == token => {
+                let speech_follows = matches!(phase, Phase::Reasoning { .. }) && self.optional;
+                self.phase = if speech_follows { Phase::Speech { written: 0 } } else { Phase::Constrained };
+                if let Phase::Speech { .. } = phase {
+                    self.accept_constrained(token)?;
+                }
+            }
+            (phase, _) if shared.stop_tokens.contains(&token) => {
+                if !self.optional {
+                    return Err(self.rejected(token));
+                }
+                self.finished = true;
+                self.phase = phase;
+            }
+            (phase, Some((marker, written))) => {
+                let is_call = shared.call_start.as_ref().is_some_and(|marker| marker.id == token);
+                let bytes = shared.tokens.get(token as usize).map_or(&[][..], Vec::as_slice);
+                if is_call || marker.completions(written).any(|id| id == token) {
+                    return Err(self.rejected(token));
+                }
+                let written = marker.written_after(written, bytes);
+                self.phase = match phase {
+                    Phase::Reasoning { .. } => Phase::Reasoning { written },
+                    _ => Phase::Speech { written },
+                };
+            }
+        }
+        self.computed = None;
+        Ok(())
+    }
+
+    /// Nothing can follow but a stop token.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Tokens that must come next, written as the tokenizer would: they can be appended without asking the model, and
+    /// each has then to be accepted. Often empty.
+    pub fn forced(&mut self) -> Vec<u32> {
+        match self.phase {
+            Phase::Constrained if !self.finished => self.inner.compute_ff_tokens(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn accept_constrained(&mut self, token: u32) -> Result<(), GrammarError> {
+        if token as usize >= self.shared.tokens.len() || self.inner.try_consume_tokens(&[token]).map_err(failed)? == 0 {
+            return Err(self.rejected(token));
+        }
+        if self.inner.is_stopped() {
+            if !self.inner.stop_reason().is_ok() {
+                return Err(GrammarError::Failed { why: self.inner.stop_reason().to_string() });
+            }
+            self.finished = true;
+        }
+        Ok(())
+    }
+
+    fn rejected(&self, token: u32) -> GrammarError {
+        let bytes = self.shared.tokens.get(token as usize).map_or(&[][..], Vec::as_slice);
+        GrammarError::Rejected { token, text: String::from_utf8_lossy(bytes).into_owned() }
+    }
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Matcher").field("finished", &self.finished).finish()
+    }
+}
+
+/// The control token that ends this free part, and how much of its name is written.
+fn marker_of(shared: &Shared, phase: Phase) -> Option<(&Marker, usize)> {
+    match phase {
+        Phase::Reasoning { written } => shared.think_end.as_ref().map(|marker| (marker, written)),
+        Phase::Speech { written } => shared.call_start.as_ref().map(|marker| (marker, written)),
+        Phase::Constrained => None,
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> GrammarError {
+    GrammarError::Failed { why: why(error) }
+}

@@ -1,0 +1,119 @@
+//! JSON schemas on their way to llguidance.
+
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use serde_json::{Map, Value, json};
+
+use super::{GrammarEnv, GrammarError};
+
+/// How deep a schema may be nested. Compiling follows the nesting on the stack, which must not run out.
+const DEEPEST_SCHEMA: usize = 64;
+/// How many parts of a refused schema are tried on their own to say which one was at fault.
+const MOST_PARTS_TRIED: usize = 200;
+
+/// What may stand between the parts of a JSON reply: a space, or one new line and its indentation. Without a bound a
+/// model that does not know what to say writes blanks for ever.
+const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
+
+pub fn check_depth(schema: &Value) -> Result<(), GrammarError> {
+    if depth_exceeds(schema, DEEPEST_SCHEMA) {
+        let why = format!("it is nested more than {DEEPEST_SCHEMA} levels deep; flatten it");
+        return Err(GrammarError::Schema { part: "#".into(), why });
+    }
+    Ok(())
+}
+
+/// JSON as a whole reply.
+pub fn of_reply(name: &str, schema: &Value) -> GrammarWithLexer {
+    with_options(name, schema, json!({ "whitespace_flexible": false, "whitespace_pattern": WHITESPACE }))
+}
+
+/// JSON inside a tool call, spaced as the template writes it into the history. `lenient`: parts that cannot be promised
+/// are let go.
+pub fn of_argument(name: &str, schema: &Value, lenient: bool) -> GrammarWithLexer {
+    let options = json!({
+        "whitespace_flexible": false,
+        "item_separator": ", ?",
+        "key_separator": ": ?",
+        "lenient": lenient,
+    });
+    with_options(name, schema, options)
+}
+
+/// The smallest part of a refused schema that is refused on its own too, as a JSON pointer, and why.
+pub fn unsupported_part(env: &GrammarEnv, schema: &Value, lenient: bool, why: String) -> (String, String) {
+    let mut search = Search { env, root: schema, lenient, tries: 0 };
+    let mut found = ("#".to_string(), why);
+    let mut part = schema;
+    while let Some((path, child, why)) = search.refused_child(part) {
+        found = (format!("{}/{path}", found.0), why);
+        part = child;
+    }
+    found
+}
+
+/// The schema with the definitions of the schema it stands in, so that its references are found.
+pub fn with_definitions(schema: &Value, root: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let (Value::Object(schema), Value::Object(root)) = (&mut schema, root) {
+        for key in ["$defs", "definitions"] {
+            if let Some(definitions) = root.get(key)
+                && !schema.contains_key(key)
+            {
+                schema.insert(key.to_string(), definitions.clone());
+            }
+        }
+    }
+    schema
+}
+
+fn with_options(name: &str, schema: &Value, options: Value) -> GrammarWithLexer {
+    let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
+    schema.insert("x-guidance".to_string(), options);
+    GrammarWithLexer { name: Some(name.into()), lark_grammar: None, json_schema: Some(Value::Object(schema)) }
+}
+
+struct Search<'a> {
+    env: &'a GrammarEnv,
+    root: &'a Value,
+    lenient: bool,
+    tries: usize,
+}
+
+impl<'a> Search<'a> {
+    fn refused_child(&mut self, schema: &'a Value) -> Option<(String, &'a Value, String)> {
+        let mut children: Vec<(String, &Value)> = Vec::new();
+        for key in ["properties", "patternProperties", "$defs", "definitions"] {
+            let map = schema.get(key).and_then(Value::as_object).into_iter().flatten();
+            children.extend(map.map(|(name, child)| (format!("{key}/{}", escaped(name)), child)));
+        }
+        for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+            let list = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+            children.extend(list.enumerate().map(|(index, child)| (format!("{key}/{index}"), child)));
+        }
+        for key in ["items", "additionalProperties"] {
+            children.extend(schema.get(key).map(|child| (key.to_string(), child)));
+        }
+        children.into_iter().filter(|(_, child)| child.is_object()).find_map(|(path, child)| {
+            self.tries += 1;
+            if self.tries > MOST_PARTS_TRIED {
+                return None;
+            }
+            let alone = of_argument("part", &with_definitions(child, self.root), self.lenient);
+            let why = self.env.why_not(TopLevelGrammar { grammars: vec![alone], max_tokens: None })?;
+            Some((path, child, why))
+        })
+    }
+}
+
+fn depth_exceeds(value: &Value, limit: usize) -> bool {
+    match (value, limit) {
+        (Value::Object(_) | Value::Array(_), 0) => true,
+        (Value::Object(map), _) => map.values().any(|value| depth_exceeds(value, limit - 1)),
+        (Value::Array(list), _) => list.iter().any(|value| depth_exceeds(value, limit - 1)),
+        _ => false,
+    }
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
