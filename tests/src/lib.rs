@@ -1,1 +1,4 @@
 //! Helpers shared by the black-box tests.
+
+pub mod house;
+pub mod reprise;

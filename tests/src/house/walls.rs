@@ -1,0 +1,190 @@
+//! Who may use whom. The table in ARCHITECTURE.md is the law: it is read here, so it cannot say one thing while the
+//! manifests do another.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// One row of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Room {
+    pub floor: u32,
+    pub name: String,
+    pub folder: String,
+    pub uses: Vec<String>,
+}
+
+/// One crate of the workspace as `cargo metadata --no-deps` tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Crate {
+    pub name: String,
+    /// From the root.
+    pub folder: String,
+    /// All dependencies by package name: for building, for tests, everything.
+    pub dependencies: Vec<String>,
+}
+
+/// Crates from outside that a room must not know, by the invariants: what pulls a clock, a socket or a database into it.
+const OUTSIDE: &[&str] =
+    &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"];
+/// The rooms this holds for: all below the service.
+const INNER_ROOMS: &[&str] = &["kernels", "text", "compaction", "settings", "weights", "engine"];
+
+/// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
+pub fn rooms(architecture: &str) -> Vec<Room> {
+    let mut rooms: Vec<Room> = architecture.lines().filter_map(room).collect();
+    let floors: Vec<(u32, String)> = rooms.iter().map(|room| (room.floor, room.name.clone())).collect();
+    for room in rooms.iter_mut().filter(|room| room.uses == ["all"]) {
+        room.uses = floors.iter().filter(|(floor, _)| *floor < room.floor).map(|(_, name)| name.clone()).collect();
+    }
+    rooms
+}
+
+pub fn crates(metadata: &Value) -> Vec<Crate> {
+    let root = metadata["workspace_root"].as_str().unwrap_or_default();
+    let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+    packages
+        .iter()
+        .map(|package| {
+            let manifest = package["manifest_path"].as_str().unwrap_or_default();
+            let folder = manifest.strip_prefix(root).unwrap_or(manifest).trim_matches('/');
+            let dependencies = package["dependencies"].as_array().cloned().unwrap_or_default();
+            Crate {
+                name: package["name"].as_str().unwrap_or_default().to_string(),
+                folder: folder.trim_end_matches("Cargo.toml").trim_end_matches('/').to_string(),
+                dependencies: dependencies.iter().filter_map(|d| d["name"].as_str()).map(str::to_string).collect(),
+            }
+        })
+        .collect()
+}
+
+pub fn complaints(rooms: &[Room], crates: &[Crate]) -> Vec<String> {
+    let floor: BTreeMap<&str, u32> = rooms.iter().map(|room| (room.name.as_str(), room.floor)).collect();
+    let mut complaints = Vec::new();
+    for room in rooms {
+        for used in &room.uses {
+            match floor.get(used.as_str()) {
+                Some(below) if *below < room.floor => {}
+                Some(_) => {
+                    complaints.push(format!("ARCHITECTURE.md lets {} use {used}, which is not below it", room.name))
+                }
+                None => complaints.push(format!("ARCHITECTURE.md lets {} use {used}, which is no room", room.name)),
+            }
+        }
+        if !crates.iter().any(|member| member.name == room.name) {
+            complaints.push(format!("ARCHITECTURE.md has the room {}, and the workspace has no such crate", room.name));
+        }
+    }
+    for member in crates {
+        let Some(room) = rooms.iter().find(|room| room.name == member.name) else {
+            complaints.push(format!("the crate {} has no row in ARCHITECTURE.md", member.name));
+            continue;
+        };
+        if room.folder != member.folder {
+            complaints
+                .push(format!("{} lies in {}, and ARCHITECTURE.md says {}", room.name, member.folder, room.folder));
+        }
+        for dependency in &member.dependencies {
+            let inside = floor.contains_key(dependency.as_str());
+            if inside && !room.uses.contains(dependency) {
+                complaints.push(format!("{} uses {dependency}, and ARCHITECTURE.md does not let it", room.name));
+            }
+            if INNER_ROOMS.contains(&room.name.as_str()) && OUTSIDE.contains(&dependency.as_str()) {
+                complaints.push(format!("{} uses {dependency}, and must know no socket, clock or database", room.name));
+            }
+        }
+    }
+    complaints
+}
+
+fn room(line: &str) -> Option<Room> {
+    let cells: Vec<&str> = line.strip_prefix('|')?.split_terminator(" |").map(str::trim).collect();
+    // A cell may hold an escaped bar ("serve \| chat"), which ends in a backslash before it and so splits too.
+    let mut joined: Vec<String> = Vec::new();
+    for cell in cells {
+        match joined.last_mut().filter(|last| last.ends_with('\\')) {
+            Some(last) => last.push_str(cell),
+            None => joined.push(cell.trim_start_matches("| ").to_string()),
+        }
+    }
+    let [floor, name, folder, _, uses] = joined.as_slice() else { return None };
+    Some(Room {
+        floor: floor.parse().ok()?,
+        name: name.trim_matches('`').to_string(),
+        folder: folder.trim_matches('`').to_string(),
+        uses: uses.split(',').map(str::trim).filter(|used| !used.is_empty()).map(str::to_string).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TABLE: &str = "\
+| floor | crate | folder | what it is | uses |
+|---|---|---|---|---|
+| 0 | `low` | `a/low` | knows nothing | |
+| 1 | `high` | `a` | knows a \\| b | low |
+| 2 | `top` | `top` | the binary | all |
+";
+
+    fn member(name: &str, folder: &str, dependencies: &[&str]) -> Crate {
+        let dependencies = dependencies.iter().map(|name| name.to_string()).collect();
+        Crate { name: name.to_string(), folder: folder.to_string(), dependencies }
+    }
+
+    fn good() -> Vec<Crate> {
+        vec![member("low", "a/low", &["serde"]), member("high", "a", &["low"]), member("top", "top", &["low", "high"])]
+    }
+
+    #[test]
+    fn the_table_is_read() {
+        let rooms = rooms(TABLE);
+        assert_eq!(rooms.len(), 3);
+        assert_eq!((rooms[1].floor, rooms[1].folder.as_str()), (1, "a"));
+        assert_eq!((&rooms[0].uses, &rooms[1].uses), (&vec![], &vec!["low".to_string()]));
+        assert_eq!(rooms[2].uses, ["low", "high"]);
+    }
+
+    #[test]
+    fn a_house_in_order_has_no_complaints() {
+        assert_eq!(complaints(&rooms(TABLE), &good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_breach_is_found() {
+        let breaches = [
+            (0, member("low", "a/low", &["high"]), "low uses high, and ARCHITECTURE.md does not let it"),
+            (0, member("low", "b/low", &[]), "low lies in b/low, and ARCHITECTURE.md says a/low"),
+            (1, member("shed", "a", &[]), "the crate shed has no row in ARCHITECTURE.md"),
+            (1, member("shed", "a", &[]), "ARCHITECTURE.md has the room high, and the workspace has no such crate"),
+        ];
+        for (at, wrong, complaint) in breaches {
+            let mut crates = good();
+            crates[at] = wrong;
+            let said = complaints(&rooms(TABLE), &crates);
+            assert!(said.iter().any(|said| said == complaint), "{complaint} is not among {said:?}");
+        }
+        let beside = TABLE.replace("| knows nothing | |", "| knows nothing | top, cellar |");
+        let said = complaints(&rooms(&beside), &good());
+        assert!(said.contains(&"ARCHITECTURE.md lets low use top, which is not below it".to_string()), "{said:?}");
+        assert!(said.contains(&"ARCHITECTURE.md lets low use cellar, which is no room".to_string()), "{said:?}");
+    }
+
+    #[test]
+    fn a_socket_in_the_engine_is_found() {
+        let rooms = [Room { floor: 0, name: "engine".into(), folder: "engine".into(), uses: vec![] }];
+        let said = complaints(&rooms, &[member("engine", "engine", &["tokio"])]);
+        assert_eq!(said, ["engine uses tokio, and must know no socket, clock or database"]);
+    }
+
+    #[test]
+    fn metadata_is_read() {
+        let metadata = json!({
+            "workspace_root": "/r",
+            "packages": [{ "name": "low", "manifest_path": "/r/a/low/Cargo.toml", "dependencies": [{ "name": "serde" }] }],
+        });
+        assert_eq!(crates(&metadata), [member("low", "a/low", &["serde"])]);
+    }
+}

@@ -1,0 +1,38 @@
+//! The real binary, built once for each run of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// `cargo test --workspace` does not build a binary that only another package's tests start, so it is asked for here.
+/// With the same profile as the tests it is usually there already.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(build)
+}
+
+fn build() -> PathBuf {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
+    let output = Command::new(cargo)
+        .args(["build", "--package", "reprise", "--bin", "reprise", "--message-format", "json-render-diagnostics"])
+        .args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] })
+        .current_dir(crate::house::files::root())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "the binary does not build");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let mut executables = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executables.next_back().expect("cargo names the binary it built")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_binary_is_built_and_is_a_file() {
+        assert!(super::binary().is_file());
+    }
+}
