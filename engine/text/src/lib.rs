@@ -3,8 +3,10 @@
 //! A prompt goes `chat::normalise` -> `Template::render` -> `encode_prompt`; a reply comes back
 //! `Decoder` -> `StopMatcher` -> `Reply`, with `ThinkingBudget` beside it.
 
+pub mod chat;
 pub mod decoder;
 pub mod error;
+pub mod grammar;
 pub mod prompt;
 pub mod template;
 pub mod tokenizer;

@@ -53,14 +53,20 @@ impl Template {
         Ok(Self { environment, source })
     }
 
+    /// The Qwen3.5 family's, for a model file that brings none.
+    pub fn family() -> Result<Self, Error> {
+        Self::new(include_str!("template/family.jinja"))
+    }
+
     pub fn render(&self, prompt: &Prompt) -> Result<Rendered, Error> {
         let from_outside = prompt.messages.iter().chain(prompt.tools).chain(prompt.options.values());
         let mark = Mark::choose(from_outside, &self.source)?;
         let values = |items: &[Json]| Value::from(items.iter().map(|item| mark.value_of(item)).collect::<Vec<_>>());
         let tools = if prompt.tools.is_empty() { Value::from(()) } else { values(prompt.tools) };
-        let mut context = vec![("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)];
-        context.push(("documents".to_string(), Value::from(())));
+        let mut context = vec![("documents".to_string(), Value::from(()))];
         context.extend(prompt.options.iter().map(|(name, value)| (name.clone(), mark.value_of(value))));
+        // Of two entries the later one holds: no option takes the place of the messages.
+        context.extend([("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)]);
         if let Some(now) = prompt.now {
             context.push((environment::NOW.to_string(), environment::now_value(now)));
         }

@@ -2,12 +2,18 @@
 
 mod support;
 
+use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 use support::read_text;
 use text::{Prompt, Rendered, Template, Tokenizer, encode_prompt};
 
 fn qwen() -> Template {
     Template::new(&read_text("chat_template.jinja")).unwrap()
+}
+
+fn extra(file: &str) -> String {
+    read_text(&format!("../reference-extra/{file}"))
 }
 
 fn render(template: &Template, messages: &Value, tools: &Value, options: &Value) -> Result<Rendered, text::Error> {
@@ -29,6 +35,130 @@ fn prompts_are_those_that_transformers_renders() {
         let rendered = render(&template, &case["messages"], &case["tools"], &case["options"]).unwrap();
         assert_eq!(rendered.text, case["text"].as_str().unwrap(), "{}", case["name"]);
         assert_eq!(rendered.inert, [0; 0], "{}", case["name"]);
+    }
+}
+
+#[test]
+fn prompts_are_those_that_pythons_jinja_renders() {
+    let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
+    let cases = file["cases"].as_array().unwrap();
+    assert!(cases.len() >= 80);
+    for (whose, template) in [("the makers'", qwen()), ("ours", Template::family().unwrap())] {
+        for case in cases {
+            let outcome = render(&template, &case["messages"], &case["tools"], &case["options"]);
+            check(whose, case, outcome);
+        }
+    }
+}
+
+fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
+    match (outcome, case["text"].as_str(), case["refused"].as_str()) {
+        (Ok(rendered), Some(text), None) => assert_eq!(rendered.text, text, "{whose}, {}", case["name"]),
+        (Err(text::Error::Refused(words)), None, Some(refused)) => {
+            assert_eq!(words, refused, "{whose}, {}", case["name"])
+        }
+        (outcome, ..) => panic!("{whose}, {}: {outcome:?}", case["name"]),
+    }
+}
+
+/// Messages as they come and as they should not: any role, any content, calls and reasoning anywhere.
+fn any_message() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        3 => "[ a-c<>\n]{0,6}",
+        1 => prop::sample::select(&["<think>a</think>b", "</think>", "<tool_response>\nx\n</tool_response>", " <think>\n\n", "é|im_end|>"][..]).prop_map(str::to_string),
+    ];
+    let part = prop_oneof![
+        6 => text.clone().prop_map(|text| json!({"type": "text", "text": text})),
+        1 => prop::sample::select(vec![json!({"type": "image"}), json!({"video": 1}), json!({"type": "odd"}), json!("text")]),
+    ];
+    let content = prop_oneof![
+        6 => text.clone().prop_map(Value::from),
+        2 => prop::collection::vec(part, 0..3).prop_map(Value::from),
+        1 => prop::sample::select(vec![Value::Null, json!(1.5), json!(false), json!({"a": 1})]),
+    ];
+    let scalar = prop_oneof![
+        text.clone().prop_map(Value::from),
+        any::<f64>().prop_filter("JSON has no NaN", |number| number.is_finite()).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(vec![Value::Null, json!(true), json!([1, {"a": null}]), json!({"b": [2.0]})]),
+    ];
+    let arguments =
+        prop::collection::vec(("[a-c]{1,2}", scalar), 0..3).prop_map(|pairs| pairs.into_iter().collect::<Map<_, _>>());
+    let call = (arguments, any::<bool>()).prop_map(|(arguments, wrapped)| {
+        let function = json!({"name": "f", "arguments": arguments});
+        if wrapped { json!({"type": "function", "function": function}) } else { function }
+    });
+    let role = prop::sample::select(&["user", "user", "user", "assistant", "assistant", "tool", "system"][..]);
+    let calls = prop::option::of(prop::collection::vec(call, 0..3));
+    (role, content, calls, prop::option::of(text)).prop_map(|(role, content, calls, reasoning)| {
+        let mut message = json!({"role": role, "content": content});
+        if let Some(calls) = calls {
+            message["tool_calls"] = Value::from(calls);
+        }
+        if let Some(reasoning) = reasoning {
+            message["reasoning_content"] = Value::from(reasoning);
+        }
+        message
+    })
+}
+
+proptest! {
+    #[test]
+    fn our_template_is_the_makers_for_any_messages(
+        messages in prop::collection::vec(any_message(), 0..6),
+        with_tools in any::<bool>(),
+        options in prop::sample::select(vec![json!({}), json!({"add_generation_prompt": true}), json!({"add_generation_prompt": true, "enable_thinking": false, "add_vision_id": true})]),
+    ) {
+        static BOTH: LazyLock<(Template, Template)> = LazyLock::new(|| (qwen(), Template::family().unwrap()));
+        let messages = Value::from(messages);
+        let tools = if with_tools { json!([{"name": "f", "x": 1e-7}]) } else { Value::Null };
+        let theirs = render(&BOTH.0, &messages, &tools, &options);
+        let ours = render(&BOTH.1, &messages, &tools, &options);
+        match (theirs, ours) {
+            (Ok(theirs), Ok(ours)) => prop_assert_eq!(theirs, ours),
+            (Err(text::Error::Refused(theirs)), Err(text::Error::Refused(ours))) => prop_assert_eq!(theirs, ours),
+            (theirs, ours) => prop_assert!(false, "{:?} and {:?}", theirs, ours),
+        }
+    }
+}
+
+#[test]
+fn bodies_of_chat_completions_mean_what_the_template_wants() {
+    let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
+    let mut count = 0;
+    for case in file["cases"].as_array().unwrap().iter().filter(|case| case.get("body").is_some()) {
+        let prompt = text::chat::normalise(&case["body"]).unwrap();
+        assert_eq!(Value::from(prompt.options.clone()), case["options"], "{}", case["name"]);
+        check("body", case, qwen().render(&prompt.prompt(None)));
+        count += 1;
+    }
+    assert!(count >= 10);
+    // What transformers was given is itself what a body may hold.
+    let cases: Vec<Value> = serde_json::from_str(&read_text("prompts.json")).unwrap();
+    for case in cases.iter().chain(file["cases"].as_array().unwrap()) {
+        let body =
+            json!({"messages": case["messages"], "tools": case["tools"], "chat_template_kwargs": case["options"]});
+        // A part that is a bare string, and content of a wrong type, are understood or refused before the template.
+        let strange =
+            ["parts: strings", "content: a "].iter().any(|start| case["name"].as_str().unwrap().starts_with(start));
+        match text::chat::normalise(&body) {
+            Ok(prompt) if !strange => check("as body", case, qwen().render(&prompt.prompt(None))),
+            Ok(_) => {}
+            Err(error) => assert!(strange || case["name"] == "content: true", "{}: {error}", case["name"]),
+        }
+    }
+}
+
+#[test]
+fn jinja_is_that_of_python() {
+    let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
+    let small = file["small"].as_array().unwrap();
+    assert!(small.len() >= 20);
+    for case in small {
+        let template = Template::new(case["source"].as_str().unwrap()).unwrap();
+        let now = Some(text::template::Now { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 });
+        let prompt = Prompt { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
+        assert_eq!(template.render(&prompt).unwrap().text, case["text"].as_str().unwrap(), "{}", case["name"]);
     }
 }
 

@@ -30,6 +30,25 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 impl Now {
+    /// UTC. Days are counted from March, so that the leap day is the last of its year.
+    pub fn from_unix_seconds(seconds: i64) -> Self {
+        let (days, in_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let since_year_0 = days + 719_468;
+        let (era, day_of_era) = (since_year_0.div_euclid(146_097), since_year_0.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        Self {
+            year: (era * 400 + year_of_era + i64::from(month <= 2)) as i32,
+            month: month as u32,
+            day: (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32,
+            hour: (in_day / 3_600) as u32,
+            minute: (in_day / 60 % 60) as u32,
+            second: (in_day % 60) as u32,
+        }
+    }
+
     /// As Python's `strftime` in the C locale; Err is the directive that is not known.
     pub fn format(&self, format: &str) -> Result<String, String> {
         let mut out = String::new();
@@ -98,6 +117,23 @@ impl Now {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_become_the_date_that_they_are() {
+        // As `date -u -d @N +'%F %T %j %a'` has it.
+        let cases = [
+            (0, "1970-01-01 00:00:00 001 Thu"),
+            (-1, "1969-12-31 23:59:59 365 Wed"),
+            (951_782_400, "2000-02-29 00:00:00 060 Tue"),
+            (1_709_164_799, "2024-02-28 23:59:59 059 Wed"),
+            (1_740_787_200, "2025-03-01 00:00:00 060 Sat"),
+            (4_107_542_399, "2100-02-28 23:59:59 059 Sun"),
+            (4_107_542_400, "2100-03-01 00:00:00 060 Mon"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(Now::from_unix_seconds(seconds).format("%F %T %j %a").as_deref(), Ok(expected));
+        }
+    }
 
     #[test]
     fn the_date_is_written_as_python_writes_it() {

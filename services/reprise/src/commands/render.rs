@@ -1,0 +1,69 @@
+//! `reprise render`: the prompt that a chat-completions body becomes, without running the model.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use settings::Settings;
+use text::Template;
+use text::template::Now;
+
+/// Print the prompt that a chat-completions body becomes
+#[derive(clap::Args)]
+pub struct Args {
+    /// A GGUF file, a Hugging Face folder, or a preset
+    #[arg(long)]
+    model: String,
+    /// A file with the body as JSON; - reads standard input
+    #[arg(long)]
+    request: PathBuf,
+    /// Print an object with text, tokens and marks instead of the bare text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let body = read_body(&args.request)?;
+    let chat = text::chat::normalise(&body)?;
+    let (path, _) = crate::model::resolve(settings, &args.model)?;
+    let model = weights::open(&path, &weights::OpenOptions { mmap: true })?;
+    let template = match &model.chat_template {
+        Some(source) => Template::new(source)?,
+        None => {
+            eprintln!("note: {} has no chat template, this is the family's", path.display());
+            Template::family()?
+        }
+    };
+    let rendered = template.render(&chat.prompt(Some(now())))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let tokenizer = engine::vocabulary::tokenizer(&model.vocab)?;
+        let prompt = text::encode_prompt(&tokenizer, &rendered);
+        let object = json!({"text": rendered.text, "tokens": prompt.tokens, "marks": prompt.marks});
+        writeln!(out, "{object}")?;
+    } else {
+        // Not a byte more than the prompt has: no line break at its end.
+        out.write_all(rendered.text.as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn read_body(path: &Path) -> Result<Value> {
+    let name = path.display();
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read the request from standard input")?;
+        bytes
+    } else {
+        std::fs::read(path).with_context(|| format!("cannot read the request {name}"))?
+    };
+    serde_json::from_slice(&bytes).with_context(|| format!("the request {name} is not valid JSON"))
+}
+
+/// Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
+fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(0))
+}
