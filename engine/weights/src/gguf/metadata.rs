@@ -58,6 +58,11 @@ impl Metadata {
         self.values.insert(key, value).is_none()
     }
 
+    #[cfg(test)]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
     pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         match self.values.get(key) {
             None => Ok(None),

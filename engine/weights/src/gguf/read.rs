@@ -221,3 +221,6 @@ impl<'a> Cursor<'a> {
         Ok(TensorInfo { name, dims, type_code: self.u32(&what)?, offset: self.u64(&what)? })
     }
 }
+
+#[cfg(test)]
+mod tests;
