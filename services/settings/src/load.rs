@@ -113,6 +113,11 @@ fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<Layer>
     for (name, text) in built_in::MODELS {
         files.push((name.to_string(), name.to_string(), text.to_string()));
     }
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let found = format!("{:?}, which is no folder", folder.display().to_string());
+        findings.contradiction(&[("model", "presets_dir")], found, "a folder with model files, or \"\"");
+        return Ok(Vec::new());
+    }
     for (name, text) in folder.map(sources::model_files).transpose()?.unwrap_or_default() {
         let shown = folder.unwrap_or(Path::new("")).join(&name).display().to_string();
         files.retain(|(built_in, ..)| *built_in != name);
