@@ -66,11 +66,11 @@ CREATE TABLE tokenizers (
 CREATE TABLE item_versions (
     key           INTEGER PRIMARY KEY AUTOINCREMENT,
     session       INTEGER NOT NULL REFERENCES sessions (key),
-    seq           INTEGER NOT NULL, -- 1, 2, 3 within the session: the order in which things happened
+    seq           INTEGER NOT NULL CHECK (seq > 0), -- 1, 2, 3 within the session: the order in which things happened
     item_id       TEXT NOT NULL,
-    version       INTEGER NOT NULL, -- 1, 2, 3 within the item
+    version       INTEGER NOT NULL CHECK (version > 0), -- 1, 2, 3 within the item
     change        TEXT NOT NULL CHECK (change IN ('created', 'begun', 'finished', 'edited', 'truncated', 'deleted')),
-    place         BLOB NOT NULL,    -- the order in which things are read, see store/place.rs
+    place         BLOB NOT NULL CHECK (length(place) > 0), -- the order in which things are read, see store/place.rs
     kind          TEXT NOT NULL CHECK (kind IN ('message', 'function_call', 'function_call_output', 'reasoning')),
     role          TEXT CHECK (role IN ('system', 'user', 'assistant')),
     content       TEXT NOT NULL,    -- JSON
@@ -79,8 +79,8 @@ CREATE TABLE item_versions (
     tokenizer     INTEGER REFERENCES tokenizers (key),
     tokens        BLOB CHECK ((tokens IS NULL) = (tokenizer IS NULL)), -- u32, little end first
     status        TEXT NOT NULL CHECK (status IN ('in_progress', 'completed', 'interrupted', 'cancelled')),
-    sent_chars    INTEGER,
-    heard_chars   INTEGER,
+    sent_chars    INTEGER CHECK (sent_chars >= 0),
+    heard_chars   INTEGER CHECK (heard_chars >= 0),
     response      TEXT,
     created_at_ms INTEGER NOT NULL,
     crc           INTEGER NOT NULL,
@@ -135,7 +135,7 @@ CREATE INDEX responses_in_progress ON responses (session) WHERE status = 'in_pro
 CREATE TABLE summaries (
     key           INTEGER PRIMARY KEY,
     session       INTEGER NOT NULL REFERENCES sessions (key),
-    version       INTEGER NOT NULL,
+    version       INTEGER NOT NULL CHECK (version > 0),
     kind          TEXT NOT NULL CHECK (kind IN ('summary', 'drop')), -- drop: oldest turns left out, nothing in their place
     made_by       TEXT NOT NULL CHECK (made_by IN ('model', 'user', 'fallback')),
     based_on      INTEGER,          -- the version it continues or edits
@@ -143,12 +143,12 @@ CREATE TABLE summaries (
     to_item       TEXT NOT NULL,
     from_place    BLOB NOT NULL,
     to_place      BLOB NOT NULL,
-    through_seq   INTEGER NOT NULL,
+    through_seq   INTEGER NOT NULL CHECK (through_seq >= 0),
     text          TEXT NOT NULL,
     pins          TEXT NOT NULL,    -- JSON: ids of the pins that stood beside it
     checks        TEXT NOT NULL,    -- JSON
-    tokens_before INTEGER NOT NULL,
-    tokens_after  INTEGER NOT NULL,
+    tokens_before INTEGER NOT NULL CHECK (tokens_before >= 0),
+    tokens_after  INTEGER NOT NULL CHECK (tokens_after >= 0),
     arm           TEXT,
     created_at_ms INTEGER NOT NULL,
     applied_at_ms INTEGER,
@@ -173,17 +173,17 @@ CREATE TABLE pins (
 CREATE TABLE measurements (
     key               INTEGER PRIMARY KEY,
     session           INTEGER NOT NULL REFERENCES sessions (key),
-    turn              INTEGER NOT NULL,
+    turn              INTEGER NOT NULL CHECK (turn >= 0),
     response          TEXT,
     experiment        TEXT,
     arm               TEXT,
     preset            TEXT NOT NULL,
-    ctx_size          INTEGER NOT NULL,
-    tokens_in         INTEGER NOT NULL,
-    tokens_out        INTEGER NOT NULL,
-    fill_tokens       INTEGER NOT NULL,
-    reused_tokens     INTEGER NOT NULL,
-    computed_tokens   INTEGER NOT NULL,
+    ctx_size          INTEGER NOT NULL CHECK (ctx_size >= 0),
+    tokens_in         INTEGER NOT NULL CHECK (tokens_in >= 0),
+    tokens_out        INTEGER NOT NULL CHECK (tokens_out >= 0),
+    fill_tokens       INTEGER NOT NULL CHECK (fill_tokens >= 0),
+    reused_tokens     INTEGER NOT NULL CHECK (reused_tokens >= 0),
+    computed_tokens   INTEGER NOT NULL CHECK (computed_tokens >= 0),
     computed_reason   TEXT,
     queue_ms          REAL NOT NULL,
     prefill_ms        REAL NOT NULL,
@@ -191,8 +191,8 @@ CREATE TABLE measurements (
     first_sentence_ms REAL,
     total_ms          REAL NOT NULL,
     decode_ms         REAL NOT NULL,
-    compactions       INTEGER NOT NULL,
-    drops             INTEGER NOT NULL,
+    compactions       INTEGER NOT NULL CHECK (compactions >= 0),
+    drops             INTEGER NOT NULL CHECK (drops >= 0),
     barged_in         INTEGER NOT NULL CHECK (barged_in IN (0, 1)),
     regenerated       INTEGER NOT NULL CHECK (regenerated IN (0, 1)),
     feedback          INTEGER CHECK (feedback BETWEEN -1 AND 1),

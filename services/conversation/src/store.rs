@@ -4,9 +4,14 @@
 //! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session is the
 //! one thing that removes them, and then they are gone. Time is an argument: the store has no clock.
 
+mod delete;
 mod error;
+mod export;
+mod health;
 mod ids;
+mod import;
 mod items;
+mod keys;
 mod lock;
 mod measurements;
 mod open;
@@ -15,14 +20,20 @@ mod records;
 mod replies;
 mod responses;
 mod rows;
+mod search;
 mod sessions;
 mod spacing;
 mod summaries;
 mod view;
 mod writer;
 
+pub use delete::Deleted;
 pub use error::Error;
+pub use export::Export;
+pub use health::Statistics;
 pub use ids::new_id;
+pub use import::Importer;
+pub use keys::{ClientSecret, Identity, Key, NewKey, Scope};
 pub use measurements::Measurement;
 pub use records::{
     Body, Change, Item, NewItem, NewSession, Part, PartKind, Placement, Position, Role, Session, SessionChange,
@@ -30,6 +41,7 @@ pub use records::{
 };
 pub use replies::{FinishedReply, Reply, ReplyPiece};
 pub use responses::{Conversation, FinishedResponse, Response, ResponseStatus};
+pub use search::{Hit, Search};
 pub use summaries::{MadeBy, NewSummary, Pin, Summary, SummaryKind};
 pub use view::View;
 
@@ -98,6 +110,9 @@ impl Store {
                 tracing::warn!(replies = closed, "replies that a crash cut off are marked interrupted");
             }
         }
+        if alone {
+            store.finish_removals().await?;
+        }
         drop(repairing);
         Ok(store)
     }
@@ -126,6 +141,14 @@ impl Store {
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
     {
         self.inner.writer.write_later(work)
+    }
+
+    async fn upkeep<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+    {
+        self.inner.writer.upkeep(work).await
     }
 
     /// One moment of the database, for several questions.

@@ -1,5 +1,6 @@
 //! What a turn cost, in numbers: one row a turn, no words in it.
 
+use super::items::touch;
 use super::rows::{column, count, json, json_text};
 use super::writer::Failure;
 use super::{Error, SessionRef, Store};
@@ -44,7 +45,10 @@ impl Store {
     pub async fn add_measurement(&self, session: &SessionRef, measurement: Measurement) -> Result<(), Error> {
         let session = session.clone();
         self.write(move |connection| {
-            Box::pin(async move { insert_measurement(connection, &session, &measurement).await })
+            Box::pin(async move {
+                touch(connection, &session, measurement.created_at_ms).await?;
+                insert_measurement(connection, &session, &measurement).await
+            })
         })
         .await
     }
@@ -91,6 +95,7 @@ impl Store {
     }
 }
 
+/// The caller has looked whether the session is there.
 pub async fn insert_measurement(
     connection: &mut SqliteConnection,
     session: &SessionRef,
@@ -101,10 +106,10 @@ pub async fn insert_measurement(
             fill_tokens, reused_tokens, computed_tokens, computed_reason, queue_ms, prefill_ms, first_token_ms,
             first_sentence_ms, total_ms, decode_ms, compactions, drops, barged_in, regenerated, feedback, memory,
             created_at_ms)
-         SELECT key, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-         FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL",
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     );
-    let inserted = query
+    query
+        .bind(session.key)
         .bind(m.turn as i64)
         .bind(&m.response)
         .bind(&m.experiment)
@@ -130,11 +135,9 @@ pub async fn insert_measurement(
         .bind(m.feedback)
         .bind(json_text(&m.memory))
         .bind(m.created_at_ms)
-        .bind(session.key)
-        .bind(session.user.to_string())
         .execute(connection)
         .await?;
-    if inserted.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
+    Ok(())
 }
 
 pub fn measurement_of(row: &SqliteRow) -> Result<Measurement, Failure> {

@@ -1,6 +1,6 @@
 //! The words of the store: plain data, as it is written, read, exported and handed to the rest of the service.
 
-use super::Error;
+use super::{Error, export::hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -184,8 +184,9 @@ impl Body {
 }
 
 /// Token ids, and whose: another tokenizer's ids are of no use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
+    #[serde(with = "hex")]
     pub fingerprint: [u8; 32],
     pub ids: Vec<u32>,
 }
@@ -230,12 +231,13 @@ pub struct NewItem {
 }
 
 /// One version of an item. An item's newest version is what counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     pub seq: u64,
     pub item_id: String,
     pub version: u64,
     pub change: Change,
+    #[serde(with = "hex")]
     pub place: Vec<u8>,
     pub body: Body,
     pub tokens: Option<Tokens>,

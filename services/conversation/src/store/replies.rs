@@ -10,6 +10,7 @@ use super::responses::{FinishedResponse, finish_response};
 use super::rows::column;
 use super::writer::Failure;
 use super::{Body, Change, Error, Item, NewItem, SessionRef, Status, Store, Stored, Tokens};
+use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::oneshot;
 
@@ -33,7 +34,7 @@ impl Reply {
 }
 
 /// What was sent since the last piece: a sentence, or a few words after some time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyPiece {
     pub text: String,
     /// Ids in the tokenizer the reply was begun with; empty when it was begun without.

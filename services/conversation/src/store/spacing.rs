@@ -19,7 +19,6 @@ pub fn spaced(text: &str) -> Option<String> {
     Some(spaced)
 }
 
-#[allow(dead_code)] // for search excerpts, next
 /// Undoes `spaced` in an excerpt of it.
 pub fn joined(text: &str) -> String {
     text.replace(SEAM, "")

@@ -1,5 +1,6 @@
 //! Summaries and pins: views of the history that can be read, edited, undone; the history itself they never touch.
 
+use super::export::hex;
 use super::items::touch;
 use super::records::words;
 use super::rows::{column, count, json, json_text, optional_count, word};
@@ -49,7 +50,7 @@ pub struct NewSummary {
     pub created_at_ms: i64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub version: u64,
     pub kind: SummaryKind,
@@ -57,7 +58,9 @@ pub struct Summary {
     pub based_on: Option<u64>,
     pub from_item: String,
     pub to_item: String,
+    #[serde(with = "hex")]
     pub from_place: Vec<u8>,
+    #[serde(with = "hex")]
     pub to_place: Vec<u8>,
     pub through_seq: u64,
     pub text: String,

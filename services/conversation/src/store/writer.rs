@@ -22,6 +22,8 @@ type Acknowledge = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 enum Order {
     Work(Work),
+    /// Runs by itself, outside of any transaction.
+    Upkeep(Work),
     Stop(oneshot::Sender<Result<(), Error>>),
 }
 
@@ -53,8 +55,19 @@ impl Writer {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
     {
-        let (order, answer) = self.order(work);
-        self.queue.send(order).await.map_err(|_| Error::Closed)?;
+        let (work, answer) = self.prepare(work);
+        self.queue.send(Order::Work(work)).await.map_err(|_| Error::Closed)?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// For what SQLite refuses inside a transaction: checkpoints, vacuum.
+    pub async fn upkeep<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+    {
+        let (work, answer) = self.prepare(work);
+        self.queue.send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -64,8 +77,8 @@ impl Writer {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
     {
-        let (order, answer) = self.order(work);
-        self.queue.try_send(order).map_err(|error| match error {
+        let (work, answer) = self.prepare(work);
+        self.queue.try_send(Order::Work(work)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Busy { path: self.path.clone() },
             mpsc::error::TrySendError::Closed(_) => Error::Closed,
         })?;
@@ -79,7 +92,7 @@ impl Writer {
         stopped.await.unwrap_or(Err(Error::Closed))
     }
 
-    fn order<T, F>(&self, work: F) -> (Order, oneshot::Receiver<Result<T, Error>>)
+    fn prepare<T, F>(&self, work: F) -> (Work, oneshot::Receiver<Result<T, Error>>)
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
@@ -105,7 +118,7 @@ impl Writer {
             };
             let _ = send.send(result); // nobody listening any more is fine
         });
-        (Order::Work(Work { run, acknowledge }), answer)
+        (Work { run, acknowledge }, answer)
     }
 }
 
@@ -145,22 +158,36 @@ async fn run(
     group_limit: usize,
 ) {
     let mut group = Vec::new();
+    let mut next = orders.recv().await;
     let mut stop = None;
-    while stop.is_none() {
-        match orders.recv().await {
-            Some(Order::Work(work)) => group.push(work),
-            Some(Order::Stop(answer)) => stop = Some(answer),
-            None => break,
-        }
-        while stop.is_none() && group.len() < group_limit {
-            match orders.try_recv() {
-                Ok(Order::Work(work)) => group.push(work),
-                Ok(Order::Stop(answer)) => stop = Some(answer),
-                Err(_) => break,
+    while let Some(order) = next.take() {
+        match order {
+            Order::Work(work) => {
+                group.push(work);
+                // Whatever is there already joins; nobody waits for company.
+                while group.len() < group_limit {
+                    match orders.try_recv() {
+                        Ok(Order::Work(work)) => group.push(work),
+                        Ok(other) => {
+                            next = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                commit_group(&mut connection, &path, &mut group).await;
+            }
+            Order::Upkeep(work) => {
+                let result = (work.run)(&mut connection).await;
+                (work.acknowledge)(result);
+            }
+            Order::Stop(answer) => {
+                stop = Some(answer);
+                break;
             }
         }
-        if !group.is_empty() {
-            commit_group(&mut connection, &path, &mut group).await;
+        if next.is_none() {
+            next = orders.recv().await;
         }
     }
     let closed = connection.close().await.map_err(|error| Error::from_sqlx(&path, error));

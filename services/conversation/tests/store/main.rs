@@ -1,4 +1,12 @@
 //! The store on real files.
 
 mod core;
+mod crash;
+mod delete;
+mod keys;
+mod model;
+mod search;
+mod summaries;
 mod support;
+mod transfer;
+mod trouble;

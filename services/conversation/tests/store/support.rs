@@ -1,7 +1,8 @@
 //! What every test of the store needs: a file of its own, and short words for common things.
 
 use conversation::store::{
-    Body, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store, Stored, Tokens,
+    Body, Measurement, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store, Stored,
+    Tokens,
 };
 use serde_json::json;
 use std::path::Path;
@@ -84,4 +85,34 @@ pub fn text_of(body: &Body) -> String {
 
 pub async fn texts(store: &Store, session: &SessionRef) -> Vec<String> {
     store.load(session).await.unwrap().items.iter().map(|item| text_of(&item.body)).collect()
+}
+
+pub fn measurement(turn: u64) -> Measurement {
+    Measurement {
+        turn,
+        response: Some(format!("resp_{turn}")),
+        experiment: Some("windows".into()),
+        arm: Some("a".into()),
+        preset: "small".into(),
+        ctx_size: 1000,
+        tokens_in: 100 * turn,
+        tokens_out: 40,
+        fill_tokens: 100 * turn,
+        reused_tokens: 90,
+        computed_tokens: 10,
+        computed_reason: None,
+        queue_ms: 0.25,
+        prefill_ms: 12.5,
+        first_token_ms: Some(0.1 + 0.2),
+        first_sentence_ms: None,
+        total_ms: 1_234.567_8,
+        decode_ms: 900.0,
+        compactions: 0,
+        drops: 0,
+        barged_in: turn.is_multiple_of(2),
+        regenerated: false,
+        feedback: None,
+        memory: json!({"pages": 1024, "snapshots": 2048}),
+        created_at_ms: 1_000 + turn as i64,
+    }
 }

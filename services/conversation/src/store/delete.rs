@@ -1,0 +1,234 @@
+//! Deleting really deletes: rows, the index over their words, the write-ahead log, and the names of the snapshots on disk
+//! that hold the conversation, for their owner to remove.
+//!
+//! First the session is marked: gone for everybody, in one small transaction. Then its rows go a few hundred at a time, so
+//! that nobody's turn waits for a year of somebody's talk. A crash in between is taken up at the next start.
+
+use super::rows::column;
+use super::writer::Failure;
+use super::{Error, SessionRef, Store};
+use sqlx::sqlite::SqliteConnection;
+
+/// Rows that go in one transaction.
+const ROWS_AT_ONCE: i64 = 500;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deleted {
+    pub sessions: u64,
+    /// Snapshots that no session needs any more. They stay in `snapshots_to_delete` until `snapshots_deleted` is called.
+    pub snapshots: Vec<String>,
+}
+
+impl Store {
+    pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<Deleted, Error> {
+        let snapshots = self.mark_and_remove(session, None, now_ms).await?;
+        self.forget_the_log().await?;
+        Ok(Deleted { sessions: 1, snapshots })
+    }
+
+    /// Sessions of all users that nobody used since `before_ms`, and secrets that have expired.
+    pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Deleted, Error> {
+        let query = sqlx::query(
+            "SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND updated_at_ms < ? ORDER BY key",
+        );
+        let sessions = self.each(&self.rows(query.bind(before_ms)).await?, session_ref)?;
+        let mut deleted = Deleted::default();
+        for session in sessions {
+            match self.mark_and_remove(&session, Some(before_ms), now_ms).await {
+                Ok(snapshots) => {
+                    deleted.sessions += 1;
+                    deleted.snapshots.extend(snapshots);
+                }
+                Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
+                Err(error) => return Err(error),
+            }
+        }
+        self.write(move |connection| {
+            Box::pin(async move {
+                let query = sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?");
+                query.bind(now_ms).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .await?;
+        if deleted.sessions > 0 {
+            self.forget_the_log().await?;
+        }
+        Ok(deleted)
+    }
+
+    /// The user with all sessions and keys.
+    pub async fn delete_user(&self, user: &str, now_ms: i64) -> Result<Deleted, Error> {
+        let query = sqlx::query("SELECT key, id, user FROM sessions WHERE user = ? AND deleted_at_ms IS NULL");
+        let sessions = self.each(&self.rows(query.bind(user)).await?, session_ref)?;
+        let mut deleted = Deleted::default();
+        for session in sessions {
+            deleted.snapshots.extend(self.mark_and_remove(&session, None, now_ms).await?);
+            deleted.sessions += 1;
+        }
+        let user = user.to_owned();
+        self.write(move |connection| {
+            Box::pin(async move {
+                sqlx::query("DELETE FROM client_secrets WHERE user = ?").bind(&user).execute(&mut *connection).await?;
+                sqlx::query("DELETE FROM api_keys WHERE user = ?").bind(&user).execute(&mut *connection).await?;
+                let gone = sqlx::query("DELETE FROM users WHERE id = ?").bind(&user).execute(connection).await?;
+                if gone.rows_affected() == 1 { Ok(()) } else { Err(Error::NoUser { user }.into()) }
+            })
+        })
+        .await?;
+        self.forget_the_log().await?;
+        Ok(deleted)
+    }
+
+    /// Notes that these snapshots on disk hold words of the session.
+    pub async fn claim_snapshots(&self, session: &SessionRef, names: Vec<String>, now_ms: i64) -> Result<(), Error> {
+        let session = session.clone();
+        self.write(move |connection| {
+            Box::pin(async move {
+                super::view::check_session(connection, &session).await?;
+                for name in names {
+                    let claim = sqlx::query(
+                        "INSERT INTO snapshots (session, name, created_at_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                    );
+                    claim.bind(session.key).bind(&name).bind(now_ms).execute(&mut *connection).await?;
+                    let keep = sqlx::query("DELETE FROM snapshots_to_delete WHERE name = ?");
+                    keep.bind(&name).execute(&mut *connection).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// What a disk cache should remove: at start, and after each deletion.
+    pub async fn snapshots_to_delete(&self) -> Result<Vec<String>, Error> {
+        let rows = self.rows(sqlx::query("SELECT name FROM snapshots_to_delete ORDER BY name")).await?;
+        self.each(&rows, |row| column(row, "name"))
+    }
+
+    /// The files are gone, for whatever reason.
+    pub async fn snapshots_deleted(&self, names: Vec<String>) -> Result<(), Error> {
+        self.write(move |connection| {
+            Box::pin(async move {
+                for name in names {
+                    let done = sqlx::query("DELETE FROM snapshots_to_delete WHERE name = ?").bind(&name);
+                    done.execute(&mut *connection).await?;
+                    sqlx::query("DELETE FROM snapshots WHERE name = ?").bind(&name).execute(&mut *connection).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Takes up what a crash left of a deletion (or of an import: see `import.rs`).
+    pub(super) async fn finish_removals(&self) -> Result<(), Error> {
+        let rows = self.rows(sqlx::query("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL")).await?;
+        for key in self.each(&rows, |row| column(row, "key"))? {
+            self.remove_rows(key).await?;
+        }
+        if rows.is_empty() { Ok(()) } else { self.forget_the_log().await }
+    }
+
+    /// Removes all rows of a session that is marked.
+    pub(super) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
+        while self.write(move |connection| Box::pin(remove_some(connection, key))).await? {}
+        Ok(())
+    }
+
+    async fn mark_and_remove(
+        &self,
+        session: &SessionRef,
+        unused_since_ms: Option<i64>,
+        now_ms: i64,
+    ) -> Result<Vec<String>, Error> {
+        let marked = session.clone();
+        let snapshots = self
+            .write(move |connection| {
+                Box::pin(async move { mark(connection, &marked, unused_since_ms.unwrap_or(i64::MAX), now_ms).await })
+            })
+            .await?;
+        self.remove_rows(session.key).await?;
+        Ok(snapshots)
+    }
+
+    /// Until the log is written back, deleted words can still be read in it.
+    async fn forget_the_log(&self) -> Result<(), Error> {
+        let busy: i64 = self
+            .upkeep(|connection| {
+                Box::pin(async move {
+                    sqlx::query("PRAGMA incremental_vacuum").execute(&mut *connection).await?;
+                    let row = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;
+                    column(&row, "busy")
+                })
+            })
+            .await?;
+        if busy != 0 {
+            tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
+        }
+        Ok(())
+    }
+}
+
+fn session_ref(row: &sqlx::sqlite::SqliteRow) -> Result<SessionRef, Failure> {
+    let (user, id): (&str, &str) = (column(row, "user")?, column(row, "id")?);
+    Ok(SessionRef { key: column(row, "key")?, user: user.into(), id: id.into() })
+}
+
+async fn mark(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    unused_since_ms: i64,
+    now_ms: i64,
+) -> Result<Vec<String>, Failure> {
+    let query = sqlx::query(
+        "UPDATE sessions SET deleted_at_ms = ?
+         WHERE key = ? AND user = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
+    );
+    let query = query.bind(now_ms).bind(session.key).bind(session.user.to_string()).bind(unused_since_ms);
+    if query.execute(&mut *connection).await?.rows_affected() != 1 {
+        return Err(session.missing().into());
+    }
+    // Two sessions may begin with the same words and share the snapshot of them.
+    let query = sqlx::query(
+        "INSERT INTO snapshots_to_delete (name, since_ms)
+         SELECT mine.name, ?1 FROM snapshots mine WHERE mine.session = ?2 AND NOT EXISTS
+            (SELECT 1 FROM snapshots other WHERE other.name = mine.name AND other.session <> ?2)
+         ON CONFLICT DO NOTHING",
+    );
+    query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
+    let query = sqlx::query(
+        "SELECT d.name FROM snapshots_to_delete d JOIN snapshots mine ON mine.name = d.name WHERE mine.session = ?
+         ORDER BY d.name",
+    );
+    let names = query.bind(session.key).fetch_all(&mut *connection).await?;
+    sqlx::query("DELETE FROM snapshots WHERE session = ?").bind(session.key).execute(connection).await?;
+    names.iter().map(|row| column(row, "name")).collect()
+}
+
+/// False when there was nothing left.
+async fn remove_some(connection: &mut SqliteConnection, key: i64) -> Result<bool, Failure> {
+    // What points to something goes before what it points to.
+    let steps = [
+        "DELETE FROM items WHERE (session, item_id) IN
+            (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
+        "DELETE FROM reply_pieces WHERE (version, n) IN
+            (SELECT p.version, p.n FROM item_versions v JOIN reply_pieces p ON p.version = v.key
+             WHERE v.session = ? LIMIT ?)",
+        "DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)",
+        "DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)",
+        "DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)",
+        "DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)",
+        "DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)",
+        "DELETE FROM snapshots WHERE (session, name) IN (SELECT session, name FROM snapshots WHERE session = ? LIMIT ?)",
+    ];
+    for step in steps {
+        let removed = sqlx::query(step).bind(key).bind(ROWS_AT_ONCE).execute(&mut *connection).await?;
+        if removed.rows_affected() > 0 {
+            return Ok(true);
+        }
+    }
+    let last = sqlx::query("DELETE FROM sessions WHERE key = ? AND deleted_at_ms IS NOT NULL");
+    last.bind(key).execute(connection).await?;
+    Ok(false)
+}

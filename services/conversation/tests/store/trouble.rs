@@ -1,0 +1,194 @@
+//! Full disks, files of others, newer schemas, flipped bits, a second service: clear words, and nothing lost.
+
+use crate::support::*;
+use conversation::store::*;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+use std::path::Path;
+
+async fn on_the_side(path: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
+}
+
+async fn run(path: &Path, sql: &'static str) {
+    let mut connection = on_the_side(path).await;
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+async fn refusal(options: &Options) -> Error {
+    Store::open(options, 0).await.map(|_| ()).unwrap_err()
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    say(&fixture.store, &session, "first", "before", 20).await;
+    fixture.store.close().await.unwrap();
+    let full = Options { max_pages: Some(80), ..options(fixture.folder.path()) };
+    let store = Store::open(&full, 30).await.unwrap();
+    let session = store.open_session("ada", session.id()).await.unwrap();
+    let mut stored = vec!["first".to_owned()];
+    let error = loop {
+        let id = format!("i{}", stored.len());
+        let text = "many words ".repeat(500);
+        match store.append(&session, item(&id, message(Role::User, &text), Position::End, 40)).await {
+            Ok(_) => stored.push(id),
+            Err(error) => break error,
+        }
+        assert!(stored.len() < 1_000, "the limit was never reached");
+    };
+    assert_eq!(error, Error::Full { path: full.path.clone() });
+    assert!(error.to_string().contains("make room"), "{error}");
+    // Reading goes on, room that is made is used, and what was acknowledged is there.
+    let ids = |items: Vec<Item>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
+    assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
+    store.close().await.unwrap();
+    let store = Store::open(&options(fixture.folder.path()), 50).await.unwrap();
+    say(&store, &session, "after", "room again", 60).await;
+    stored.push("after".into());
+    assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn everybody_in_a_group_that_failed_is_told() {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    let full = Options { max_pages: Some(80), ..options(fixture.folder.path()) };
+    let store = Store::open(&full, 30).await.unwrap();
+    let session = store.create_session("ada", new_session(None), 30).await.unwrap();
+    let writes: Vec<_> = (0..200)
+        .map(|n| {
+            let (store, session) = (store.clone(), session.clone());
+            tokio::spawn(async move {
+                let body = message(Role::User, &"word ".repeat(1_000));
+                store.append(&session, item(&format!("i{n}"), body, Position::End, 40)).await
+            })
+        })
+        .collect();
+    let (mut acknowledged, mut refused) = (Vec::new(), 0);
+    for write in writes {
+        match write.await.unwrap() {
+            Ok(stored) => acknowledged.push(stored.item_id),
+            Err(Error::Full { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0 && acknowledged.len() + refused == 200, "{refused} refused");
+    let mut there: Vec<_> = store.load(&session).await.unwrap().items.into_iter().map(|item| item.item_id).collect();
+    acknowledged.sort();
+    there.sort();
+    assert_eq!(there, acknowledged, "acknowledged and stored must be the same");
+}
+
+#[tokio::test]
+async fn a_second_service_is_refused_and_a_command_may_join() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let service = Options { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
+    let error = refusal(&service).await;
+    let by = format!(" (process {})", std::process::id());
+    assert_eq!(error, Error::InUse { path: service.path.clone(), by });
+    let command = Options { owner: Owner::Command, ..service.clone() };
+    let beside = Store::open(&command, 0).await.unwrap();
+    let theirs = beside.open_session("ada", session.id()).await.unwrap();
+    say(&beside, &theirs, "c", "from the command", 20).await;
+    say(&fixture.store, &session, "s", "from the service", 21).await;
+    assert_eq!(texts(&beside, &theirs).await, ["from the command", "from the service"]);
+    // A reply of the running service is not taken for the remains of a crash.
+    let begun = item("a", message(Role::Assistant, ""), Position::End, 22);
+    let (reply, _) = fixture.store.begin_reply(&session, begun).await.unwrap();
+    let third = Store::open(&command, 0).await.unwrap();
+    assert_eq!(third.load(&theirs).await.unwrap().items[2].status, Status::InProgress);
+    let body = message(Role::Assistant, "done");
+    let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 23 };
+    fixture.store.finish_reply(reply, finished).await.unwrap();
+    fixture.store.close().await.unwrap();
+    assert_eq!(fixture.store.load(&session).await.map(|_| ()), Err(Error::Closed));
+    let late = fixture.store.append(&session, item("x", message(Role::User, "x"), Position::End, 24)).await;
+    assert_eq!(late, Err(Error::Closed));
+    Store::open(&service, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_that_are_no_store_of_ours_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let path = &options.path;
+    std::fs::write(path, "this is a letter to my aunt, and it is long enough to be more than a header".repeat(20))
+        .unwrap();
+    let letter = std::fs::read(path).unwrap();
+    let error = refusal(&options).await;
+    assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+    assert_eq!(std::fs::read(path).unwrap(), letter);
+    std::fs::remove_file(path).unwrap();
+
+    run(path, "CREATE TABLE recipes (name TEXT); CREATE TABLE more (name TEXT);").await;
+    assert_eq!(refusal(&options).await, Error::Foreign { path: path.clone() });
+    std::fs::remove_file(path).unwrap();
+
+    let command = Options { owner: Owner::Command, ..options.clone() };
+    assert_eq!(refusal(&command).await, Error::NoStore { path: path.clone() });
+    assert!(!path.exists());
+    let nowhere = Options { path: folder.path().join("no/such/folder/store.sqlite3"), ..options };
+    assert!(matches!(refusal(&nowhere).await, Error::CannotOpen { .. }));
+}
+
+#[tokio::test]
+async fn newer_and_changed_schemas_are_refused() {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    let options = options(fixture.folder.path());
+    let path = options.path.clone();
+    run(&path, "INSERT INTO _sqlx_migrations VALUES (9999, 'later', '2030-01-01', 1, x'00', 0)").await;
+    let error = refusal(&options).await;
+    assert!(matches!(error, Error::Newer { found: 9999, .. }), "{error:?}");
+    assert!(error.to_string().contains("start the newer release"), "{error}");
+    run(&path, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
+    Store::open(&options, 0).await.unwrap().close().await.unwrap();
+    run(&path, "UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1").await;
+    assert_eq!(refusal(&options).await, Error::SchemaChanged { path, step: 1 });
+}
+
+#[tokio::test]
+async fn a_truncated_file_is_found_at_start() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    for n in 0..50 {
+        say(&fixture.store, &session, &format!("i{n}"), &"words ".repeat(200), 20).await;
+    }
+    fixture.store.close().await.unwrap();
+    let options = options(fixture.folder.path());
+    let file = std::fs::OpenOptions::new().write(true).open(&options.path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    let error = refusal(&options).await;
+    assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+    assert!(error.to_string().contains("restore a backup"), "{error}");
+}
+
+#[tokio::test]
+async fn a_flipped_letter_is_found_when_it_is_read() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    say(&fixture.store, &session, "u", "the alarm is at seven", 20).await;
+    say(&fixture.store, &session, "v", "thanks", 21).await;
+    fixture.store.close().await.unwrap();
+    let options = options(fixture.folder.path());
+    let mut bytes = std::fs::read(&options.path).unwrap();
+    let mut flipped = 0;
+    for at in 0..bytes.len() - 8 {
+        if &bytes[at..at + 8] == b"at seven" {
+            bytes[at + 3] = b'e'; // eeven: no page structure is hurt, so SQLite itself sees nothing
+            flipped += 1;
+        }
+    }
+    assert!(flipped > 0);
+    std::fs::write(&options.path, bytes).unwrap();
+    let store = Store::open(&options, 30).await.unwrap();
+    let expected = Error::DamagedItem { session: session.id().into(), item: "u".into(), version: 1 };
+    assert_eq!(store.load(&session).await.map(|_| ()), Err(expected));
+    let problems = store.check().await.unwrap();
+    assert!(problems.iter().any(|problem| problem.contains("does not match its checksum")), "{problems:?}");
+}
