@@ -3,16 +3,22 @@
 //! A prompt goes `chat::normalise` -> `Template::render` -> `encode_prompt`; a reply comes back
 //! `Decoder` -> `StopMatcher` -> `Reply`, with `ThinkingBudget` beside it.
 
+pub mod budget;
 pub mod chat;
 pub mod decoder;
 pub mod error;
 pub mod grammar;
 pub mod prompt;
+pub mod reply;
+pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
+pub use budget::{ThinkingBudget, opens_thinking};
 pub use decoder::Decoder;
 pub use error::Error;
 pub use prompt::{EncodedPrompt, encode_prompt};
+pub use reply::{Piece, Reply};
+pub use stop::StopMatcher;
 pub use template::{Prompt, Rendered, Template};
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,203 @@
+//! How long a model may think. The helper sees every token before it is chosen and after, and says which must come next
+//! when the budget is spent.
+
+use crate::Tokenizer;
+
+/// What closes the thinking when the model does not: a line end, the tag, and the blank line that the template has.
+pub const CLOSING: &str = "\n</think>\n\n";
+const OPEN: &[u8] = b"<think>";
+const CLOSE: &[u8] = b"</think>";
+
+#[derive(Debug, Clone)]
+pub struct ThinkingBudget {
+    /// None: as long as it likes.
+    budget_tokens: Option<u32>,
+    spent_tokens: u32,
+    state: State,
+    closing: Vec<u32>,
+    closing_after_line_end: Vec<u32>,
+    /// The last bytes, for a tag that comes in several tokens.
+    tail: Vec<u8>,
+    was_forced: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// Nothing but space so far: the model may yet open its thinking itself.
+    Before,
+    Thinking,
+    Closing {
+        tokens: Vec<u32>,
+        done: usize,
+    },
+    Over,
+}
+
+impl ThinkingBudget {
+    /// `in_thinking`: the prompt ends inside an open `<think>` (`opens_thinking`).
+    pub fn new(tokenizer: &Tokenizer, in_thinking: bool, budget_tokens: Option<u32>) -> Self {
+        let mut budget = Self {
+            budget_tokens,
+            spent_tokens: 0,
+            state: if in_thinking { State::Thinking } else { State::Before },
+            closing: tokenizer.encode(CLOSING),
+            closing_after_line_end: tokenizer.encode(CLOSING.trim_start()),
+            tail: Vec::new(),
+            was_forced: false,
+        };
+        budget.close_when_spent();
+        budget
+    }
+
+    /// The token that must come now instead of what the model would choose.
+    pub fn forced(&self) -> Option<u32> {
+        match &self.state {
+            State::Closing { tokens, done } => tokens.get(*done).copied(),
+            _ => None,
+        }
+    }
+
+    /// Every token of the reply goes through here, forced ones too; `bytes` are what it stands for.
+    pub fn accept(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        match &mut self.state {
+            State::Before => {
+                let text = self.tail.trim_ascii();
+                if text.starts_with(OPEN) {
+                    self.state = State::Thinking;
+                    self.close_when_spent();
+                } else if !OPEN.starts_with(text) {
+                    self.state = State::Over;
+                }
+            }
+            State::Thinking => {
+                if self.tail.windows(CLOSE.len()).any(|window| window == CLOSE) {
+                    self.state = State::Over;
+                } else {
+                    self.spent_tokens += 1;
+                    self.close_when_spent();
+                }
+            }
+            State::Closing { tokens, done } => {
+                *done += 1;
+                if *done >= tokens.len() {
+                    self.state = State::Over;
+                }
+            }
+            State::Over => {}
+        }
+        if self.state != State::Before {
+            let excess = self.tail.len().saturating_sub(CLOSE.len() - 1);
+            self.tail.drain(..excess);
+        }
+    }
+
+    pub fn is_thinking(&self) -> bool {
+        matches!(self.state, State::Thinking | State::Closing { .. })
+    }
+
+    /// Tokens of reasoning so far, without the tags.
+    pub fn spent_tokens(&self) -> u32 {
+        self.spent_tokens
+    }
+
+    /// The thinking was closed because the budget was spent.
+    pub fn was_forced(&self) -> bool {
+        self.was_forced
+    }
+
+    fn close_when_spent(&mut self) {
+        if self.state == State::Thinking && self.budget_tokens.is_some_and(|budget| self.spent_tokens >= budget) {
+            // With nothing thought at all the result is what the template writes when thinking is off.
+            let at_line_end = self.spent_tokens > 0 && self.tail.last() == Some(&b'\n');
+            let tokens = if at_line_end { &self.closing_after_line_end } else { &self.closing };
+            self.state = State::Closing { tokens: tokens.clone(), done: 0 };
+            self.was_forced = true;
+        }
+    }
+}
+
+/// Whether a rendered prompt ends inside an open `<think>`, so that the reply begins with reasoning.
+pub fn opens_thinking(prompt: &str) -> bool {
+    prompt.trim_end().ends_with("<think>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::LazyLock;
+
+    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-wide/tokenizer.json");
+        Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap()
+    });
+
+    /// Generates with a model that would say `words`, and returns what is said.
+    fn generate(in_thinking: bool, budget_tokens: Option<u32>, words: &str) -> (String, ThinkingBudget) {
+        let mut budget = ThinkingBudget::new(&TOKENIZER, in_thinking, budget_tokens);
+        let mut said = Vec::new();
+        let mut wanted = TOKENIZER.encode(words).into_iter();
+        while let Some(token) = budget.forced().or_else(|| wanted.next()) {
+            budget.accept(TOKENIZER.token_bytes(token));
+            said.push(token);
+        }
+        (TOKENIZER.decode(&said), budget)
+    }
+
+    #[test]
+    fn thinking_that_ends_in_time_is_left_alone() {
+        let text = "It is late.\n</think>\n\nGood night.";
+        for budget_tokens in [None, Some(100)] {
+            let (said, budget) = generate(true, budget_tokens, text);
+            assert_eq!(said, text);
+            assert_eq!(budget.spent_tokens(), TOKENIZER.encode("It is late.\n").len() as u32);
+            assert!(!budget.is_thinking() && !budget.was_forced());
+        }
+    }
+
+    #[test]
+    fn a_spent_budget_closes_the_thinking_once() {
+        let thought = "one two three four five six";
+        for spent in 1..TOKENIZER.encode(thought).len() as u32 {
+            let (said, budget) = generate(true, Some(spent), thought);
+            let (before, after) = said.split_once(CLOSING).unwrap();
+            assert_eq!(TOKENIZER.encode(before).len() as u32, spent);
+            assert_eq!(format!("{before}{after}"), thought, "and the model goes on after it");
+            assert_eq!(budget.spent_tokens(), spent);
+            assert!(budget.was_forced() && !budget.is_thinking());
+        }
+    }
+
+    #[test]
+    fn a_line_end_is_not_doubled_and_no_budget_is_thinking_off() {
+        let line = TOKENIZER.encode("late.\n").len() as u32;
+        assert_eq!(generate(true, Some(line), "late.\nHm").0, "late.\n</think>\n\nHm");
+        assert_eq!(generate(true, Some(0), "Hello").0, "\n</think>\n\nHello");
+    }
+
+    #[test]
+    fn thinking_that_the_model_opens_itself_is_counted() {
+        let (said, budget) = generate(false, Some(2), "<think>one two three");
+        assert!(said.starts_with("<think>") && said.contains(CLOSING), "{said}");
+        assert_eq!(budget.spent_tokens(), 2);
+        let (said, budget) = generate(false, Some(2), "one <think> two three four");
+        assert_eq!(said, "one <think> two three four");
+        assert!(!budget.is_thinking() && !budget.was_forced());
+    }
+
+    #[test]
+    fn a_tag_in_several_tokens_is_seen() {
+        let mut budget = ThinkingBudget::new(&TOKENIZER, true, None);
+        for piece in ["hm", " </", "thi", "nk", ">"] {
+            assert!(budget.is_thinking());
+            budget.accept(piece.as_bytes());
+        }
+        assert!(!budget.is_thinking());
+    }
+
+    #[test]
+    fn a_prompt_tells_how_the_reply_begins() {
+        assert!(opens_thinking("<|im_start|>assistant\n<think>\n"));
+        assert!(!opens_thinking("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+    }
+}

@@ -1,0 +1,255 @@
+//! Generated text to reasoning, content and tool calls, while it comes. A tag may be cut anywhere.
+//!
+//! Text is passed on as soon as it cannot be part of a tag. A call is held until it is complete: what turns out to be no
+//! call must come back as text, and half a call is of use to nobody. White space at the edges of reasoning and content,
+//! and before a call, is the format's and not the speaker's: it is dropped, as the template drops it from the history.
+
+mod call;
+mod typed;
+
+use serde_json::Value;
+use typed::ToolTypes;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    Reasoning(String),
+    Content(String),
+    /// A call begins; calls of a reply are numbered from 0.
+    Call {
+        index: usize,
+        name: String,
+    },
+    /// A part of the JSON object with the call's arguments. All parts of a call together are the whole object.
+    Arguments {
+        index: usize,
+        json: String,
+    },
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    types: ToolTypes,
+    state: State,
+    /// Text that was not passed on: the start of a tag, or a call that is not complete.
+    pending: String,
+    reasoning: Trimmed,
+    content: Trimmed,
+    calls: usize,
+    /// Content went before the last call, so what comes after it needs a break.
+    break_before_content: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reasoning,
+    Content,
+    /// `pending` begins with `<tool_call>`.
+    Call {
+        within_reasoning: bool,
+    },
+}
+
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+const CALL: &str = "<tool_call>";
+const CALL_END: &str = "</tool_call>";
+
+impl Reply {
+    /// `in_reasoning`: the prompt ended inside an open `<think>`. `tools` give the arguments their types.
+    pub fn new(in_reasoning: bool, tools: &[Value]) -> Self {
+        Self {
+            types: ToolTypes::new(tools),
+            state: if in_reasoning { State::Reasoning } else { State::Content },
+            pending: String::new(),
+            reasoning: Trimmed::default(),
+            content: Trimmed::default(),
+            calls: 0,
+            break_before_content: false,
+        }
+    }
+
+    pub fn push(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        let searched = self.pending.len();
+        self.pending.push_str(text);
+        let mut from = searched;
+        while self.advance(from, pieces) {
+            from = 0;
+        }
+    }
+
+    /// No more text comes: what was held for a tag or a call that never was complete is text.
+    pub fn finish(&mut self, pieces: &mut Vec<Piece>) {
+        let rest = std::mem::take(&mut self.pending);
+        match self.state {
+            State::Reasoning | State::Call { within_reasoning: true } => self.say_reasoning(&rest, pieces),
+            State::Content | State::Call { within_reasoning: false } => self.say_content(&rest, pieces),
+        }
+    }
+
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Reasoning | State::Call { within_reasoning: true })
+    }
+
+    /// One step; false when more text is needed. The first `searched` bytes of a held call were looked at before.
+    fn advance(&mut self, searched: usize, pieces: &mut Vec<Piece>) -> bool {
+        match self.state {
+            State::Reasoning => match first_of(&self.pending, &[THINK_END, CALL]) {
+                Some((at, tag)) => {
+                    let before: String = self.pending.drain(..at).collect();
+                    self.say_reasoning(&before, pieces);
+                    if tag == THINK_END {
+                        self.pending.drain(..tag.len());
+                        self.state = State::Content;
+                    } else {
+                        self.state = State::Call { within_reasoning: true };
+                    }
+                    true
+                }
+                None => {
+                    let text = self.take_what_is_no_tag(&[THINK_END, CALL]);
+                    self.say_reasoning(&text, pieces);
+                    false
+                }
+            },
+            State::Content => {
+                // A model may open its thinking itself, but only as the first thing that it says.
+                let may_think = !self.content.begun && !self.reasoning.begun && self.calls == 0;
+                if may_think {
+                    let text = self.pending.trim_start();
+                    if let Some(after) = text.strip_prefix(THINK) {
+                        self.pending = after.to_string();
+                        self.state = State::Reasoning;
+                        return true;
+                    }
+                    if THINK.starts_with(text) {
+                        return false;
+                    }
+                }
+                match self.pending.find(CALL) {
+                    Some(at) => {
+                        let before: String = self.pending.drain(..at).collect();
+                        self.say_content(&before, pieces);
+                        self.state = State::Call { within_reasoning: false };
+                        true
+                    }
+                    None => {
+                        let text = self.take_what_is_no_tag(&[CALL]);
+                        self.say_content(&text, pieces);
+                        false
+                    }
+                }
+            }
+            State::Call { within_reasoning } => {
+                // An end tag that was cut may begin a little before the new text.
+                let mut from = searched.saturating_sub(CALL_END.len());
+                while !self.pending.is_char_boundary(from) {
+                    from -= 1;
+                }
+                let ends: &[&str] = if within_reasoning { &[CALL_END, THINK_END] } else { &[CALL_END] };
+                let Some((at, tag)) = first_of(&self.pending[from..], ends) else { return false };
+                self.state = if within_reasoning { State::Reasoning } else { State::Content };
+                if tag == THINK_END {
+                    let mention: String = self.pending.drain(..from + at).collect();
+                    self.say_reasoning(&mention, pieces);
+                } else {
+                    let block: String = self.pending.drain(..from + at + tag.len()).collect();
+                    self.end_of_call(&block, within_reasoning, pieces);
+                }
+                true
+            }
+        }
+    }
+
+    /// A block from `<tool_call>` to `</tool_call>`.
+    fn end_of_call(&mut self, block: &str, within_reasoning: bool, pieces: &mut Vec<Piece>) {
+        // Where the whole is no call, its innermost may be one: the tag before it was then only mentioned.
+        let innermost = block.rfind(CALL).unwrap_or(0);
+        let parse = |from: usize| {
+            call::parse(&block[from + CALL.len()..block.len() - CALL_END.len()]).map(|calls| (from, calls))
+        };
+        let Some((from, calls)) = parse(0).or_else(|| parse(innermost)) else {
+            if within_reasoning {
+                self.say_reasoning(block, pieces);
+            } else {
+                self.say_content(block, pieces);
+            }
+            return;
+        };
+        if within_reasoning {
+            self.say_reasoning(&block[..from], pieces);
+            self.reasoning.forget_space();
+        } else {
+            self.say_content(&block[..from], pieces);
+            self.content.forget_space();
+            self.break_before_content = self.content.begun;
+        }
+        for call in calls {
+            let index = self.calls;
+            self.calls += 1;
+            pieces.push(Piece::Call { index, name: call.name.clone() });
+            let arguments = self.types.arguments(&call.name, &call.parameters);
+            pieces.extend(arguments.into_iter().map(|json| Piece::Arguments { index, json }));
+        }
+    }
+
+    fn say_reasoning(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        let text = self.reasoning.push(text);
+        if !text.is_empty() {
+            pieces.push(Piece::Reasoning(text));
+        }
+    }
+
+    fn say_content(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        let text = if self.break_before_content { text.trim_start() } else { text };
+        let mut text = self.content.push(text);
+        if !text.is_empty() {
+            if std::mem::take(&mut self.break_before_content) {
+                text.insert_str(0, "\n\n");
+            }
+            pieces.push(Piece::Content(text));
+        }
+    }
+
+    fn take_what_is_no_tag(&mut self, tags: &[&str]) -> String {
+        let longest = tags.iter().map(|tag| tag.len()).max().unwrap_or(0);
+        let starts = self.pending.char_indices().map(|(at, _)| at).filter(|at| self.pending.len() - at < longest);
+        let mut begins = starts.filter(|at| tags.iter().any(|tag| tag.starts_with(&self.pending[*at..])));
+        let keep_from = begins.next().unwrap_or(self.pending.len());
+        self.pending.drain(..keep_from).collect()
+    }
+}
+
+/// Passes text on without the white space at its two ends.
+#[derive(Debug, Default)]
+struct Trimmed {
+    begun: bool,
+    space: String,
+}
+
+impl Trimmed {
+    fn push(&mut self, text: &str) -> String {
+        let text = if self.begun { text } else { text.trim_start() };
+        let body = text.trim_end();
+        if body.is_empty() {
+            self.space.push_str(text);
+            return String::new();
+        }
+        self.begun = true;
+        let mut out = std::mem::take(&mut self.space);
+        out.push_str(body);
+        self.space.push_str(&text[body.len()..]);
+        out
+    }
+
+    fn forget_space(&mut self) {
+        self.space.clear();
+    }
+}
+
+fn first_of<'t>(text: &str, tags: &[&'t str]) -> Option<(usize, &'t str)> {
+    tags.iter().filter_map(|tag| text.find(tag).map(|at| (at, *tag))).min()
+}

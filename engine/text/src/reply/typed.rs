@@ -1,0 +1,253 @@
+//! Arguments come as text; the tool's JSON schema says what they are. What does not fit stays a string: the tool can say
+//! what is wrong with it, and nothing was lost.
+
+use serde_json::{Map, Number, Value};
+use std::collections::HashMap;
+
+/// The parameter schemas of the tools of a request, by name.
+#[derive(Debug, Default)]
+pub struct ToolTypes {
+    schemas: HashMap<String, Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Null,
+    Boolean,
+    Integer,
+    Number,
+    Object,
+    Array,
+    String,
+}
+
+/// How deep a schema is followed: it may refer to itself.
+const DEPTH: usize = 16;
+
+impl ToolTypes {
+    /// Tools as chat completions have them (`{"type": "function", "function": {..}}`) or bare.
+    pub fn new(tools: &[Value]) -> Self {
+        let functions = tools.iter().map(|tool| tool.get("function").unwrap_or(tool));
+        let schemas = functions.filter_map(|function| {
+            let name = function.get("name")?.as_str()?;
+            Some((name.to_string(), function.get("parameters").cloned().unwrap_or(Value::Null)))
+        });
+        Self { schemas: schemas.collect() }
+    }
+
+    /// The JSON object of a call's arguments in pieces, one for each argument. A parameter that was written twice has its
+    /// last value.
+    pub fn arguments(&self, tool: &str, parameters: &[(String, String)]) -> Vec<String> {
+        let whole = self.schemas.get(tool).unwrap_or(&Value::Null);
+        let mut arguments = Map::new();
+        for (key, text) in parameters {
+            let value = match whole.get("properties").and_then(|properties| properties.get(key)) {
+                Some(schema) => typed(text, schema, whole),
+                None => Value::from(text.as_str()),
+            };
+            arguments.insert(key.clone(), value);
+        }
+        if arguments.is_empty() {
+            return vec!["{}".to_string()];
+        }
+        let last = arguments.len() - 1;
+        let pieces = arguments.iter().enumerate().map(|(at, (key, value))| {
+            let before = if at == 0 { "{" } else { "," };
+            let after = if at == last { "}" } else { "" };
+            format!("{before}{}:{value}{after}", Value::from(key.as_str()))
+        });
+        pieces.collect()
+    }
+}
+
+fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
+    let mut types = Vec::new();
+    let mut members = Vec::new();
+    collect(schema, whole, DEPTH, &mut types, &mut members);
+    if let Some(member) = members.iter().find(|member| is_written(text, member)) {
+        return (*member).clone();
+    }
+    let trimmed = text.trim();
+    if types.is_empty() && members.is_empty() {
+        // Anything is allowed. Only what cannot be meant as text is taken for more.
+        let structure =
+            serde_json::from_str(trimmed).ok().filter(|value: &Value| value.is_object() || value.is_array());
+        return structure.unwrap_or_else(|| Value::from(text));
+    }
+    // From the type with the fewest texts to the one that any text fits.
+    for kind in [Type::Null, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::Array] {
+        if types.contains(&kind)
+            && let Some(value) = read(trimmed, kind)
+        {
+            return value;
+        }
+    }
+    Value::from(text)
+}
+
+/// The types that a schema allows and the values that it lists.
+fn collect<'s>(schema: &'s Value, whole: &'s Value, depth: usize, types: &mut Vec<Type>, members: &mut Vec<&'s Value>) {
+    if depth == 0 {
+        return;
+    }
+    match schema.get("type") {
+        Some(Value::String(name)) => types.extend(type_of(name)),
+        Some(Value::Array(names)) => types.extend(names.iter().filter_map(Value::as_str).filter_map(type_of)),
+        _ => {}
+    }
+    if schema.get("nullable") == Some(&Value::Bool(true)) {
+        types.push(Type::Null);
+    }
+    members.extend(schema.get("const"));
+    members.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
+    for several in ["anyOf", "oneOf", "allOf"] {
+        for schema in schema.get(several).and_then(Value::as_array).into_iter().flatten() {
+            collect(schema, whole, depth - 1, types, members);
+        }
+    }
+    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix('#'));
+    if let Some(schema) = referred.and_then(|path| whole.pointer(path)) {
+        collect(schema, whole, depth - 1, types, members);
+    }
+}
+
+fn type_of(name: &str) -> Option<Type> {
+    Some(match name {
+        "null" => Type::Null,
+        "boolean" => Type::Boolean,
+        "integer" => Type::Integer,
+        "number" => Type::Number,
+        "object" => Type::Object,
+        "array" => Type::Array,
+        "string" => Type::String,
+        _ => return None,
+    })
+}
+
+/// The template writes values as Python does, so a model may write `True` and `None` as well as `true` and `null`.
+fn read(text: &str, kind: Type) -> Option<Value> {
+    match (kind, text) {
+        (Type::Null, "null" | "None") => Some(Value::Null),
+        (Type::Boolean, "true" | "True") => Some(Value::Bool(true)),
+        (Type::Boolean, "false" | "False") => Some(Value::Bool(false)),
+        (Type::Integer, _) => integer(text).map(Value::Number),
+        (Type::Number, _) => integer_text(text).or_else(|| float(text)).map(Value::Number),
+        (Type::Object, _) => serde_json::from_str(text).ok().filter(Value::is_object),
+        (Type::Array, _) => serde_json::from_str(text).ok().filter(Value::is_array),
+        _ => None,
+    }
+}
+
+/// `5.0` is an integer in JSON schema.
+fn integer(text: &str) -> Option<Number> {
+    integer_text(text).or_else(|| {
+        let number = float(text)?.as_f64()?;
+        // Beyond 2^53 a float does not tell which integer was meant.
+        let exact = number.fract() == 0.0 && number.abs() < (1u64 << 53) as f64;
+        exact.then(|| Number::from(number as i64))
+    })
+}
+
+fn integer_text(text: &str) -> Option<Number> {
+    text.parse::<i64>().ok().map(Number::from).or_else(|| text.parse::<u64>().ok().map(Number::from))
+}
+
+fn float(text: &str) -> Option<Number> {
+    // Rust would also read `inf`, `nan` and `infinity`.
+    let plausible = text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E'));
+    if plausible { text.parse().ok().and_then(Number::from_f64) } else { None }
+}
+
+/// Whether a text stands for a value that the schema lists.
+fn is_written(text: &str, member: &Value) -> bool {
+    match member {
+        Value::String(member) => text == member,
+        Value::Null => read(text.trim(), Type::Null).is_some(),
+        Value::Bool(_) => read(text.trim(), Type::Boolean).as_ref() == Some(member),
+        Value::Number(number) => {
+            read(text.trim(), Type::Number).and_then(|value| Some(value.as_f64()? == number.as_f64()?)).unwrap_or(false)
+        }
+        Value::Array(_) | Value::Object(_) => serde_json::from_str::<Value>(text).is_ok_and(|value| value == *member),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn value(schema: Value, text: &str) -> Value {
+        let tools = [json!({"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": schema},
+            "$defs": {"Colour": {"enum": ["red", "blue"]}, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "integer"}]}}}}})];
+        let pieces = ToolTypes::new(&tools).arguments("f", &[("a".to_string(), text.to_string())]);
+        let mut object: Value = serde_json::from_str(&pieces.concat()).unwrap();
+        object["a"].take()
+    }
+
+    #[test]
+    fn texts_become_what_the_schema_says() {
+        let typed = |name: &str| json!({"type": name});
+        let cases = [
+            (typed("integer"), "30", json!(30)),
+            (typed("integer"), " -7\n", json!(-7)),
+            (typed("integer"), "5.0", json!(5)),
+            (typed("integer"), "18446744073709551615", json!(18446744073709551615u64)),
+            (typed("integer"), "5.5", json!("5.5")),
+            (typed("integer"), "thirty", json!("thirty")),
+            (typed("integer"), "99999999999999999999", json!("99999999999999999999")),
+            (typed("number"), "5", json!(5)),
+            (typed("number"), "5.50", json!(5.5)),
+            (typed("number"), "1e-07", json!(1e-7)),
+            (typed("number"), ".5", json!(0.5)),
+            (typed("number"), "inf", json!("inf")),
+            (typed("number"), "1e999", json!("1e999")),
+            (typed("boolean"), "True", json!(true)),
+            (typed("boolean"), "false", json!(false)),
+            (typed("boolean"), "yes", json!("yes")),
+            (typed("null"), "None", json!(null)),
+            (typed("string"), "42", json!("42")),
+            (typed("string"), " two \n", json!(" two \n")),
+            (typed("string"), "null", json!("null")),
+            (typed("array"), "[1, \"a\"]", json!([1, "a"])),
+            (typed("array"), "{}", json!("{}")),
+            (typed("object"), "{\"b\": {\"z\": 1, \"a\": 2}}", json!({"b": {"z": 1, "a": 2}})),
+            (typed("object"), "{'b': 1}", json!("{'b': 1}")),
+            (json!({"type": ["string", "null"]}), "null", json!(null)),
+            (json!({"type": ["string", "null"]}), "nulls", json!("nulls")),
+            (json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}), "None", json!(null)),
+            (json!({"anyOf": [{"type": "integer"}, {"type": "array"}]}), "[2]", json!([2])),
+            (json!({"type": "string", "nullable": true}), "None", json!(null)),
+            (json!({"enum": [1, 2.5, "x", null, true]}), "2.5", json!(2.5)),
+            (json!({"enum": [1, 2.5, "x", null, true]}), "True", json!(true)),
+            (json!({"enum": ["1", "2"]}), "2", json!("2")),
+            (json!({"enum": ["1", "2"]}), "3", json!("3")),
+            (json!({"const": 5}), "5", json!(5)),
+            (json!({"$ref": "#/$defs/Colour"}), "red", json!("red")),
+            (json!({"$ref": "#/$defs/Loop"}), "7", json!(7)),
+            (json!({"$ref": "#/nowhere"}), "7", json!("7")),
+            (json!({}), "7", json!("7")),
+            (json!({}), "{\"x\": 7}", json!({"x": 7})),
+            (json!(true), "7", json!("7")),
+            (json!({"type": 5}), "7", json!("7")),
+        ];
+        for (schema, text, expected) in cases {
+            let found = value(schema.clone(), text);
+            assert_eq!(found.to_string(), expected.to_string(), "{schema}, {text:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_tools_and_parameters_pass_through() {
+        let types = ToolTypes::new(&[
+            json!({"name": "bare", "parameters": {"properties": {"n": {"type": "integer"}}}}),
+            json!(5),
+        ]);
+        let pairs = [("n".to_string(), "1".to_string()), ("m \"".to_string(), "2\n".to_string())];
+        assert_eq!(types.arguments("other", &pairs).concat(), r#"{"n":"1","m \"":"2\n"}"#);
+        assert_eq!(types.arguments("bare", &pairs), [r#"{"n":1"#, r#","m \"":"2\n"}"#]);
+        assert_eq!(types.arguments("bare", &[]), ["{}"]);
+        let twice = [("n".to_string(), "1".to_string()), ("n".to_string(), "2".to_string())];
+        assert_eq!(types.arguments("bare", &twice), [r#"{"n":2}"#]);
+    }
+}
