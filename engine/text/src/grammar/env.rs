@@ -1,6 +1,7 @@
 //! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::ParserLimits;
 use llguidance::earley::SlicedBiasComputer;
@@ -12,6 +13,10 @@ use super::free::Marker;
 use super::matcher::Matcher;
 use super::{Body, Grammar, GrammarError, schema};
 use crate::Tokenizer;
+
+/// How far the automaton of one sequence may grow: about 2 KiB each. Only texts with a length limit in the thousands
+/// come near it.
+const MOST_LEXER_STATES: usize = 50_000;
 
 /// What all grammars of one model share. Built once, which takes about a second for a large vocabulary; a clone is the
 /// same one.
@@ -29,15 +34,23 @@ pub(super) struct Shared {
     pub think_end: Option<Marker>,
     pub call_start: Option<Marker>,
     call_end: Option<u32>,
+    /// Grammars that were compiled, the latest last, by their source.
+    remembered: Mutex<VecDeque<(String, llguidance::Matcher)>>,
+    most_remembered: usize,
 }
 
 impl GrammarEnv {
-    /// `stop_tokens` end a reply: `<|im_end|>` and whatever else the model's files name.
-    pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Result<GrammarEnv, GrammarError> {
+    /// `stop_tokens` end a reply: `<|im_end|>` and whatever else the model's files name. The last `most_remembered`
+    /// grammars are kept compiled, as a conversation asks for the same tools at every turn.
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        stop_tokens: &[u32],
+        most_remembered: usize,
+    ) -> Result<GrammarEnv, GrammarError> {
         let ids = 0..tokenizer.len() as u32;
         let tokens: Vec<Vec<u8>> = ids.clone().map(|id| tokenizer.token_bytes(id).to_vec()).collect();
         let control: Vec<bool> = ids.map(|id| tokenizer.is_control(id)).collect();
-        GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer))
+        GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer), most_remembered)
     }
 
     /// From plain data. `tokenizer` says how forced text is best written; without one every spelling is allowed.
@@ -46,6 +59,7 @@ impl GrammarEnv {
         control: &[bool],
         stop_tokens: &[u32],
         tokenizer: Option<Arc<Tokenizer>>,
+        most_remembered: usize,
     ) -> Result<GrammarEnv, GrammarError> {
         let vocabulary = |why: String| GrammarError::Vocabulary { why };
         let stop_tokens: Vec<u32> =
@@ -71,7 +85,9 @@ impl GrammarEnv {
             let slices = SlicedBiasComputer::general_slices();
             let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)?;
             factory.quiet();
-            *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+            let limits =
+                ParserLimits { verbose_errors: false, max_lexer_states: MOST_LEXER_STATES, ..Default::default() };
+            *factory.limits_mut() = limits;
             Ok(factory)
         }))
         .map_err(|error| vocabulary(why(error)))?;
@@ -89,7 +105,9 @@ impl GrammarEnv {
             used[id / 32] |= 1 << (id % 32);
         }
         let (think_end, call_start, call_end) = (marker("</think>"), marker("<tool_call>"), control_id("</tool_call>"));
-        let shared = Shared { factory, used, stop_tokens, think_end, call_start, call_end, tokens };
+        let remembered = Mutex::new(VecDeque::new());
+        let shared =
+            Shared { factory, used, stop_tokens, think_end, call_start, call_end, tokens, remembered, most_remembered };
         Ok(GrammarEnv { shared: Arc::new(shared) })
     }
 
@@ -100,23 +118,48 @@ impl GrammarEnv {
             return Err(GrammarError::MissingToken { name: "</think>" });
         }
         let source = grammar.source(self)?;
-        match self.shared.factory.create_parser(source) {
-            Ok(parser) => {
-                let inner = llguidance::Matcher::new(Ok(parser));
-                match inner.get_error() {
-                    None => Ok(Matcher::new(self.shared.clone(), inner, grammar)),
-                    Some(error) => Err(GrammarError::Failed { why: why(error) }),
-                }
-            }
-            Err(error) => Err(match &grammar.body {
-                Body::Json(value) => {
-                    let (part, why) = schema::unsupported_part(self, value, false, why(error));
-                    GrammarError::Schema { part, why }
-                }
-                Body::Regex(pattern) => GrammarError::Regex { pattern: pattern.clone(), why: why(error) },
-                Body::Tools(tools) => tools.unsupported_part(self, why(error)),
-            }),
+        let key = serde_json::to_string(&source).unwrap_or_default();
+        if let Some(inner) = self.recall(&key) {
+            return Ok(Matcher::new(self.shared.clone(), inner, grammar));
         }
+        let inner = llguidance::Matcher::new(self.shared.factory.create_parser(source));
+        if let Some(error) = inner.get_error() {
+            return Err(self.refusal(grammar, why(error)));
+        }
+        self.remember(key, &inner);
+        Ok(Matcher::new(self.shared.clone(), inner, grammar))
+    }
+
+    fn refusal(&self, grammar: &Grammar, why: String) -> GrammarError {
+        match &grammar.body {
+            Body::Json(schema) => {
+                let (part, why) = schema::unsupported_part(self, schema, false, why);
+                GrammarError::Schema { part, why }
+            }
+            Body::Regex(pattern) => GrammarError::Regex { pattern: pattern.clone(), why },
+            Body::Tools(tools) => tools.unsupported_part(self, why),
+        }
+    }
+
+    /// A fresh copy: what one sequence makes of it does not weigh on the others.
+    fn recall(&self, key: &str) -> Option<llguidance::Matcher> {
+        let mut remembered = self.shared.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = remembered.iter().position(|(known, _)| known == key)?;
+        let found = remembered.remove(at)?;
+        let fresh = found.1.deep_clone();
+        remembered.push_back(found);
+        Some(fresh)
+    }
+
+    fn remember(&self, key: String, inner: &llguidance::Matcher) {
+        if self.shared.most_remembered == 0 {
+            return;
+        }
+        let mut remembered = self.shared.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        while remembered.len() >= self.shared.most_remembered {
+            remembered.pop_front();
+        }
+        remembered.push_back((key, inner.deep_clone()));
     }
 
     pub(super) fn why_not(&self, source: llguidance::api::TopLevelGrammar) -> Option<String> {

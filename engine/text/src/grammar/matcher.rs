@@ -26,9 +26,13 @@ pub struct Matcher {
 #[derive(Clone, Copy)]
 enum Phase {
     /// Until `</think>`. `written` bytes of that name stand at the end of the text.
-    Reasoning { written: usize },
+    Reasoning {
+        written: usize,
+    },
     /// Until `<tool_call>`, likewise.
-    Speech { written: usize },
+    Speech {
+        written: usize,
+    },
     Constrained,
 }
 

@@ -24,7 +24,7 @@ pub fn check_depth(schema: &Value) -> Result<(), GrammarError> {
 
 /// JSON as a whole reply.
 pub fn of_reply(name: &str, schema: &Value) -> GrammarWithLexer {
-    with_options(name, schema, json!({ "whitespace_flexible": false, "whitespace_pattern": WHITESPACE }))
+    with_options(name, schema, json!({ "whitespace_pattern": WHITESPACE }))
 }
 
 /// JSON inside a tool call, spaced as the template writes it into the history. `lenient`: parts that cannot be promised
@@ -66,7 +66,9 @@ pub fn with_definitions(schema: &Value, root: &Value) -> Value {
     schema
 }
 
-fn with_options(name: &str, schema: &Value, options: Value) -> GrammarWithLexer {
+fn with_options(name: &str, schema: &Value, mut options: Value) -> GrammarWithLexer {
+    // Some models write letters beyond ASCII as escapes; that is valid JSON.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
     let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
     schema.insert("x-guidance".to_string(), options);
     GrammarWithLexer { name: Some(name.into()), lark_grammar: None, json_schema: Some(Value::Object(schema)) }

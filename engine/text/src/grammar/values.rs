@@ -1,14 +1,21 @@
 //! What the value of one tool parameter may look like, by its schema.
 //!
-//! Strings stand in a call as they are, without quotes, over as many lines as they like; everything else is JSON, as
-//! the template writes it. A value ends at `\n</parameter>`, which therefore no string can contain.
+//! Strings stand in a call as they are, without quotes, over as many lines as they like; objects, arrays and numbers are
+//! JSON, as the template writes them; booleans and null may also be as Python has them, which is how the template writes
+//! those. No string can contain the tags by which readers find the end of a value and of a call.
 
 use serde_json::Value;
 
 use super::schema::with_definitions;
 
-/// What every value ends with.
+/// What stands behind a value that is not any text.
 pub const VALUE_END: &str = "\n</parameter>";
+/// What no text can contain. Text also ends at the first of these where no new line is before it: whoever reads the
+/// call does not ask for one.
+pub const NEVER_IN_TEXT: [&str; 2] = ["</parameter>", "</tool_call>"];
+
+/// Integers beyond these are not told apart by readers that know only floats.
+const LARGEST_INTEGER: i64 = (1 << 53) - 1;
 
 /// How many references to other parts of the schema are followed from one value before it is called circular.
 const MOST_REFERENCES: usize = 16;
@@ -54,11 +61,14 @@ struct Context<'a> {
 fn add_forms(schema: &Value, context: &Context, steps: usize, forms: &mut Vec<Form>) -> Result<(), Unsupported> {
     let schema = match schema {
         Value::Object(schema) => schema,
-        Value::Bool(true) => return Ok(forms.push(Form::Text)),
+        Value::Bool(true) => {
+            forms.push(Form::Text);
+            return Ok(());
+        }
         other => return Err(unsupported("", &format!("{other} is not a schema; use an object"))),
     };
     let Some(steps) = steps.checked_sub(1) else {
-        return Err(unsupported("$ref", "its references go round in a circle or too far"));
+        return Err(unsupported("/$ref", "its references go round in a circle or too far"));
     };
     let within = |part: &str| {
         let part = part.to_string();
@@ -67,7 +77,7 @@ fn add_forms(schema: &Value, context: &Context, steps: usize, forms: &mut Vec<Fo
     if let Some(reference) = schema.get("$ref") {
         let target = reference.as_str().and_then(|reference| context.root.pointer(reference.strip_prefix('#')?));
         let Some(target) = target else {
-            return Err(unsupported("$ref", &format!("nothing stands at {reference}; only '#/…' is followed")));
+            return Err(unsupported("/$ref", &format!("nothing stands at {reference}; only '#/…' is followed")));
         };
         return add_forms(target, context, steps, forms).map_err(within("$ref"));
     }
@@ -100,15 +110,34 @@ fn add_forms(schema: &Value, context: &Context, steps: usize, forms: &mut Vec<Fo
         match name {
             "string" => forms.push(text_form(schema, context.strict)?),
             "any" => forms.push(Form::Text),
-            "null" | "boolean" | "integer" | "number" | "array" | "object" => {
+            "null" => forms.push(one_of(&["null", "None"])),
+            "boolean" => forms.push(one_of(&["true", "false", "True", "False"])),
+            "integer" | "number" | "array" | "object" => {
                 let mut schema = schema.clone();
                 schema.insert("type".into(), name.into());
+                if name == "integer" {
+                    bound(&mut schema, ["minimum", "exclusiveMinimum"], -LARGEST_INTEGER);
+                    bound(&mut schema, ["maximum", "exclusiveMaximum"], LARGEST_INTEGER);
+                }
                 forms.push(Form::Json(with_definitions(&Value::Object(schema), context.root)));
             }
             other => return Err(unsupported("/type", &format!("there is no type {other:?}"))),
         }
     }
+    if schema.get("nullable") == Some(&Value::Bool(true)) {
+        forms.push(one_of(&["null", "None"]));
+    }
     Ok(())
+}
+
+fn one_of(texts: &[&str]) -> Form {
+    Form::OneOf(texts.iter().map(|text| text.to_string()).collect())
+}
+
+fn bound(schema: &mut serde_json::Map<String, Value>, keys: [&str; 2], value: i64) {
+    if keys.iter().all(|key| !schema.contains_key(*key)) {
+        schema.insert(keys[0].into(), value.into());
+    }
 }
 
 /// Several schemas at once: JSON where none of them is about text, which then stands quoted.
@@ -173,17 +202,43 @@ const DATE: &str = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";
 const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\\.[0-9]{1,9})?)?";
 const ZONE: &str = "(Z|[+\\-]([01][0-9]|2[0-3]):[0-5][0-9])";
 
-/// A schema's pattern may match anywhere in the text; here the whole text must match. None where its anchors are not
-/// simply first and last.
+/// A schema's pattern may match anywhere in the text; here the whole text must match. None where that cannot be said
+/// simply: anchors inside, word borders, look-around, references to groups.
 fn whole_match(pattern: &str) -> Option<String> {
-    let (anchored_start, rest) = match pattern.strip_prefix('^') {
-        Some(rest) => (true, rest),
-        None => (false, pattern),
-    };
-    let ends_escaped = rest.strip_suffix('$')?.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1;
-    let _ = ends_escaped;
-    let _ = anchored_start;
-    None
+    let (mut anchored, mut has_choice) = ((false, false), false);
+    let (mut in_class, mut depth) = (false, 0usize);
+    let mut chars = pattern.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => match chars.next()?.1 {
+                'b' | 'B' | 'k' | '1'..='9' if !in_class => return None,
+                _ => {}
+            },
+            ']' => in_class = false,
+            _ if in_class => {}
+            '[' => in_class = true,
+            '(' => {
+                depth += 1;
+                let rest = &pattern[at..];
+                if rest.starts_with("(?") && !rest.starts_with("(?:") {
+                    return None;
+                }
+            }
+            ')' => depth = depth.checked_sub(1)?,
+            '|' => has_choice |= depth == 0,
+            '^' if at == 0 => anchored.0 = true,
+            '$' if at + 1 == pattern.len() => anchored.1 = true,
+            '^' | '$' => return None,
+            _ => {}
+        }
+    }
+    if has_choice && (anchored.0 || anchored.1) {
+        return None; // an anchor then belongs to one of the choices only
+    }
+    let inner = &pattern[usize::from(anchored.0)..pattern.len() - usize::from(anchored.1)];
+    let any = |anchored: bool| if anchored { "" } else { "(?s:.*)" };
+    let inner = llguidance::regex_to_lark(inner, "dw");
+    Some(format!("{}({inner}){}", any(anchored.0), any(anchored.1)))
 }
 
 /// How a value of an enumeration stands in a call.
@@ -192,8 +247,8 @@ fn literal(value: &Value, key: &str) -> Result<String, Unsupported> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    if text.contains(VALUE_END) {
-        return Err(unsupported(&format!("/{key}"), &format!("{text:?} contains what ends a value, {VALUE_END:?}")));
+    if let Some(end) = NEVER_IN_TEXT.iter().find(|end| text.contains(**end)) {
+        return Err(unsupported(&format!("/{key}"), &format!("{text:?} contains {end}, which ends a value or a call")));
     }
     Ok(text)
 }

@@ -1,0 +1,211 @@
+//! What a stranger may send.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::walk::{env, tokenizer};
+use crate::grammar::{Grammar, GrammarEnv, GrammarError, Matcher, ToolChoice};
+
+fn refused(schema: &Value) -> (String, String) {
+    match Grammar::json_schema(schema).and_then(|grammar| env().matcher(&grammar)).map(|_| ()) {
+        Err(GrammarError::Schema { part, why }) => (part, why),
+        other => panic!("{schema}: {other:?}"),
+    }
+}
+
+#[test]
+fn an_unsupported_part_is_named() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "fine": { "type": "string" },
+            "list": { "type": "array", "items": { "type": "object", "properties": {
+                "a/b": { "type": "array", "uniqueItems": true }
+            } } }
+        }
+    });
+    let (part, why) = refused(&schema);
+    assert_eq!(part, "#/properties/list/items/properties/a~1b");
+    assert!(why.contains("uniqueItems"), "{why}");
+    let (part, why) = refused(&json!({ "type": "string", "pattern": "(?=a)b" }));
+    assert!(part == "#" && !why.is_empty(), "{part} {why}");
+    let (_, why) = refused(&json!({ "$ref": "https://example.org/x.json" }));
+    assert!(why.contains("example.org"), "{why}");
+    let (_, why) = refused(&json!({ "type": "integer", "minimum": 5, "maximum": 4 }));
+    assert!(why.to_lowercase().contains("unsatisfiable"), "{why}");
+    assert_eq!(refused(&json!(7)).0, "#");
+
+    let strict = |strict: bool| {
+        let tool = json!({ "name": "t", "strict": strict, "parameters": { "properties": {
+            "ok": { "type": "string" },
+            "x": { "type": "object", "properties": { "y": { "type": "array", "uniqueItems": true } } }
+        } } });
+        env().matcher(&Grammar::tool_calls(&[tool], &ToolChoice::Auto, true).unwrap()).map(|_| ())
+    };
+    assert_eq!(strict(false), Ok(()), "what cannot be promised is let go");
+    let error = strict(true).unwrap_err();
+    let GrammarError::Tool { tool, part, why } = &error else { panic!("{error}") };
+    assert_eq!((tool.as_str(), part.as_str()), ("t", "#/properties/x/properties/y"));
+    assert!(why.contains("uniqueItems") && !why.contains('<'), "{why}");
+}
+
+#[test]
+fn depth_size_and_cycles_are_errors() {
+    let mut deep = json!({ "type": "integer" });
+    for _ in 0..500 {
+        deep = json!({ "items": deep });
+    }
+    assert!(refused(&deep).1.contains("nested"));
+    let tool = json!({ "name": "t", "parameters": { "properties": { "x": deep.clone() } } });
+    assert!(matches!(Grammar::tool_calls(&[tool], &ToolChoice::Auto, true), Err(GrammarError::Tool { .. })));
+    // As deep as is allowed compiles, also on the small stack of a test thread.
+    let mut nested = json!({ "type": "integer" });
+    for _ in 0..31 {
+        nested = json!({ "type": "array", "items": { "anyOf": [nested, { "type": "null" }] } });
+    }
+    let _ = Grammar::json_schema(&nested).map(|grammar| env().matcher(&grammar).map(|_| ()));
+    let mut nested = json!({ "type": "integer" });
+    for _ in 0..30 {
+        nested = json!({ "type": "object", "properties": { "a": nested } });
+    }
+    let grammar = Grammar::json_schema(&nested).unwrap();
+    assert!(env().matcher(&grammar).is_ok());
+
+    let circle =
+        json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } });
+    let _ = Grammar::json_schema(&circle).map(|grammar| env().matcher(&grammar).map(|_| ()));
+    let tool = json!({ "name": "t", "parameters": { "properties": { "x": { "$ref": "#/$defs/a" } }, "$defs": circle["$defs"] } });
+    let error = Grammar::tool_calls(&[tool], &ToolChoice::Auto, true).unwrap_err();
+    assert!(error.to_string().contains("circle"), "{error}");
+
+    for pattern in ["(a{1,1000}){1,1000}", "((((a{100}){100}){100}){100})", "(", "\\", "a(?=b)", &"(".repeat(5000)] {
+        let error = Grammar::regex(pattern).and_then(|grammar| env().matcher(&grammar).map(|_| ()));
+        assert!(matches!(error, Err(GrammarError::Regex { .. })) || pattern.len() < 30, "{pattern}: {error:?}");
+    }
+    assert!(Grammar::regex("").is_err());
+}
+
+#[test]
+fn a_vocabulary_without_the_tokens_is_refused() {
+    let tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).chain([b"<end>".to_vec()]).collect();
+    let mut control = vec![false; 257];
+    control[256] = true;
+    let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[256], None, 0).unwrap();
+    let calls = Grammar::tool_calls(&[json!({ "name": "a" })], &ToolChoice::Auto, true).unwrap();
+    assert_eq!(env.matcher(&calls).unwrap_err(), GrammarError::MissingToken { name: "<tool_call>" });
+    let thinking = Grammar::json_object().after_reasoning();
+    assert_eq!(env.matcher(&thinking).unwrap_err(), GrammarError::MissingToken { name: "</think>" });
+    assert!(env.matcher(&Grammar::json_object()).is_ok());
+    assert!(matches!(GrammarEnv::from_tokens(tokens, &control, &[300], None, 0), Err(GrammarError::Vocabulary { .. })));
+    assert!(matches!(GrammarEnv::from_tokens(vec![], &[], &[], None, 0), Err(GrammarError::Vocabulary { .. })));
+}
+
+#[test]
+fn matchers_go_to_other_threads() {
+    fn sendable<T: Send>() {}
+    fn shareable<T: Send + Sync>() {}
+    sendable::<Matcher>();
+    shareable::<Grammar>();
+    shareable::<GrammarEnv>();
+    shareable::<Arc<crate::Tokenizer>>();
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let keys = prop::sample::select(vec![
+        "type",
+        "properties",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "allOf",
+        "oneOf",
+        "$ref",
+        "$defs",
+        "required",
+        "additionalProperties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minimum",
+        "maximum",
+        "format",
+        "x-guidance",
+        "minItems",
+        "maxItems",
+        "multipleOf",
+        "not",
+        "a",
+        "prefixItems",
+        "patternProperties",
+    ]);
+    let words = prop::sample::select(vec![
+        "string",
+        "integer",
+        "number",
+        "object",
+        "array",
+        "null",
+        "boolean",
+        "#",
+        "#/",
+        "#/$defs/a",
+        "#/properties/a",
+        "date",
+        "^a|b$",
+        "[",
+        "a\n</parameter>",
+        "\u{7f}\"\\",
+        "ä",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        words.prop_map(|word| json!(word)),
+        any::<bool>().prop_map(|value| json!(value)),
+        (-3i64..40).prop_map(|value| json!(value)),
+        any::<f64>().prop_map(|value| json!(value)),
+        Just(Value::Null),
+    ];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::vec((keys.clone(), inner), 0..4).prop_map(|members| {
+                Value::Object(members.into_iter().map(|(key, value)| (key.to_string(), value)).collect::<Map<_, _>>())
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_schema_makes_it_panic(schema in any_json(), name in "[a-z<>\n]{0,3}") {
+        if let Ok(mut matcher) = Grammar::json_schema(&schema).and_then(|grammar| env().matcher(&grammar)) {
+            let _ = matcher.mask().map(|mask| mask.map(<[u32]>::len));
+        }
+        let tool = json!({ "name": name, "parameters": { "properties": { "x": schema.clone(), "y": {} }, "$defs": { "a": schema } } });
+        if let Ok(grammar) = Grammar::tool_calls(&[tool], &ToolChoice::Required, true) {
+            // Whatever `tool_calls` lets through is valid Lark: only schemas and patterns may be refused now.
+            if let Err(error) = env().matcher(&grammar).map(|_| ()) {
+                prop_assert!(matches!(error, GrammarError::Tool { .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_tokens_may_be_offered(tokens in prop::collection::vec(0u32..1100, 0..40)) {
+        let grammar = Grammar::tool_calls(&[json!({ "name": "a", "parameters": { "properties": { "x": {} } } })], &ToolChoice::Auto, true);
+        let mut matcher = env().matcher(&grammar.unwrap().after_reasoning()).unwrap();
+        for token in tokens {
+            let may = matcher.mask().unwrap().is_none_or(|mask| {
+                mask.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+            });
+            let taken = matcher.accept(token).is_ok();
+            let unused = tokenizer().token_bytes(token).is_empty();
+            prop_assert!(taken || !may || unused, "token {token} is in the mask but is refused");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Tool calls in the family's format, as a grammar:
+//!
+//! ```text
+//! <tool_call>
+//! <function=NAME>
+//! <parameter=KEY>
+//! value
+//! </parameter>
+//! </function>
+//! </tool_call>
+//! ```
+//!
+//! Parameters come in any order, each at most once, the required ones always. `<tool_call>` and `</tool_call>` are
+//! single tokens; the rest is ordinary text.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use serde_json::{Value, json};
+
+use super::values::{Form, NEVER_IN_TEXT, Unsupported, VALUE_END, forms_of};
+use super::{GrammarEnv, GrammarError, ToolChoice, lark, schema};
+
+/// llguidance remembers which parameters were given in a number of so many bits. With more they come in one order, the
+/// required ones first.
+const MOST_IN_ANY_ORDER: usize = 64;
+
+#[derive(Debug, Clone)]
+pub struct Tools {
+    functions: Vec<Function>,
+    optional: bool,
+    several: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Function {
+    name: String,
+    strict: bool,
+    /// The required ones first.
+    parameters: Vec<Parameter>,
+    required: usize,
+    /// It names no parameters and allows any.
+    open: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Parameter {
+    name: String,
+    forms: Vec<Form>,
+    schema: Value,
+}
+
+impl Tools {
+    pub fn new(tools: &[Value], choice: &ToolChoice, parallel: bool) -> Result<Tools, GrammarError> {
+        let mut functions = tools.iter().map(Function::new).collect::<Result<Vec<_>, _>>()?;
+        if functions.is_empty() {
+            return Err(GrammarError::NoTools);
+        }
+        if let ToolChoice::Named(name) = choice {
+            let known = functions.iter().map(|function| function.name.as_str()).collect::<Vec<_>>().join(", ");
+            functions.retain(|function| function.name == *name);
+            if functions.is_empty() {
+                return Err(GrammarError::UnknownTool { name: name.clone(), known });
+            }
+        }
+        let several = parallel && !matches!(choice, ToolChoice::Named(_));
+        Ok(Tools { functions, optional: *choice == ToolChoice::Auto, several })
+    }
+
+    /// A reply without a call is complete too.
+    pub fn is_optional(&self) -> bool {
+        self.optional
+    }
+
+    /// `before`: what stands before the first call, as Lark.
+    pub fn source(&self, before: &str, env: &GrammarEnv) -> Result<Vec<GrammarWithLexer>, GrammarError> {
+        let (start, end) = env.call_tokens()?;
+        let mut source = Source::default();
+        let more = if self.several { r#" ("\n" call)*"# } else { "" };
+        let names: Vec<String> = (0..self.functions.len()).map(|index| format!("f{index}")).collect();
+        source.line(&format!("start: {before}call{more}"));
+        source.line(&format!(r#"call: <[{start}]> "\n" ( {} ) <[{end}]>"#, names.join(" | ")));
+        source.add_text();
+        for (function, name) in self.functions.iter().zip(&names) {
+            source.add_function(function, name);
+        }
+        let mut grammars = vec![lark("whole", source.lark)];
+        grammars.append(&mut source.schemas);
+        Ok(grammars)
+    }
+
+    /// Which tool's schema was refused, and at which part.
+    pub fn unsupported_part(&self, env: &GrammarEnv, why: String) -> GrammarError {
+        for function in &self.functions {
+            for parameter in &function.parameters {
+                let mut source = Source::default();
+                source.line("start: value");
+                source.add_text();
+                source.add_value("value", &parameter.forms, !function.strict);
+                let mut grammars = vec![lark("whole", source.lark)];
+                grammars.append(&mut source.schemas);
+                let Some(why) = env.why_not(TopLevelGrammar { grammars, max_tokens: None }) else { continue };
+                let at = format!("#/properties/{}", parameter.name);
+                let (part, why) = schema::unsupported_part(env, &parameter.schema, !function.strict, why);
+                return function.refused(part.replacen('#', &at, 1), why);
+            }
+        }
+        GrammarError::Failed { why }
+    }
+}
+
+impl Function {
+    fn new(tool: &Value) -> Result<Function, GrammarError> {
+        let function = tool.get("function").unwrap_or(tool);
+        let name = function.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
+        let strict = function.get("strict").and_then(Value::as_bool).unwrap_or(false);
+        let mut made = Function { name, strict, parameters: Vec::new(), required: 0, open: false };
+        if !is_plain_name(&made.name) {
+            let why = "a tool's name has at least one character, and no blank, control character, < or >";
+            return Err(made.refused("name".into(), why.into()));
+        }
+        let none = json!({});
+        let schema = match function.get("parameters") {
+            None | Some(Value::Null) => &none,
+            Some(schema) => schema,
+        };
+        schema::check_depth(schema).map_err(|error| match error {
+            GrammarError::Schema { part, why } => made.refused(part, why),
+            other => other,
+        })?;
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+        let named = properties.into_iter().flatten().map(|(name, schema)| (name.as_str(), schema.clone()));
+        let unnamed = required.iter().filter(|name| properties.is_none_or(|map| !map.contains_key(**name)));
+        let mut seen = HashSet::new();
+        for (name, schema_of_value) in named.chain(unnamed.map(|name| (*name, json!({})))) {
+            if !seen.insert(name.to_string()) {
+                continue;
+            }
+            if !is_plain_name(name) {
+                let why = "a parameter's name has at least one character, and no blank, control character, < or >";
+                return Err(made.refused(format!("#/properties/{name}"), why.into()));
+            }
+            let forms = forms_of(&schema_of_value, schema, strict)
+                .map_err(|Unsupported { part, why }| made.refused(format!("#/properties/{name}{part}"), why))?;
+            let schema = schema::with_definitions(&schema_of_value, schema);
+            made.parameters.push(Parameter { name: name.to_string(), forms, schema });
+        }
+        made.parameters.sort_by_key(|parameter| !required.contains(&parameter.name.as_str()));
+        made.required = made.parameters.iter().filter(|one| required.contains(&one.name.as_str())).count();
+        let more = schema.get("additionalProperties");
+        made.open =
+            made.parameters.is_empty() && more.is_some_and(|more| *more == Value::Bool(true) || more.is_object());
+        Ok(made)
+    }
+
+    fn refused(&self, part: String, why: String) -> GrammarError {
+        GrammarError::Tool { tool: self.name.clone(), part, why }
+    }
+}
+
+/// Lark text under construction, and the JSON schemas it refers to by name.
+#[derive(Default)]
+struct Source {
+    lark: String,
+    schemas: Vec<GrammarWithLexer>,
+}
+
+impl Source {
+    fn line(&mut self, line: &str) {
+        self.lark.push_str(line);
+        self.lark.push('\n');
+    }
+
+    /// Any text and the tag at its end.
+    fn add_text(&mut self) {
+        let [end, never] = NEVER_IN_TEXT;
+        self.line(&format!("text[suffix={}]: TEXT", quoted(end)));
+        self.line(&format!("TEXT: /(?s:.*)/ & ~/(?s:.*){}(?s:.*)/", never.replace('/', "\\/")));
+    }
+
+    fn add_function(&mut self, function: &Function, name: &str) {
+        let head = format!("<function={}>\n", function.name);
+        let tail = "</function>\n";
+        if function.open {
+            self.line(&format!("{name}: {} {name}-any* {}", quoted(&head), quoted(tail)));
+            self.line(&format!(r#"{name}-any: /<parameter=[A-Za-z_][A-Za-z0-9_.\-]*>\n/ text "\n""#));
+        } else if function.parameters.is_empty() {
+            self.line(&format!("{name}: {}", quoted(&(head + tail))));
+        } else if function.parameters.len() <= MOST_IN_ANY_ORDER {
+            self.line(&format!("{name}: {} {name}-more::0 {}", quoted(&head), quoted(tail)));
+            let end =
+                if function.required == 0 { "true".into() } else { format!("is_ones([0:{}])", function.required) };
+            let mut choices = format!(r#"{name}-more::_ : "" %if {end}"#);
+            for index in 0..function.parameters.len() {
+                let _ = write!(choices, "\n  | {name}-{index} {name}-more::set_bit({index}) %if bit_clear({index})");
+            }
+            self.line(&choices);
+        } else {
+            let one = |index: usize| format!("{name}-{index}{}", if index < function.required { "" } else { "?" });
+            let all: Vec<String> = (0..function.parameters.len()).map(one).collect();
+            self.line(&format!("{name}: {} {} {}", quoted(&head), all.join(" "), quoted(tail)));
+        }
+        for (index, parameter) in function.parameters.iter().enumerate() {
+            let head = quoted(&format!("<parameter={}>\n", parameter.name));
+            self.line(&format!(r#"{name}-{index}: {head} {name}-{index}-value "\n""#));
+            self.add_value(&format!("{name}-{index}-value"), &parameter.forms, !function.strict);
+        }
+    }
+
+    /// A rule for the value and what ends it.
+    fn add_value(&mut self, rule: &str, forms: &[Form], lenient: bool) {
+        let terminal = rule.to_ascii_uppercase();
+        let mut choices = Vec::new();
+        for (index, form) in forms.iter().enumerate() {
+            match form {
+                Form::Text => choices.push("text".to_string()),
+                Form::Json(schema) => {
+                    let name = format!("{rule}-{index}");
+                    self.schemas.push(schema::of_argument(&name, schema, lenient));
+                    choices.push(format!("@{name} {}", quoted(VALUE_END)));
+                }
+                Form::OneOf(texts) => {
+                    let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+                    // With its end in the same terminal, a text that begins like another is told from it.
+                    self.line(&format!("{terminal}-{index}: ({}) {}", texts.join(" | "), quoted(VALUE_END)));
+                    choices.push(format!("{terminal}-{index}"));
+                }
+                Form::Matching(patterns) => {
+                    let patterns: Vec<String> = patterns.iter().map(|pattern| format!("/{pattern}/")).collect();
+                    let never = NEVER_IN_TEXT.map(|end| end.replace('/', "\\/")).join("|");
+                    let body = format!("{terminal}-{index}-BODY");
+                    self.line(&format!("{body}: {} & ~/(?s:.*)({never})(?s:.*)/", patterns.join(" & ")));
+                    self.line(&format!("{terminal}-{index}: {body} {}", quoted(VALUE_END)));
+                    choices.push(format!("{terminal}-{index}"));
+                }
+            }
+        }
+        self.line(&format!("{rule}: {}", choices.join(" | ")));
+    }
+}
+
+/// A string as Lark writes it, which is as JSON does but for one control character.
+fn quoted(text: &str) -> String {
+    Value::String(text.to_string()).to_string().replace('\u{7f}', "\\u007f")
+}
+
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '<' || c == '>')
+}
