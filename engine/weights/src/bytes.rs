@@ -20,12 +20,13 @@ impl Bytes {
     /// The whole of a regular file, mapped or read.
     pub fn open(path: &Path, mmap: bool) -> Result<Bytes, Error> {
         let io = |source| Error::Io { path: path.to_path_buf(), source };
-        let mut file = File::open(path).map_err(io)?;
-        let about = file.metadata().map_err(io)?;
-        if !about.is_file() {
+        // Asked before it is opened: to open a pipe is to wait for its writer.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(Error::file(path, "is not a regular file"));
         }
-        let len = usize::try_from(about.len()).map_err(|_| Error::file(path, "is larger than memory can address"))?;
+        let mut file = File::open(path).map_err(io)?;
+        let len = usize::try_from(file.metadata().map_err(io)?.len())
+            .map_err(|_| Error::file(path, "is larger than memory can address"))?;
         // An empty map is an error on some systems, and an empty file is an error of its own in both readers.
         let owner = if mmap && len > 0 {
             // SAFETY: the map is read-only and private to this process. Another process that cuts the file while it
@@ -40,10 +41,8 @@ impl Bytes {
 
     /// A copy of a slice, aligned so that any element type can be read from its start.
     pub fn copy_of(bytes: &[u8]) -> Bytes {
-        let mut lines = vec![Line([0; LINE]); bytes.len().div_ceil(LINE)];
-        for (line, chunk) in lines.iter_mut().zip(bytes.chunks(LINE)) {
-            line.0[..chunk.len()].copy_from_slice(chunk);
-        }
+        let mut lines = vec![Line([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
+        bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
         Bytes { owner: Arc::new(Owner::Heap(lines)), start: 0, len: bytes.len() }
     }
 
@@ -85,7 +84,7 @@ unsafe impl bytemuck::Pod for Line {}
 
 enum Owner {
     Map(memmap2::Mmap),
-    Heap(Vec<Line>),
+    Heap(Box<[Line]>),
 }
 
 impl Owner {
@@ -97,13 +96,12 @@ impl Owner {
     }
 }
 
-fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Vec<Line>, Error> {
-    let count = len.div_ceil(LINE);
-    let mut lines: Vec<Line> = Vec::new();
-    lines.try_reserve_exact(count).map_err(|_| {
+fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Box<[Line]>, Error> {
+    // Zeroed by the system as it is touched, not by us before: a model is many gigabytes.
+    let lines = bytemuck::allocation::try_zeroed_slice_box(len.div_ceil(LINE));
+    let mut lines: Box<[Line]> = lines.map_err(|()| {
         Error::file(path, format!("does not fit into memory: {len} bytes could not be reserved; map it instead"))
     })?;
-    lines.resize(count, Line([0; LINE]));
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut lines);
     file.read_exact(&mut bytes[..len]).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
     Ok(lines)

@@ -93,11 +93,14 @@ struct Index {
 fn optional(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let path = folder.join(name);
     let io = |source| Error::Io { path: path.clone(), source };
-    let file = match std::fs::File::open(&path) {
-        Ok(file) => file,
+    match std::fs::metadata(&path) {
+        // Asked before it is opened: to open a pipe is to wait for its writer.
+        Ok(about) if !about.is_file() => return Err(Error::file(&path, "is not a regular file")),
+        Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
-    };
+    }
+    let file = std::fs::File::open(&path).map_err(io)?;
     let mut bytes = Vec::new();
     file.take(LARGEST_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
     match u64::try_from(bytes.len()) {
