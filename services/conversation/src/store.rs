@@ -58,6 +58,8 @@ use writer::{Failure, Writer};
 pub struct Options {
     pub path: PathBuf,
     pub owner: Owner,
+    /// Makes the file, and the folder it is in, if they are not there.
+    pub create: bool,
     pub busy_timeout_ms: u64,
     pub readers: u32,
     /// Writes that may wait; the next caller waits for room.
@@ -92,7 +94,7 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the file (a service makes it if there is none), brings its schema up to date, and closes what a crash left
+    /// Opens the file, brings its schema up to date, and closes what a crash left
     /// open. `now_ms` is the time that those closings get.
     pub async fn open(options: &Options, now_ms: i64) -> Result<Store, Error> {
         let mut opened = open::open(options).await?;

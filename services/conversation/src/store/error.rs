@@ -100,6 +100,16 @@ impl Error {
         }
     }
 
+    pub(super) fn from_io(path: &Path, error: std::io::Error) -> Error {
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        let path = path.to_path_buf();
+        match error.kind() {
+            PermissionDenied | ReadOnlyFilesystem => Error::ReadOnly { path },
+            StorageFull => Error::Full { path },
+            _ => Error::CannotOpen { path, cause: error.to_string() },
+        }
+    }
+
     /// The low byte is SQLite's primary result code.
     fn from_code(path: PathBuf, code: i32, cause: String) -> Error {
         match code & 0xff {

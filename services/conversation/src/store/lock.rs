@@ -15,13 +15,7 @@ pub struct Lock {
 /// `None`: another process holds it.
 pub fn try_lock(store: &Path) -> Result<Option<Lock>, Error> {
     let path = path_beside(store);
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-            Error::ReadOnly { path: store.to_path_buf() }
-        }
-        std::io::ErrorKind::StorageFull => Error::Full { path: store.to_path_buf() },
-        _ => Error::CannotOpen { path: store.to_path_buf(), cause: format!("{}: {error}", path.display()) },
-    };
+    let failed = |error| Error::from_io(store, error);
     let mut file =
         OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path).map_err(failed)?;
     match file.try_lock() {

@@ -23,8 +23,11 @@ pub struct Opened {
 
 pub async fn open(options: &Options) -> Result<Opened, Error> {
     let path = options.path.as_path();
-    if options.owner == Owner::Command && !path.exists() {
-        return Err(Error::NoStore { path: path.to_path_buf() });
+    if !path.exists() {
+        if !options.create {
+            return Err(Error::NoStore { path: path.to_path_buf() });
+        }
+        create_private_file(path).map_err(|error| Error::from_io(path, error))?;
     }
     let lock = take_lock(options).await?;
     let mut connection = connect_writer(options).await.map_err(|error| Error::from_sqlx(path, error))?;
@@ -39,6 +42,24 @@ pub async fn open(options: &Options) -> Result<Opened, Error> {
         .acquire_timeout(Duration::from_millis(options.busy_timeout_ms))
         .connect_lazy_with(shared_rules(options).read_only(true));
     Ok(Opened { connection, readers, lock })
+}
+
+/// What people say at home is for nobody else on the machine. SQLite gives its other files the same rights.
+fn create_private_file(path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create(true).truncate(false);
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        file.mode(0o600);
+        folder.mode(0o700);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.create(parent)?;
+    }
+    file.open(path).map(|_| ())
 }
 
 /// A service needs the lock, and waits a moment for it: a command holds it while it opens. A command goes on without.
@@ -71,7 +92,6 @@ fn shared_rules(options: &Options) -> SqliteConnectOptions {
 
 async fn connect_writer(options: &Options) -> Result<SqliteConnection, sqlx::Error> {
     let mut connect = shared_rules(options)
-        .create_if_missing(options.owner == Owner::Service)
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("secure_delete", "ON") // what is deleted is overwritten
@@ -140,4 +160,44 @@ async fn quick_check(path: &Path, connection: &mut SqliteConnection) -> Result<(
         return Ok(());
     }
     Err(Error::Corrupt { path: path.to_path_buf(), cause: lines.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_connection_follows_the_rules() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            path: folder.path().join("store.sqlite3"),
+            owner: Owner::Service,
+            create: true,
+            busy_timeout_ms: 1234,
+            readers: 2,
+            write_queue: 1,
+            commit_group: 1,
+            wal_limit_bytes: 4096,
+            max_pages: None,
+            check_at_start: true,
+        };
+        let mut opened = open(&options).await.unwrap();
+        let mut reader = opened.readers.acquire().await.unwrap();
+        for connection in [&mut opened.connection, &mut *reader] {
+            let rules = [
+                ("SELECT journal_mode FROM pragma_journal_mode", "wal"),
+                ("SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous", "2"), // full
+                ("SELECT CAST(foreign_keys AS TEXT) FROM pragma_foreign_keys", "1"),
+                ("SELECT CAST(timeout AS TEXT) FROM pragma_busy_timeout", "1234"),
+            ];
+            for (rule, expected) in rules {
+                let row = sqlx::query(rule).fetch_one(&mut *connection).await.unwrap();
+                assert_eq!(row.get::<String, _>(0), expected, "{rule}");
+            }
+        }
+        let refused = sqlx::query("INSERT INTO users VALUES ('x', 'x', 1)").execute(&mut *reader).await;
+        assert!(matches!(Error::from_sqlx(&options.path, refused.unwrap_err()), Error::ReadOnly { .. }));
+        let secure: i64 = sqlx::query("PRAGMA secure_delete").fetch_one(&mut opened.connection).await.unwrap().get(0);
+        assert_eq!(secure, 1);
+    }
 }

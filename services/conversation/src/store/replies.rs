@@ -17,19 +17,24 @@ use tokio::sync::oneshot;
 /// One item of a response in progress. Held by the one task that says it.
 #[derive(Debug)]
 pub struct Reply {
+    begun: Begun,
+    next_piece: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Begun {
     session: SessionRef,
     item_id: String,
     version_key: i64,
-    next_piece: i64,
 }
 
 impl Reply {
     pub fn item_id(&self) -> &str {
-        &self.item_id
+        &self.begun.item_id
     }
 
     pub fn session(&self) -> &SessionRef {
-        &self.session
+        &self.begun.session
     }
 }
 
@@ -60,7 +65,8 @@ impl Store {
             Box::pin(async move {
                 let (version_key, stored) =
                     insert_item(connection, &session, new, Change::Begun, Status::InProgress).await?;
-                Ok((Reply { session, item_id: stored.item_id.clone(), version_key, next_piece: 0 }, stored))
+                let begun = Begun { session, item_id: stored.item_id.clone(), version_key };
+                Ok((Reply { begun, next_piece: 0 }, stored))
             })
         })
         .await
@@ -68,9 +74,9 @@ impl Store {
 
     /// Call after sending. Returns when the piece is on disk.
     pub async fn extend_reply(&self, reply: &mut Reply, piece: ReplyPiece) -> Result<(), Error> {
-        let (version_key, n, item_id) = (reply.version_key, reply.next_piece, reply.item_id.clone());
+        let (begun, n) = (reply.begun.clone(), reply.next_piece);
         reply.next_piece += 1;
-        self.write(move |connection| Box::pin(insert_piece(connection, version_key, n, item_id, piece))).await
+        self.write(move |connection| Box::pin(insert_piece(connection, begun, n, piece))).await
     }
 
     /// As `extend_reply`, without waiting for the disk: for the task that sends. `Error::Busy` means that the queue of writes
@@ -80,31 +86,33 @@ impl Store {
         reply: &mut Reply,
         piece: ReplyPiece,
     ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
-        let (version_key, n, item_id) = (reply.version_key, reply.next_piece, reply.item_id.clone());
-        let answer =
-            self.write_later(move |connection| Box::pin(insert_piece(connection, version_key, n, item_id, piece)))?;
+        let (begun, n) = (reply.begun.clone(), reply.next_piece);
+        let answer = self.write_later(move |connection| Box::pin(insert_piece(connection, begun, n, piece)))?;
         reply.next_piece += 1;
         Ok(answer)
     }
 
-    pub async fn finish_reply(&self, reply: Reply, finished: FinishedReply) -> Result<Stored, Error> {
-        self.write(move |connection| Box::pin(async move { finish_one(connection, &reply, finished).await })).await
+    /// The reply is only lent: what a full disk refused can be tried again.
+    pub async fn finish_reply(&self, reply: &Reply, finished: FinishedReply) -> Result<Stored, Error> {
+        let begun = reply.begun.clone();
+        self.write(move |connection| Box::pin(async move { finish_one(connection, &begun, finished).await })).await
     }
 
     /// The end of a turn in one transaction: its items, its response, what was measured.
     pub async fn finish_turn(
         &self,
         session: &SessionRef,
-        replies: Vec<(Reply, FinishedReply)>,
+        replies: Vec<(&Reply, FinishedReply)>,
         response: FinishedResponse,
         measurement: Option<Measurement>,
     ) -> Result<Vec<Stored>, Error> {
         let session = session.clone();
+        let replies: Vec<_> = replies.into_iter().map(|(reply, finished)| (reply.begun.clone(), finished)).collect();
         self.write(move |connection| {
             Box::pin(async move {
                 let mut stored = Vec::with_capacity(replies.len());
-                for (reply, finished) in replies {
-                    stored.push(finish_one(connection, &reply, finished).await?);
+                for (begun, finished) in replies {
+                    stored.push(finish_one(connection, &begun, finished).await?);
                 }
                 finish_response(connection, &session, response).await?;
                 if let Some(measurement) = measurement {
@@ -124,9 +132,8 @@ impl Store {
 
 async fn insert_piece(
     connection: &mut SqliteConnection,
-    version_key: i64,
+    begun: Begun,
     n: i64,
-    item_id: String,
     piece: ReplyPiece,
 ) -> Result<(), Failure> {
     let query = sqlx::query(
@@ -139,15 +146,15 @@ async fn insert_piece(
         .bind(&piece.text)
         .bind(token_bytes(&piece.tokens))
         .bind(piece.sent_at_ms)
-        .bind(version_key)
+        .bind(begun.version_key)
         .execute(connection)
         .await?;
-    if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item: item_id }.into()) }
+    if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item: begun.item_id }.into()) }
 }
 
 async fn finish_one(
     connection: &mut SqliteConnection,
-    reply: &Reply,
+    reply: &Begun,
     finished: FinishedReply,
 ) -> Result<Stored, Failure> {
     touch(connection, &reply.session, finished.finished_at_ms).await?;
@@ -157,7 +164,7 @@ async fn finish_one(
     );
     let row = query.bind(reply.version_key).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NotInProgress { item: reply.item_id.clone() })?;
-    let begun = item_of(&row, &reply.session.id)?;
+    let unfinished = item_of(&row, &reply.session.id)?;
     let sent_chars = Some(finished.body.chars());
     let item = Item {
         change: Change::Finished,
@@ -166,7 +173,7 @@ async fn finish_one(
         tokens: finished.tokens,
         sent_chars,
         created_at_ms: finished.finished_at_ms,
-        ..begun
+        ..unfinished
     };
     let stored = next_version(connection, &reply.session, &item).await?;
     sqlx::query("DELETE FROM reply_pieces WHERE version = ?").bind(reply.version_key).execute(connection).await?;

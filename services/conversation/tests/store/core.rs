@@ -122,7 +122,13 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
         report: json!({}),
         finished_at_ms: 25,
     };
-    let stored = store.finish_turn(&session, vec![(whole, finished)], response.clone(), None).await.unwrap();
+    // All of a turn or nothing of it.
+    let wrong = FinishedResponse { id: "resp_9".into(), ..response.clone() };
+    let refused = store.finish_turn(&session, vec![(&whole, finished.clone())], wrong, None).await;
+    assert_eq!(refused, Err(Error::NoResponse { response: "resp_9".into() }));
+    let item = store.load(&session).await.unwrap().items.remove(0);
+    assert_eq!((item.status, text_of(&item.body)), (Status::InProgress, "One. ".into()));
+    let stored = store.finish_turn(&session, vec![(&whole, finished)], response.clone(), None).await.unwrap();
     assert_eq!((stored[0].version, stored[0].seq), (2, 2));
     assert_eq!(store.response(&session, "resp_1").await.unwrap().status, ResponseStatus::Completed);
     let twice = store.finish_turn(&session, Vec::new(), response, None).await;

@@ -147,7 +147,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
         }
         let body = message(Role::Assistant, &whole);
         let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 12 };
-        store.finish_reply(reply, finished).await.unwrap();
+        store.finish_reply(&reply, finished).await.unwrap();
         tell(&format!("ack {id}"));
     }
 }

@@ -204,7 +204,7 @@ impl World {
                     let body = message(Role::Assistant, &text);
                     let finished =
                         FinishedReply { status: Status::Cancelled, body, tokens: None, finished_at_ms: now_ms };
-                    store.finish_reply(reply, finished).await.unwrap();
+                    store.finish_reply(&reply, finished).await.unwrap();
                     self.model.log(&name(id), Change::Finished, &text);
                 }
             }

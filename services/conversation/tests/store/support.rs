@@ -14,6 +14,7 @@ pub fn options(folder: &Path) -> Options {
     Options {
         path: folder.join("store.sqlite3"),
         owner: Owner::Service,
+        create: true,
         busy_timeout_ms: 5_000,
         readers: 2,
         write_queue: 256,

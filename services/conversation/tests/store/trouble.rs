@@ -104,7 +104,7 @@ async fn a_second_service_is_refused_and_a_command_may_join() {
     assert_eq!(third.load(&theirs).await.unwrap().items[2].status, Status::InProgress);
     let body = message(Role::Assistant, "done");
     let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 23 };
-    fixture.store.finish_reply(reply, finished).await.unwrap();
+    fixture.store.finish_reply(&reply, finished).await.unwrap();
     fixture.store.close().await.unwrap();
     assert_eq!(fixture.store.load(&session).await.map(|_| ()), Err(Error::Closed));
     let late = fixture.store.append(&session, item("x", message(Role::User, "x"), Position::End, 24)).await;
@@ -129,11 +129,27 @@ async fn files_that_are_no_store_of_ours_are_left_alone() {
     assert_eq!(refusal(&options).await, Error::Foreign { path: path.clone() });
     std::fs::remove_file(path).unwrap();
 
-    let command = Options { owner: Owner::Command, ..options.clone() };
+    let command = Options { owner: Owner::Command, create: false, ..options.clone() };
     assert_eq!(refusal(&command).await, Error::NoStore { path: path.clone() });
     assert!(!path.exists());
-    let nowhere = Options { path: folder.path().join("no/such/folder/store.sqlite3"), ..options };
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let nowhere = Options { path: folder.path().join("file/store.sqlite3"), ..options };
     assert!(matches!(refusal(&nowhere).await, Error::CannotOpen { .. }));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_store_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { path: folder.path().join("deep/down/store.sqlite3"), ..options(folder.path()) };
+    let store = Store::open(&options, 0).await.unwrap();
+    store.put_user("ada", "Ada", 1).await.unwrap();
+    let mode = |path: &str| std::fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+    for file in ["deep/down/store.sqlite3", "deep/down/store.sqlite3-wal", "deep/down/store.sqlite3-shm"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+    assert_eq!(mode("deep/down"), 0o700);
 }
 
 #[tokio::test]
@@ -191,4 +207,112 @@ async fn a_flipped_letter_is_found_when_it_is_read() {
     assert_eq!(store.load(&session).await.map(|_| ()), Err(expected));
     let problems = store.check().await.unwrap();
     assert!(problems.iter().any(|problem| problem.contains("does not match its checksum")), "{problems:?}");
+}
+
+/// A file system of its own, as small as asked; None where that is not allowed.
+#[cfg(target_os = "linux")]
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+#[cfg(target_os = "linux")]
+impl SmallDisk {
+    fn new(size: &str) -> Option<SmallDisk> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"], folder.path());
+        if !mounted {
+            eprintln!("skipped: mounting is not allowed here, the limit on pages has been tested instead");
+        }
+        mounted.then_some(SmallDisk { folder })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn mount(arguments: &[&str], folder: &Path) -> bool {
+    let mount = std::process::Command::new("mount").args(arguments).arg(folder).output();
+    mount.is_ok_and(|output| output.status.success())
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_disk_that_is_really_full_loses_nothing() {
+    let Some(disk) = SmallDisk::new("2m") else { return };
+    let options = options(disk.folder.path());
+    let store = Store::open(&options, 0).await.unwrap();
+    store.put_user("ada", "Ada", 0).await.unwrap();
+    let session = store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    let mut acknowledged = Vec::new();
+    let mut refused = Vec::new();
+    for n in 0..1_000 {
+        let new = item(&format!("i{n}"), message(Role::User, &"word ".repeat(2_000)), Position::End, 10);
+        match store.append(&session, new).await {
+            Ok(stored) => acknowledged.push(stored.item_id),
+            Err(error) => refused.push(error),
+        }
+        if refused.len() == 5 {
+            break;
+        }
+    }
+    assert_eq!(refused, vec![Error::Full { path: options.path.clone() }; 5]);
+    let ids = |items: Vec<Item>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
+    assert_eq!(ids(store.load(&session).await.unwrap().items), acknowledged);
+    drop(store);
+    // More room, and all is well again.
+    assert!(mount(&["-o", "remount,size=20m"], disk.folder.path()));
+    let store = Store::open(&options, 20).await.unwrap();
+    let session = store.open_session("ada", "talk").await.unwrap();
+    acknowledged.push(say(&store, &session, "after", "room again", 30).await.item_id);
+    assert_eq!(ids(store.load(&session).await.unwrap().items), acknowledged);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    store.close().await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_disk_that_became_read_only_is_named_and_loses_nothing() {
+    let Some(disk) = SmallDisk::new("20m") else { return };
+    let options = options(disk.folder.path());
+    let store = Store::open(&options, 0).await.unwrap();
+    store.put_user("ada", "Ada", 0).await.unwrap();
+    let session = store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    say(&store, &session, "u", "before", 10).await;
+    store.close().await.unwrap();
+    assert!(mount(&["-o", "remount,ro"], disk.folder.path()));
+    let error = refusal(&options).await;
+    assert_eq!(error, Error::ReadOnly { path: options.path.clone() });
+    assert!(error.to_string().contains("read-only"), "{error}");
+    assert!(mount(&["-o", "remount,rw"], disk.folder.path()));
+    let store = Store::open(&options, 20).await.unwrap();
+    let session = store.open_session("ada", "talk").await.unwrap();
+    assert_eq!(texts(&store, &session).await, ["before"]);
+    store.close().await.unwrap();
+}
+
+/// SQLite opens a file it may only read without a word; the service must not.
+#[tokio::test]
+async fn a_store_that_cannot_be_written_is_refused_at_start() {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    let options = options(fixture.folder.path());
+    let only_read = |on: bool| {
+        let mut permissions = std::fs::metadata(&options.path).unwrap().permissions();
+        permissions.set_readonly(on);
+        std::fs::set_permissions(&options.path, permissions).unwrap();
+    };
+    only_read(true);
+    // The administrator may write where nobody may: then there is nothing to refuse.
+    if std::fs::OpenOptions::new().write(true).open(&options.path).is_ok() {
+        eprintln!("skipped: this user may write to a read-only file");
+    } else {
+        assert_eq!(refusal(&options).await, Error::ReadOnly { path: options.path.clone() });
+    }
+    only_read(false);
+    Store::open(&options, 0).await.unwrap();
 }
