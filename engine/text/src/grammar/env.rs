@@ -1,6 +1,7 @@
 //! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::ParserLimits;
@@ -17,6 +18,10 @@ use crate::Tokenizer;
 /// How far the automaton of one sequence may grow: about 2 KiB each. Only texts with a length limit in the thousands
 /// come near it.
 const MOST_LEXER_STATES: usize = 50_000;
+
+/// How many grammars are kept compiled unless `remember_at_most` says otherwise: those of a household's sessions, at
+/// some hundred KiB each.
+const REMEMBERED: usize = 8;
 
 /// What all grammars of one model share. Built once, which takes about a second for a large vocabulary; a clone is the
 /// same one.
@@ -36,21 +41,16 @@ pub(super) struct Shared {
     call_end: Option<u32>,
     /// Grammars that were compiled, the latest last, by their source.
     remembered: Mutex<VecDeque<(String, llguidance::Matcher)>>,
-    most_remembered: usize,
+    most_remembered: AtomicUsize,
 }
 
 impl GrammarEnv {
-    /// `stop_tokens` end a reply: `<|im_end|>` and whatever else the model's files name. The last `most_remembered`
-    /// grammars are kept compiled, as a conversation asks for the same tools at every turn.
-    pub fn new(
-        tokenizer: Arc<Tokenizer>,
-        stop_tokens: &[u32],
-        most_remembered: usize,
-    ) -> Result<GrammarEnv, GrammarError> {
+    /// `stop_tokens` end a reply: `<|im_end|>` and whatever else the model's files name.
+    pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[u32]) -> Result<GrammarEnv, GrammarError> {
         let ids = 0..tokenizer.len() as u32;
         let tokens: Vec<Vec<u8>> = ids.clone().map(|id| tokenizer.token_bytes(id).to_vec()).collect();
         let control: Vec<bool> = ids.map(|id| tokenizer.is_control(id)).collect();
-        GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer), most_remembered)
+        GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer))
     }
 
     /// From plain data. `tokenizer` says how forced text is best written; without one every spelling is allowed.
@@ -59,7 +59,6 @@ impl GrammarEnv {
         control: &[bool],
         stop_tokens: &[u32],
         tokenizer: Option<Arc<Tokenizer>>,
-        most_remembered: usize,
     ) -> Result<GrammarEnv, GrammarError> {
         let vocabulary = |why: String| GrammarError::Vocabulary { why };
         let stop_tokens: Vec<u32> =
@@ -105,10 +104,15 @@ impl GrammarEnv {
             used[id / 32] |= 1 << (id % 32);
         }
         let (think_end, call_start, call_end) = (marker("</think>"), marker("<tool_call>"), control_id("</tool_call>"));
-        let remembered = Mutex::new(VecDeque::new());
+        let (remembered, most_remembered) = (Mutex::new(VecDeque::new()), AtomicUsize::new(REMEMBERED));
         let shared =
             Shared { factory, used, stop_tokens, think_end, call_start, call_end, tokens, remembered, most_remembered };
         Ok(GrammarEnv { shared: Arc::new(shared) })
+    }
+
+    /// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn.
+    pub fn remember_at_most(&self, grammars: usize) {
+        self.shared.most_remembered.store(grammars, Relaxed);
     }
 
     /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. A schema that is not supported
@@ -152,14 +156,12 @@ impl GrammarEnv {
     }
 
     fn remember(&self, key: String, inner: &llguidance::Matcher) {
-        if self.shared.most_remembered == 0 {
-            return;
-        }
+        let most = self.shared.most_remembered.load(Relaxed);
         let mut remembered = self.shared.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        while remembered.len() >= self.shared.most_remembered {
+        remembered.push_back((key, inner.deep_clone()));
+        while remembered.len() > most {
             remembered.pop_front();
         }
-        remembered.push_back((key, inner.deep_clone()));
     }
 
     pub(super) fn why_not(&self, source: llguidance::api::TopLevelGrammar) -> Option<String> {

@@ -92,14 +92,14 @@ fn a_vocabulary_without_the_tokens_is_refused() {
     let tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).chain([b"<end>".to_vec()]).collect();
     let mut control = vec![false; 257];
     control[256] = true;
-    let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[256], None, 0).unwrap();
+    let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[256], None).unwrap();
     let calls = Grammar::tool_calls(&[json!({ "name": "a" })], &ToolChoice::Auto, true).unwrap();
     assert_eq!(env.matcher(&calls).unwrap_err(), GrammarError::MissingToken { name: "<tool_call>" });
     let thinking = Grammar::json_object().after_reasoning();
     assert_eq!(env.matcher(&thinking).unwrap_err(), GrammarError::MissingToken { name: "</think>" });
     assert!(env.matcher(&Grammar::json_object()).is_ok());
-    assert!(matches!(GrammarEnv::from_tokens(tokens, &control, &[300], None, 0), Err(GrammarError::Vocabulary { .. })));
-    assert!(matches!(GrammarEnv::from_tokens(vec![], &[], &[], None, 0), Err(GrammarError::Vocabulary { .. })));
+    assert!(matches!(GrammarEnv::from_tokens(tokens, &control, &[300], None), Err(GrammarError::Vocabulary { .. })));
+    assert!(matches!(GrammarEnv::from_tokens(vec![], &[], &[], None), Err(GrammarError::Vocabulary { .. })));
 }
 
 #[test]

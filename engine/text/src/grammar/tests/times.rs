@@ -51,7 +51,7 @@ fn time_of_a_mask() {
     let find = |name: &str| tokens.iter().position(|bytes| bytes == name.as_bytes()).unwrap() as u32;
     let (stop, call) = (find("<|im_end|>"), find("<tool_call>"));
     let start = Instant::now();
-    let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[stop], None, 8).unwrap();
+    let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[stop], None).unwrap();
     let ids: std::collections::HashMap<&[u8], u32> =
         tokens.iter().enumerate().map(|(id, bytes)| (bytes.as_slice(), id as u32)).collect();
     println!("env of {} tokens: {:.0} ms", tokens.len(), start.elapsed().as_secs_f64() * 1e3);

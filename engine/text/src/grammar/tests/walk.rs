@@ -18,7 +18,7 @@ pub fn tokenizer() -> Arc<Tokenizer> {
 pub fn env() -> GrammarEnv {
     static ENV: OnceLock<GrammarEnv> = OnceLock::new();
     let stops = || ["<|im_end|>", "<|endoftext|>"].map(|name| tokenizer().id_of(name).unwrap());
-    ENV.get_or_init(|| GrammarEnv::new(tokenizer(), &stops(), 4).unwrap()).clone()
+    ENV.get_or_init(|| GrammarEnv::new(tokenizer(), &stops()).unwrap()).clone()
 }
 
 pub fn id(name: &str) -> u32 {
