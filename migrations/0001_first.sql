@@ -94,16 +94,18 @@ BEGIN
 END;
 
 CREATE TABLE items (
-    session INTEGER NOT NULL REFERENCES sessions (key),
-    item_id TEXT NOT NULL,
-    current INTEGER NOT NULL REFERENCES item_versions (key),
-    place   BLOB NOT NULL,
-    deleted INTEGER NOT NULL CHECK (deleted IN (0, 1)),
+    session    INTEGER NOT NULL REFERENCES sessions (key),
+    item_id    TEXT NOT NULL,
+    current    INTEGER NOT NULL REFERENCES item_versions (key),
+    place      BLOB NOT NULL,
+    deleted    INTEGER NOT NULL CHECK (deleted IN (0, 1)),
+    being_said INTEGER NOT NULL CHECK (being_said IN (0, 1)), -- a reply in progress: what a start after a crash looks for
     PRIMARY KEY (session, item_id)
 ) STRICT, WITHOUT ROWID;
 -- Deleted items keep their place: nothing new may slip under a summary that covers it.
 CREATE UNIQUE INDEX items_in_order ON items (session, place);
 CREATE INDEX items_by_version ON items (current);
+CREATE INDEX items_being_said ON items (session) WHERE being_said = 1;
 
 -- What a reply in progress has sent so far. The finished reply is one version with all of it, and its pieces go.
 CREATE TABLE reply_pieces (

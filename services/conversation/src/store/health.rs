@@ -102,7 +102,7 @@ async fn check_items(connection: &mut SqliteConnection, problems: &mut Vec<Strin
         "SELECT s.id AS session_id, i.item_id FROM items i JOIN sessions s ON s.key = i.session
          JOIN item_versions v ON v.key = i.current
          WHERE v.session <> i.session OR v.item_id <> i.item_id OR v.place <> i.place
-            OR (v.change = 'deleted') <> i.deleted
+            OR (v.change = 'deleted') <> i.deleted OR (v.status = 'in_progress') <> i.being_said
             OR v.version <> (SELECT max(n.version) FROM item_versions n WHERE n.session = i.session AND n.item_id = i.item_id)",
     );
     for row in query.fetch_all(&mut *connection).await? {

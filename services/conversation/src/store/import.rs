@@ -4,14 +4,14 @@
 //! sees half a conversation, and what a crash or a bad line leaves is removed like one.
 
 use super::export::{FORMAT, Line};
-use super::items::{insert_version, token_bytes};
+use super::items::{insert_version, point_to, token_bytes};
 use super::measurements::insert_measurement;
 use super::responses::insert_response;
 use super::rows::column;
 use super::sessions::insert_session;
 use super::summaries::{insert_pin, insert_summary};
 use super::writer::Failure;
-use super::{Change, Error, Item, NewSession, ReplyPiece, Session, SessionRef, Store};
+use super::{Error, NewSession, ReplyPiece, Session, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
@@ -192,7 +192,10 @@ async fn insert_hidden_session(
 
 async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, line: Line) -> Result<(), Failure> {
     match line {
-        Line::Item(item) => write_item(connection, session, &item).await,
+        Line::Item(item) => {
+            let version_key = insert_version(connection, session, &item).await?;
+            point_to(connection, session, &item, version_key).await
+        }
         Line::Piece { seq, n, piece } => write_piece(connection, session, seq, n, piece).await,
         Line::Response(response) => insert_response(connection, session, &response).await,
         Line::Summary(summary) => insert_summary(connection, session, &summary).await,
@@ -200,23 +203,6 @@ async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, lin
         Line::Measurement(measurement) => insert_measurement(connection, session, &measurement).await,
         Line::Session { .. } | Line::End { .. } => Ok(()), // taken before they get here
     }
-}
-
-async fn write_item(connection: &mut SqliteConnection, session: &SessionRef, item: &Item) -> Result<(), Failure> {
-    let key = insert_version(connection, session, item).await?;
-    let head = sqlx::query(
-        "INSERT INTO items (session, item_id, current, place, deleted) VALUES (?, ?, ?, ?, ?)
-         ON CONFLICT (session, item_id) DO UPDATE SET
-            current = excluded.current, place = excluded.place, deleted = excluded.deleted",
-    );
-    head.bind(session.key)
-        .bind(&item.item_id)
-        .bind(key)
-        .bind(&item.place)
-        .bind(item.change == Change::Deleted)
-        .execute(connection)
-        .await?;
-    Ok(())
 }
 
 async fn write_piece(

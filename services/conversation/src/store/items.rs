@@ -202,25 +202,38 @@ async fn write_version(
     let row = query.bind(session.key).bind(&item.item_id).fetch_one(&mut *connection).await?;
     let (seq, version) = (count(&row, "seq")?, count(&row, "version")?);
     let key = insert_version(connection, session, &Item { seq, version, ..item.clone() }).await?;
-    let upsert = sqlx::query(
-        "INSERT INTO items (session, item_id, current, place, deleted) VALUES (?, ?, ?, ?, ?)
-         ON CONFLICT (session, item_id) DO UPDATE SET
-            current = excluded.current, place = excluded.place, deleted = excluded.deleted",
-    );
-    upsert
-        .bind(session.key)
-        .bind(&item.item_id)
-        .bind(key)
-        .bind(&item.place)
-        .bind(item.change == Change::Deleted)
-        .execute(&mut *connection)
-        .await?;
+    point_to(connection, session, item, key).await?;
     let previous = sqlx::query(
         "SELECT item_id FROM items WHERE session = ? AND place < ? AND deleted = 0 ORDER BY place DESC LIMIT 1",
     );
     let previous = previous.bind(session.key).bind(&item.place).fetch_optional(connection).await?;
     let previous_item_id = previous.map(|row| column(&row, "item_id")).transpose()?;
     Ok((key, Stored { item_id: item.item_id.clone(), seq, version, previous_item_id }))
+}
+
+/// From now on the item is this version.
+pub async fn point_to(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item: &Item,
+    version_key: i64,
+) -> Result<(), Failure> {
+    let query = sqlx::query(
+        "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (session, item_id) DO UPDATE SET
+            current = excluded.current, place = excluded.place, deleted = excluded.deleted,
+            being_said = excluded.being_said",
+    );
+    query
+        .bind(session.key)
+        .bind(&item.item_id)
+        .bind(version_key)
+        .bind(&item.place)
+        .bind(item.change == Change::Deleted)
+        .bind(item.status == Status::InProgress)
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 /// The row as it is given, `seq` and `version` included: an import writes what an export read.

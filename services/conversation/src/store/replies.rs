@@ -139,7 +139,7 @@ async fn insert_piece(
     let query = sqlx::query(
         "INSERT INTO reply_pieces (version, n, text, tokens, sent_at_ms)
          SELECT v.key, ?, ?, ?, ? FROM items i JOIN item_versions v ON v.key = i.current
-         WHERE i.current = ? AND v.status = 'in_progress'",
+         WHERE i.current = ? AND i.being_said = 1",
     );
     let inserted = query
         .bind(n)
@@ -160,7 +160,7 @@ async fn finish_one(
     touch(connection, &reply.session, finished.finished_at_ms).await?;
     let query = sqlx::query(
         "SELECT v.*, t.fingerprint FROM items i JOIN item_versions v ON v.key = i.current
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE i.current = ? AND v.status = 'in_progress'",
+         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE i.current = ? AND i.being_said = 1",
     );
     let row = query.bind(reply.version_key).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NotInProgress { item: reply.item_id.clone() })?;
@@ -198,7 +198,7 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64
     let query = sqlx::query(
         "SELECT v.*, t.fingerprint, s.user AS session_user, s.id AS session_id
          FROM items i JOIN item_versions v ON v.key = i.current JOIN sessions s ON s.key = i.session
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE v.status = 'in_progress' AND i.deleted = 0",
+         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE i.being_said = 1",
     );
     let rows = query.fetch_all(&mut *connection).await?;
     for row in &rows {

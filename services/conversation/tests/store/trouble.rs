@@ -316,3 +316,58 @@ async fn a_store_that_cannot_be_written_is_refused_at_start() {
     only_read(false);
     Store::open(&options, 0).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_write_waits_for_another_program_and_then_says_busy() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    fixture.store.close().await.unwrap();
+    let impatient = Options { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
+    let store = Store::open(&impatient, 0).await.unwrap();
+    let mut other = on_the_side(&impatient.path).await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let refused = store.append(&session, item("u", message(Role::User, "hello"), Position::End, 10)).await;
+    assert_eq!(refused, Err(Error::Busy { path: impatient.path.clone() }));
+    // Reading is not kept waiting, and what was refused can be tried again.
+    assert_eq!(texts(&store, &session).await, Vec::<String>::new());
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    say(&store, &session, "u", "hello", 20).await;
+    assert_eq!(texts(&store, &session).await, ["hello"]);
+    other.close().await.unwrap();
+}
+
+const OTHER_PROCESS: &str = "STORE_OTHER_PROCESS_FOLDER";
+const EVENTS_OF_EACH: usize = 100;
+
+#[tokio::test]
+async fn two_processes_write_side_by_side_and_lose_nothing() {
+    let fixture = Fixture::new().await;
+    let session = fixture.store.create_session("ada", new_session(Some("shared")), 0).await.unwrap();
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "trouble::the_other_process", "--test-threads=1"])
+        .env(OTHER_PROCESS, fixture.folder.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    for n in 0..EVENTS_OF_EACH {
+        say(&fixture.store, &session, &format!("mine{n}"), "one", 10).await;
+    }
+    let ended = tokio::task::spawn_blocking(move || other.wait()).await.unwrap().unwrap();
+    assert!(ended.success());
+    let view = fixture.store.load(&session).await.unwrap();
+    assert_eq!((view.items.len(), view.last_seq), (2 * EVENTS_OF_EACH, 2 * EVENTS_OF_EACH as u64));
+    assert_eq!(fixture.store.check().await.unwrap(), Vec::<String>::new());
+}
+
+/// Not a test by itself: what the second process of the test before does.
+#[tokio::test]
+async fn the_other_process() {
+    let Ok(folder) = std::env::var(OTHER_PROCESS) else { return };
+    let command = Options { owner: Owner::Command, create: false, ..options(Path::new(&folder)) };
+    let store = Store::open(&command, 0).await.unwrap();
+    let session = store.open_session("ada", "shared").await.unwrap();
+    for n in 0..EVENTS_OF_EACH {
+        say(&store, &session, &format!("theirs{n}"), "two", 10).await;
+    }
+    store.close().await.unwrap();
+}

@@ -1,0 +1,116 @@
+//! `reprise keys`: who may come in.
+
+use super::sessions::table::{Align, Table, clean, time};
+use super::sessions::{now_ms, print_json, with_store};
+use anyhow::{Context, Result, bail};
+use conversation::store::{NewKey, Scope, Store};
+use settings::Settings;
+
+/// Makes, lists and revokes the keys with which programs come in
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Makes a key and shows it, this once
+    Create {
+        /// Whose conversations it opens; made if not known yet
+        #[arg(long)]
+        user: String,
+        /// What it is for, to know it again in the list
+        #[arg(long, default_value = "")]
+        name: String,
+        /// What it may do
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = scope, default_values = ["talk", "sessions"])]
+        scopes: Vec<Scope>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// The keys, without their secrets
+    List {
+        #[arg(long)]
+        user: Option<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Closes the door to a key, and to every short-lived secret made with it
+    Revoke {
+        /// The id from the list, or the whole key
+        key: String,
+    },
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    // The first key comes before the first start: a service that is open to the network wants one.
+    let create = matches!(args.action, Action::Create { .. });
+    with_store(settings, create, async |store| match args.action {
+        Action::Create { user, name, scopes, json } => make(store, user, name, scopes, json).await,
+        Action::List { user, json } => list(store, user.as_deref(), json).await,
+        Action::Revoke { key } => revoke(store, &key).await,
+    })
+}
+
+async fn make(store: &Store, user: String, name: String, scopes: Vec<Scope>, json: bool) -> Result<()> {
+    if user.trim().is_empty() {
+        bail!("--user must not be empty");
+    }
+    if !store.users().await?.iter().any(|known| known.id == user) {
+        store.put_user(&user, &user, now_ms()).await?;
+    }
+    let (key, shown) = store.create_key(NewKey { user, name, scopes, created_at_ms: now_ms() }).await?;
+    if json {
+        let mut value = serde_json::to_value(&key)?;
+        value.as_object_mut().context("a key is an object")?.insert("key".into(), shown.into());
+        return print_json(&value);
+    }
+    println!("{shown}");
+    eprintln!("keep it: only a hash of it is stored, and it is not shown again");
+    Ok(())
+}
+
+async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
+    let keys = store.keys(user).await?;
+    if json {
+        return print_json(&keys);
+    }
+    let mut table = Table::new(&[
+        ("key", Align::Left),
+        ("user", Align::Left),
+        ("may", Align::Left),
+        ("made (UTC)", Align::Left),
+        ("last used", Align::Left),
+        ("revoked", Align::Left),
+        ("name", Align::Left),
+    ]);
+    let optional = |ms: Option<i64>| ms.map_or("-".into(), time);
+    for key in &keys {
+        table.row([
+            key.id.clone(),
+            clean(&key.user),
+            key.scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(" "),
+            time(key.created_at_ms),
+            optional(key.last_used_at_ms),
+            optional(key.revoked_at_ms),
+            clean(&key.name),
+        ]);
+    }
+    Ok(table.print()?)
+}
+
+async fn revoke(store: &Store, key: &str) -> Result<()> {
+    // People paste what they have: of a whole key, the middle part is the id.
+    let id = match key.split('_').collect::<Vec<_>>().as_slice() {
+        ["rk", id, _] => id,
+        _ => key,
+    };
+    store.revoke_key(id, now_ms()).await?;
+    println!("{} is revoked", clean(id));
+    Ok(())
+}
+
+fn scope(word: &str) -> Result<Scope, conversation::store::Error> {
+    Scope::from_word(word).ok_or_else(|| conversation::store::Error::UnknownScope { scope: word.to_owned() })
+}

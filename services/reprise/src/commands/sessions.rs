@@ -1,0 +1,453 @@
+//! `reprise sessions`: what is kept, for its owner to read, take away, bring back, find and delete.
+//!
+//! Works on the store's file, also beside a running service.
+
+mod show;
+pub mod table;
+
+use anyhow::{Context, Result, bail};
+use conversation::store::{Error, Export, Options, Owner, Search, SessionLine, SessionRef, Store};
+use settings::Settings;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use table::{Align, Table, clean, time};
+
+/// Lists, shows, exports, imports, searches and deletes conversations
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// The sessions, newest first
+    List {
+        /// Only this user's
+        #[arg(long)]
+        user: Option<String>,
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+        #[arg(long)]
+        json: bool,
+    },
+    /// One conversation as it stands: its settings, its summary, its pins, what was said
+    Show {
+        session: String,
+        #[arg(long)]
+        user: Option<String>,
+        /// Everything that ever happened in it, with every version
+        #[arg(long)]
+        history: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes sessions as JSON Lines, everything that ever happened in them
+    Export {
+        #[arg(required_unless_present = "all")]
+        sessions: Vec<String>,
+        /// Every session (of --user, or of everybody)
+        #[arg(long, conflicts_with = "sessions")]
+        all: bool,
+        #[arg(long)]
+        user: Option<String>,
+        /// The file to write; without it, the lines go to the standard output
+        #[arg(long, short)]
+        output: Option<PathBuf>,
+    },
+    /// Takes in what export wrote; - reads the standard input
+    Import {
+        file: PathBuf,
+        /// Into this user's sessions, whoever's they were
+        #[arg(long)]
+        user: Option<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Finds words and "phrases" in everything that was ever said
+    Search {
+        #[arg(required = true)]
+        query: Vec<String>,
+        /// Only this user's sessions
+        #[arg(long)]
+        user: Option<String>,
+        /// Only this session
+        #[arg(long)]
+        session: Option<String>,
+        /// One of the words is enough
+        #[arg(long)]
+        any: bool,
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deletes sessions for good: there is no way back but an export
+    Delete {
+        #[arg(required_unless_present = "unused_days")]
+        sessions: Vec<String>,
+        #[arg(long)]
+        user: Option<String>,
+        /// Every session of everybody that nobody used for so many days
+        #[arg(long, value_name = "DAYS", conflicts_with_all = ["sessions", "user"])]
+        unused_days: Option<u32>,
+        /// Does not ask
+        #[arg(long)]
+        yes: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Checks every page, index and checksum of the store, and says how large it is
+    Check {
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let create = matches!(args.action, Action::Import { .. });
+    with_store(settings, create, async |store| act(store, args.action).await)
+}
+
+/// Opens the store beside whoever uses it, does the work, closes it.
+pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {
+    let options = Options {
+        path: settings.store.path.clone(),
+        owner: Owner::Command,
+        create,
+        busy_timeout_ms: settings.store.busy_timeout_ms,
+        readers: settings.store.readers,
+        write_queue: WRITES_OF_A_COMMAND,
+        commit_group: WRITES_OF_A_COMMAND,
+        wal_limit_bytes: WAL_OF_A_COMMAND_BYTES,
+        max_pages: None,
+        check_at_start: false,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    runtime.block_on(async {
+        let store = Store::open(&options, now_ms()).await?;
+        let done = work(&store).await;
+        let closed = store.close().await;
+        done?;
+        Ok(closed?)
+    })
+}
+
+/// A command has one thing to write at a time.
+const WRITES_OF_A_COMMAND: usize = 16;
+const WAL_OF_A_COMMAND_BYTES: u64 = 4 << 20;
+
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    Ok(writeln!(out)?)
+}
+
+async fn act(store: &Store, action: Action) -> Result<()> {
+    match action {
+        Action::List { user, limit, json } => list(store, user.as_deref(), limit, json).await,
+        Action::Show { session, user, history, json } => {
+            let session = find(store, user.as_deref(), &session).await?;
+            show::show(store, &session, history, json).await
+        }
+        Action::Export { sessions, all, user, output } => {
+            let sessions = match all {
+                true => every_session(store, user.as_deref()).await?,
+                false => find_all(store, user.as_deref(), &sessions).await?,
+            };
+            export(store, &sessions, output.as_deref()).await
+        }
+        Action::Import { file, user, json } => import(store, &file, user.as_deref(), json).await,
+        Action::Search { query, user, session, any, limit, json } => {
+            search(store, &query.join(" "), user.as_deref(), session.as_deref(), any, limit, json).await
+        }
+        Action::Delete { sessions, user, unused_days, yes, json } => match unused_days {
+            Some(days) => delete_unused(store, days, yes, json).await,
+            None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json).await,
+        },
+        Action::Check { json } => check(store, json).await,
+    }
+}
+
+async fn list(store: &Store, user: Option<&str>, limit: u32, json: bool) -> Result<()> {
+    let mut lines: Vec<SessionLine> = Vec::new();
+    for user in users(store, user).await? {
+        lines.extend(store.list_sessions(&user, None, limit).await?);
+    }
+    lines.sort_by_key(|line| std::cmp::Reverse(line.session.updated_at_ms));
+    lines.truncate(limit as usize);
+    if json {
+        return print_json(&lines);
+    }
+    let mut table = Table::new(&[
+        ("session", Align::Left),
+        ("user", Align::Left),
+        ("last used (UTC)", Align::Left),
+        ("items", Align::Right),
+        ("fill", Align::Right),
+        ("window", Align::Right),
+        ("preset", Align::Left),
+        ("title", Align::Left),
+    ]);
+    for line in &lines {
+        let session = &line.session;
+        table.row([
+            clean(&session.id),
+            clean(&session.user),
+            time(session.updated_at_ms),
+            line.items.to_string(),
+            line.fill_tokens.map_or("-".into(), |fill| fill.to_string()),
+            session.ctx_size.to_string(),
+            clean(&session.preset),
+            clean(&session.title),
+        ]);
+    }
+    Ok(table.print()?)
+}
+
+async fn export(store: &Store, sessions: &[SessionRef], output: Option<&Path>) -> Result<()> {
+    let Some(path) = output else {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for session in sessions {
+            write_lines(store.export(session).await?, &mut out).await?;
+        }
+        return Ok(out.flush()?);
+    };
+    // Beside it first: a full disk must not leave half an export under the name of a whole one.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let written = async {
+        let file = private_file(&beside).with_context(|| format!("{}", beside.display()))?;
+        let mut out = BufWriter::new(file);
+        for session in sessions {
+            write_lines(store.export(session).await?, &mut out).await?;
+        }
+        out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
+        std::fs::rename(&beside, path).with_context(|| format!("{}", path.display()))
+    };
+    if let Err(error) = written.await {
+        let _ = std::fs::remove_file(&beside);
+        return Err(error);
+    }
+    eprintln!("{} written to {}", counted(sessions.len() as u64), path.display());
+    Ok(())
+}
+
+async fn write_lines(mut export: Export, out: &mut impl Write) -> Result<()> {
+    while let Some(line) = export.next().await {
+        writeln!(out, "{}", line?)?;
+    }
+    Ok(())
+}
+
+/// What people said is for its owner only, in an export as in the store.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+async fn import(store: &Store, file: &Path, user: Option<&str>, json: bool) -> Result<()> {
+    let input: Box<dyn Read> = match file.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(File::open(file).with_context(|| format!("{}", file.display()))?),
+    };
+    let mut importer = store.importer(user, now_ms());
+    for line in BufReader::new(input).lines() {
+        importer.line(&line.with_context(|| format!("{}", file.display()))?).await?;
+    }
+    let sessions = importer.finish().await?;
+    if json {
+        let ids: Vec<_> = sessions
+            .iter()
+            .map(|session| serde_json::json!({"user": session.user(), "session": session.id()}))
+            .collect();
+        return print_json(&ids);
+    }
+    for session in &sessions {
+        println!("{} of {}", clean(session.id()), clean(session.user()));
+    }
+    println!("{} imported", counted(sessions.len() as u64));
+    Ok(())
+}
+
+async fn search(
+    store: &Store,
+    query: &str,
+    user: Option<&str>,
+    session: Option<&str>,
+    any_word: bool,
+    limit: u32,
+    json: bool,
+) -> Result<()> {
+    let session = match session {
+        Some(id) => Some(find(store, user, id).await?),
+        None => None,
+    };
+    let users = match &session {
+        Some(session) => vec![session.user().to_owned()],
+        None => users(store, user).await?,
+    };
+    let bold = !json && std::io::stdout().is_terminal();
+    let mut hits = Vec::new();
+    for user in &users {
+        let search = Search {
+            user,
+            session: session.as_ref(),
+            query,
+            any_word,
+            limit,
+            recent_ms: None,
+            now_ms: now_ms(),
+            // Marks that survive the cleaning of the text; they become bold, or nothing.
+            marks: if bold { ["\u{e000}", "\u{e001}"] } else { ["", ""] },
+            excerpt_words: 24,
+        };
+        hits.extend(store.search(&search).await?.into_iter().map(|hit| (user, hit)));
+    }
+    hits.sort_by(|a, b| b.1.score.total_cmp(&a.1.score));
+    hits.truncate(limit as usize);
+    if json {
+        let hits: Vec<_> = hits.iter().map(|(_, hit)| hit).collect();
+        return print_json(&hits);
+    }
+    for (user, hit) in &hits {
+        let excerpt = clean(&hit.excerpt).replace('\u{e000}', "\x1b[1m").replace('\u{e001}', "\x1b[0m");
+        let past = if hit.current { "" } else { ", since changed or deleted" };
+        let who = hit.role.map_or(hit.kind.as_str(), |role| role.word());
+        let (session, item) = (clean(&hit.session_id), clean(&hit.item_id));
+        println!("{} {user} {session} {item} ({who}{past})", time(hit.created_at_ms));
+        println!("    {excerpt}");
+    }
+    match hits.len() {
+        0 => println!("nothing found"),
+        n => println!("{n} found"),
+    }
+    Ok(())
+}
+
+async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool) -> Result<()> {
+    for session in sessions {
+        let record = store.session(session).await?;
+        eprintln!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
+    }
+    confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
+    let mut snapshots = 0;
+    for session in sessions {
+        snapshots += store.delete_session(session, now_ms()).await?.snapshots.len();
+    }
+    deleted(sessions.len() as u64, snapshots, json)
+}
+
+async fn delete_unused(store: &Store, days: u32, yes: bool, json: bool) -> Result<()> {
+    let now_ms = now_ms();
+    let before_ms = now_ms - i64::from(days) * MS_PER_DAY;
+    confirm(&format!("delete every session not used since {} for good", time(before_ms)), yes)?;
+    let gone = store.delete_unused_since(before_ms, now_ms).await?;
+    deleted(gone.sessions, gone.snapshots.len(), json)
+}
+
+const MS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
+
+fn deleted(sessions: u64, snapshots: usize, json: bool) -> Result<()> {
+    if json {
+        return print_json(&serde_json::json!({"sessions": sessions, "snapshots_to_delete": snapshots}));
+    }
+    println!("{} deleted", counted(sessions));
+    if snapshots > 0 {
+        println!("{snapshots} snapshots on disk go when the service looks at them next, at the latest at its start");
+    }
+    Ok(())
+}
+
+fn counted(sessions: u64) -> String {
+    if sessions == 1 { "1 session".into() } else { format!("{sessions} sessions") }
+}
+
+/// Asks a person; a script has to say --yes.
+fn confirm(what: &str, yes: bool) -> Result<()> {
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("to {what} without being asked, add --yes");
+    }
+    eprint!("{what}? type yes: ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if answer.trim() == "yes" { Ok(()) } else { bail!("nothing was deleted") }
+}
+
+async fn check(store: &Store, json: bool) -> Result<()> {
+    let problems = store.check().await?;
+    let statistics = store.statistics().await?;
+    if json {
+        print_json(&serde_json::json!({"problems": &problems, "statistics": statistics}))?;
+    } else {
+        for problem in &problems {
+            println!("{}", clean(problem));
+        }
+        show::statistics(store.path(), &statistics)?;
+    }
+    match problems.len() {
+        0 => Ok(()),
+        n => bail!("{n} problems in the store: keep a copy of the file and restore a backup"),
+    }
+}
+
+async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
+    let all: Vec<String> = store.users().await?.into_iter().map(|user| user.id).collect();
+    match user {
+        None => Ok(all),
+        Some(user) if all.iter().any(|known| known == user) => Ok(vec![user.to_owned()]),
+        Some(user) => Err(Error::NoUser { user: user.to_owned() }.into()),
+    }
+}
+
+/// By its id; where two users have the same, one must be named.
+async fn find(store: &Store, user: Option<&str>, id: &str) -> Result<SessionRef> {
+    let mut found = Vec::new();
+    for user in users(store, user).await? {
+        match store.open_session(&user, id).await {
+            Ok(session) => found.push(session),
+            Err(Error::NoSession { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match found.len() {
+        0 => Err(Error::NoSession { session: id.to_owned() }.into()),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let users: Vec<&str> = found.iter().map(SessionRef::user).collect();
+            bail!("session {id} is one of {}: choose with --user", users.join(" and of "))
+        }
+    }
+}
+
+async fn find_all(store: &Store, user: Option<&str>, ids: &[String]) -> Result<Vec<SessionRef>> {
+    let mut sessions = Vec::with_capacity(ids.len());
+    for id in ids {
+        sessions.push(find(store, user, id).await?);
+    }
+    Ok(sessions)
+}
+
+async fn every_session(store: &Store, user: Option<&str>) -> Result<Vec<SessionRef>> {
+    let mut sessions = Vec::new();
+    for user in users(store, user).await? {
+        for line in store.list_sessions(&user, None, u32::MAX).await? {
+            sessions.push(store.open_session(&user, &line.session.id).await?);
+        }
+    }
+    Ok(sessions)
+}

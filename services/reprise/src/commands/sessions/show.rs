@@ -1,0 +1,130 @@
+//! One conversation, for a person to read.
+
+use super::print_json;
+use super::table::{clean, clean_lines, time};
+use anyhow::Result;
+use conversation::store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
+use std::io::Write;
+use std::path::Path;
+
+const ITEMS_AT_ONCE: u32 = 500;
+
+pub async fn show(store: &Store, session: &SessionRef, history: bool, json: bool) -> Result<()> {
+    let view = store.load(session).await?;
+    let items = if history { whole_history(store, session).await? } else { every_item(store, session).await? };
+    if json {
+        return print_json(&serde_json::json!({
+            "session": view.session, "summary": view.summary, "pins": view.pins, "items": items,
+        }));
+    }
+    let mut out = std::io::stdout().lock();
+    let record = &view.session;
+    writeln!(out, "{}  {}", clean(&record.id), clean(&record.title))?;
+    writeln!(out, "user {}, preset {}, window {}", clean(&record.user), clean(&record.preset), record.ctx_size)?;
+    if let Some(arm) = &record.arm {
+        writeln!(out, "arm {}", clean(arm))?;
+    }
+    writeln!(out, "begun {}, last used {} (UTC)", time(record.created_at_ms), time(record.updated_at_ms))?;
+    if !record.instructions.is_empty() {
+        writeln!(out, "\ninstructions\n{}", indented(&record.instructions))?;
+    }
+    for pin in &view.pins {
+        writeln!(out, "\npin {}\n{}", clean(&pin.id), indented(&pin.text))?;
+    }
+    if let Some(summary) = &view.summary {
+        writeln!(
+            out,
+            "\nsummary {} (up to {})\n{}",
+            summary.version,
+            clean(&summary.to_item),
+            indented(&summary.text)
+        )?;
+    }
+    for item in &items {
+        writeln!(out, "\n{}\n{}", headline(item, history), indented(&words(&item.body)))?;
+    }
+    Ok(())
+}
+
+pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", path.display())?;
+    let lines = [
+        ("users", statistics.users.to_string()),
+        ("sessions", statistics.sessions.to_string()),
+        ("items", statistics.items.to_string()),
+        ("versions", statistics.versions.to_string()),
+        ("summaries", statistics.summaries.to_string()),
+        ("measurements", statistics.measurements.to_string()),
+        ("words", bytes(statistics.text_bytes)),
+        ("tokens", bytes(statistics.token_bytes)),
+        ("file", bytes(statistics.file_bytes)),
+        ("of it free", bytes(statistics.free_bytes)),
+        ("log", bytes(statistics.wal_bytes)),
+    ];
+    for (name, value) in lines {
+        writeln!(out, "  {name:<13} {value:>10}")?;
+    }
+    Ok(())
+}
+
+async fn every_item(store: &Store, session: &SessionRef) -> Result<Vec<Item>> {
+    let mut items: Vec<Item> = Vec::new();
+    loop {
+        let after = items.last().map(|item| item.item_id.clone());
+        let page = store.items(session, after.as_deref(), ITEMS_AT_ONCE).await?;
+        if page.is_empty() {
+            return Ok(items);
+        }
+        items.extend(page);
+    }
+}
+
+async fn whole_history(store: &Store, session: &SessionRef) -> Result<Vec<Item>> {
+    let mut items: Vec<Item> = Vec::new();
+    loop {
+        let after = items.last().map_or(0, |item| item.seq);
+        let page = store.history(session, after, ITEMS_AT_ONCE).await?;
+        if page.is_empty() {
+            return Ok(items);
+        }
+        items.extend(page);
+    }
+}
+
+fn headline(item: &Item, history: bool) -> String {
+    let who = item.body.role().map_or(item.body.kind(), |role| role.word());
+    let mut line = format!("{} {who} {}", time(item.created_at_ms), clean(&item.item_id));
+    if history {
+        line.push_str(&format!(" #{} version {} {}", item.seq, item.version, item.change.word()));
+    }
+    match (item.status, item.heard_chars, item.sent_chars) {
+        (Status::Interrupted, Some(heard), Some(sent)) => {
+            line.push_str(&format!(" (heard {heard} of {sent} characters)"))
+        }
+        (Status::Completed, ..) => {}
+        _ if item.change == Change::Deleted => {}
+        (status, ..) => line.push_str(&format!(" ({})", status.word())),
+    }
+    line
+}
+
+fn words(body: &Body) -> String {
+    match body {
+        Body::Message { .. } | Body::FunctionCallOutput { .. } => body.said(),
+        Body::FunctionCall { name, arguments, .. } => format!("{name}({arguments})"),
+        Body::Reasoning { text } => text.clone(),
+    }
+}
+
+fn indented(text: &str) -> String {
+    clean_lines(text).lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{:.1} KiB", count as f64 / 1024.0),
+        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+    }
+}
