@@ -7,6 +7,8 @@ pub enum Error {
     #[error(transparent)]
     Text(#[from] text::Error),
     #[error(transparent)]
+    Grammar(#[from] text::grammar::GrammarError),
+    #[error(transparent)]
     Sampling(#[from] crate::sampling::SamplingError),
     #[error(
         "keys or values cannot be kept as {format}: its blocks hold {block} values and a head of this model has \

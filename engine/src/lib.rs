@@ -1,8 +1,17 @@
 //! From bytes on disk to tokens out. Synchronous. Knows no tokio, socket, clock, SQL, environment or user.
 
+mod cache;
+mod engine;
 pub mod error;
+pub mod memory;
 pub mod network;
+pub mod request;
 pub mod sampling;
+mod sequence;
 pub mod state;
+pub mod trail;
+pub mod vocabulary;
 
+pub use engine::{Engine, Limits};
 pub use error::Error;
+pub use request::{Event, Finish, Priority, Reason, Report, Request, SeqId, Thinking, Token};

@@ -13,6 +13,7 @@ use kernels::rotation::{Rotation, Stretch};
 use weights::{Matrix, Mixer, Model, Shape};
 
 use crate::state::{State, StateShape};
+use crate::trail::Trail;
 
 pub use workspace::Workspace;
 
@@ -31,6 +32,8 @@ pub struct Lane<'a> {
     pub state: &'a mut State,
     pub tokens: &'a [u32],
     pub wanted: Wanted,
+    /// Remembers what the recurrences consume.
+    pub trail: Option<&'a mut Trail>,
 }
 
 /// For which of a lane's tokens logits are computed.
@@ -77,6 +80,9 @@ impl Network {
         let mut row = 0;
         for lane in lanes.iter_mut() {
             lane.state.reserve(lane.tokens.len());
+            if let Some(trail) = &mut lane.trail {
+                trail.begin(lane.state.position, lane.tokens.len());
+            }
             for (i, token) in lane.tokens.iter().enumerate() {
                 weights_of(&self.model.embed)
                     .row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);

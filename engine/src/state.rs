@@ -9,6 +9,7 @@ use kernels::format::Format;
 use weights::{LayerKind, Shape};
 
 use crate::error::Error;
+use crate::memory::{Counted, Kind, Meter};
 
 /// Positions of a page of keys and values.
 pub const PAGE: usize = 256;
@@ -102,31 +103,63 @@ impl StateShape {
     }
 }
 
-/// A clone is a branch: pages are shared until one of the branches writes into its last one.
-#[derive(Clone)]
+/// Where a sequence stands.
 pub struct State {
     pub shape: StateShape,
     pub layout: Layout,
     /// Tokens that the state holds.
     pub position: usize,
-    /// For all attention layers, one layer after the other.
-    pub pages: Vec<Arc<[u8]>>,
+    pub pages: Pages,
     /// [linear layer, value head, key dim, value dim]
-    pub recurrent: Vec<f32>,
+    pub recurrent: Counted<f32>,
     /// [linear layer, kernel - 1, channel]: the last inputs, oldest first, before the activation.
-    pub conv: Vec<f32>,
+    pub conv: Counted<f32>,
+    meter: Meter,
+}
+
+/// Keys and values of a sequence, `PAGE` positions a page, all attention layers in each. Pages are shared between the
+/// branches of a conversation; who writes into a shared one gets a copy first.
+pub type Pages = Vec<Arc<Counted<u8>>>;
+
+/// The part of a state that cannot be cut back, at one position.
+pub struct Snapshot {
+    pub position: usize,
+    pub recurrent: Counted<f32>,
+    pub conv: Counted<f32>,
 }
 
 impl State {
-    pub fn new(shape: StateShape, formats: KvFormats) -> Result<State, Error> {
+    pub fn new(shape: StateShape, formats: KvFormats, meter: &Meter) -> Result<State, Error> {
         Ok(State {
             layout: shape.layout(formats)?,
             position: 0,
-            pages: Vec::new(),
-            recurrent: vec![0.0; shape.delta_layers * shape.recurrent()],
-            conv: vec![0.0; shape.delta_layers * shape.conv()],
+            pages: Pages::new(),
+            recurrent: meter.zeroed(Kind::Live, shape.delta_layers * shape.recurrent()),
+            conv: meter.zeroed(Kind::Live, shape.delta_layers * shape.conv()),
+            meter: meter.clone(),
             shape,
         })
+    }
+
+    /// The state at a snapshot's position; `pages` hold at least the positions up to there.
+    pub fn at(snapshot: &Snapshot, pages: &[Arc<Counted<u8>>], like: &State) -> State {
+        State {
+            shape: like.shape,
+            layout: like.layout,
+            position: snapshot.position,
+            pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
+            recurrent: snapshot.recurrent.copy_as(Kind::Live),
+            conv: snapshot.conv.copy_as(Kind::Live),
+            meter: like.meter.clone(),
+        }
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            position: self.position,
+            recurrent: self.recurrent.copy_as(Kind::Snapshots),
+            conv: self.conv.copy_as(Kind::Snapshots),
+        }
     }
 
     /// Pages for `more` positions behind the present one, owned by this state alone.
@@ -134,11 +167,11 @@ impl State {
         let bytes = self.shape.page_bytes(&self.layout);
         let needed = (self.position + more).div_ceil(PAGE);
         while self.pages.len() < needed {
-            self.pages.push(vec![0u8; bytes].into());
+            self.pages.push(Arc::new(self.meter.zeroed(Kind::Pages, bytes)));
         }
         for page in &mut self.pages[self.position / PAGE..needed] {
             if Arc::get_mut(page).is_none() {
-                *page = Arc::from(&page[..]);
+                *page = Arc::new(page.copy_as(Kind::Pages));
             }
         }
     }
@@ -155,5 +188,11 @@ impl State {
         let size = self.layout.bytes();
         let page = &self.pages[position / PAGE][layer * size..][..size];
         self.layout.read(page, head, position % PAGE, key, value);
+    }
+
+    /// One linear layer's recurrent state and its convolution's memory.
+    pub fn of_delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
+        let (recurrent, conv) = (self.shape.recurrent(), self.shape.conv());
+        (&mut self.recurrent[layer * recurrent..][..recurrent], &mut self.conv[layer * conv..][..conv])
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::state::{KvFormats, State};
 use kernels::cpu::Cpu;
@@ -53,7 +54,7 @@ fn logits(network: &Network, cpu: &Cpu, state: &mut State, tokens: &[u32], chunk
     let mut work = Workspace::default();
     let mut all = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::All }];
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None }];
         all.extend_from_slice(network.forward(cpu, &mut lanes, &mut work));
     }
     all
@@ -74,7 +75,7 @@ fn logits_in_one_pass_in_two_and_in_chunks() {
         let (prompt, expected) = (golden.tokens("prompt"), golden.floats("logits"));
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let new = || State::new(network.state_shape, F32).unwrap();
+            let new = || State::new(network.state_shape, F32, &Meter::default()).unwrap();
             for chunk in [180, 1, 7, 64, 65] {
                 let ours = logits(&network, &cpu, &mut new(), &prompt, chunk);
                 close(&format!("{} in chunks of {chunk}", path.display()), &ours, &expected, 1e-4);
@@ -95,7 +96,7 @@ fn state_after_a_hundred_tokens() {
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let mut state = State::new(network.state_shape, F32).unwrap();
+            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
             logits(&network, &cpu, &mut state, &prompt[..100], 64);
             let (mut attention, mut delta) = (0, 0);
             for (layer, kind) in network.shape().layers.iter().enumerate() {
@@ -164,7 +165,7 @@ fn greedy_tokens() {
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let mut state = State::new(network.state_shape, F32).unwrap();
+            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
             let vocab = network.shape().vocab;
             let mut last = logits(&network, &cpu, &mut state, &prompt, 64).split_off((prompt.len() - 1) * vocab);
             let mut tokens = Vec::new();
@@ -187,7 +188,7 @@ fn quantised_files_against_their_own_weights() {
         let path = reference().join(format!("gguf/{name}.gguf"));
         for (precision, tolerance) in [(Precision::F32, 1e-4), (Precision::Integer, 5e-2)] {
             let network = open(&path, precision);
-            let mut state = State::new(network.state_shape, F32).unwrap();
+            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
             let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);
             close(&format!("{name} {precision:?}"), &ours, &golden.floats("logits"), tolerance);
         }
@@ -203,7 +204,7 @@ fn a_batch_computes_what_each_computes_alone() {
         let network = open(&reference().join(name), Precision::F32);
         let cuts = [1, 37, 64, 100];
         let state_at = |cut: usize| {
-            let mut state = State::new(network.state_shape, F32).unwrap();
+            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
             logits(&network, &cpu, &mut state, &prompt[..cut], 64);
             state
         };
@@ -216,7 +217,7 @@ fn a_batch_computes_what_each_computes_alone() {
                 .zip(counts)
                 .map(|(state, count)| {
                     let tokens = &prompt[state.position..][..count];
-                    Lane { state, tokens, wanted: Wanted::Last }
+                    Lane { state, tokens, wanted: Wanted::Last, trail: None }
                 })
                 .collect();
             let together = network.forward(&cpu, &mut lanes, &mut work).to_vec();

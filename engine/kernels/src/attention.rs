@@ -81,7 +81,7 @@ pub struct Queries<'a> {
 
 /// `out`: [rows, q heads · head dim]. In each page this layer's part begins at `offset`; together the pages have at
 /// least `first + rows` positions.
-pub fn attend<P: AsRef<[u8]> + Sync>(
+pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     cpu: &Cpu,
     layout: Layout,
     pages: &[P],
@@ -170,7 +170,7 @@ struct Job<'a, P> {
     out: Parts<'a, f32>,
 }
 
-impl<'a, P: AsRef<[u8]>> Job<'a, P> {
+impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
     fn scratch(&self, tokens: usize) -> usize {
         let rows = tokens * self.group;
         rows * (2 + self.layout.head_dim) + rows * self.layout.head_dim + rows * TILE + TILE * self.layout.head_dim
@@ -180,7 +180,7 @@ impl<'a, P: AsRef<[u8]>> Job<'a, P> {
     fn unpack(&self, format: Format, start: usize, range: impl Fn(usize) -> std::ops::Range<usize>, rows: &mut [f32]) {
         for (i, row) in rows.chunks_exact_mut(self.layout.head_dim).enumerate() {
             let (page, slot) = ((start + i) / self.layout.page, (start + i) % self.layout.page);
-            dequantize(format, &self.pages[page].as_ref()[self.offset..][range(slot)], row);
+            dequantize(format, &(*self.pages[page]).as_ref()[self.offset..][range(slot)], row);
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Part<'a> {
 }
 
 /// Leaves a `Part` at the beginning of `scratch`.
-fn run_part<P: AsRef<[u8]>>(
+fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     level: Level,
     job: &Job<P>,
     head: usize,

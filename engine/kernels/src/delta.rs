@@ -10,8 +10,7 @@
 //! S_n = e^{G_n} S₀ + Σ_i e^{G_n−G_i} k_i δ_iᵀ
 //! ```
 //!
-//! so a chunk costs a few small matrix products and touches the state twice instead of twice a token. The corrections δ
-//! are all that is needed, with k and g, to rebuild the state at any token of the chunk without the model: the trail.
+//! so a chunk costs a few small matrix products and touches the state twice instead of twice a token.
 
 use crate::cpu::{Cpu, Level, Parts, level::levels, level::madd};
 use crate::dense::{Block, add_product, rows_times_rows};
@@ -69,17 +68,17 @@ pub struct Rows<'a> {
     pub beta: &'a [f32],
 }
 
-/// Advances the state over all rows. `out` and `corrections` (the δ of each token): [rows, values].
-pub fn advance(cpu: &Cpu, heads: Heads, rows: Rows, state: &mut [f32], out: &mut [f32], corrections: &mut [f32]) {
+/// Advances the state over all rows. `out`: [rows, values].
+pub fn advance(cpu: &Cpu, heads: Heads, rows: Rows, state: &mut [f32], out: &mut [f32]) {
     let count = rows.beta.len() / heads.value_heads;
     assert!(rows.qkv.len() == count * heads.channels() && rows.decay.len() == rows.beta.len());
-    assert!(state.len() == heads.state() && out.len() == count * heads.values() && corrections.len() == out.len());
-    let (state, out, corrections) = (Parts::new(state), Parts::new(out), Parts::new(corrections));
+    assert!(state.len() == heads.state() && out.len() == count * heads.values());
+    let (state, out) = (Parts::new(state), Parts::new(out));
     let size = heads.key_dim * heads.value_dim;
     cpu.pool.run(heads.value_heads, |head| {
         // SAFETY: each task takes the state of its own head.
         let state = unsafe { state.part(head * size, size) };
-        let job = Head { heads, rows, head, out, corrections };
+        let job = Head { heads, rows, head, out };
         let mut done = 0;
         while done < count {
             let rest = count - done;
@@ -95,41 +94,12 @@ pub fn advance(cpu: &Cpu, heads: Heads, rows: Rows, state: &mut [f32], out: &mut
     });
 }
 
-/// The state after some more tokens, from their keys, decays and corrections alone.
-///
-/// `keys`: [rows, keys]; `decay`: [rows, value heads]; `corrections`: [rows, values].
-pub fn replay(cpu: &Cpu, heads: Heads, keys: &[f32], decay: &[f32], corrections: &[f32], state: &mut [f32]) {
-    let count = decay.len() / heads.value_heads;
-    assert!(keys.len() == count * heads.keys() && corrections.len() == count * heads.values());
-    let state = Parts::new(state);
-    let size = heads.key_dim * heads.value_dim;
-    cpu.pool.run(heads.value_heads, |head| {
-        // SAFETY: each task takes the state of its own head.
-        let state = unsafe { state.part(head * size, size) };
-        let keys = &keys[heads.key_head_of(head) * heads.key_dim..];
-        for start in (0..count).step_by(CHUNK) {
-            let tokens = CHUNK.min(count - start);
-            with_scratch(tokens * (heads.value_dim + 1), |scratch| {
-                let (sums, scaled) = scratch.split_at_mut(tokens);
-                running_sums(decay, heads.value_heads, head, start, sums);
-                for (t, scaled) in scaled.chunks_exact_mut(heads.value_dim).enumerate() {
-                    scaled.copy_from_slice(
-                        &corrections[(start + t) * heads.values() + head * heads.value_dim..][..heads.value_dim],
-                    );
-                }
-                fold(cpu.level, &keys[start * heads.keys()..], heads.keys(), heads.key_dim, sums, scaled, state);
-            });
-        }
-    });
-}
-
 #[derive(Clone, Copy)]
 struct Head<'a> {
     heads: Heads,
     rows: Rows<'a>,
     head: usize,
     out: Parts<'a, f32>,
-    corrections: Parts<'a, f32>,
 }
 
 impl<'a> Head<'a> {
@@ -146,26 +116,30 @@ impl<'a> Head<'a> {
             [..self.heads.value_dim]
     }
 
-    /// This head's part of a row of `out` and of `corrections`.
+    /// This head's part of a row of the output.
     #[allow(clippy::mut_from_ref)]
-    fn results(&self, row: usize) -> (&'a mut [f32], &'a mut [f32]) {
+    fn out(&self, row: usize) -> &'a mut [f32] {
         let start = row * self.heads.values() + self.head * self.heads.value_dim;
-        // SAFETY: only this head's task writes its columns, and it holds one row's parts at a time.
-        unsafe { (self.out.part(start, self.heads.value_dim), self.corrections.part(start, self.heads.value_dim)) }
+        // SAFETY: only this head's task writes its columns, and it holds one row's part at a time.
+        unsafe { self.out.part(start, self.heads.value_dim) }
     }
 }
 
 fn one(level: Level, job: Head, row: usize, state: &mut [f32]) {
-    levels!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
+    let value_dim = job.heads.value_dim;
+    with_scratch(
+        value_dim,
+        |correction| levels!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32], correction: &mut [f32])),
+    );
 }
 
 #[inline(always)]
-fn one_body<const FMA: bool>(job: Head<'_>, row: usize, state: &mut [f32]) {
+fn one_body<const FMA: bool>(job: Head<'_>, row: usize, state: &mut [f32], correction: &mut [f32]) {
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     let (q, k, v) = (&job.q(row)[..key_dim], &job.k(row)[..key_dim], job.v(row));
     let at = row * job.heads.value_heads + job.head;
     let (decay, beta) = (job.rows.decay[at].exp(), job.rows.beta[at]);
-    let (out, correction) = job.results(row);
+    let out = job.out(row);
     // First pass: Sᵀk. Second: decay, correct and read.
     correction.fill(0.0);
     for (s, k) in state.chunks_exact(value_dim).zip(k) {
@@ -238,11 +212,27 @@ fn chunk_body<const FMA: bool>(job: Head<'_>, first: usize, n: usize, state: &mu
     }
     add_product::<FMA>(qk, n, 1, n, Block { values: delta, stride: value_dim }, value_dim, n, out, value_dim);
     for t in 0..n {
-        let (row_out, row_correction) = job.results(first + t);
-        row_out.copy_from_slice(&out[t * value_dim..][..value_dim]);
-        row_correction.copy_from_slice(&delta[t * value_dim..][..value_dim]);
+        job.out(first + t).copy_from_slice(&out[t * value_dim..][..value_dim]);
     }
-    fold_body::<FMA>(Fold { keys: k.values, stride: channels, key_dim, sums }, delta, state);
+    // The state behind the chunk.
+    let last = sums[n - 1];
+    for (delta, sum) in delta.chunks_exact_mut(value_dim).zip(sums.iter()) {
+        let scale = (last - sum).exp();
+        delta.iter_mut().for_each(|delta| *delta *= scale);
+    }
+    let decay = last.exp();
+    state.iter_mut().for_each(|s| *s *= decay);
+    add_product::<FMA>(
+        k.values,
+        1,
+        channels,
+        key_dim,
+        Block { values: delta, stride: value_dim },
+        value_dim,
+        n,
+        state,
+        value_dim,
+    );
 }
 
 /// G: running sums of g over the rows from `first` on.
@@ -252,35 +242,6 @@ fn running_sums(decay: &[f32], value_heads: usize, head: usize, first: usize, su
         sum += decay[(first + t) * value_heads + head];
         *out = sum;
     }
-}
-
-#[derive(Clone, Copy)]
-struct Fold<'a> {
-    keys: &'a [f32],
-    stride: usize,
-    key_dim: usize,
-    sums: &'a [f32],
-}
-
-fn fold(level: Level, keys: &[f32], stride: usize, key_dim: usize, sums: &[f32], delta: &mut [f32], state: &mut [f32]) {
-    let fold = Fold { keys, stride, key_dim, sums };
-    levels!(level, fold_body(fold: Fold<'_>, delta: &mut [f32], state: &mut [f32]))
-}
-
-/// S ← e^{G_n} S + Σ e^{G_n−G_i} k_i δ_iᵀ. Scales `delta` in place.
-#[inline(always)]
-fn fold_body<const FMA: bool>(fold: Fold<'_>, delta: &mut [f32], state: &mut [f32]) {
-    let n = fold.sums.len();
-    let value_dim = delta.len() / n;
-    let last = fold.sums[n - 1];
-    for (delta, sum) in delta.chunks_exact_mut(value_dim).zip(fold.sums) {
-        let scale = (last - sum).exp();
-        delta.iter_mut().for_each(|delta| *delta *= scale);
-    }
-    let decay = last.exp();
-    state.iter_mut().for_each(|s| *s *= decay);
-    let delta = Block { values: delta, stride: value_dim };
-    add_product::<FMA>(fold.keys, 1, fold.stride, fold.key_dim, delta, value_dim, n, state, value_dim);
 }
 
 /// The definition, token by token, in f64.
@@ -334,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_steps_and_replay_are_the_reference() {
+    fn chunks_and_steps_are_the_reference() {
         let shapes = [
             (1, 1, 4, 4, false),
             (2, 4, 8, 16, true),
@@ -354,19 +315,9 @@ mod tests {
                     let expected = reference(heads, rows, &mut expected_state);
 
                     let (mut state, mut out) = (start.clone(), vec![f32::NAN; expected.len()]);
-                    let mut corrections = vec![f32::NAN; expected.len()];
-                    advance(&cpu, heads, rows, &mut state, &mut out, &mut corrections);
+                    advance(&cpu, heads, rows, &mut state, &mut out);
                     assert_close(&out, &expected, 1e-5);
                     assert_close(&state, &expected_state, 1e-5);
-
-                    let keys: Vec<f32> = qkv
-                        .chunks_exact(heads.channels())
-                        .flat_map(|row| &row[heads.keys()..2 * heads.keys()])
-                        .copied()
-                        .collect();
-                    let mut replayed = start.clone();
-                    replay(&cpu, heads, &keys, &decay, &corrections, &mut replayed);
-                    assert_close(&replayed, &expected_state, 1e-5);
                 }
             }
         }

@@ -8,6 +8,8 @@ use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
 use weights::DeltaWeights;
 
 use super::{Lane, Network, Workspace, exact_product};
+use crate::state::State;
+use crate::trail::Trail;
 
 /// Inside the root of the norm of queries and keys.
 const L2_EPS: f32 = 1e-6;
@@ -36,39 +38,22 @@ impl Network {
                 beta[head] = sigmoid(beta[head]);
             }
         }
-        let mut first = 0;
-        for lane in lanes.iter_mut() {
-            let count = lane.tokens.len();
-            let size = lane.state.shape.conv();
-            let memory = &mut lane.state.conv[layer * size..][..size];
-            convolve(cpu, &mut work.q[first * channels..][..count * channels], channels, &self.taps[layer], memory);
-            first += count;
-        }
-        {
-            let qkv = Parts::new(&mut work.q);
-            let keys = heads.keys();
-            cpu.pool.run(rows, |row| {
-                // SAFETY: each task takes its own row.
-                let (q, k) = unsafe { qkv.part(row * channels, 2 * keys) }.split_at_mut(keys);
-                l2_norm_in_place(cpu.level, q, heads.key_dim, L2_EPS, 1.0 / (heads.key_dim as f32).sqrt());
-                l2_norm_in_place(cpu.level, k, heads.key_dim, L2_EPS, 1.0);
-            });
-        }
         let out = work.inner.resize(rows, values);
-        work.corrections.resize(rows * values, 0.0);
         let mut first = 0;
         for lane in lanes.iter_mut() {
-            let count = lane.tokens.len();
-            let size = heads.state();
-            let rows = Rows {
-                qkv: &work.q[first * channels..][..count * channels],
-                decay: &work.decay[first * value_heads..][..count * value_heads],
-                beta: &work.beta[first * value_heads..][..count * value_heads],
-            };
-            let range = first * values..(first + count) * values;
-            let state = &mut lane.state.recurrent[layer * size..][..size];
-            advance(cpu, heads, rows, state, &mut out[range.clone()], &mut work.corrections[range]);
-            first += count;
+            let last = first + lane.tokens.len();
+            let qkv = &mut work.q[first * channels..last * channels];
+            let decay = &work.decay[first * value_heads..last * value_heads];
+            let beta = &work.beta[first * value_heads..last * value_heads];
+            if let Some(trail) = &mut lane.trail {
+                let gates = decay.chunks_exact(value_heads).zip(beta.chunks_exact(value_heads));
+                for (i, (inputs, (decay, beta))) in qkv.chunks_exact(channels).zip(gates).enumerate() {
+                    trail.write(layer, lane.state.position + i, [inputs, decay, beta]);
+                }
+            }
+            let out = &mut out[first * values..last * values];
+            self.recur(cpu, layer, lane.state, Inputs { qkv, decay, beta }, out);
+            first = last;
         }
         let out = Parts::new(out);
         let z = &work.k;
@@ -81,4 +66,48 @@ impl Network {
         self.round(cpu, &mut work.inner);
         self.product(cpu, &work.inner, &weights.out, &mut work.mixed);
     }
+
+    /// Convolution, norms of queries and keys, delta rule: all of a linear layer that remembers.
+    fn recur(&self, cpu: &Cpu, layer: usize, state: &mut State, inputs: Inputs, out: &mut [f32]) {
+        let heads = self.heads();
+        let (channels, keys) = (heads.channels(), heads.keys());
+        let Inputs { qkv, decay, beta } = inputs;
+        let (recurrent, memory) = state.of_delta_layer(layer);
+        convolve(cpu, qkv, channels, &self.taps[layer], memory);
+        let rows = qkv.len() / channels;
+        let parts = Parts::new(qkv);
+        cpu.pool.run(rows, |row| {
+            // SAFETY: each task takes its own row.
+            let (q, k) = unsafe { parts.part(row * channels, 2 * keys) }.split_at_mut(keys);
+            l2_norm_in_place(cpu.level, q, heads.key_dim, L2_EPS, 1.0 / (heads.key_dim as f32).sqrt());
+            l2_norm_in_place(cpu.level, k, heads.key_dim, L2_EPS, 1.0);
+        });
+        advance(cpu, heads, Rows { qkv, decay, beta }, recurrent, out);
+    }
+
+    /// Takes a state forward to `position` by its recurrences alone, with what the trail remembers of the tokens
+    /// between. The pages of the state must hold their keys and values already.
+    pub fn replay(&self, cpu: &Cpu, state: &mut State, trail: &Trail, position: usize, work: &mut Workspace) {
+        let heads = self.heads();
+        let (channels, value_heads) = (heads.channels(), heads.value_heads);
+        for layer in 0..self.state_shape.delta_layers {
+            [&mut work.q, &mut work.decay, &mut work.beta].into_iter().for_each(Vec::clear);
+            for row in (state.position..position).filter_map(|position| trail.read(layer, position)) {
+                work.q.extend_from_slice(&row[..channels]);
+                work.decay.extend_from_slice(&row[channels..][..value_heads]);
+                work.beta.extend_from_slice(&row[channels + value_heads..]);
+            }
+            work.k.resize(work.beta.len() / value_heads * heads.values(), 0.0);
+            let inputs = Inputs { qkv: &mut work.q, decay: &work.decay, beta: &work.beta };
+            self.recur(cpu, layer, state, inputs, &mut work.k);
+        }
+        state.position = position;
+    }
+}
+
+/// What a linear layer's recurrence reads, rows as in `kernels::delta::Rows` but before the convolution.
+struct Inputs<'a> {
+    qkv: &'a mut [f32],
+    decay: &'a [f32],
+    beta: &'a [f32],
 }

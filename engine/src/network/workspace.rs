@@ -20,8 +20,6 @@ pub struct Workspace {
     /// [rows, value heads]
     pub(super) decay: Vec<f32>,
     pub(super) beta: Vec<f32>,
-    /// [rows, values]: the corrections of the delta rule.
-    pub(super) corrections: Vec<f32>,
     /// Feed-forward: gate and up.
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,

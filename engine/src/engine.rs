@@ -1,0 +1,320 @@
+//! One owner of the model: requests in, events out, one bounded piece of work at a time.
+
+use std::sync::Arc;
+
+use kernels::cpu::Cpu;
+use text::Tokenizer;
+use text::grammar::GrammarEnv;
+
+use crate::cache::{Cache, Line};
+use crate::error::Error;
+use crate::memory::{Kind, Meter};
+use crate::network::{Lane, Network, Wanted, Workspace};
+use crate::request::{Event, Finish, Priority, Request, SeqId};
+use crate::sequence::{Reply, Sequence, Start};
+use crate::state::{PAGE, State};
+use crate::trail::Trail;
+
+/// How much the engine takes on at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Tokens of one step: a request that comes meanwhile, and a cancel, wait no longer than this takes.
+    pub prefill_chunk_tokens: usize,
+    /// Sequences that hold a state.
+    pub max_sequences: usize,
+    /// Requests that wait for one.
+    pub max_waiting: usize,
+    /// Ceiling over all that is kept of sequences: pages, snapshots, trails, states.
+    pub memory_bytes: usize,
+    /// At most so many tokens lie between two snapshots.
+    pub snapshot_spacing_tokens: usize,
+    /// Tokens to whose exact position a line can go back.
+    pub trail_tokens: usize,
+}
+
+pub struct Engine {
+    network: Network,
+    tokenizer: Arc<Tokenizer>,
+    grammars: Option<GrammarEnv>,
+    cpu: Cpu,
+    limits: Limits,
+    work: Workspace,
+    /// In the order of their arrival. Those without a state wait.
+    sequences: Vec<Sequence>,
+    cache: Cache,
+    meter: Meter,
+    /// Events of requests that ended between steps.
+    ended: Vec<Event>,
+    next_id: u64,
+}
+
+impl Engine {
+    pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
+        let meter = Meter::default();
+        Engine {
+            cache: Cache::new(limits.memory_bytes, &meter),
+            meter,
+            network,
+            tokenizer,
+            grammars: None,
+            cpu,
+            limits,
+            work: Workspace::default(),
+            sequences: Vec::new(),
+            ended: Vec::new(),
+            next_id: 0,
+        }
+    }
+
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Takes a request. An error here means that nothing was taken and no event will come.
+    pub fn submit(&mut self, request: Request) -> Result<SeqId, Error> {
+        self.check(&request)?;
+        let grammar = match &request.grammar {
+            None => None,
+            Some(grammar) => {
+                if self.grammars.is_none() {
+                    self.grammars = Some(GrammarEnv::new(self.tokenizer.clone(), &self.network.model.stop_tokens)?);
+                }
+                self.grammars.as_ref().map(|env| env.matcher(grammar)).transpose()?
+            }
+        };
+        let id = SeqId(self.next_id);
+        self.next_id += 1;
+        let reply = Reply::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
+        self.sequences.push(Sequence {
+            id,
+            priority: request.priority,
+            ctx_size: request.ctx_size,
+            kv: request.kv,
+            max_new_tokens: request.max_new_tokens,
+            prompt_tokens: request.tokens.len(),
+            tokens: request.tokens,
+            marks: request.marks,
+            line: None,
+            start: None,
+            reply,
+        });
+        Ok(id)
+    }
+
+    /// Ends a request; its `Done` comes with the next step. A request that is not there has ended already.
+    pub fn cancel(&mut self, id: SeqId) {
+        if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
+            let mut sequence = self.sequences.remove(at);
+            let finish = Finish::Cancelled { rest: sequence.reply.rest() };
+            self.ended.push(Event::Done { id, finish, report: sequence.report() });
+            self.keep(sequence);
+        }
+    }
+
+    /// One batch: a token for each reply that is being written, and a chunk of prompt. Returns whether there is more to
+    /// do. A step takes no longer than one chunk.
+    pub fn step(&mut self, events: &mut Vec<Event>) -> bool {
+        events.append(&mut self.ended);
+        self.admit(events);
+        // Somebody waits for a reply: what nobody waits for stands still.
+        let Some(first) = self.sequences.iter().filter(|s| s.line.is_some()).map(|s| s.priority).min() else {
+            return false;
+        };
+        let mut budget = self.limits.prefill_chunk_tokens;
+        let mut chosen: Vec<(usize, usize)> = Vec::new();
+        for decoding in [true, false] {
+            for (at, sequence) in self.sequences.iter().enumerate() {
+                let ours = sequence.line.is_some() && sequence.priority == first && sequence.is_decoding() == decoding;
+                let count = sequence.pending().len().min(sequence.until_mark()).min(budget.max(usize::from(decoding)));
+                if ours && count > 0 {
+                    chosen.push((at, count));
+                    budget = budget.saturating_sub(count);
+                }
+            }
+        }
+        chosen.sort_unstable();
+        self.cache.make_room(self.bytes_of(&chosen));
+        self.run(&chosen, events);
+        !self.sequences.is_empty()
+    }
+
+    /// Gives a line to those that wait, the most urgent first; who is more urgent takes the place of who is less.
+    fn admit(&mut self, events: &mut Vec<Event>) {
+        loop {
+            let waiting = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_none());
+            let Some((at, priority)) = waiting.map(|(at, s)| (at, s.priority)).min_by_key(|(at, p)| (*p, *at)) else {
+                return;
+            };
+            let active = self.sequences.iter().filter(|s| s.line.is_some());
+            if active.clone().count() >= self.limits.max_sequences.max(1) {
+                let last = active.map(|s| (s.priority, s.id)).max();
+                let Some((_, id)) = last.filter(|(last, _)| *last > priority) else { return };
+                if let Some(sequence) = self.sequences.iter_mut().find(|s| s.id == id)
+                    && let Some(line) = sequence.line.take()
+                {
+                    self.cache.keep(sequence.tokens[..line.state.position].to_vec(), line);
+                }
+            }
+            if let Err(error) = self.begin(at, events) {
+                let id = self.sequences.remove(at).id;
+                events.push(Event::Failed { id, error });
+            }
+        }
+    }
+
+    /// Finds how much of a sequence is known already.
+    fn begin(&mut self, at: usize, events: &mut Vec<Event>) -> Result<(), Error> {
+        let shape = self.network.state_shape;
+        self.cache.make_room(2 * shape.fixed_bytes());
+        let sequence = &self.sequences[at];
+        let layout = shape.layout(sequence.kv)?;
+        // The last token has to go through the model to say what follows it.
+        let limit = sequence.tokens.len() - usize::from(sequence.max_new_tokens > 0);
+        let running: Vec<(&[u32], &Line)> = self
+            .sequences
+            .iter()
+            .filter_map(|other| other.line.as_ref().map(|line| (&other.tokens[..line.state.position], line)))
+            .collect();
+        let (network, cpu, work) = (&self.network, &self.cpu, &mut self.work);
+        let found = self.cache.find(network, cpu, work, &sequence.tokens, layout, limit, &running);
+        let mut line = match found.line {
+            Some(line) => line,
+            None => Line {
+                state: State::new(shape, sequence.kv, &self.meter)?,
+                snapshots: Vec::new(),
+                trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
+                speculative: false,
+            },
+        };
+        line.speculative = sequence.priority == Priority::Speculate;
+        let reused_tokens = line.state.position;
+        if sequence.marks.contains(&reused_tokens) {
+            line.take_snapshot();
+        }
+        let sequence = &mut self.sequences[at];
+        sequence.line = Some(line);
+        if sequence.start.is_none() {
+            sequence.start = Some(Start { reused_tokens, reason: found.reason });
+            events.push(Event::Started { id: sequence.id, reused_tokens, reason: found.reason });
+        }
+        if sequence.pending().is_empty() && sequence.max_new_tokens == 0 {
+            let sequence = self.sequences.remove(at);
+            events.push(Event::Done { id: sequence.id, finish: Finish::Warm, report: sequence.report() });
+            self.keep(sequence);
+        }
+        Ok(())
+    }
+
+    /// Computes so many pending tokens of each of these sequences and lets those go on that have a next token.
+    fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<Event>) {
+        let mut lanes = Vec::with_capacity(chosen.len());
+        let mut rest = &mut self.sequences[..];
+        let mut passed = 0;
+        for (at, count) in chosen {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
+            (rest, passed) = (tail, at + 1);
+            let Some(Sequence { tokens, line: Some(line), max_new_tokens, .. }) = head.last_mut() else { continue };
+            let position = line.state.position;
+            let wanted = position + count == tokens.len() && *max_new_tokens > 0;
+            lanes.push(Lane {
+                state: &mut line.state,
+                tokens: &tokens[position..][..*count],
+                wanted: if wanted { Wanted::Last } else { Wanted::Nothing },
+                trail: Some(&mut line.trail),
+            });
+        }
+        let logits = self.network.forward(&self.cpu, &mut lanes, &mut self.work);
+        let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
+        let mut ended = Vec::new();
+        for (at, _) in chosen {
+            let sequence = &mut self.sequences[*at];
+            let spacing = self.limits.snapshot_spacing_tokens;
+            if let Some(line) = &mut sequence.line {
+                let position = line.state.position;
+                let last = line.snapshots.last().map_or(0, |snapshot| snapshot.position);
+                if sequence.marks.binary_search(&position).is_ok() || position - last >= spacing {
+                    line.take_snapshot();
+                }
+            }
+            if !sequence.pending().is_empty() {
+                continue;
+            }
+            if sequence.max_new_tokens == 0 {
+                events.push(Event::Done { id: sequence.id, finish: Finish::Warm, report: sequence.report() });
+                ended.push(sequence.id);
+            } else if let Some(logits) = rows.next()
+                && !sequence.go_on(logits, &self.network.model.stop_tokens, &self.tokenizer, events)
+            {
+                ended.push(sequence.id);
+            }
+        }
+        for id in ended {
+            if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
+                let sequence = self.sequences.remove(at);
+                self.keep(sequence);
+            }
+        }
+    }
+
+    fn keep(&mut self, sequence: Sequence) {
+        let Sequence { mut tokens, line: Some(line), .. } = sequence else { return };
+        tokens.truncate(line.state.position);
+        self.cache.keep(tokens, line);
+    }
+
+    /// The most that these tokens may allocate: pages, a snapshot and a trail for each sequence.
+    fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
+        let shape = &self.network.state_shape;
+        let lines = chosen.iter().filter_map(|(at, count)| Some((self.sequences[*at].line.as_ref()?, *count)));
+        lines
+            .map(|(line, count)| {
+                let (position, pages) = (line.state.position, line.state.pages.len());
+                let needed = (position + count).div_ceil(PAGE) - position / PAGE;
+                let shared = pages - position / PAGE;
+                (needed.max(shared)) * shape.page_bytes(&line.state.layout)
+                    + shape.fixed_bytes()
+                    + line.trail.bytes_of(count)
+            })
+            .sum()
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        let vocab = self.network.shape().vocab;
+        if request.tokens.is_empty() {
+            return Err(Error::Empty);
+        }
+        if let Some(token) = request.tokens.iter().find(|token| **token as usize >= vocab) {
+            return Err(Error::Token { token: *token, vocab });
+        }
+        let reply = usize::from(request.max_new_tokens > 0);
+        if request.tokens.len() + reply > request.ctx_size {
+            return Err(Error::Window { tokens: request.tokens.len(), ctx_size: request.ctx_size, reply });
+        }
+        request.sampling.check()?;
+        self.network.state_shape.layout(request.kv)?;
+        let waiting = self.sequences.iter().filter(|s| s.line.is_none() && s.priority == request.priority).count();
+        if waiting >= self.limits.max_waiting {
+            return Err(Error::Busy { waiting });
+        }
+        Ok(())
+    }
+
+    /// Requests that are not done, by priority.
+    pub fn load(&self, priority: Priority) -> usize {
+        self.sequences.iter().filter(|sequence| sequence.priority == priority).count()
+    }
+
+    /// Bytes that are kept of sequences, by kind.
+    pub fn memory_bytes(&self, kind: Kind) -> usize {
+        self.meter.bytes(kind)
+    }
+
+    /// Pasts that are kept beside those of running requests.
+    pub fn kept_lines(&self) -> usize {
+        self.cache.len()
+    }
+}

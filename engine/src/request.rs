@@ -1,0 +1,159 @@
+//! What the engine is asked and what it answers.
+
+use crate::error::Error;
+use crate::sampling::Sampling;
+use crate::state::KvFormats;
+
+/// The whole prompt, as tokens. What the engine remembers of it decides only how fast it is answered.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub tokens: Vec<u32>,
+    /// Positions where the future may branch: the end of the system prompt, of each message, of each spoken sentence.
+    pub marks: Vec<usize>,
+    /// Prompt and reply together never grow beyond this.
+    pub ctx_size: usize,
+    pub kv: KvFormats,
+    pub priority: Priority,
+    /// 0 warms the cache and answers nothing.
+    pub max_new_tokens: usize,
+    pub sampling: Sampling,
+    /// Used where `sampling` names no seed.
+    pub seed: u64,
+    pub stop: Vec<String>,
+    /// Stop tokens cannot be chosen: the reply goes on to its limit.
+    pub ignore_eos: bool,
+    pub thinking: Thinking,
+    pub grammar: Option<text::grammar::Grammar>,
+}
+
+impl Request {
+    pub fn new(tokens: Vec<u32>, ctx_size: usize, kv: KvFormats) -> Request {
+        Request {
+            tokens,
+            marks: Vec::new(),
+            ctx_size,
+            kv,
+            priority: Priority::Talk,
+            max_new_tokens: 0,
+            sampling: Sampling::default(),
+            seed: 0,
+            stop: Vec::new(),
+            ignore_eos: false,
+            thinking: Thinking::default(),
+            grammar: None,
+        }
+    }
+}
+
+/// Who goes first: somebody waits for a reply, somebody may soon, nobody does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    Talk,
+    Speculate,
+    Background,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thinking {
+    /// The prompt ends inside a think block.
+    pub open: bool,
+    /// After so many tokens of thought its end is forced. None: as long as the model likes.
+    pub budget_tokens: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqId(pub u64);
+
+#[derive(Debug)]
+pub enum Event {
+    /// Work on the request begins; so much of its prompt was known.
+    Started {
+        id: SeqId,
+        reused_tokens: usize,
+        reason: Reason,
+    },
+    Token(Token),
+    /// The last event of a request.
+    Done {
+        id: SeqId,
+        finish: Finish,
+        report: Report,
+    },
+    /// The last event of a request that could not be finished.
+    Failed {
+        id: SeqId,
+        error: Error,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Token {
+    pub id: SeqId,
+    pub token: u32,
+    /// What can be shown: whole characters, nothing that may still become a stop string, no control tokens but those
+    /// that a reply's parser needs.
+    pub text: String,
+    pub logprob: Option<f32>,
+    pub top: Vec<(u32, f32)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended its turn. `rest` is text that was held back and turned out to be no stop string.
+    End {
+        rest: String,
+    },
+    StopString {
+        stop: String,
+    },
+    /// `max_new_tokens` are there.
+    Length {
+        rest: String,
+    },
+    /// The window is full.
+    Window {
+        rest: String,
+    },
+    Cancelled {
+        rest: String,
+    },
+    /// The request asked for no token.
+    Warm,
+}
+
+/// What a request cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub prompt_tokens: usize,
+    pub reused_tokens: usize,
+    /// Tokens of the prompt that went through the model.
+    pub computed_tokens: usize,
+    /// Why they had to.
+    pub reason: Reason,
+    pub new_tokens: usize,
+}
+
+/// Why a part of a prompt was computed and not reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing that begins like this prompt is known.
+    #[default]
+    Cold,
+    /// All that is known of it was reused.
+    NewText,
+    /// The prompt differs from what is known from this token on.
+    Edited { at: usize },
+    /// So many tokens were known once, but the state to go on from them is gone.
+    Evicted { known_tokens: usize },
+}
+
+impl Reason {
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Cold => "cold",
+            Reason::NewText => "new_text",
+            Reason::Edited { .. } => "edited",
+            Reason::Evicted { .. } => "evicted",
+        }
+    }
+}

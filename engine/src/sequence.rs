@@ -1,0 +1,175 @@
+//! One request on its way: how far its prompt is computed, and how its reply is chosen token by token.
+
+use text::grammar::Matcher;
+use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
+
+use crate::cache::Line;
+use crate::error::Error;
+use crate::request::{Event, Finish, Priority, Reason, Report, Request, SeqId, Token};
+use crate::sampling::{Choice, Sampler};
+use crate::state::KvFormats;
+
+pub(crate) struct Sequence {
+    pub id: SeqId,
+    pub priority: Priority,
+    pub ctx_size: usize,
+    pub kv: KvFormats,
+    pub max_new_tokens: usize,
+    /// The prompt and what was chosen since.
+    pub tokens: Vec<u32>,
+    pub prompt_tokens: usize,
+    /// Ascending positions of the prompt where the future may branch.
+    pub marks: Vec<usize>,
+    /// Holds the first `position` of `tokens`. None: the sequence waits, or had to make place.
+    pub line: Option<Line>,
+    /// What was known when the sequence began. None: it has not begun.
+    pub start: Option<Start>,
+    pub reply: Reply,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub reused_tokens: usize,
+    pub reason: Reason,
+}
+
+impl Sequence {
+    /// Tokens that the state does not hold yet.
+    pub fn pending(&self) -> &[u32] {
+        &self.tokens[self.position()..]
+    }
+
+    pub fn is_decoding(&self) -> bool {
+        self.tokens.len() > self.prompt_tokens && self.pending().len() == 1
+    }
+
+    pub fn position(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.state.position)
+    }
+
+    /// Tokens up to the next position where a snapshot is wanted.
+    pub fn until_mark(&self) -> usize {
+        let position = self.position();
+        self.marks.iter().find(|mark| **mark > position).map_or(usize::MAX, |mark| mark - position)
+    }
+
+    pub fn report(&self) -> Report {
+        let start = self.start.unwrap_or(Start { reused_tokens: 0, reason: Reason::Cold });
+        Report {
+            prompt_tokens: self.prompt_tokens,
+            reused_tokens: start.reused_tokens,
+            computed_tokens: self.position().min(self.prompt_tokens).saturating_sub(start.reused_tokens),
+            reason: start.reason,
+            new_tokens: self.tokens.len() - self.prompt_tokens,
+        }
+    }
+
+    /// Chooses the next token and tells of it. Returns whether the sequence goes on.
+    pub fn go_on(
+        &mut self,
+        logits: &mut [f32],
+        stop_tokens: &[u32],
+        tokenizer: &Tokenizer,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let choice = match self.reply.choose(logits) {
+            Ok(choice) => choice,
+            Err(error) => {
+                events.push(Event::Failed { id: self.id, error });
+                return false;
+            }
+        };
+        let token = choice.token;
+        self.tokens.push(token);
+        let (text, stop) = match self.reply.accept(token, tokenizer) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                events.push(Event::Failed { id: self.id, error });
+                return false;
+            }
+        };
+        let Choice { logprob, top, .. } = choice;
+        events.push(Event::Token(Token { id: self.id, token, text, logprob, top }));
+        let finish = if let Some(stop) = stop {
+            Finish::StopString { stop }
+        } else if stop_tokens.contains(&token) || self.reply.grammar_is_finished() {
+            Finish::End { rest: self.reply.rest() }
+        } else if self.tokens.len() - self.prompt_tokens >= self.max_new_tokens {
+            Finish::Length { rest: self.reply.rest() }
+        } else if self.tokens.len() >= self.ctx_size {
+            Finish::Window { rest: self.reply.rest() }
+        } else {
+            return true;
+        };
+        events.push(Event::Done { id: self.id, finish, report: self.report() });
+        false
+    }
+}
+
+/// Chooses tokens and turns them into text.
+pub(crate) struct Reply {
+    sampler: Sampler,
+    grammar: Option<Matcher>,
+    thinking: Option<ThinkingBudget>,
+    decoder: Decoder,
+    stops: Vec<String>,
+    matcher: StopMatcher,
+}
+
+impl Reply {
+    pub fn new(request: &Request, stop_tokens: &[u32], tokenizer: &Tokenizer, grammar: Option<Matcher>) -> Reply {
+        let mut sampling = request.sampling.clone();
+        if request.ignore_eos {
+            sampling.logit_bias.extend(stop_tokens.iter().map(|token| (*token, f32::NEG_INFINITY)));
+        }
+        let mut sampler = Sampler::new(&sampling, request.seed);
+        sampler.accept_prompt(&request.tokens);
+        let thinking = request.thinking;
+        let budget = thinking.budget_tokens.map(|budget| ThinkingBudget::new(tokenizer, thinking.open, Some(budget)));
+        Reply {
+            sampler,
+            grammar,
+            thinking: budget,
+            decoder: Decoder::new(),
+            stops: request.stop.clone(),
+            matcher: StopMatcher::new(&request.stop),
+        }
+    }
+
+    fn choose(&mut self, logits: &mut [f32]) -> Result<Choice, Error> {
+        if let Some(token) = self.thinking.as_ref().and_then(ThinkingBudget::forced) {
+            return Ok(Choice { token, logprob: None, top: Vec::new() });
+        }
+        let allowed = self.grammar.as_mut().map(|grammar| grammar.mask()).transpose()?.flatten();
+        Ok(self.sampler.sample(logits, allowed)?)
+    }
+
+    /// The text that can be shown now, and the stop string that ended it.
+    fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Result<(String, Option<String>), Error> {
+        self.sampler.accept(token);
+        if let Some(grammar) = &mut self.grammar {
+            grammar.accept(token)?;
+        }
+        if let Some(thinking) = &mut self.thinking {
+            thinking.accept(tokenizer.token_bytes(token));
+        }
+        if tokenizer.is_hidden(token) {
+            return Ok((String::new(), None));
+        }
+        let text = self.decoder.push_token(tokenizer, token);
+        let text = self.matcher.push(&text);
+        let stop = self.matcher.matched().and_then(|at| self.stops.get(at)).cloned();
+        Ok((text, stop))
+    }
+
+    fn grammar_is_finished(&self) -> bool {
+        self.grammar.as_ref().is_some_and(|grammar| grammar.is_finished())
+    }
+
+    /// What was held back and can be shown now that nothing follows.
+    pub fn rest(&mut self) -> String {
+        let mut text = self.matcher.push(&self.decoder.finish());
+        text += &self.matcher.finish();
+        text
+    }
+}

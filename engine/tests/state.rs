@@ -1,0 +1,287 @@
+//! What is reused must not change what is answered: random histories against an engine that remembers nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::network::Network;
+use engine::sampling::Sampling;
+use engine::state::KvFormats;
+use engine::{Engine, Event, Finish, Limits, Priority, Reason, Report, Request, SeqId};
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+use proptest::prelude::*;
+
+const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+
+const LIMITS: Limits = Limits {
+    prefill_chunk_tokens: 64,
+    max_sequences: 4,
+    max_waiting: 64,
+    memory_bytes: 64 << 20,
+    snapshot_spacing_tokens: 40,
+    trail_tokens: 32,
+};
+
+fn engine(model: &str, limits: Limits) -> Engine {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference").join(model);
+    let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
+    let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab).unwrap());
+    Engine::new(Network::new(model, Precision::F32), tokenizer, Cpu::new(1), limits)
+}
+
+fn request(tokens: &[u32], new: usize) -> Request {
+    let marks = (1..tokens.len()).filter(|position| position % 23 == 0).collect();
+    let sampling = Sampling { logprobs: Some(3), ..Sampling::default() };
+    Request { marks, sampling, max_new_tokens: new, ignore_eos: true, ..Request::new(tokens.to_vec(), 4096, F32) }
+}
+
+#[derive(Debug, Default)]
+struct Answer {
+    tokens: Vec<u32>,
+    logprobs: Vec<f32>,
+    report: Report,
+    finish: Option<Finish>,
+}
+
+/// Runs everything to its end, all in one batch.
+fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
+    let ids: Vec<SeqId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
+    let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
+    let mut events = Vec::new();
+    while engine.step(&mut events) {}
+    engine.step(&mut events);
+    for event in events {
+        match event {
+            Event::Started { .. } => {}
+            Event::Token(token) => {
+                let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
+                answers[at].tokens.push(token.token);
+                answers[at].logprobs.push(token.logprob.unwrap());
+            }
+            Event::Done { id, finish, report } => {
+                let Some(at) = ids.iter().position(|other| *other == id) else { continue };
+                (answers[at].report, answers[at].finish) = (report, Some(finish));
+            }
+            Event::Failed { error, .. } => panic!("{error}"),
+        }
+    }
+    answers
+}
+
+fn answer(engine: &mut Engine, request: Request) -> Answer {
+    answers(engine, vec![request]).pop().unwrap()
+}
+
+fn words(len: usize, seed: u32) -> Vec<u32> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 7) % 500).collect()
+}
+
+#[test]
+fn what_was_computed_is_not_computed_again() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let prompt = words(150, 1);
+    let first = answer(&mut engine, request(&prompt, 10));
+    assert_eq!((first.report.reason, first.report.computed_tokens), (Reason::Cold, 150));
+
+    // The next turn: prompt, reply, new words. The last token of the reply was never fed.
+    let mut next = [&prompt[..], &first.tokens].concat();
+    next.extend(words(20, 2));
+    let second = answer(&mut engine, request(&next, 10));
+    assert_eq!((second.report.reason, second.report.reused_tokens), (Reason::NewText, 159));
+
+    // The same again: all but the last token is known.
+    let again = answer(&mut engine, request(&next, 10));
+    assert_eq!(again.tokens, second.tokens);
+    assert_eq!(again.report.reused_tokens, next.len() - 1);
+
+    // A barge-in: the reply is cut inside, at no mark, and something else follows.
+    let mut cut = [&next[..], &second.tokens[..4]].concat();
+    let heard = cut.len();
+    cut.extend(words(9, 3).iter().map(|token| token + 3));
+    let third = answer(&mut engine, request(&cut, 5));
+    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, Reason::Edited { at: heard }));
+
+    // The branch that was left is still there.
+    let back = answer(&mut engine, request(&next, 10));
+    assert_eq!((back.tokens, back.report.computed_tokens), (second.tokens, 1));
+}
+
+#[test]
+fn ten_sessions_hold_one_persona_once() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let persona = words(600, 1);
+    for session in 0..10 {
+        let tokens = [&persona[..], &words(12, 50 + session)].concat();
+        let mut request = request(&tokens, 4);
+        request.marks = vec![persona.len()];
+        let answer = answer(&mut engine, request);
+        let new = if session == 0 { 612 } else { 12 };
+        // The first of the new words may be another session's by chance.
+        assert!((new - 2..=new).contains(&answer.report.computed_tokens), "session {session}: {:?}", answer.report);
+    }
+}
+
+#[test]
+fn a_running_line_can_be_branched_from() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let persona = words(200, 1);
+    let mut first = request(&[&persona[..], &words(5, 2)].concat(), 30);
+    first.marks = vec![200];
+    engine.submit(first).unwrap();
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        engine.step(&mut events);
+    }
+    let second = answer(&mut engine, request(&[&persona[..], &words(5, 3)].concat(), 3));
+    assert!(second.report.reused_tokens >= 200, "{:?}", second.report);
+}
+
+#[test]
+fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
+    let mut engine = engine("dense-tied", Limits { max_sequences: 1, ..LIMITS });
+    let slow = Request { priority: Priority::Background, ..request(&words(2000, 1), 5) };
+    let slow = engine.submit(slow).unwrap();
+    let mut events = Vec::new();
+    engine.step(&mut events);
+    let talk = engine.submit(request(&words(30, 2), 3)).unwrap();
+    events.clear();
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        engine.step(&mut events);
+        for event in events.drain(..) {
+            if let Event::Done { id, .. } = event {
+                done.push(id);
+                if id == talk {
+                    engine.cancel(slow);
+                }
+            }
+        }
+    }
+    assert_eq!(done, [talk, slow]);
+    // What the background work had computed before it had to make place is not lost.
+    let mut again = request(&words(2000, 1), 1);
+    again.marks.clear();
+    assert!(answer(&mut engine, again).report.reused_tokens >= 23);
+}
+
+#[test]
+fn bad_requests_are_refused_with_words() {
+    let mut engine = engine("dense-tied", Limits { max_waiting: 1, ..LIMITS });
+    let refused = |engine: &mut Engine, request| engine.submit(request).unwrap_err().to_string();
+    assert!(refused(&mut engine, request(&[], 1)).contains("no token"));
+    assert!(refused(&mut engine, request(&[512], 1)).contains("vocabulary of 512"));
+    assert!(refused(&mut engine, Request { ctx_size: 10, ..request(&words(10, 1), 1) }).contains("window is 10"));
+    let sampling = Sampling { top_p: 7.0, ..Sampling::default() };
+    assert!(refused(&mut engine, Request { sampling, ..request(&words(10, 1), 1) }).contains("top_p"));
+    engine.submit(request(&words(10, 1), 1)).unwrap();
+    assert!(refused(&mut engine, request(&words(10, 1), 1)).contains("wait already"));
+}
+
+#[test]
+fn the_window_ends_a_reply() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let full = answer(&mut engine, Request { ctx_size: 55, ..request(&words(50, 1), 100) });
+    assert_eq!(full.tokens.len(), 5);
+    assert!(matches!(full.finish, Some(Finish::Window { .. })));
+}
+
+/// What a client does to a conversation.
+#[derive(Clone, Debug)]
+enum Step {
+    Extend { count: usize, seed: u32 },
+    Cut { share: f64 },
+    Edit { share: f64, token: u32 },
+    Regenerate,
+    GoBack { turns: usize },
+    Beside { count: usize },
+    Warm { count: usize, seed: u32 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1usize..60, any::<u32>()).prop_map(|(count, seed)| Step::Extend { count, seed }),
+        3 => (0.0..1.0f64).prop_map(|share| Step::Cut { share }),
+        1 => (0.0..1.0f64, 0u32..500).prop_map(|(share, token)| Step::Edit { share, token }),
+        1 => Just(Step::Regenerate),
+        1 => (1usize..4).prop_map(|turns| Step::GoBack { turns }),
+        1 => (1usize..80).prop_map(|count| Step::Beside { count }),
+        2 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Warm { count, seed }),
+    ]
+}
+
+fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut warm = engine(model, limits);
+    let mut cold = engine(model, Limits { memory_bytes: 0, ..limits });
+    let mut history = words(30, 9);
+    let mut earlier = Vec::new();
+    for step in steps {
+        let mut beside = None;
+        match step {
+            Step::Extend { count, seed } => history.extend(words(*count, *seed)),
+            Step::Cut { share } => history.truncate((history.len() as f64 * share) as usize + 1),
+            Step::Edit { share, token } => {
+                let at = (history.len() as f64 * share) as usize;
+                history[at] = *token;
+            }
+            Step::Regenerate => {}
+            Step::GoBack { turns } => history = earlier.iter().rev().nth(*turns).cloned().unwrap_or(history),
+            Step::Beside { count } => beside = Some([&history[..history.len() / 2], &words(*count, 3)].concat()),
+            Step::Warm { count, seed } => {
+                let speculated = [&history[..], &words(*count, *seed)].concat();
+                answer(&mut warm, Request { priority: Priority::Speculate, ..request(&speculated, 0) });
+            }
+        }
+        history.truncate(900);
+        let mut requests = vec![request(&history, 6)];
+        requests.extend(beside.map(|tokens| request(&tokens, 6)));
+        let ours = answers(&mut warm, requests.clone());
+        for (ours, request) in ours.iter().zip(requests) {
+            let theirs = answer(&mut cold, request);
+            prop_assert_eq!(&ours.tokens, &theirs.tokens, "{:?}", ours.report);
+            for (a, b) in ours.logprobs.iter().zip(&theirs.logprobs) {
+                prop_assert!((a - b).abs() <= 1e-3, "{} and {}: {:?}", a, b, ours.report);
+            }
+            prop_assert_eq!(theirs.report.reused_tokens, 0);
+            prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
+        }
+        earlier.push(history.clone());
+        history.extend(&ours[0].tokens);
+    }
+    Ok(())
+}
+
+fn plays(model: &'static str, cases: u32) {
+    let budgets = prop_oneof![Just(64usize << 20), 200_000usize..3_000_000];
+    let strategy = (budgets, prop::collection::vec(step(), 1..10));
+    let config =
+        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |((memory_bytes, steps) in strategy)| {
+        play(model, Limits { memory_bytes, ..LIMITS }, &steps)?;
+    });
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_tied() {
+    plays("dense-tied", 10);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_gva2_gguf() {
+    plays("gguf/dense-gva2.bf16.gguf", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_gva3() {
+    plays("dense-gva3", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_moe() {
+    plays("moe", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_yarn() {
+    plays("dense-yarn", 6);
+}
