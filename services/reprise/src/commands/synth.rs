@@ -1,0 +1,65 @@
+//! `reprise synth`: writes a random model of a real shape.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use weights::mixture::Mixture;
+use weights::synth::{self, Options, SynthShape};
+
+/// Write a random model of a real shape, to measure speed with and to compare engines on
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
+    #[arg(long)]
+    shape: String,
+    /// f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    #[arg(long, value_parser = mixture)]
+    quant: Mixture,
+    /// The GGUF file to write; one of that name is replaced
+    #[arg(long)]
+    out: PathBuf,
+    /// The same seed gives the same file
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads that make values [default: one per core]
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let shape = SynthShape::find(&args.shape)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = args.threads.unwrap_or(cores);
+    let options = Options { shape, mixture: args.quant, seed: args.seed, threads };
+    let bar = ProgressBar::new(0);
+    let style = "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let start = Instant::now();
+    let report = synth::write(&options, &args.out, &mut |written, total| {
+        bar.set_length(total);
+        bar.set_position(written);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    println!(
+        "{}: {} {}, {} parameters in {} tensors, {} in {:.1} s",
+        args.out.display(),
+        options.shape.name,
+        options.mixture.name(),
+        HumanCount(report.parameters),
+        report.tensors,
+        HumanBytes(report.bytes),
+        start.elapsed().as_secs_f64(),
+    );
+    Ok(())
+}
+
+fn mixture(name: &str) -> Result<Mixture, String> {
+    Mixture::from_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Mixture::ALL.iter().map(|mixture| mixture.name()).collect();
+        format!("give one of {}", names.join(", "))
+    })
+}
