@@ -1,7 +1,7 @@
 //! Deleting really deletes: rows, the index over their words, the write-ahead log, and the names of the snapshots on disk
 //! that hold the conversation, for their owner to remove.
 //!
-//! First the session is marked: gone for everybody, in one small transaction. Then its rows go a few hundred at a time, so
+//! First the session is marked: gone for everybody, in one small transaction. Then its rows go a hundred at a time, so
 //! that nobody's turn waits for a year of somebody's talk. A crash in between is taken up at the next start.
 
 use super::rows::column;
@@ -9,8 +9,8 @@ use super::writer::Failure;
 use super::{Error, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
-/// Rows that go in one transaction.
-const ROWS_AT_ONCE: i64 = 500;
+/// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
+const ROWS_AT_ONCE: i64 = 100;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deleted {
@@ -132,8 +132,17 @@ impl Store {
 
     /// Removes all rows of a session that is marked.
     pub(super) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
-        while self.write(move |connection| Box::pin(remove_some(connection, key))).await? {}
-        Ok(())
+        for step in REMOVALS {
+            while self.write(move |connection| Box::pin(remove_some(connection, step, key))).await? {}
+        }
+        self.write(move |connection| {
+            Box::pin(async move {
+                let last = sqlx::query("DELETE FROM sessions WHERE key = ? AND deleted_at_ms IS NOT NULL");
+                last.bind(key).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .await
     }
 
     async fn mark_and_remove(
@@ -206,29 +215,21 @@ async fn mark(
     names.iter().map(|row| column(row, "name")).collect()
 }
 
-/// False when there was nothing left.
-async fn remove_some(connection: &mut SqliteConnection, key: i64) -> Result<bool, Failure> {
-    // What points to something goes before what it points to.
-    let steps = [
-        "DELETE FROM items WHERE (session, item_id) IN
-            (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
-        "DELETE FROM reply_pieces WHERE (version, n) IN
-            (SELECT p.version, p.n FROM item_versions v JOIN reply_pieces p ON p.version = v.key
-             WHERE v.session = ? LIMIT ?)",
-        "DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)",
-        "DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)",
-        "DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)",
-        "DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)",
-        "DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)",
-        "DELETE FROM snapshots WHERE (session, name) IN (SELECT session, name FROM snapshots WHERE session = ? LIMIT ?)",
-    ];
-    for step in steps {
-        let removed = sqlx::query(step).bind(key).bind(ROWS_AT_ONCE).execute(&mut *connection).await?;
-        if removed.rows_affected() > 0 {
-            return Ok(true);
-        }
-    }
-    let last = sqlx::query("DELETE FROM sessions WHERE key = ? AND deleted_at_ms IS NOT NULL");
-    last.bind(key).execute(connection).await?;
-    Ok(false)
+/// What points to something goes before what it points to.
+const REMOVALS: [&str; 8] = [
+    "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
+    "DELETE FROM reply_pieces WHERE (version, n) IN
+        (SELECT p.version, p.n FROM item_versions v JOIN reply_pieces p ON p.version = v.key WHERE v.session = ? LIMIT ?)",
+    "DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)",
+    "DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)",
+    "DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)",
+    "DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)",
+    "DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)",
+    "DELETE FROM snapshots WHERE (session, name) IN (SELECT session, name FROM snapshots WHERE session = ? LIMIT ?)",
+];
+
+/// True when there may be more.
+async fn remove_some(connection: &mut SqliteConnection, step: &'static str, key: i64) -> Result<bool, Failure> {
+    let removed = sqlx::query(step).bind(key).bind(ROWS_AT_ONCE).execute(connection).await?;
+    Ok(removed.rows_affected() as i64 == ROWS_AT_ONCE)
 }

@@ -63,14 +63,15 @@ async fn find(
     search: &Search<'_>,
     matching: &str,
 ) -> Result<Vec<Hit>, Failure> {
-    // SQLite's rank is below zero, best first.
+    // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then whose they
+    // are; asked the other way round, the index is searched once for every item there is.
     let query = sqlx::query(
         "SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
                 s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
                 -bm25(words) * CASE WHEN ?1 IS NULL THEN 1.0
                     ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
-         FROM words JOIN item_versions v ON v.key = words.rowid JOIN sessions s ON s.key = v.session
-         JOIN items i ON i.session = v.session AND i.item_id = v.item_id
+         FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
+         CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
          WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
          ORDER BY score DESC, v.key DESC LIMIT ?6",
     );
