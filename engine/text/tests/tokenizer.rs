@@ -197,6 +197,28 @@ proptest! {
         prop_assert_eq!(JSON.decode(&JSON.encode_plain(&text)), text);
     }
 
+    /// Whatever a file holds, it is read or refused: never a panic, never an absurd allocation.
+    #[test]
+    fn a_damaged_file_never_panics(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        length in any::<prop::sample::Index>(),
+        cut in any::<bool>(),
+    ) {
+        static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| read("dense-tied/tokenizer.json"));
+        let mut file = WHOLE.clone();
+        for (at, byte) in changes {
+            let at = at.index(file.len());
+            file[at] = byte;
+        }
+        if cut {
+            file.truncate(length.index(file.len()));
+        }
+        if let Ok(tokenizer) = Tokenizer::from_json(&file) {
+            let ids = tokenizer.encode(NASTY[22]);
+            prop_assert!(ids.iter().all(|id| (*id as usize) < tokenizer.len()));
+        }
+    }
+
     #[test]
     fn any_text_has_the_ids_of_the_reference(text in any_text()) {
         prop_assert_eq!(JSON.encode(&text), ids_of_oracle(&ORACLE, &text));
