@@ -188,7 +188,7 @@ impl List<'_> {
         self.add_matrix(name("ffn_up_exps.weight"), &[hidden, ffn, experts], GAIN);
         self.add_matrix(name("ffn_down_exps.weight"), &[ffn, hidden, experts], out_gain);
         if shared > 0 {
-            self.add_matrix(name("ffn_gate_inp_shexp.weight"), &[hidden, 1], GAIN);
+            self.add_matrix(name("ffn_gate_inp_shexp.weight"), &[hidden], GAIN);
             self.add_matrix(name("ffn_gate_shexp.weight"), &[hidden, shared], GAIN);
             self.add_matrix(name("ffn_up_shexp.weight"), &[hidden, shared], GAIN);
             self.add_matrix(name("ffn_down_shexp.weight"), &[shared, hidden], out_gain);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Bytes, Ffn, LayerKind, Matrix, Mixer, Model};
 
 const TINY: &str = r#"
 name = "Tiny"
@@ -57,4 +58,102 @@ fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
     let error = write(&options, &path, &mut |_, _| ()).unwrap_err().to_string();
     assert!(error.ends_with("shape 'Tiny': q_heads must be a multiple of kv_heads"), "{error}");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+fn open_tiny(shape: SynthShape, mixture: Mixture) -> Model {
+    let (bytes, _) = write_tiny(shape, mixture, 2);
+    crate::gguf::from_bytes(Path::new("tiny.gguf"), Bytes::copy_of(&bytes)).unwrap()
+}
+
+fn values(matrix: &Matrix) -> Vec<f32> {
+    let mut values = vec![0.0; matrix.rows * matrix.cols];
+    format::dequantize(matrix.format, &matrix.data, &mut values);
+    values
+}
+
+fn deviation(values: &[f32]) -> f64 {
+    let square: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+    (square / values.len() as f64).sqrt()
+}
+
+#[test]
+fn our_reader_reads_it_back() {
+    let shape = tiny(|_| ());
+    let model = open_tiny(shape.clone(), Mixture::F32);
+    assert_eq!(model.shape.arch, "qwen35");
+    let attention: Vec<bool> = model.shape.layers.iter().map(|&kind| kind == LayerKind::Attention).collect();
+    assert_eq!(attention, [false, true, false, true]);
+    assert_eq!((model.shape.hidden, model.shape.ffn, model.shape.vocab), (256, 512, 1024));
+    assert_eq!((model.shape.key_heads, model.shape.value_heads), (2, 4));
+    assert_eq!((model.shape.key_dim, model.shape.value_dim), (32, 32));
+    assert_eq!((model.shape.rope.dims, model.shape.native_ctx), (16, 512));
+    assert_eq!(model.notes, Vec::<String>::new());
+    assert_eq!(model.chat_template.as_deref(), Some(include_str!("../../data/chat_template.jinja")));
+    // <|endoftext|> and <|im_end|>
+    assert_eq!(model.stop_tokens, [1015, 1017]);
+
+    let Mixer::Delta(delta) = &model.layers[0].mixer else { panic!("layer 0 is linear") };
+    assert_eq!(delta.a_log_neg.len(), 4);
+    assert!(delta.a_log_neg.iter().all(|a| (-8.0..=-0.02).contains(a)), "{:?}", delta.a_log_neg);
+    assert!((deviation(&values(&delta.qkv)) * 16.0 - 1.6).abs() < 0.05);
+    let head = values(model.head.as_ref().unwrap());
+    let row = |token: usize| deviation(&head[256 * token..256 * (token + 1)]);
+    assert_eq!(row(1000), 0.0, "a reserved token");
+    assert!(row(1017) < 0.1 * row(300), "a control token against a word: {} {}", row(1017), row(300));
+}
+
+#[test]
+fn experts_and_tied_heads_are_read_back() {
+    let shape = tiny(|shape| {
+        shape.tied = true;
+        shape.ffn = 0;
+        shape.moe = Some(MoeShape { experts: 4, used: 2, expert_ffn: 64, shared_ffn: 32 });
+    });
+    let model = open_tiny(shape, Mixture::Q8_0);
+    assert_eq!(model.shape.arch, "qwen35moe");
+    assert!(model.head.is_none());
+    let moe = model.shape.moe.as_ref().unwrap();
+    assert_eq!((moe.experts, moe.used, moe.expert_ffn, moe.shared_ffn), (4, 2, 64, 32));
+    let Ffn::Moe(ffn) = &model.layers[1].ffn else { panic!("a layer with experts") };
+    assert_eq!(ffn.experts.len(), 4);
+    assert_eq!(ffn.experts[3].down.cols, 64);
+    assert!(ffn.shared.is_some());
+    assert!((deviation(&values(&ffn.experts[3].gate)) * 16.0 - 1.6).abs() < 0.05);
+}
+
+/// (name, format) of every matrix.
+fn formats(model: &Model) -> Vec<(String, &'static str)> {
+    let mut list = vec![("embed".to_string(), model.embed.format.name())];
+    list.extend(model.head.iter().map(|head| ("head".to_string(), head.format.name())));
+    for (i, layer) in model.layers.iter().enumerate() {
+        let mut add = |part: &str, matrix: &Matrix| list.push((format!("{i}.{part}"), matrix.format.name()));
+        match &layer.mixer {
+            Mixer::Attention(w) => {
+                [("q", &w.q), ("k", &w.k), ("v", &w.v), ("o", &w.o)]
+                    .into_iter()
+                    .for_each(|(part, matrix)| add(part, matrix));
+            }
+            Mixer::Delta(w) => {
+                let parts = [("qkv", &w.qkv), ("z", &w.z), ("a", &w.a), ("b", &w.b), ("out", &w.out)];
+                parts.into_iter().for_each(|(part, matrix)| add(part, matrix));
+            }
+        }
+        if let Ffn::Dense { gate, up, down } = &layer.ffn {
+            [("gate", gate), ("up", up), ("down", down)].into_iter().for_each(|(part, matrix)| add(part, matrix));
+        }
+    }
+    list
+}
+
+/// The recipe of the reference file is in `tests/data/reference/README.md`: the ecosystem's own quantiser.
+#[test]
+fn the_mixture_is_that_of_the_ecosystem() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/gguf/dense-wide.q4_k_m.gguf");
+    let reference = crate::open(Path::new(path), &crate::OpenOptions { mmap: false }).unwrap();
+    let shape = tiny(|shape| {
+        shape.attention_every = 4;
+        (shape.key_dim, shape.value_dim) = (64, 64);
+    });
+    let ours = open_tiny(shape, Mixture::Q4_K_M);
+    assert_eq!(formats(&ours), formats(&reference));
 }
