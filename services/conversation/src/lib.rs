@@ -2,7 +2,8 @@
 //!
 //! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
 
-pub mod sentences;
 pub mod realtime;
+pub mod sentences;
 pub mod speech;
 pub mod store;
+pub mod turn;

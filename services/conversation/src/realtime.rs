@@ -14,7 +14,7 @@ mod schema;
 mod server;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use client::{ClientEvent, NewItem, Received, TruncateAt, parse};
 pub use error::{ErrorBody, ErrorCode};

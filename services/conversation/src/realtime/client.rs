@@ -146,7 +146,10 @@ fn event(fields: &Fields, limits: &Limits) -> Read<ClientEvent> {
             )
             .param("type"));
         }
-        _ => return Err(fields.invalid("type", "no such event")),
+        kind => {
+            let kind: String = kind.chars().take(limits.id_chars).collect();
+            return Err(fields.invalid("type", format!("there is no event '{kind}'")));
+        }
     })
 }
 

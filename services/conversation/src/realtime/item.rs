@@ -75,6 +75,20 @@ impl Item {
             ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => String::new(),
         }
     }
+
+    /// Leaves the first `bytes` of a message of one part, which ends there then. Returns whether it was longer.
+    pub fn shorten(&mut self, bytes: usize) -> bool {
+        let ItemBody::Message { content, .. } = &mut self.body else { return false };
+        let Some(part) = content.first_mut() else { return false };
+        if part.text.len() <= bytes {
+            return false;
+        }
+        let end = (0..=bytes).rev().find(|&end| part.text.is_char_boundary(end)).unwrap_or(0);
+        part.text.truncate(end);
+        content.truncate(1);
+        self.status = ItemStatus::Incomplete;
+        true
+    }
 }
 
 impl ItemBody {

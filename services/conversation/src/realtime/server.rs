@@ -150,4 +150,36 @@ impl EventKind {
                 | EventKind::TurnReport { .. }
         )
     }
+
+    /// Whether the event says something about this item.
+    pub fn is_about(&self, id: &str) -> bool {
+        match self {
+            EventKind::ItemAdded { item, .. }
+            | EventKind::ItemDone { item, .. }
+            | EventKind::ItemRetrieved { item }
+            | EventKind::OutputItemAdded { item, .. }
+            | EventKind::OutputItemDone { item, .. } => item.id == id,
+            EventKind::ItemTruncated { item_id, .. }
+            | EventKind::ItemDeleted { item_id }
+            | EventKind::ContentPartAdded { item_id, .. }
+            | EventKind::ContentPartDone { item_id, .. }
+            | EventKind::TextDelta { item_id, .. }
+            | EventKind::TextDone { item_id, .. }
+            | EventKind::ArgumentsDelta { item_id, .. }
+            | EventKind::ArgumentsDone { item_id, .. }
+            | EventKind::SentenceDone { item_id, .. } => item_id == id,
+            EventKind::Error { .. }
+            | EventKind::SessionCreated { .. }
+            | EventKind::SessionUpdated { .. }
+            | EventKind::InputAudioBufferCleared {}
+            | EventKind::ResponseCreated { .. }
+            | EventKind::ResponseDone { .. }
+            | EventKind::RateLimitsUpdated { .. }
+            | EventKind::ContextUpdated { .. }
+            | EventKind::CompactionStarted { .. }
+            | EventKind::CompactionCompleted { .. }
+            | EventKind::CompactionFailed { .. }
+            | EventKind::TurnReport { .. } => false,
+        }
+    }
 }

@@ -2,12 +2,14 @@
 //! schema goes unchecked.
 
 use serde_json::Value;
+use std::sync::OnceLock;
 
 /// Checks `value` against `$defs/definition`.
 pub fn check(definition: &str, value: &Value) -> Result<(), String> {
-    let root = super::schema();
+    static ROOT: OnceLock<Value> = OnceLock::new();
+    let root = ROOT.get_or_init(super::schema);
     let schema = root["$defs"].get(definition).ok_or_else(|| format!("no definition {definition}"))?;
-    validate(&root, schema, value, "$")
+    validate(root, schema, value, "$")
 }
 
 fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {

@@ -1,0 +1,129 @@
+//! The items of a session, in order.
+
+use crate::realtime::{Item, ItemStatus};
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub item: Arc<Item>,
+    /// Clients know of it. A reply takes its place when it is asked for, and is announced with its first word.
+    pub announced: bool,
+    /// A summary tells it: it stands in no prompt.
+    pub covered: bool,
+}
+
+/// An item that was taken out, and what stood before it.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    pub entry: Entry,
+    pub before: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    entries: Vec<Entry>,
+}
+
+/// Where an item goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    Head,
+    End,
+    After(&'a str),
+}
+
+impl Conversation {
+    pub fn new(items: Vec<Item>) -> Conversation {
+        let entry = |item| Entry { item: Arc::new(item), announced: true, covered: false };
+        Conversation { entries: items.into_iter().map(entry).collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn has(&self, id: &str) -> bool {
+        self.index_of(id).is_some()
+    }
+
+    /// An item that clients know of.
+    pub fn announced(&self, id: &str) -> Option<&Arc<Item>> {
+        self.entries.iter().find(|entry| entry.announced && entry.item.id == id).map(|entry| &entry.item)
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Puts the item in its place and returns its predecessor there; at the end if the place is gone.
+    pub fn insert(&mut self, item: Item, announced: bool, place: Place) -> Option<String> {
+        let at = match place {
+            Place::Head => 0,
+            Place::End => self.entries.len(),
+            Place::After(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
+        };
+        self.entries.insert(at, Entry { item: Arc::new(item), announced, covered: false });
+        at.checked_sub(1).map(|before| self.entries[before].item.id.clone())
+    }
+
+    /// The item that clients see before this one; None at the head.
+    pub fn previous_announced(&self, id: &str) -> Option<String> {
+        let index = self.index_of(id)?;
+        self.entries[..index].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone())
+    }
+
+    pub fn announce(&mut self, id: &str) {
+        if let Some(index) = self.index_of(id) {
+            self.entries[index].announced = true;
+        }
+    }
+
+    /// Puts another version in the place of the item, and returns the old one.
+    pub fn replace(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
+        let index = self.index_of(&item.id)?;
+        Some(std::mem::replace(&mut self.entries[index].item, item))
+    }
+
+    pub fn remove(&mut self, id: &str) -> Option<Removed> {
+        let index = self.index_of(id)?;
+        let before = index.checked_sub(1).map(|before| self.entries[before].item.id.clone());
+        Some(Removed { entry: self.entries.remove(index), before })
+    }
+
+    /// Puts an item back that could not be removed.
+    pub fn restore(&mut self, removed: Removed) {
+        if self.has(&removed.entry.item.id) {
+            return;
+        }
+        let at = match &removed.before {
+            None => 0,
+            Some(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
+        };
+        self.entries.insert(at, removed.entry);
+    }
+
+    /// Marks the items up to this one as told by a summary. An unknown id changes nothing.
+    pub fn cover_through(&mut self, id: Option<&str>) {
+        let covered = match id {
+            None => 0,
+            Some(id) => match self.index_of(id) {
+                Some(index) => index + 1,
+                None => return,
+            },
+        };
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            entry.covered = index < covered;
+        }
+    }
+
+    /// What a prompt is made of: everything that is said and not told by a summary.
+    pub fn snapshot(&self) -> Vec<Arc<Item>> {
+        let stands = |entry: &&Entry| !entry.covered && entry.item.status != ItemStatus::InProgress;
+        self.entries.iter().filter(stands).map(|entry| entry.item.clone()).collect()
+    }
+
+    fn index_of(&self, id: &str) -> Option<usize> {
+        // Almost always asked for one of the newest.
+        self.entries.iter().rposition(|entry| entry.item.id == id)
+    }
+}

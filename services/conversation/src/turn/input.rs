@@ -1,0 +1,148 @@
+//! What can happen to a session.
+
+use super::output::OpId;
+use crate::realtime::{ErrorBody, RateLimit, Received, Usage};
+use serde_json::Value;
+
+/// Milliseconds since any fixed moment; never runs backwards.
+pub type Millis = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// One request to the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GenerationId(pub u64);
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A connection was let in. It is greeted and told what it missed.
+    Attached {
+        conn: ConnId,
+        extensions: bool,
+        replay: Replay,
+    },
+    Detached {
+        conn: ConnId,
+    },
+    /// A client's event.
+    Client {
+        conn: ConnId,
+        received: Received,
+    },
+    /// A client's message that could not be read, or may not be: it becomes an `error` event.
+    Refused {
+        conn: ConnId,
+        error: ErrorBody,
+    },
+    /// The backend answers. Pieces of a generation that is over are ignored.
+    Backend {
+        generation: GenerationId,
+        piece: Piece,
+    },
+    StoreAcked {
+        op: OpId,
+    },
+    StoreFailed {
+        op: OpId,
+        message: String,
+    },
+    /// What stands in the prompt besides the items has changed: from the next reply on.
+    Context(Context),
+    /// Something to tell the clients that concerns no item and no reply.
+    Notice(Notice),
+    /// The service stops: replies in flight are marked cut off, then the connections are closed.
+    Drain,
+    /// Time passed: due at `Machine::next_deadline`.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replay {
+    Nothing,
+    All,
+    /// Items after this one; all of them if it is unknown.
+    After(String),
+}
+
+/// A piece of a reply, in the order the model makes them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece {
+    /// How long the prompt is and how much of it was in the cache, as soon as that is known.
+    Prompt {
+        input_tokens: u64,
+        cached_tokens: u64,
+    },
+    /// The model thinks. What it thinks is neither sent nor kept.
+    Reasoning {
+        tokens: u64,
+    },
+    Content {
+        text: String,
+        tokens: u64,
+    },
+    /// A function call begins; the one before is complete. None: the machine makes an id.
+    CallStarted {
+        name: String,
+        call_id: Option<String>,
+    },
+    CallArguments {
+        json: String,
+        tokens: u64,
+    },
+    /// The last piece, also of a generation that was cancelled. None: as counted from the pieces.
+    Done {
+        finish: Finish,
+        usage: Option<Usage>,
+        report: Option<Report>,
+    },
+    /// The last piece of a generation that went wrong.
+    Failed(BackendFailure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model is done, with an answer or with function calls.
+    Stop,
+    MaxTokens,
+    /// Somebody other than a client stopped it, or the machine did.
+    Cancelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendFailure {
+    /// A word for programs: `backend_failed`, `prompt_too_long`.
+    pub code: String,
+    pub message: String,
+}
+
+/// What the backend measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    pub reused_tokens: u64,
+    pub computed_tokens: u64,
+    /// Why tokens that were known had to be computed again.
+    pub reason: Option<String>,
+    pub queue_ms: f64,
+    pub prefill_ms: f64,
+}
+
+/// What stands in the prompt besides the items.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    /// Chat messages between the instructions and the items: a summary.
+    pub preface: Vec<Value>,
+    /// Items up to this one are told by the preface. None: no item is.
+    pub covered_through: Option<String>,
+    /// What changes from turn to turn (the time, the room), placed as late as possible.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    RateLimits { conn: ConnId, rate_limits: Vec<RateLimit> },
+    ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
+    CompactionStarted { summary_id: String, version: u64, tokens_before: u64 },
+    CompactionCompleted { summary_id: String, version: u64, tokens_before: u64, tokens_after: u64 },
+    CompactionFailed { summary_id: String, version: u64, tokens_before: u64, message: String },
+}

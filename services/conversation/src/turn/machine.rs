@@ -1,0 +1,286 @@
+//! The machine: its state, and who handles what.
+
+use super::buffer::Warming;
+use super::clients::Clients;
+use super::conversation::Conversation;
+use super::input::{ConnId, Context, Input, Millis, Notice, Replay};
+use super::outbox::{Action, Outbox};
+use super::output::{CloseReason, OpId, Output};
+use super::replies::Reply;
+use super::responses::Ended;
+use super::storing::Operation;
+use crate::realtime::{EventKind, Ids, Item, SessionConfig};
+use crate::sentences::SentenceLimits;
+use crate::speech::SpeakingRate;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// What a machine starts from: a new session, or one that was read from the store.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub session_id: String,
+    pub conversation_id: String,
+    /// The model's name as clients see it.
+    pub model: String,
+    pub config: SessionConfig,
+    /// In order. None may be in progress.
+    pub items: Vec<Item>,
+    pub context: Context,
+    pub limits: TurnLimits,
+    pub sentences: SentenceLimits,
+    pub speaking: SpeakingRate,
+    /// Drawn at random each time a session is loaded.
+    pub id_seed: u64,
+}
+
+/// The values come from the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnLimits {
+    pub session_items: usize,
+    /// Responses that may run beside the conversation at once.
+    pub responses_beside: usize,
+    /// Events and operations that may wait for the store.
+    pub outbox_steps: usize,
+    /// Least time between two speculations. None: no speculation.
+    pub speculate_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) session_id: String,
+    pub(super) conversation_id: String,
+    pub(super) model: String,
+    pub(super) limits: TurnLimits,
+    pub(super) sentence_limits: SentenceLimits,
+    pub(super) speaking: SpeakingRate,
+    pub(super) ids: Ids,
+    pub(super) config: SessionConfig,
+    pub(super) context: Arc<Context>,
+    pub(super) conversation: Conversation,
+    pub(super) clients: Clients,
+    pub(super) outbox: Outbox,
+    /// What each unanswered operation of the store is about.
+    pub(super) operations: HashMap<OpId, Operation>,
+    pub(super) operation_count: u64,
+    /// At most one in the conversation, some beside it.
+    pub(super) replies: Vec<Reply>,
+    pub(super) generation_count: u64,
+    /// Replies that are over for the clients and whose report has not come.
+    pub(super) ended: VecDeque<Ended>,
+    /// What the user is saying: the transcript so far.
+    pub(super) buffer: String,
+    pub(super) warming: Warming,
+    pub(super) draining: bool,
+}
+
+/// The moment of a call to `handle` and where its outputs go.
+pub(super) struct Moment<'a> {
+    pub now: Millis,
+    pub out: &'a mut Vec<Output>,
+}
+
+impl Machine {
+    pub fn new(start: Start) -> Machine {
+        let mut machine = Machine {
+            session_id: start.session_id,
+            conversation_id: start.conversation_id,
+            model: start.model,
+            limits: start.limits,
+            sentence_limits: start.sentences,
+            speaking: start.speaking,
+            ids: Ids::new(start.id_seed),
+            config: start.config,
+            context: Arc::new(Context::default()),
+            conversation: Conversation::new(start.items),
+            clients: Clients::default(),
+            outbox: Outbox::default(),
+            operations: HashMap::new(),
+            operation_count: 0,
+            replies: Vec::new(),
+            generation_count: 0,
+            ended: VecDeque::new(),
+            buffer: String::new(),
+            warming: Warming::default(),
+            draining: false,
+        };
+        machine.set_context(start.context);
+        machine
+    }
+
+    /// Takes one thing that happened at `now` and appends what is to be done.
+    pub fn handle(&mut self, input: Input, now: Millis, out: &mut Vec<Output>) {
+        let moment = &mut Moment { now, out };
+        match input {
+            Input::Attached { conn, extensions, replay } => self.attach(conn, extensions, &replay),
+            Input::Detached { conn } => self.detach(conn, moment),
+            Input::Client { conn, received } => self.client_event(conn, received, moment),
+            Input::Refused { conn, error } => self.send_to(conn, EventKind::Error { error }),
+            Input::Backend { generation, piece } => self.piece(generation, piece, moment),
+            Input::StoreAcked { op } => self.store_acked(op),
+            Input::StoreFailed { op, message } => self.store_failed(op, &message, moment),
+            Input::Context(context) => self.set_context(context),
+            Input::Notice(notice) => self.notice(notice),
+            Input::Drain => self.drain(moment),
+            Input::Tick => {}
+        }
+        self.warm(moment);
+        self.flush(moment);
+    }
+
+    /// When `Tick` is wanted, if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        self.warming_deadline()
+    }
+
+    /// Nobody is connected and nothing is under way: the session may leave memory.
+    pub fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.replies.is_empty() && self.outbox.is_settled() && self.operations.is_empty()
+    }
+
+    /// Whether a reply of the conversation is under way.
+    pub fn is_replying(&self) -> bool {
+        self.replies.iter().any(|reply| reply.in_conversation)
+    }
+
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
+    /// The items that are said, in order, but for those that a summary tells.
+    pub fn items(&self) -> Vec<Arc<Item>> {
+        self.conversation.snapshot()
+    }
+
+    fn attach(&mut self, conn: ConnId, extensions: bool, replay: &Replay) {
+        self.clients.add(conn, extensions);
+        let session = self.session_view(extensions);
+        self.send_to(conn, EventKind::SessionCreated { session });
+        self.replay(conn, replay);
+        if self.draining {
+            self.outbox.push(Action::Close { conn, reason: CloseReason::Draining }, None);
+        }
+        self.warming.wanted = true;
+    }
+
+    /// Tells a connection the items it does not have, and the replies that are under way.
+    fn replay(&mut self, conn: ConnId, replay: &Replay) {
+        let entries = self.conversation.entries();
+        let from = match replay {
+            Replay::Nothing => entries.len(),
+            Replay::All => 0,
+            Replay::After(id) => entries.iter().rposition(|entry| entry.item.id == *id).map_or(0, |index| index + 1),
+        };
+        let open = self.replies.iter().find(|reply| reply.in_conversation).and_then(Reply::open_item_id);
+        let mut previous_item_id =
+            entries[..from].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone());
+        let mut events = Vec::new();
+        for entry in entries[from..].iter().filter(|entry| entry.announced) {
+            // The one that is being said comes with its response.
+            if Some(entry.item.id.as_str()) != open {
+                let item = Item::clone(&entry.item);
+                events.push(EventKind::ItemAdded { previous_item_id: previous_item_id.clone(), item });
+                previous_item_id = Some(entry.item.id.clone());
+            }
+        }
+        events.extend(self.replies.iter().flat_map(|reply| reply.so_far(&self.conversation)));
+        // Others may have left before the store answered, and their events with them.
+        let needs = self.outbox.newest_unanswered();
+        for kind in events {
+            // It hears all that was said so far at once.
+            let said = match &kind {
+                EventKind::TextDelta { item_id, delta, .. } if self.conversation.has(item_id) => Some(delta.len()),
+                _ => None,
+            };
+            self.outbox.push(Action::Send { to: vec![conn], kind, needs, if_stored: false, said }, None);
+        }
+    }
+
+    fn detach(&mut self, conn: ConnId, moment: &mut Moment) {
+        self.outbox.forget(conn);
+        if self.clients.remove(conn) && self.clients.is_empty() {
+            self.nobody_listens(moment);
+        }
+    }
+
+    /// What nobody hears is not said.
+    fn nobody_listens(&mut self, moment: &mut Moment) {
+        self.cancel_all(moment);
+        for call in self.outbox.forget_everybody() {
+            self.conversation.replace(Arc::new(call));
+        }
+        self.buffer.clear();
+        self.stop_warming(moment);
+    }
+
+    fn drain(&mut self, moment: &mut Moment) {
+        self.draining = true;
+        self.cancel_all(moment);
+        self.stop_warming(moment);
+        for client in self.clients.iter() {
+            self.outbox.push(Action::Close { conn: client.conn, reason: CloseReason::Draining }, None);
+        }
+    }
+
+    fn set_context(&mut self, context: Context) {
+        self.conversation.cover_through(context.covered_through.as_deref());
+        self.context = Arc::new(context);
+        self.warming.wanted = true;
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        let kind = match notice {
+            Notice::RateLimits { conn, rate_limits } => {
+                return self.send_to(conn, EventKind::RateLimitsUpdated { rate_limits });
+            }
+            Notice::ContextUpdated { tokens, ctx_size, fill, arm } => {
+                EventKind::ContextUpdated { tokens, ctx_size, fill, arm }
+            }
+            Notice::CompactionStarted { summary_id, version, tokens_before } => {
+                EventKind::CompactionStarted { summary_id, version, tokens_before, tokens_after: None }
+            }
+            Notice::CompactionCompleted { summary_id, version, tokens_before, tokens_after } => {
+                EventKind::CompactionCompleted { summary_id, version, tokens_before, tokens_after: Some(tokens_after) }
+            }
+            Notice::CompactionFailed { summary_id, version, tokens_before, message } => {
+                EventKind::CompactionFailed { summary_id, version, tokens_before, tokens_after: None, message }
+            }
+        };
+        self.send(kind);
+    }
+
+    /// To everybody who may hear it.
+    pub(super) fn send(&mut self, kind: EventKind) {
+        self.send_after(None, kind);
+    }
+
+    /// To everybody who may hear it, once the store has acknowledged `needs`.
+    pub(super) fn send_after(&mut self, needs: Option<OpId>, kind: EventKind) {
+        let to = self.clients.audience(&kind);
+        self.outbox.push(Action::Send { to, kind, needs, if_stored: true, said: None }, None);
+    }
+
+    pub(super) fn send_to(&mut self, conn: ConnId, kind: EventKind) {
+        if self.clients.has(conn) {
+            self.outbox.push(Action::Send { to: vec![conn], kind, needs: None, if_stored: true, said: None }, None);
+        }
+    }
+
+    fn flush(&mut self, moment: &mut Moment) {
+        loop {
+            let said = self.outbox.flush(&mut self.ids, moment.out);
+            if said.is_empty() {
+                break;
+            }
+            self.store_said(said);
+        }
+        if self.outbox.len() > self.limits.outbox_steps && !self.clients.is_empty() {
+            for client in self.clients.iter() {
+                moment.out.push(Output::Close { conn: client.conn, reason: CloseReason::StoreStalled });
+            }
+            self.clients.clear();
+            self.nobody_listens(moment);
+            let said = self.outbox.flush(&mut self.ids, moment.out);
+            self.store_said(said);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! A reply while it is made: pieces of the backend become events.
+
+use super::conversation::{Conversation, Place};
+use super::input::{GenerationId, Millis, Piece};
+use super::machine::{Machine, Moment};
+use super::outbox::Action;
+use super::output::{OpId, StoreOp};
+use super::responses::End;
+use super::storing::{Operation, Undo};
+use crate::realtime::{
+    ContentPart, EventKind, Item, ItemBody, ItemStatus, Response, ResponseError, Role, TurnMs, Usage,
+};
+use crate::sentences::{Sentence, Sentences};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Reply {
+    pub generation: GenerationId,
+    pub in_conversation: bool,
+    /// As it will be told when it is done; `output` holds the items that are complete.
+    pub response: Response,
+    pub usage: Usage,
+    pub created_at: Millis,
+    pub first_token_at: Option<Millis>,
+    pub first_sentence_at: Option<Millis>,
+    /// The place of its first item, taken when the reply was asked for, and the operation that keeps it: so the first
+    /// word waits for no disk.
+    pub reserved: Option<(String, OpId)>,
+    pub open: Option<Open>,
+    /// Items begun.
+    pub outputs: usize,
+    /// Bytes of the open message that were sent.
+    pub sent: usize,
+    /// Bytes of the open message that the store was given.
+    pub stored: usize,
+    /// The operation that gives the store the last of them.
+    pub storing: Option<OpId>,
+}
+
+/// What is being said.
+#[derive(Debug)]
+pub enum Open {
+    Message { item_id: String, text: String, sentences: Sentences },
+    Call { item_id: String, call_id: String, name: String, arguments: String },
+}
+
+impl Reply {
+    /// What was sent and the store was not given.
+    pub fn unstored(&self) -> &str {
+        match &self.open {
+            Some(Open::Message { text, .. }) => text.get(self.stored..self.sent).unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    pub fn open_item_id(&self) -> Option<&str> {
+        self.open.as_ref().map(|open| match open {
+            Open::Message { item_id, .. } | Open::Call { item_id, .. } => item_id.as_str(),
+        })
+    }
+
+    pub fn is_saying(&self, item_id: &str) -> bool {
+        self.open_item_id() == Some(item_id)
+    }
+
+    /// The open item as it would be if it ended here.
+    pub fn item_so_far(&self) -> Option<Item> {
+        Some(match self.open.as_ref()? {
+            Open::Message { item_id, text, .. } => {
+                Item::new(item_id, ItemBody::message(Role::Assistant, text), ItemStatus::InProgress)
+            }
+            Open::Call { item_id, call_id, name, arguments } => call_item(item_id, call_id, name, arguments),
+        })
+    }
+
+    /// The events by which a connection that comes late catches up with this reply.
+    pub fn so_far(&self, conversation: &Conversation) -> Vec<EventKind> {
+        let response_id = self.response.id.clone();
+        let mut events = vec![EventKind::ResponseCreated { response: Box::new(self.response.clone()) }];
+        let (Some(open), Some(output_index)) = (&self.open, self.outputs.checked_sub(1)) else { return events };
+        let item = match open {
+            Open::Message { item_id, .. } => empty_message(item_id),
+            Open::Call { item_id, call_id, name, .. } => call_item(item_id, call_id, name, ""),
+        };
+        let item_id = item.id.clone();
+        let previous_item_id = conversation.previous_announced(&item_id);
+        events.push(EventKind::OutputItemAdded { response_id: response_id.clone(), output_index, item: item.clone() });
+        if self.in_conversation {
+            events.push(EventKind::ItemAdded { previous_item_id, item });
+        }
+        match open {
+            Open::Message { text, .. } => {
+                events.push(EventKind::ContentPartAdded {
+                    response_id: response_id.clone(),
+                    item_id: item_id.clone(),
+                    output_index,
+                    content_index: 0,
+                    part: ContentPart::text(""),
+                });
+                events.push(EventKind::TextDelta {
+                    response_id,
+                    item_id,
+                    output_index,
+                    content_index: 0,
+                    delta: text.clone(),
+                });
+            }
+            Open::Call { call_id, arguments, .. } if !arguments.is_empty() => events.push(EventKind::ArgumentsDelta {
+                response_id,
+                item_id,
+                output_index,
+                call_id: call_id.clone(),
+                delta: arguments.clone(),
+            }),
+            Open::Call { .. } => {}
+        }
+        events
+    }
+
+    /// The item could not be begun after all.
+    pub fn forget_item(&mut self, item_id: &str) {
+        if self.reserved.as_ref().is_some_and(|(reserved, _)| reserved == item_id) {
+            self.reserved = None;
+        }
+        if self.is_saying(item_id) {
+            self.open = None;
+        }
+        self.response.output.retain(|item| item.id != item_id);
+    }
+
+    /// Where the time went up to now, but for what only the backend knows.
+    pub fn times(&self, now: Millis) -> TurnMs {
+        let since = |at: Millis| at.saturating_sub(self.created_at) as f64;
+        TurnMs {
+            queue: 0.0,
+            prefill: 0.0,
+            first_token: self.first_token_at.map(since),
+            first_sentence: self.first_sentence_at.map(since),
+            total: since(now),
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn piece(&mut self, generation: GenerationId, piece: Piece, moment: &mut Moment) {
+        let is_last = matches!(piece, Piece::Done { .. } | Piece::Failed(_));
+        if self.warming.running == Some(generation) {
+            if is_last {
+                self.warming.running = None;
+            }
+            return;
+        }
+        let Some(index) = self.replies.iter().position(|reply| reply.generation == generation) else {
+            if let Piece::Done { report, .. } = piece {
+                self.late_report(generation, report);
+            }
+            return;
+        };
+        let mut reply = self.replies.remove(index);
+        match piece {
+            Piece::Prompt { input_tokens, cached_tokens } => {
+                reply.usage.input_tokens = input_tokens;
+                reply.usage.cached_tokens = cached_tokens;
+            }
+            Piece::Reasoning { tokens } => reply.usage.output_tokens += tokens,
+            Piece::Content { text, tokens } => {
+                reply.usage.output_tokens += tokens;
+                self.say(&mut reply, &text, moment.now);
+            }
+            Piece::CallStarted { name, call_id } => self.begin_call(&mut reply, name, call_id, moment.now),
+            Piece::CallArguments { json, tokens } => {
+                reply.usage.output_tokens += tokens;
+                self.extend_call(&mut reply, &json);
+            }
+            Piece::Done { finish, usage, report } => {
+                reply.usage = usage.unwrap_or(reply.usage);
+                let response_id = reply.response.id.clone();
+                let ms = self.conclude(reply, End::from_backend(finish), moment.now);
+                if let Some(report) = report {
+                    self.report(response_id, report, ms);
+                }
+                return;
+            }
+            Piece::Failed(failure) => {
+                let error =
+                    ResponseError { kind: "server_error".to_owned(), code: failure.code, message: failure.message };
+                self.conclude(reply, End::Failed(error), moment.now);
+                return;
+            }
+        }
+        self.replies.push(reply);
+    }
+
+    /// A piece of text for the user.
+    fn say(&mut self, reply: &mut Reply, text: &str, now: Millis) {
+        let mut text = text;
+        if !matches!(reply.open, Some(Open::Message { .. })) {
+            // White space before the first word is the template's, and no reason to begin a message.
+            text = text.trim_start();
+            if text.is_empty() {
+                return;
+            }
+            self.close_open(reply, ItemStatus::Completed, true, now);
+            self.begin_message(reply);
+        } else if text.is_empty() {
+            return;
+        }
+        reply.first_token_at.get_or_insert(now);
+        let Some(Open::Message { item_id, text: all, sentences }) = &mut reply.open else { return };
+        all.push_str(text);
+        let mut complete = Vec::new();
+        sentences.push(text, &mut complete);
+        let delta = EventKind::TextDelta {
+            response_id: reply.response.id.clone(),
+            item_id: item_id.clone(),
+            output_index: reply.outputs - 1,
+            content_index: 0,
+            delta: text.to_owned(),
+        };
+        let to = self.clients.audience(&delta);
+        let said = reply.in_conversation.then_some(all.len());
+        let action = Action::Send { to, kind: delta, needs: None, if_stored: true, said };
+        self.outbox.push(action, Some(reply.generation));
+        self.tell_sentences(reply, complete, now);
+    }
+
+    fn tell_sentences(&mut self, reply: &mut Reply, complete: Vec<Sentence>, now: Millis) {
+        let Some(item_id) = reply.open_item_id().map(str::to_owned) else { return };
+        for Sentence { index, text, text_start, text_end } in complete {
+            if text.trim().is_empty() {
+                continue;
+            }
+            reply.first_sentence_at.get_or_insert(now);
+            let (response_id, item_id) = (reply.response.id.clone(), item_id.clone());
+            let kind = EventKind::SentenceDone { response_id, item_id, index, text, text_start, text_end };
+            self.tell(reply, None, kind);
+        }
+    }
+
+    fn begin_message(&mut self, reply: &mut Reply) {
+        let (item_id, op) = match reply.reserved.take() {
+            Some((item_id, op)) => (item_id, Some(op)),
+            None => {
+                let item_id = self.new_item_id();
+                let op = self.begin_item(reply, empty_message(&item_id), None);
+                (item_id, op)
+            }
+        };
+        self.announce_item(reply, empty_message(&item_id), op);
+        let part = EventKind::ContentPartAdded {
+            response_id: reply.response.id.clone(),
+            item_id: item_id.clone(),
+            output_index: reply.outputs - 1,
+            content_index: 0,
+            part: ContentPart::text(""),
+        };
+        self.tell(reply, None, part);
+        let sentences = Sentences::new(self.sentence_limits);
+        reply.open = Some(Open::Message { item_id, text: String::new(), sentences });
+    }
+
+    fn begin_call(&mut self, reply: &mut Reply, name: String, call_id: Option<String>, now: Millis) {
+        self.close_open(reply, ItemStatus::Completed, true, now);
+        reply.first_token_at.get_or_insert(now);
+        let item_id = self.new_item_id();
+        let call_id = call_id.unwrap_or_else(|| self.ids.next("call"));
+        let item = call_item(&item_id, &call_id, &name, "");
+        // No message came first: the call has its place.
+        let before = reply.reserved.take().and_then(|(reserved, _)| self.withdraw(reply.generation, reserved));
+        let op = self.begin_item(reply, item.clone(), before);
+        self.announce_item(reply, item, op);
+        reply.open = Some(Open::Call { item_id, call_id, name, arguments: String::new() });
+    }
+
+    fn extend_call(&mut self, reply: &mut Reply, json: &str) {
+        let Some(Open::Call { item_id, call_id, arguments, .. }) = &mut reply.open else { return };
+        if json.is_empty() {
+            return;
+        }
+        arguments.push_str(json);
+        let kind = EventKind::ArgumentsDelta {
+            response_id: reply.response.id.clone(),
+            item_id: item_id.clone(),
+            output_index: reply.outputs - 1,
+            call_id: call_id.clone(),
+            delta: json.to_owned(),
+        };
+        self.tell(reply, None, kind);
+    }
+
+    /// Gives a new item of the reply its place: `before` says what it was asked to stand behind, else it stands behind
+    /// the item of the reply before it, or at the end.
+    fn begin_item(&mut self, reply: &Reply, item: Item, before: Option<Option<String>>) -> Option<OpId> {
+        if !reply.in_conversation {
+            return None;
+        }
+        let last = reply.response.output.iter().rev().find(|item| self.conversation.has(&item.id));
+        let place = match (&before, last) {
+            (Some(None), _) => Place::Head,
+            (Some(Some(id)), _) => Place::After(id),
+            (None, Some(last)) => Place::After(&last.id),
+            (None, None) => Place::End,
+        };
+        let after = self.conversation.insert(item.clone(), false, place);
+        let undo = Undo::Begun(reply.generation, item.id.clone());
+        let op = StoreOp::ReplyBegun { response_id: reply.response.id.clone(), item, after };
+        Some(self.queue_operation(op, Operation::own(undo), false, Some(reply.generation)))
+    }
+
+    fn announce_item(&mut self, reply: &mut Reply, item: Item, op: Option<OpId>) {
+        let output_index = reply.outputs;
+        reply.outputs += 1;
+        let response_id = reply.response.id.clone();
+        self.tell(reply, op, EventKind::OutputItemAdded { response_id, output_index, item: item.clone() });
+        if reply.in_conversation {
+            self.conversation.announce(&item.id);
+            let previous_item_id = self.conversation.previous_announced(&item.id);
+            self.tell(reply, op, EventKind::ItemAdded { previous_item_id, item });
+        }
+    }
+
+    /// The open item is over. `speak_rest`: what is left of its text is a sentence.
+    pub(super) fn close_open(&mut self, reply: &mut Reply, status: ItemStatus, speak_rest: bool, now: Millis) {
+        if speak_rest && let Some(Open::Message { sentences, .. }) = &mut reply.open {
+            let mut rest = Vec::new();
+            sentences.finish(&mut rest);
+            self.tell_sentences(reply, rest, now);
+        }
+        (reply.sent, reply.stored, reply.storing) = (0, 0, None);
+        match reply.open.take() {
+            None => {}
+            Some(Open::Message { item_id, text, .. }) => self.close_message(reply, item_id, text, status),
+            Some(Open::Call { item_id, call_id, name, arguments }) if status == ItemStatus::Completed => {
+                self.close_call(reply, item_id, call_id, name, arguments);
+            }
+            // Half a call must not be made: clients act on a call that is done, so this one never was.
+            Some(Open::Call { item_id, .. }) => self.take_call_back(reply, item_id),
+        }
+    }
+
+    fn close_message(&mut self, reply: &mut Reply, item_id: String, text: String, status: ItemStatus) {
+        let response_id = reply.response.id.clone();
+        let (output_index, content_index) = (reply.outputs - 1, 0);
+        let done = EventKind::TextDone {
+            response_id: response_id.clone(),
+            item_id: item_id.clone(),
+            output_index,
+            content_index,
+            text: text.clone(),
+        };
+        self.tell(reply, None, done);
+        let part = ContentPart::text(text.clone());
+        let done =
+            EventKind::ContentPartDone { response_id, item_id: item_id.clone(), output_index, content_index, part };
+        self.tell(reply, None, done);
+        let item = Item::new(item_id, ItemBody::message(Role::Assistant, text), status);
+        let op = self.finish_item(reply, &item);
+        self.finished(reply, item, op);
+    }
+
+    fn close_call(&mut self, reply: &mut Reply, item_id: String, call_id: String, name: String, arguments: String) {
+        let arguments = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
+        let mut item = call_item(&item_id, &call_id, &name, &arguments);
+        item.status = ItemStatus::Completed;
+        let op = self.finish_item(reply, &item);
+        let done = EventKind::ArgumentsDone {
+            response_id: reply.response.id.clone(),
+            item_id,
+            output_index: reply.outputs - 1,
+            call_id,
+            name,
+            arguments,
+        };
+        // The client acts on this one, so it is stored first.
+        self.tell(reply, op, done);
+        self.finished(reply, item, op);
+    }
+
+    fn finish_item(&mut self, reply: &Reply, item: &Item) -> Option<OpId> {
+        if !reply.in_conversation {
+            return None;
+        }
+        self.conversation.replace(Arc::new(item.clone()));
+        let op = StoreOp::ReplyFinished { item: item.clone() };
+        let undo = Undo::Reply(reply.generation);
+        Some(self.queue_operation(op, Operation::own(undo), true, Some(reply.generation)))
+    }
+
+    fn finished(&mut self, reply: &mut Reply, item: Item, op: Option<OpId>) {
+        let (response_id, output_index) = (reply.response.id.clone(), reply.outputs - 1);
+        self.tell(reply, op, EventKind::OutputItemDone { response_id, output_index, item: item.clone() });
+        if reply.in_conversation {
+            let previous_item_id = self.conversation.previous_announced(&item.id);
+            self.tell(reply, op, EventKind::ItemDone { previous_item_id, item: item.clone() });
+        }
+        reply.response.output.push(item);
+    }
+
+    fn take_call_back(&mut self, reply: &Reply, item_id: String) {
+        if reply.in_conversation {
+            self.conversation.remove(&item_id);
+            let op = StoreOp::ReplyWithdrawn { item_id: item_id.clone() };
+            let op = self.queue_operation(op, Operation::own(Undo::Nothing), false, Some(reply.generation));
+            self.tell(reply, Some(op), EventKind::ItemDeleted { item_id });
+        }
+    }
+
+    /// Gives up a place that was taken for a reply; returns what stood before it.
+    pub(super) fn withdraw(&mut self, generation: GenerationId, item_id: String) -> Option<Option<String>> {
+        let before = self.conversation.remove(&item_id)?.before;
+        let op = StoreOp::ReplyWithdrawn { item_id };
+        self.queue_operation(op, Operation::own(Undo::Nothing), false, Some(generation));
+        Some(before)
+    }
+
+    pub(super) fn tell(&mut self, reply: &Reply, needs: Option<OpId>, kind: EventKind) {
+        let to = self.clients.audience(&kind);
+        self.outbox.push(Action::Send { to, kind, needs, if_stored: true, said: None }, Some(reply.generation));
+    }
+}
+
+pub fn empty_message(item_id: &str) -> Item {
+    let body = ItemBody::Message { role: Role::Assistant, content: Vec::new() };
+    Item::new(item_id, body, ItemStatus::InProgress)
+}
+
+fn call_item(item_id: &str, call_id: &str, name: &str, arguments: &str) -> Item {
+    let body =
+        ItemBody::FunctionCall { call_id: call_id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
+    Item::new(item_id, body, ItemStatus::InProgress)
+}

@@ -1,0 +1,10 @@
+//! The machine on a stage: tables of what is said and heard, golden frames, and random conversations.
+
+mod barge_in;
+mod extensions;
+mod frames;
+mod items;
+mod random;
+mod responses;
+mod stage;
+mod storing;
