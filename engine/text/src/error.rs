@@ -3,7 +3,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("tokenizer.json is not valid: {0}")]
-    TokenizerJson(#[source] serde_json::Error),
+    TokenizerJson(serde_json::Error),
     #[error("the tokenizer's {part} is {found}, but only {supported} is supported")]
     UnsupportedTokenizer { part: &'static str, found: String, supported: &'static str },
     #[error("unknown pre-tokenizer {found:?} (tokenizer.ggml.pre), known are {known}")]

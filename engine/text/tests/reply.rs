@@ -1,7 +1,5 @@
 //! Replies to pieces: examples, any cut of any text, and back from what the template writes.
 
-mod support;
-
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -206,7 +204,7 @@ proptest! {
         }
     }
 
-    /// Words are numbered, so that each can be looked for.
+    // Words are numbered, so that each can be looked for.
     #[test]
     fn no_word_is_lost(text in any_reply(), in_reasoning in any::<bool>()) {
         let mut count = 0;

@@ -1,5 +1,7 @@
 //! The tokenizer against the reference implementation, and a GGUF file's vocabulary against `tokenizer.json`.
 
+#[path = "support/reference.rs"]
+#[path = "support/corpus.rs"]
 mod support;
 
 use proptest::prelude::*;
@@ -197,7 +199,7 @@ proptest! {
         prop_assert_eq!(JSON.decode(&JSON.encode_plain(&text)), text);
     }
 
-    /// Whatever a file holds, it is read or refused: never a panic, never an absurd allocation.
+    // Whatever a file holds, it is read or refused: never a panic, never an absurd allocation.
     #[test]
     fn a_damaged_file_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

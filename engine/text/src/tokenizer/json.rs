@@ -95,7 +95,7 @@ fn tokens<'a>(vocab: Vec<(Cow<'a, str>, u32)>, added: Vec<Added<'a>>) -> Result<
     let highest = vocab.iter().map(|(_, id)| *id).chain(added.iter().map(|added| added.id)).max();
     let count = highest.map_or(0, |id| id as usize + 1);
     // Ids may have gaps, but a table much larger than the tokens in it is a damaged file, not a vocabulary.
-    if count > 2 * (vocab.len() + added.len()) + 65_536 {
+    if count > 4 * (vocab.len() + added.len()) + 1_000 {
         let message = format!("the highest id is {} of only {} tokens", count - 1, vocab.len() + added.len());
         return Err(Error::Vocabulary(message));
     }
