@@ -19,7 +19,7 @@ pub use folder::Folder;
 
 /// The model in a folder.
 pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
-    load(folder::read(path, mmap)?)
+    load(folder::read(path, mmap, &check_family)?)
 }
 
 /// The model in a folder's files, which are in memory already.
@@ -82,6 +82,11 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
         fingerprint,
         notes,
     })
+}
+
+/// Before anything else of the folder is looked at: a folder of another kind lacks other things for good reasons.
+fn check_family(path: &Path, config: &[u8]) -> Result<(), Error> {
+    Config::new(path, &parse(path, config)?).map(|_| ())
 }
 
 /// What stands before `embed_tokens` and `layers`: in multimodal checkpoints, in text models, in what other tools write.

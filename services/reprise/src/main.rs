@@ -1,1 +1,49 @@
-fn main() {}
+//! `reprise`: one binary for the home server and for everything around it.
+
+mod commands;
+mod configuration;
+mod model;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A conversation service for voice assistants at home
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    configuration: configuration::Args,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Keys(commands::keys::Args),
+    Logits(commands::logits::Args),
+    Run(commands::run::Args),
+    Render(commands::render::Args),
+    Sessions(commands::sessions::Args),
+    Synth(commands::synth::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = configuration::load(&cli.configuration).and_then(|loaded| match cli.command {
+        Command::Keys(args) => commands::keys::run(args, &loaded.settings),
+        Command::Logits(args) => commands::logits::run(args, &loaded.settings),
+        Command::Run(args) => commands::run::run(args, &loaded.settings),
+        Command::Render(args) => commands::render::run(args, &loaded.settings),
+        Command::Sessions(args) => commands::sessions::run(args, &loaded.settings),
+        Command::Synth(args) => commands::synth::run(args),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The chain on one line: each part says what the next one was needed for.
+            eprintln!("error: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! One file a command: its arguments and what it does.
+
+pub mod keys;
+pub mod logits;
+pub mod render;
+pub mod run;
+pub mod sessions;
+pub mod synth;

@@ -1,0 +1,79 @@
+//! `reprise logits`: what the model computes for given tokens, for comparison with other implementations.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use engine::memory::Meter;
+use engine::network::{Lane, Wanted, Workspace};
+use engine::state::State;
+use safetensors::tensor::{Dtype, TensorView};
+use settings::Settings;
+
+use crate::model::{self, PrecisionArg};
+
+/// Write the logits of every position of given tokens to a safetensors file
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A preset, a GGUF file or a Hugging Face folder
+    #[arg(long)]
+    model: String,
+    /// 1,2,3 or @FILE
+    #[arg(long)]
+    tokens: String,
+    /// The safetensors file to write: `logits` float32 [position, vocab]
+    #[arg(long)]
+    out: PathBuf,
+    /// default, or f32: no rounding of activations, keys and values in f32
+    #[arg(long)]
+    precision: Option<PrecisionArg>,
+    /// Tokens that are computed together [default: the configuration's engine.prefill_chunk_tokens]
+    #[arg(long)]
+    chunk: Option<usize>,
+    /// Also go on for so many tokens, each the most probable one: `greedy` int64 [N]
+    #[arg(long, default_value_t = 0)]
+    greedy: usize,
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let precision = model::precision(settings, args.precision);
+    let opened = model::open(settings, &args.model, precision)?;
+    let network = &opened.network;
+    let tokens = model::parse_tokens(&args.tokens)?;
+    let vocab = network.shape().vocab;
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {
+        bail!("token {token} is not in this model's vocabulary of {vocab}");
+    }
+    if tokens.is_empty() {
+        bail!("--tokens holds no token");
+    }
+    let cpu = model::cpu(settings);
+    let mut state = State::new(network.state_shape, model::kv_formats(&opened.preset, precision), &Meter::default())?;
+    let mut work = Workspace::default();
+    let chunk = args.chunk.unwrap_or(settings.engine.prefill_chunk_tokens).max(1);
+    let mut logits: Vec<f32> = Vec::new();
+    for tokens in tokens.chunks(chunk) {
+        let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None }];
+        logits.extend_from_slice(network.forward(&cpu, &mut lanes, &mut work));
+    }
+    let mut greedy: Vec<i64> = Vec::new();
+    let mut last = logits[logits.len() - vocab..].to_vec();
+    for _ in 0..args.greedy {
+        let best = (0..vocab).fold(0, |best, token| if last[token] > last[best] { token } else { best });
+        greedy.push(best as i64);
+        let mut lanes = [Lane { state: &mut state, tokens: &[best as u32], wanted: Wanted::Last, trail: None }];
+        last = network.forward(&cpu, &mut lanes, &mut work).to_vec();
+    }
+
+    let bytes: Vec<u8> = logits.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let greedy_bytes: Vec<u8> = greedy.iter().flat_map(|token| token.to_le_bytes()).collect();
+    let mut tensors = BTreeMap::new();
+    tensors.insert("logits", TensorView::new(Dtype::F32, vec![tokens.len(), vocab], &bytes)?);
+    if args.greedy > 0 {
+        tensors.insert("greedy", TensorView::new(Dtype::I64, vec![greedy.len()], &greedy_bytes)?);
+    }
+    safetensors::serialize_to_file(tensors, None, &args.out)
+        .with_context(|| format!("cannot write {}", args.out.display()))?;
+    println!("{}: logits of {} positions, {vocab} each", args.out.display(), tokens.len());
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The one configuration, with what the command line and the environment add to it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use settings::{Flag, Loaded, Settings, Sources};
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The configuration file [default: reprise.toml here, then the one in the home folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Sets one key of the configuration, e.g. --set engine.threads=2
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Threads that compute [default: the configuration's engine.threads]
+    #[arg(long, global = true)]
+    pub threads: Option<usize>,
+}
+
+pub fn load(args: &Args) -> Result<Loaded> {
+    load_with(args, Vec::new())
+}
+
+/// `flags` are those of the command itself; they win.
+pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<Loaded> {
+    let mut all = Vec::new();
+    for set in &args.set {
+        let (key, value) = set.split_once('=').with_context(|| format!("--set {set}: expected KEY=VALUE"))?;
+        all.push(Flag::new("--set", key.trim(), value.trim()));
+    }
+    all.extend(args.threads.map(|threads| Flag::new("--threads", "engine.threads", threads)));
+    all.extend(flags);
+    let sources = Sources {
+        config_file: args.config.clone(),
+        directory: std::env::current_dir().ok(),
+        environment: std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+            .collect(),
+        flags: all,
+    };
+    Ok(Settings::load(&sources)?)
+}
