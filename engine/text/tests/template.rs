@@ -1,7 +1,6 @@
 //! Prompts to the byte: those that transformers rendered, and ours rendered by Python's Jinja as transformers sets it up.
 
 #[path = "support/reference.rs"]
-#[path = "support/corpus.rs"]
 mod support;
 
 use proptest::prelude::*;

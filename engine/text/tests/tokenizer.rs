@@ -1,7 +1,6 @@
 //! The tokenizer against the reference implementation, and a GGUF file's vocabulary against `tokenizer.json`.
 
 #[path = "support/reference.rs"]
-#[path = "support/corpus.rs"]
 mod support;
 
 use proptest::prelude::*;

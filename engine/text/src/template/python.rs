@@ -231,7 +231,7 @@ fn write_repr_string(text: &str, out: &mut String) {
             c => {
                 let _ = match u32::from(c) {
                     code @ 0..0x100 => write!(out, "\\x{code:02x}"),
-                    code @ 0x100..=0xffff => write!(out, "\\u{code:04x}"), 
+                    code @ 0x100..=0xffff => write!(out, "\\u{code:04x}"),
                     code => write!(out, "\\U{code:08x}"),
                 };
             }
