@@ -22,6 +22,7 @@ pub struct Settings {
     pub memory: Memory,
     pub model: Model,
     pub upstream: Upstream,
+    pub conversation: Conversation,
     pub speech: Speech,
     pub logging: Logging,
     pub shutdown: Shutdown,
@@ -74,6 +75,10 @@ pub struct Limits {
     pub item_bytes: usize,
     pub tools: usize,
     pub page_rows: usize,
+    pub id_chars: usize,
+    pub responses_beside: usize,
+    pub waiting_events: usize,
+    pub waiting_steps: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +88,10 @@ pub struct Store {
     pub readers: u32,
     /// 0: for ever.
     pub retention_days: u64,
+    pub write_queue: usize,
+    pub commit_group: usize,
+    pub wal_limit_bytes: u64,
+    pub check_at_start: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -143,6 +152,23 @@ pub enum CountTokens {
     Auto,
     Tokenize,
     Estimate,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conversation {
+    pub instructions: String,
+    pub notes_as: NotesAs,
+    pub note_before: String,
+    pub note_after: String,
+    pub opening: String,
+    pub speculate_ms: u64,
+}
+
+/// The role in which a system message stands that is not at the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotesAs {
+    User,
+    System,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -228,6 +254,7 @@ impl Settings {
             memory: root.section("memory", Memory::read),
             model: root.section("model", Model::read),
             upstream: root.section("upstream", Upstream::read),
+            conversation: root.section("conversation", Conversation::read),
             speech: root.section("speech", Speech::read),
             logging: root.section("logging", Logging::read),
             shutdown: root.section("shutdown", Shutdown::read),
@@ -292,6 +319,10 @@ impl Limits {
             item_bytes: r.bytes("item_bytes", 1024..=1 << 30),
             tools: r.whole("tools", 0..=4096),
             page_rows: r.whole("page_rows", 1..=10_000),
+            id_chars: r.whole("id_chars", 64..=4096),
+            responses_beside: r.whole("responses_beside", 0..=1024),
+            waiting_events: r.whole("waiting_events", 1..=1 << 20),
+            waiting_steps: r.whole("waiting_steps", 64..=1 << 20),
         }
     }
 }
@@ -303,6 +334,10 @@ impl Store {
             busy_timeout_ms: r.time("busy_timeout_ms", Time::Milliseconds, 0..=600_000),
             readers: r.whole("readers", 1..=64),
             retention_days: r.time("retention_days", Time::Days, 0..=36_500),
+            write_queue: r.whole("write_queue", 1..=1 << 20),
+            commit_group: r.whole("commit_group", 1..=1 << 16),
+            wal_limit_bytes: r.bytes("wal_limit_bytes", 1 << 16..=1 << 40),
+            check_at_start: r.bool("check_at_start"),
         }
     }
 }
@@ -368,6 +403,19 @@ impl Upstream {
     }
 }
 
+impl Conversation {
+    fn read(r: &Reader<'_>) -> Conversation {
+        Conversation {
+            instructions: r.text("instructions"),
+            notes_as: r.choice("notes_as"),
+            note_before: r.text("note_before"),
+            note_after: r.text("note_after"),
+            opening: r.text("opening"),
+            speculate_ms: r.time("speculate_ms", Time::Milliseconds, 0..=600_000),
+        }
+    }
+}
+
 impl Speech {
     fn read(r: &Reader<'_>) -> Speech {
         Speech {
@@ -404,6 +452,10 @@ impl Choice for KeysRequired {
 
 impl Choice for Precision {
     const ALL: &'static [(&'static str, Self)] = &[("default", Precision::Default), ("f32", Precision::F32)];
+}
+
+impl Choice for NotesAs {
+    const ALL: &'static [(&'static str, Self)] = &[("user", NotesAs::User), ("system", NotesAs::System)];
 }
 
 impl Choice for CountTokens {
