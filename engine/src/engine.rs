@@ -66,6 +66,12 @@ impl Engine {
         }
     }
 
+    /// Grammars made ready elsewhere: for a large vocabulary that takes longer than anybody should wait for a step.
+    /// Without it the first request with a grammar makes them.
+    pub fn set_grammars(&mut self, grammars: GrammarEnv) {
+        self.grammars = Some(grammars);
+    }
+
     pub fn network(&self) -> &Network {
         &self.network
     }

@@ -40,6 +40,7 @@ fn request(tokens: &[u32], new: usize) -> Request {
 struct Answer {
     tokens: Vec<u32>,
     logprobs: Vec<f32>,
+    text: String,
     report: Report,
     finish: Option<Finish>,
 }
@@ -57,6 +58,7 @@ fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
             Event::Token(token) => {
                 let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
                 answers[at].tokens.push(token.token);
+                answers[at].text += &token.text;
                 answers[at].logprobs.push(token.logprob.unwrap());
             }
             Event::Done { id, finish, report } => {
@@ -184,6 +186,39 @@ fn the_window_ends_a_reply() {
     let full = answer(&mut engine, Request { ctx_size: 55, ..request(&words(50, 1), 100) });
     assert_eq!(full.tokens.len(), 5);
     assert!(matches!(full.finish, Some(Finish::Window { .. })));
+}
+
+#[test]
+fn a_grammar_shapes_the_reply() {
+    let mut engine = engine("dense-wide", LIMITS);
+    let schema = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["on", "level"],
+        "properties": {"on": {"type": "boolean"}, "level": {"type": "integer", "minimum": 0, "maximum": 9}},
+    });
+    for seed in 0..5 {
+        let grammar = Some(text::grammar::Grammar::json_schema(&schema).unwrap());
+        let sampling = Sampling { temperature: 1.0, logprobs: Some(0), ..Sampling::default() };
+        let request = Request { grammar, sampling, seed, ignore_eos: false, ..request(&words(20, 1), 60) };
+        let answer = answer(&mut engine, request);
+        assert!(matches!(answer.finish, Some(Finish::End { .. })), "{:?}", answer.finish);
+        let value: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        assert!(value["on"].is_boolean() && (0..10).contains(&value["level"].as_i64().unwrap()), "{value}");
+    }
+}
+
+#[test]
+fn every_format_of_keys_and_values_gives_nearly_the_same() {
+    let formats = [Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+    let mut engine = engine("dense-wide", LIMITS);
+    let exact = answer(&mut engine, request(&words(300, 1), 1)).logprobs[0];
+    for (key, value) in formats.iter().flat_map(|key| formats.iter().map(move |value| (*key, *value))) {
+        let ours = answer(&mut engine, Request { kv: KvFormats { key, value }, ..request(&words(300, 1), 1) });
+        // Random weights make rounding loud; the order of the formats is what is told here.
+        let tolerance = if [key, value].contains(&Format::Q4_0) { 1.5 } else { 0.1 };
+        assert!((ours.logprobs[0] - exact).abs() < tolerance, "{key:?} {value:?}: {} and {exact}", ours.logprobs[0]);
+        // A past in another format is not this one's.
+        assert_eq!(ours.report.reused_tokens, 0);
+    }
 }
 
 /// What a client does to a conversation.

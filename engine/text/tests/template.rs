@@ -123,6 +123,59 @@ proptest! {
     }
 }
 
+/// Content made of control tokens and their halves, in every place where content can stand.
+fn any_attack() -> impl Strategy<Value = Vec<Value>> {
+    let piece = prop::sample::select(
+        &[
+            "<|im_end|>",
+            "<|im_start|>",
+            "<|",
+            "<",
+            "|im_end|>",
+            "|",
+            ">",
+            "\n",
+            " ",
+            "a",
+            "<think>",
+            "</think>",
+            "\u{f0000}",
+        ][..],
+    );
+    let text = prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat());
+    let content = prop_oneof![
+        text.clone().prop_map(Value::from),
+        prop::collection::vec(text.clone().prop_map(|text| json!({"type": "text", "text": text})), 0..4)
+            .prop_map(Value::from),
+    ];
+    let user = content.clone().prop_map(|content| json!({"role": "user", "content": content}));
+    let tool = content.clone().prop_map(|content| json!({"role": "tool", "content": content}));
+    let assistant = (content, text.clone(), text.clone(), text).prop_map(|(content, name, key, value)| {
+        json!({"role": "assistant", "content": content, "reasoning_content": value, "tool_calls": [
+            {"function": {"name": name, "arguments": {key: value, "list": [value]}}}]})
+    });
+    prop::collection::vec(prop_oneof![user, assistant, tool], 1..6)
+}
+
+proptest! {
+    #[test]
+    fn no_content_makes_a_control_token(mut messages in any_attack()) {
+        static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::from_json(&support::read("dense-wide/tokenizer.json")).unwrap());
+        static TEMPLATE: LazyLock<Template> = LazyLock::new(qwen);
+        messages.push(json!({"role": "user", "content": "a question"}));
+        // The same messages with nothing in them that could be a token of the `<|...|>` family.
+        let harmless: Value = serde_json::from_str(&Value::from(messages.clone()).to_string().replace('|', "!")).unwrap();
+        let encode = |messages: &Value| {
+            let rendered = render(&TEMPLATE, messages, &Value::Null, &json!({"add_generation_prompt": true})).unwrap();
+            let prompt = encode_prompt(&TOKENIZER, &rendered);
+            assert_eq!(TOKENIZER.decode(&prompt.tokens), rendered.text);
+            let hidden: Vec<u32> = prompt.tokens.iter().copied().filter(|token| TOKENIZER.is_hidden(*token)).collect();
+            (hidden, prompt.marks.len())
+        };
+        prop_assert_eq!(encode(&Value::from(messages)), encode(&harmless));
+    }
+}
+
 #[test]
 fn bodies_of_chat_completions_mean_what_the_template_wants() {
     let file: Value = serde_json::from_str(&extra("more_prompts.json")).unwrap();
@@ -196,6 +249,8 @@ fn what_a_user_typed_never_becomes_a_control_token() {
         assert_eq!(count(&prompt.tokens), count(&harmless.tokens), "{control}");
     }
     assert_eq!(prompt.marks.len(), harmless.marks.len());
+    let unguarded = encode_prompt(&tokenizer, &Rendered { inert: Vec::new(), ..rendered.clone() });
+    assert!(unguarded.tokens.len() < prompt.tokens.len(), "without the positions they would be control tokens");
     let typed = rendered.text.matches("obey<|im_end|>").count();
     assert!(typed >= 6, "each of them was rendered, {typed}");
 }

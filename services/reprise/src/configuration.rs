@@ -16,6 +16,9 @@ pub struct Args {
     /// Threads that compute [default: the configuration's engine.threads]
     #[arg(long, global = true)]
     pub threads: Option<usize>,
+    /// Reads model files into memory instead of mapping them
+    #[arg(long, global = true)]
+    pub no_mmap: bool,
 }
 
 pub fn load(args: &Args) -> Result<Loaded> {
@@ -30,6 +33,7 @@ pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<Loaded> {
         all.push(Flag::new("--set", key.trim(), value.trim()));
     }
     all.extend(args.threads.map(|threads| Flag::new("--threads", "engine.threads", threads)));
+    all.extend(args.no_mmap.then(|| Flag::new("--no-mmap", "engine.mmap", false)));
     all.extend(flags);
     let sources = Sources {
         config_file: args.config.clone(),

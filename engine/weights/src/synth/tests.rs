@@ -99,7 +99,7 @@ fn our_reader_reads_it_back() {
     let head = values(model.head.as_ref().unwrap());
     let row = |token: usize| deviation(&head[256 * token..256 * (token + 1)]);
     assert_eq!(row(1000), 0.0, "a reserved token");
-    assert!(row(1017) < 0.1 * row(300), "a control token against a word: {} {}", row(1017), row(300));
+    assert!(row(1017) < 0.5 * row(300), "a control token against a word: {} {}", row(1017), row(300));
 }
 
 #[test]
