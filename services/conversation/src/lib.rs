@@ -2,6 +2,7 @@
 //!
 //! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
 
+pub mod backend;
 pub mod realtime;
 pub mod sentences;
 pub mod speech;
