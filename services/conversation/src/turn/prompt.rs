@@ -53,7 +53,8 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
     let mut question = None;
     for item in &items[leading..] {
         push_item(&mut messages, item, prompt.wording);
-        if role(item) == Some(Role::User) {
+        // Some clients put what the user typed into a system message.
+        if matches!(role(item), Some(Role::User | Role::System)) {
             question = Some(messages.len() - 1);
         }
     }
@@ -221,6 +222,20 @@ mod tests {
         assert_eq!(lines(&items, &context, None), expected);
         // While the user still speaks, the question is what they say.
         assert_eq!(lines(&items[..2], &context, Some("Light")), [&expected[..5], &["user: Light"]].concat());
+    }
+
+    #[test]
+    fn a_system_message_may_be_the_question() {
+        let context = Context { notes: vec!["It is 10:05.".into()], ..Context::default() };
+        let items = [said(Role::User, "Hi"), said(Role::Assistant, "Hello."), said(Role::System, "Light on")];
+        let expected = [
+            "system: Be brief.",
+            "user: Hi",
+            "assistant: Hello.",
+            "user: [note] It is 10:05.",
+            "user: [note] Light on",
+        ];
+        assert_eq!(lines(&items, &context, None), expected);
     }
 
     #[test]
