@@ -9,10 +9,11 @@ use std::sync::Arc;
 use kernels::attention::Layout;
 use kernels::cpu::Cpu;
 
+use crate::disk::{Disk, Loaded, Stored};
 use crate::memory::Meter;
 use crate::network::{Network, Workspace};
 use crate::request::Reason;
-use crate::state::{PAGE, Snapshot, State};
+use crate::state::{KvFormats, PAGE, Snapshot, State};
 use crate::trail::Trail;
 
 /// One past: `state` stands at its end.
@@ -52,6 +53,8 @@ struct Entry {
     tokens: Vec<u32>,
     line: Line,
     used: u64,
+    /// Handed to the disk, or not worth it.
+    saved: bool,
 }
 
 pub(crate) struct Cache {
@@ -60,6 +63,10 @@ pub(crate) struct Cache {
     uses: u64,
     budget_bytes: usize,
     meter: Meter,
+    disk: Option<Disk>,
+    trail_tokens: usize,
+    /// A file is read for a past only where that many tokens come with it.
+    worth_reading_tokens: usize,
 }
 
 /// Where a request begins.
@@ -69,8 +76,35 @@ pub(crate) struct Found {
 }
 
 impl Cache {
-    pub fn new(budget_bytes: usize, meter: &Meter) -> Cache {
-        Cache { entries: Vec::new(), uses: 0, budget_bytes, meter: meter.clone() }
+    pub fn new(budget_bytes: usize, trail_tokens: usize, meter: &Meter) -> Cache {
+        let meter = meter.clone();
+        Cache { entries: Vec::new(), uses: 0, budget_bytes, meter, disk: None, trail_tokens, worth_reading_tokens: 0 }
+    }
+
+    pub fn set_disk(&mut self, disk: Disk, worth_reading_tokens: usize) {
+        (self.disk, self.worth_reading_tokens) = (Some(disk), worth_reading_tokens);
+    }
+
+    pub fn disk(&mut self) -> Option<&mut Disk> {
+        self.disk.as_mut()
+    }
+
+    /// Hands one line to the disk, the one used last first. Returns whether there was one.
+    pub fn save_one(&mut self) -> bool {
+        let Some(disk) = &mut self.disk else { return false };
+        let unsaved = self.entries.iter_mut().filter(|entry| !entry.saved);
+        let Some(entry) = unsaved.max_by_key(|entry| entry.used) else { return false };
+        entry.saved = true;
+        disk.save(&entry.tokens, &entry.line);
+        true
+    }
+
+    /// Drops what is known of a past beyond a position, here and on disk.
+    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
+        self.entries.retain(|entry| common(&entry.tokens, tokens) <= beyond);
+        if let Some(disk) = &mut self.disk {
+            disk.forget(tokens, beyond);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -86,7 +120,7 @@ impl Cache {
         // A line that this one only makes longer holds nothing that this one lacks.
         let layout = line.state.layout;
         self.entries.retain(|old| old.line.state.layout != layout || !tokens.starts_with(&old.tokens));
-        self.entries.push(Entry { tokens, line, used: self.uses });
+        self.entries.push(Entry { tokens, line, used: self.uses, saved: false });
         self.make_room(0);
     }
 
@@ -103,6 +137,7 @@ impl Cache {
         running: &[(&[u32], &Line)],
     ) -> Found {
         self.uses += 1;
+        self.read_if_worth_it(network, tokens, layout, limit);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
         let mut known = 0;
         let mut edited = false;
@@ -111,7 +146,7 @@ impl Cache {
             if line.state.layout != layout {
                 continue;
             }
-            let common = past.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            let common = common(past, tokens);
             if common > known || (common == known && common == past.len()) {
                 (known, edited) = (common, common < past.len());
             }
@@ -131,10 +166,39 @@ impl Cache {
             Reason::NewText
         };
         let line = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
-            Some(running_at) => branch(network, cpu, work, running[running_at].1, reached),
+            Some(running_at) => branch(network, cpu, work, running[running_at].1, reached, &self.meter),
             None => self.begin_from(network, cpu, work, at, reached),
         });
         Found { line, reason }
+    }
+
+    /// Brings a line from disk where it takes the prompt further than any that is here.
+    fn read_if_worth_it(&mut self, network: &Network, tokens: &[u32], layout: Layout, limit: usize) {
+        let Some(disk) = &mut self.disk else { return };
+        let here = self.entries.iter().filter(|entry| entry.line.state.layout == layout);
+        let here = here.map(|entry| entry.line.reach(common(&entry.tokens, tokens).min(limit)).0).max().unwrap_or(0);
+        let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
+        let reach = |stored: &Stored| {
+            let limit = common(&stored.tokens, tokens).min(limit);
+            stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
+        };
+        let there = disk.stored().iter().enumerate().filter(|(_, stored)| ours(stored.kv));
+        let best = there.map(|(at, stored)| (reach(stored), at)).max();
+        let Some((_, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else { return };
+        let bytes = disk.stored()[at].bytes as usize;
+        self.make_room(bytes);
+        let Some(disk) = &mut self.disk else { return };
+        let Some(loaded) = disk.load(at, &self.meter) else { return };
+        let Loaded { tokens, mut snapshots, pages } = loaded;
+        let Some(end) = snapshots.pop() else { return };
+        let shape = network.state_shape;
+        let line = Line {
+            state: State::at(&end, &pages, shape, layout, &self.meter),
+            snapshots: snapshots.into_iter().map(Arc::new).collect(),
+            trail: Trail::new(&shape, self.trail_tokens, &self.meter),
+            speculative: false,
+        };
+        self.entries.push(Entry { tokens, line, used: self.uses, saved: true });
     }
 
     fn begin_from(&mut self, network: &Network, cpu: &Cpu, work: &mut Workspace, at: usize, reached: usize) -> Line {
@@ -142,7 +206,7 @@ impl Cache {
         if whole {
             return self.entries.remove(at).line;
         }
-        let line = branch(network, cpu, work, &self.entries[at].line, reached);
+        let line = branch(network, cpu, work, &self.entries[at].line, reached, &self.meter);
         if self.entries[at].line.speculative {
             self.entries.remove(at);
         } else {
@@ -213,13 +277,18 @@ enum Victim {
     Line { entry: usize },
 }
 
+/// How many tokens two pasts begin with together.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// A new line from a position of another that `reach` found.
-fn branch(network: &Network, cpu: &Cpu, work: &mut Workspace, from: &Line, reached: usize) -> Line {
+fn branch(network: &Network, cpu: &Cpu, work: &mut Workspace, from: &Line, reached: usize, meter: &Meter) -> Line {
     let trail = from.trail.branch(reached);
     let snapshots = from.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
     let state = match from.reach(reached) {
         (_, Some(snapshot)) => {
-            let mut state = State::at(snapshot, &from.state.pages, &from.state);
+            let mut state = State::at(snapshot, &from.state.pages, from.state.shape, from.state.layout, meter);
             if reached > state.position {
                 // The pages hold more positions than the snapshot: those up to here are part of the past as well.
                 state.pages = from.state.pages[..reached.div_ceil(PAGE)].to_vec();
@@ -227,7 +296,7 @@ fn branch(network: &Network, cpu: &Cpu, work: &mut Workspace, from: &Line, reach
             }
             state
         }
-        _ => State::at(&from.state.snapshot(), &from.state.pages, &from.state),
+        _ => from.state.branch(),
     };
     Line { state, snapshots, trail, speculative: false }
 }

@@ -7,6 +7,7 @@ use text::Tokenizer;
 use text::grammar::GrammarEnv;
 
 use crate::cache::{Cache, Line};
+use crate::disk::{Disk, DiskLimits, Owner};
 use crate::error::Error;
 use crate::memory::{Kind, Meter};
 use crate::network::{Lane, Network, Wanted, Workspace};
@@ -46,13 +47,14 @@ pub struct Engine {
     /// Events of requests that ended between steps.
     ended: Vec<Event>,
     next_id: u64,
+    notes: Vec<String>,
 }
 
 impl Engine {
     pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
         let meter = Meter::default();
         Engine {
-            cache: Cache::new(limits.memory_bytes, &meter),
+            cache: Cache::new(limits.memory_bytes, limits.trail_tokens, &meter),
             meter,
             network,
             tokenizer,
@@ -63,6 +65,7 @@ impl Engine {
             sequences: Vec::new(),
             ended: Vec::new(),
             next_id: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -70,6 +73,44 @@ impl Engine {
     /// Without it the first request with a grammar makes them.
     pub fn set_grammars(&mut self, grammars: GrammarEnv) {
         self.grammars = Some(grammars);
+    }
+
+    /// Keeps pasts on disk as well, and knows those that are there. Without a usable folder there is a note instead.
+    pub fn use_disk(&mut self, limits: DiskLimits) {
+        let owner = Owner { fingerprint: self.network.model.fingerprint, shape: self.network.state_shape };
+        let worth_reading_tokens = limits.min_tokens;
+        match Disk::open(limits, owner) {
+            Ok(disk) => self.cache.set_disk(disk, worth_reading_tokens),
+            Err(note) => self.notes.push(note),
+        }
+    }
+
+    /// For idle moments: hands one past to the disk's writer. Returns whether there was one that is not there yet.
+    pub fn save_one(&mut self) -> bool {
+        self.cache.save_one()
+    }
+
+    /// For the end: everything that is worth it goes to disk, and is there when this returns.
+    pub fn save_all(&mut self) {
+        for sequence in std::mem::take(&mut self.sequences) {
+            self.keep(sequence);
+        }
+        while self.cache.save_one() {}
+        if let Some(disk) = self.cache.disk() {
+            disk.flush();
+        }
+    }
+
+    /// Drops what is known of a past beyond a position that others may share, here and on disk.
+    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
+        self.cache.forget(tokens, beyond);
+    }
+
+    /// What happened to files that were left out, one line each, since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.cache.disk().map(|disk| std::mem::take(&mut disk.notes)).unwrap_or_default());
+        notes
     }
 
     pub fn network(&self) -> &Network {

@@ -1,10 +1,12 @@
 //! From bytes on disk to tokens out. Synchronous. Knows no tokio, socket, clock, SQL, environment or user.
 
 mod cache;
+mod disk;
 mod engine;
 pub mod error;
 pub mod memory;
 pub mod network;
+pub mod open;
 pub mod request;
 pub mod sampling;
 mod sequence;
@@ -12,6 +14,9 @@ pub mod state;
 pub mod trail;
 pub mod vocabulary;
 
+pub use disk::DiskLimits;
 pub use engine::{Engine, Limits};
 pub use error::Error;
+pub use kernels::cpu::Cpu;
+pub use kernels::product::Precision;
 pub use request::{Event, Finish, Priority, Reason, Report, Request, SeqId, Thinking, Token};

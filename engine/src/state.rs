@@ -142,15 +142,32 @@ impl State {
     }
 
     /// The state at a snapshot's position; `pages` hold at least the positions up to there.
-    pub fn at(snapshot: &Snapshot, pages: &[Arc<Counted<u8>>], like: &State) -> State {
+    pub fn at(
+        snapshot: &Snapshot,
+        pages: &[Arc<Counted<u8>>],
+        shape: StateShape,
+        layout: Layout,
+        meter: &Meter,
+    ) -> State {
         State {
-            shape: like.shape,
-            layout: like.layout,
+            shape,
+            layout,
             position: snapshot.position,
             pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
             recurrent: snapshot.recurrent.copy_as(Kind::Live),
             conv: snapshot.conv.copy_as(Kind::Live),
-            meter: like.meter.clone(),
+            meter: meter.clone(),
+        }
+    }
+
+    /// Another state at this position, which shares the pages.
+    pub fn branch(&self) -> State {
+        State {
+            pages: self.pages.clone(),
+            recurrent: self.recurrent.copy_as(Kind::Live),
+            conv: self.conv.copy_as(Kind::Live),
+            meter: self.meter.clone(),
+            ..*self
         }
     }
 

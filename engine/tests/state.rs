@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::memory::Kind;
 use engine::network::Network;
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
-use engine::{Engine, Event, Finish, Limits, Priority, Reason, Report, Request, SeqId};
+use engine::{DiskLimits, Engine, Event, Finish, Limits, Priority, Reason, Report, Request, SeqId};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -188,6 +189,98 @@ fn the_window_ends_a_reply() {
     assert!(matches!(full.finish, Some(Finish::Window { .. })));
 }
 
+fn disk(folder: &Path) -> DiskLimits {
+    DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16 }
+}
+
+#[test]
+fn a_restart_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = words(300, 1);
+    let mut before = engine("dense-gva2", LIMITS);
+    before.use_disk(disk(folder.path()));
+    let first = answer(&mut before, request(&prompt, 10));
+    before.save_all();
+    drop(before);
+
+    let mut after = engine("dense-gva2", LIMITS);
+    after.use_disk(disk(folder.path()));
+    let next = [&prompt[..], &first.tokens, &words(7, 2)].concat();
+    let second = answer(&mut after, request(&next, 5));
+    assert_eq!((second.report.reused_tokens, second.report.reason), (309, Reason::NewText));
+    assert_eq!(second.tokens, answer(&mut engine("dense-gva2", LIMITS), request(&next, 5)).tokens);
+    assert_eq!(after.take_notes(), [""; 0]);
+
+    // What a person has deleted is gone, here and there; what others share up to `beyond` is theirs.
+    after.save_all();
+    after.forget(&next, 20);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(answer(&mut after, request(&next, 5)).report.reason, Reason::Cold);
+}
+
+#[test]
+fn a_bad_file_is_a_miss_with_a_note() {
+    let prompt = words(300, 1);
+    let written = tempfile::tempdir().unwrap();
+    let mut writer = engine("dense-gva2", LIMITS);
+    writer.use_disk(disk(written.path()));
+    let expected = answer(&mut writer, request(&prompt, 5)).tokens;
+    writer.save_all();
+    let file = std::fs::read_dir(written.path()).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&file).unwrap();
+
+    let damage = |name: &str, bytes: &[u8], notes: usize, left: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x.line"), bytes).unwrap();
+        std::fs::write(folder.path().join("y.part"), b"half a file").unwrap();
+        let mut engine = engine("dense-gva2", LIMITS);
+        engine.use_disk(disk(folder.path()));
+        assert_eq!(answer(&mut engine, request(&prompt, 5)).tokens, expected, "{name}");
+        let told = engine.take_notes();
+        assert_eq!(told.len(), notes, "{name}: {told:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), left, "{name}");
+    };
+    damage("whole", &bytes, 0, 1);
+    for cut in [0, 7, 50, 100, 2000, bytes.len() / 2, bytes.len() - 1] {
+        damage(&format!("cut at {cut}"), &bytes[..cut], 1, 0);
+    }
+    for at in [0, 9, 50, 55, 70, 80, 95, 120, 1500, 20_000, bytes.len() - 2] {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x40;
+        damage(&format!("a bit of byte {at}"), &bytes, 1, 0);
+    }
+
+    // Another model's file is left alone: that model may come back.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.line"), &bytes).unwrap();
+    let mut other = engine("dense-gva3", LIMITS);
+    other.use_disk(disk(folder.path()));
+    assert_eq!(answer(&mut other, request(&prompt, 5)).report.reason, Reason::Cold);
+    assert_eq!((other.take_notes().len(), std::fs::read_dir(folder.path()).unwrap().count()), (0, 1));
+}
+
+#[test]
+fn memory_stays_under_its_ceiling() {
+    let memory_bytes = 4 << 20;
+    let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
+    let mut history = words(40, 1);
+    let mut most = 0;
+    for turn in 0..300 {
+        history.extend(words(15, turn));
+        if turn % 7 == 3 {
+            history.truncate(history.len() - 10);
+        }
+        if history.len() > 1500 {
+            history.drain(40..1000);
+        }
+        let answer = answer(&mut engine, request(&history, 3));
+        history.extend(answer.tokens);
+        most = most.max(Kind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>());
+        assert!(most <= memory_bytes, "turn {turn}: {most}");
+    }
+    assert!(most > memory_bytes / 2, "the ceiling was never near: {most}");
+}
+
 #[test]
 fn a_grammar_shapes_the_reply() {
     let mut engine = engine("dense-wide", LIMITS);
@@ -231,6 +324,8 @@ enum Step {
     GoBack { turns: usize },
     Beside { count: usize },
     Warm { count: usize, seed: u32 },
+    Spill,
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -242,11 +337,19 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1usize..4).prop_map(|turns| Step::GoBack { turns }),
         1 => (1usize..80).prop_map(|count| Step::Beside { count }),
         2 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Warm { count, seed }),
+        1 => Just(Step::Spill),
+        1 => Just(Step::Restart),
     ]
 }
 
 fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut warm = engine(model, limits);
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut engine = engine(model, limits);
+        engine.use_disk(disk(folder.path()));
+        engine
+    };
+    let mut warm = start();
     let mut cold = engine(model, Limits { memory_bytes: 0, ..limits });
     let mut history = words(30, 9);
     let mut earlier = Vec::new();
@@ -265,6 +368,13 @@ fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError
             Step::Warm { count, seed } => {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
                 answer(&mut warm, Request { priority: Priority::Speculate, ..request(&speculated, 0) });
+            }
+            Step::Spill => {
+                warm.save_one();
+            }
+            Step::Restart => {
+                warm.save_all();
+                warm = start();
             }
         }
         history.truncate(900);

@@ -1,0 +1,224 @@
+//! Lines on disk: a restart goes on with a warm prefix.
+//!
+//! One file a line. What it holds is a cache: a file that is damaged, foreign or of another version is a miss with a
+//! note, never an error. Files are written beside their name and renamed, by a thread of their own, from memory that
+//! the line shares with it.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::cache::Line;
+use crate::memory::Meter;
+use crate::state::{KvFormats, Pages, Snapshot, StateShape};
+
+pub(crate) use file::Loaded;
+
+/// Where lines are kept, and how much of them.
+#[derive(Clone, Debug)]
+pub struct DiskLimits {
+    pub folder: PathBuf,
+    pub max_bytes: u64,
+    /// Shorter pasts are computed as quickly as they are read.
+    pub min_tokens: usize,
+}
+
+/// What a file must have been made with to be of use.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub fingerprint: [u8; 32],
+    pub shape: StateShape,
+}
+
+/// A file that is there.
+pub(crate) struct Stored {
+    pub path: PathBuf,
+    pub tokens: Vec<u32>,
+    pub kv: KvFormats,
+    /// Ascending; the last is the end.
+    pub positions: Vec<usize>,
+    pub bytes: u64,
+    used: u64,
+}
+
+pub(crate) struct Disk {
+    limits: DiskLimits,
+    owner: Owner,
+    stored: Vec<Stored>,
+    uses: u64,
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Result<Stored, String>>,
+    writer: Option<JoinHandle<()>>,
+    waiting: usize,
+    pub notes: Vec<String>,
+}
+
+/// What the writer writes.
+pub(crate) struct Job {
+    pub path: PathBuf,
+    pub tokens: Vec<u32>,
+    pub kv: KvFormats,
+    pub snapshots: Vec<Arc<Snapshot>>,
+    pub pages: Pages,
+}
+
+impl Disk {
+    /// Looks through the folder. An unusable folder is a note and no disk.
+    pub fn open(limits: DiskLimits, owner: Owner) -> Result<Disk, String> {
+        let folder = &limits.folder;
+        std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+        let mut notes = Vec::new();
+        let mut found = Vec::new();
+        let entries =
+            std::fs::read_dir(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("line") => {}
+                // Left by a process that was stopped while it wrote.
+                Some("part") => {
+                    let _ = std::fs::remove_file(&path);
+                    continue;
+                }
+                _ => continue,
+            }
+            let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+            match file::read_head(&path, &owner) {
+                Ok(Some(stored)) => found.push((modified, stored)),
+                // Of another model: that one may come back.
+                Ok(None) => {}
+                Err(what) => {
+                    notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
+                    let _ = std::fs::remove_file(&path);
+                }
+            }
+        }
+        found.sort_by_key(|(modified, _)| *modified);
+        let stored: Vec<Stored> = found.into_iter().map(|(_, stored)| stored).collect();
+        let (jobs, work) = channel::<Job>();
+        let (tell, done) = channel();
+        let writer = std::thread::Builder::new()
+            .name("state-writer".to_string())
+            .spawn(move || {
+                for job in work {
+                    if tell.send(file::write(&job, &owner)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|error| format!("no state on disk: {error}"))?;
+        let (jobs, writer) = (Some(jobs), Some(writer));
+        Ok(Disk { limits, owner, stored, uses: 0, jobs, done, writer, waiting: 0, notes })
+    }
+
+    /// Hands a line to the writer. Returns whether there was anything to write.
+    pub fn save(&mut self, tokens: &[u32], line: &Line) -> bool {
+        self.collect();
+        let kv = KvFormats { key: line.state.layout.key_format, value: line.state.layout.value_format };
+        let held = self.stored.iter().any(|stored| stored.kv == kv && stored.tokens.starts_with(tokens));
+        if held || tokens.len() < self.limits.min_tokens || line.speculative {
+            return false;
+        }
+        // The end, and what a barge-in or a retry would go back to.
+        let mut snapshots: Vec<Arc<Snapshot>> = line.snapshots.iter().rev().take(2).rev().cloned().collect();
+        if snapshots.last().is_none_or(|last| last.position < line.state.position) {
+            snapshots.push(Arc::new(line.state.snapshot()));
+        }
+        let path = self.limits.folder.join(format!("{}.line", file::name(tokens, kv)));
+        let job = Job { path, tokens: tokens.to_vec(), kv, snapshots, pages: line.state.pages.clone() };
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.waiting += usize::from(sent);
+        sent
+    }
+
+    /// Waits for the writer.
+    pub fn flush(&mut self) {
+        while self.waiting > 0 {
+            match self.done.recv() {
+                Ok(done) => self.take(done),
+                Err(_) => self.waiting = 0,
+            }
+        }
+        self.enforce();
+    }
+
+    pub fn stored(&self) -> &[Stored] {
+        &self.stored
+    }
+
+    /// Reads a file. One that does not hold what it promised is deleted.
+    pub fn load(&mut self, at: usize, meter: &Meter) -> Option<Loaded> {
+        self.uses += 1;
+        self.stored[at].used = self.uses;
+        match file::read(&self.stored[at].path, &self.owner, meter) {
+            Ok(loaded) => Some(loaded),
+            Err(what) => {
+                let stored = self.stored.remove(at);
+                self.notes.push(format!("{}: {what}; it is left out and deleted", stored.path.display()));
+                let _ = std::fs::remove_file(&stored.path);
+                None
+            }
+        }
+    }
+
+    /// Deletes every file whose tokens are those of `tokens` for more than `beyond` positions.
+    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
+        self.flush();
+        self.stored.retain(|stored| {
+            let common = stored.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            common <= beyond || delete(&stored.path).is_err()
+        });
+    }
+
+    fn collect(&mut self) {
+        while let Ok(done) = self.done.try_recv() {
+            self.take(done);
+        }
+        self.enforce();
+    }
+
+    fn take(&mut self, done: Result<Stored, String>) {
+        self.waiting = self.waiting.saturating_sub(1);
+        match done {
+            Ok(mut stored) => {
+                self.uses += 1;
+                stored.used = self.uses;
+                // The same conversation, longer: its earlier file holds nothing more.
+                self.stored.retain(|old| {
+                    let replaced = old.kv == stored.kv && stored.tokens.starts_with(&old.tokens);
+                    !replaced || (old.path != stored.path && delete(&old.path).is_err())
+                });
+                self.stored.push(stored);
+            }
+            Err(what) => self.notes.push(what),
+        }
+    }
+
+    /// Deletes the files that were not used for the longest time, until the rest fits.
+    fn enforce(&mut self) {
+        while self.stored.iter().map(|stored| stored.bytes).sum::<u64>() > self.limits.max_bytes {
+            let oldest = self.stored.iter().enumerate().min_by_key(|(_, stored)| stored.used).map(|(at, _)| at);
+            let Some(at) = oldest else { return };
+            let stored = self.stored.remove(at);
+            let _ = delete(&stored.path);
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn delete(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,81 @@
+//! From a model's path to everything that is needed to talk to it, and what that takes of memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kernels::product::Precision;
+use text::{Template, Tokenizer};
+use weights::{Ffn, Matrix, Mixer, Model};
+
+use crate::error::Error;
+use crate::network::Network;
+use crate::vocabulary;
+
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Map the files instead of reading them into memory.
+    pub mmap: bool,
+    pub precision: Precision,
+    /// Texts whose tokens are remembered, so that a conversation is not tokenised again at every turn; 0: none.
+    pub token_cache_bytes: usize,
+}
+
+pub struct Opened {
+    pub network: Network,
+    pub tokenizer: Arc<Tokenizer>,
+    /// The file's own, or the family's where it brings none.
+    pub template: Template,
+    /// What was left out or looks odd, one line each.
+    pub notes: Vec<String>,
+}
+
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
+    let mut model = weights::open(path, &weights::OpenOptions { mmap: options.mmap })?;
+    let tokenizer = vocabulary::tokenizer(&model.vocab)?.with_cache(options.token_cache_bytes);
+    let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
+    let notes = std::mem::take(&mut model.notes);
+    Ok(Opened { network: Network::new(model, options.precision), tokenizer: Arc::new(tokenizer), template, notes })
+}
+
+/// Bytes of a model that its computation reads.
+pub fn weight_bytes(model: &Model) -> usize {
+    let matrices = [&model.embed].into_iter().chain(&model.head);
+    let outside: usize = matrices.map(bytes).sum();
+    let layers = model.layers.iter().map(|layer| {
+        let mixer = match &layer.mixer {
+            Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(bytes).iter().sum::<usize>(),
+            Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].map(bytes).iter().sum::<usize>(),
+        };
+        let ffn = match &layer.ffn {
+            Ffn::Dense { gate, up, down } => [gate, up, down].map(bytes).iter().sum::<usize>(),
+            Ffn::Moe(moe) => {
+                let experts = moe.experts.iter().flat_map(|expert| [&expert.gate, &expert.up, &expert.down]);
+                let shared = moe.shared.iter().flat_map(|shared| [&shared.gate, &shared.up, &shared.down]);
+                experts.chain(shared).chain([&moe.router]).map(bytes).sum()
+            }
+        };
+        mixer + ffn
+    });
+    outside + layers.sum::<usize>()
+}
+
+/// The most that the buffers of one step take: `rows` tokens at once, of which `wanted` get logits.
+pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
+    let shape = network.shape();
+    let queries = 2 * shape.q_heads * shape.head_dim;
+    let values = shape.value_heads * shape.value_dim;
+    let ffn = match &shape.moe {
+        None => shape.ffn,
+        Some(moe) => (moe.used * moe.expert_ffn).max(moe.shared_ffn) + shape.hidden,
+    };
+    let inner = ffn.max(values).max(shape.q_heads * shape.head_dim);
+    // A value as f32, and rounded to 8 bits with the scale and the sum of its group of 16.
+    let (plain, rounded) = (size_of::<f32>(), size_of::<f32>() + 1 + 2 * size_of::<f32>() / 16);
+    let row = plain * (2 * shape.hidden + queries.max(shape.delta_channels()) + 2 * values.max(shape.hidden) + 2 * ffn)
+        + rounded * (shape.hidden + inner);
+    rows * row + wanted * plain * shape.vocab
+}
+
+fn bytes(matrix: &Matrix) -> usize {
+    matrix.data.len()
+}
