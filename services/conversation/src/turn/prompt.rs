@@ -51,9 +51,12 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
     }
     messages.extend(prompt.context.preface.iter().cloned());
     let mut question = None;
-    for item in &items[leading..] {
-        push_item(&mut messages, item, prompt.wording);
-        // Some clients put what the user typed into a system message.
+    for (index, item) in items.iter().enumerate().skip(leading) {
+        if is_typed(items, index) {
+            messages.push(message("user", words(item)));
+        } else {
+            push_item(&mut messages, item, prompt.wording);
+        }
         if matches!(role(item), Some(Role::User | Role::System)) {
             question = Some(messages.len() - 1);
         }
@@ -73,6 +76,17 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
         messages.insert(first, message("user", prompt.wording.opening.clone()));
     }
     messages
+}
+
+/// Some clients put what the user typed into a system message: it comes right after an answer, and no message of the
+/// user follows it.
+fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
+    let is_system = |item: &Arc<Item>| role(item) == Some(Role::System);
+    let followed = items.get(index + 1).and_then(|item| role(item));
+    is_system(&items[index])
+        && !matches!(followed, Some(Role::User | Role::System))
+        && items[..index].iter().rev().find(|item| !is_system(item)).and_then(|item| role(item))
+            == Some(Role::Assistant)
 }
 
 fn push_item(messages: &mut Vec<Value>, item: &Item, wording: &Wording) {
@@ -225,17 +239,32 @@ mod tests {
     }
 
     #[test]
-    fn a_system_message_may_be_the_question() {
+    fn a_system_message_may_be_what_the_user_typed() {
         let context = Context { notes: vec!["It is 10:05.".into()], ..Context::default() };
-        let items = [said(Role::User, "Hi"), said(Role::Assistant, "Hello."), said(Role::System, "Light on")];
-        let expected = [
+        let mut items = vec![
+            said(Role::User, "Hi"),
+            said(Role::Assistant, "Hello."),
+            said(Role::System, "It rains."),
+            said(Role::System, "Light on"),
+        ];
+        let mut expected = vec![
             "system: Be brief.",
             "user: Hi",
             "assistant: Hello.",
+            "user: [note] It rains.",
             "user: [note] It is 10:05.",
-            "user: [note] Light on",
+            "user: Light on",
         ];
         assert_eq!(lines(&items, &context, None), expected);
+        // It stays that when the answer has come.
+        items.push(said(Role::Assistant, "It is on."));
+        expected.push("assistant: It is on.");
+        assert_eq!(lines(&items, &context, None), expected);
+        // With a question behind it, or after a call, it is a note.
+        let items = [said(Role::Assistant, "Hello."), said(Role::System, "It rains."), said(Role::User, "Hi")];
+        assert_eq!(lines(&items, &Context::default(), None)[3], "user: [note] It rains.");
+        let items = [said(Role::User, "Hi"), call("c1", ""), said(Role::System, "Still working")];
+        assert_eq!(lines(&items, &Context::default(), None)[3], "user: [note] Still working");
     }
 
     #[test]
