@@ -115,6 +115,14 @@ pub enum Precision {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     pub total: MemoryTotal,
+    pub snapshot_spacing_tokens: usize,
+    pub trail_tokens: usize,
+    pub token_cache_bytes: usize,
+    /// None: nothing is kept on disk.
+    pub disk_path: Option<PathBuf>,
+    pub disk_bytes: u64,
+    pub disk_min_tokens: usize,
+    pub disk_idle_s: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +367,16 @@ impl Engine {
 impl Memory {
     fn read(r: &Reader<'_>) -> Memory {
         let total = r.bytes_or_auto("total", 64 << 20..=ANY);
-        Memory { total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes) }
+        Memory {
+            total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes),
+            snapshot_spacing_tokens: r.whole("snapshot_spacing_tokens", 16..=1 << 20),
+            trail_tokens: r.whole("trail_tokens", 0..=1 << 20),
+            token_cache_bytes: r.bytes("token_cache_bytes", 0..=1 << 40),
+            disk_path: unless_empty(r.text("disk_path")).map(PathBuf::from),
+            disk_bytes: r.bytes("disk_bytes", 1 << 20..=ANY),
+            disk_min_tokens: r.whole("disk_min_tokens", 1..=1 << 20),
+            disk_idle_s: r.time("disk_idle_s", Time::Seconds, 0..=86_400),
+        }
     }
 }
 
