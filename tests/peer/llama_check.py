@@ -9,9 +9,9 @@ Compared are the logits of every position, and the choices. The exit status is 1
 
 - a logit of llama.cpp is not finite, or its logits hardly vary,
 - the logits differ by more than --tolerance (norm of the difference by the norm of llama.cpp's),
-- a choice differs although llama.cpp's best token leads by more than the noise: six times the root mean square of the
-  differences at that position. Both engines round activations to eight bits, each in its own way, so on quantised
-  files near ties go either way.
+- a choice differs although llama.cpp's best token leads by more than the noise: eight times the root mean square of
+  the differences at that position, over tokens that have a logit at all. Both engines round activations to eight bits,
+  each in its own way, so on quantised files near ties go either way.
 
 Without --reprise only llama.cpp is checked, and its speed is printed. An f32 file with --precision f32 rounds nowhere:
 there the tolerance is 1e-3 and every choice must agree.
@@ -91,7 +91,8 @@ def main():
         ours, _ = reprise(args.reprise, args.file, tokens[:-1], args.precision)
         _, alone = reprise(args.reprise, args.file, prompt, args.precision, args.greedy)
         difference = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
-        noise = np.sqrt(((ours - theirs) ** 2).mean(axis=1))
+        # Reserved tokens of random models have no weights: their logit is 0 in both.
+        noise = np.sqrt(((ours - theirs) ** 2).sum(axis=1) / (theirs != 0).sum(axis=1))
         best = np.sort(theirs, axis=1)[:, -2:]
         lead = best[:, 1] - best[:, 0]
         differ = np.nonzero(ours.argmax(1) != theirs.argmax(1))[0]
@@ -103,7 +104,7 @@ def main():
             failures.append(f"the logits differ by {difference:.2e}, more than {tolerance}")
         for at in differ:
             print(f"  position {at}: llama.cpp leads by {lead[at]:.4f}, the difference is {noise[at]:.4f} on average")
-            if lead[at] > 6 * noise[at] or args.precision == "f32":
+            if lead[at] > 8 * noise[at] or args.precision == "f32":
                 failures.append(f"another choice at position {at}, which is no near tie")
 
     for failure in failures:

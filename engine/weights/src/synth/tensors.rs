@@ -183,12 +183,12 @@ impl List<'_> {
 
     fn add_experts(&mut self, name: impl Fn(&str) -> String, hidden: usize, moe: &MoeShape, out_gain: f32) {
         let (experts, ffn, shared) = (moe.experts, moe.expert_ffn, moe.shared_ffn);
-        // Decided shares: the last expert chosen has so little of the sum that it hardly matters when a rounding error
-        // chooses another one.
-        self.add_matrix(name("ffn_gate_inp.weight"), &[hidden, experts], 3.0 * GAIN);
+        // A rounding error can choose another expert. With decided shares and experts that speak low, that changes the
+        // sum little.
+        self.add_matrix(name("ffn_gate_inp.weight"), &[hidden, experts], 2.0 * GAIN);
         self.add_matrix(name("ffn_gate_exps.weight"), &[hidden, ffn, experts], GAIN);
         self.add_matrix(name("ffn_up_exps.weight"), &[hidden, ffn, experts], GAIN);
-        self.add_matrix(name("ffn_down_exps.weight"), &[ffn, hidden, experts], out_gain);
+        self.add_matrix(name("ffn_down_exps.weight"), &[ffn, hidden, experts], 0.5 * out_gain);
         if shared > 0 {
             self.add_matrix(name("ffn_gate_inp_shexp.weight"), &[hidden], GAIN);
             self.add_matrix(name("ffn_gate_shexp.weight"), &[hidden, shared], GAIN);

@@ -97,9 +97,10 @@ fn our_reader_reads_it_back() {
     assert!(delta.a_log_neg.iter().all(|a| (-8.0..=-0.02).contains(a)), "{:?}", delta.a_log_neg);
     assert!((deviation(&values(&delta.qkv)) * 16.0 - 1.6).abs() < 0.05);
     let head = values(model.head.as_ref().unwrap());
-    let row = |token: usize| deviation(&head[256 * token..256 * (token + 1)]);
-    assert_eq!(row(1000), 0.0, "a reserved token");
-    assert!(row(1017) < 0.5 * row(300), "a control token against a word: {} {}", row(1017), row(300));
+    let rows: Vec<f64> = head.chunks(256).map(deviation).collect();
+    let loudest = rows.iter().copied().fold(0.0, f64::max);
+    assert_eq!(rows[1000], 0.0, "a reserved token");
+    assert!(rows[1017] > 0.0 && rows[1017] < 0.3 * loudest, "a control token: {} of {loudest}", rows[1017]);
 }
 
 #[test]
