@@ -6,15 +6,23 @@
 
 mod answer;
 mod ask;
+mod error;
 mod for_turn;
+mod local;
+pub mod model;
+mod plan;
+mod prepare;
 pub mod scripted;
 
 pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, TokenLogprob, Usage};
 pub use ask::{Ask, Purpose, ResponseFormat, SamplingOverrides};
 pub use engine::Priority;
+pub use error::Error;
+pub use plan::{Plan, Window, plan};
 
+use local::Local;
 use scripted::Scripted;
-use settings::Preset;
+use settings::{Preset, Settings};
 use std::sync::Arc;
 use text::chat::ChatPrompt;
 
@@ -25,7 +33,23 @@ pub struct Backend {
 }
 
 enum Kind {
+    Engine(Local),
     Scripted(Scripted),
+}
+
+/// A backend that runs, and what is known about it.
+pub struct Started {
+    pub backend: Backend,
+    /// As they were given, with the windows that the model file allows.
+    pub settings: Settings,
+    /// The chosen preset and those of the same model: what a session may have.
+    pub presets: Vec<Preset>,
+    /// The model's name as clients see it.
+    pub model: String,
+    /// Where the memory goes. None where the model runs elsewhere.
+    pub plan: Option<Plan>,
+    /// Lines for the start screen.
+    pub notes: Vec<String>,
 }
 
 /// How long a prompt is.
@@ -62,9 +86,20 @@ pub struct Load {
 }
 
 impl Backend {
+    /// What the configuration asks for: the model of the chosen preset, in this process. Takes as long as opening its file.
+    /// Must be called within a tokio runtime.
+    pub async fn start(settings: &Settings) -> Result<Started, Error> {
+        let settings = settings.clone();
+        match tokio::task::spawn_blocking(move || start_engine(settings)).await {
+            Ok(started) => started,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+
     /// Never waits. What is wrong with an ask comes as the answer's only piece.
     pub fn ask(&self, ask: Ask) -> Answer {
         match &*self.kind {
+            Kind::Engine(local) => local.ask(ask),
             Kind::Scripted(scripted) => scripted.ask(ask),
         }
     }
@@ -72,12 +107,14 @@ impl Backend {
     /// How many tokens the prompt of a reply has: template, tools and the opening of the reply included.
     pub async fn count(&self, chat: &ChatPrompt, preset: &Arc<Preset>) -> Result<Counted, Failure> {
         match &*self.kind {
+            Kind::Engine(local) => local.count(chat, preset).await,
             Kind::Scripted(scripted) => scripted.count(chat, preset),
         }
     }
 
     pub fn status(&self) -> Status {
         match &*self.kind {
+            Kind::Engine(local) => local.status(),
             Kind::Scripted(scripted) => scripted.status(),
         }
     }
@@ -85,7 +122,33 @@ impl Backend {
     /// Ends every open answer as cancelled and takes no more. Returns when the engine's thread has ended.
     pub async fn shutdown(&self) {
         match &*self.kind {
+            Kind::Engine(local) => local.shutdown().await,
             Kind::Scripted(scripted) => scripted.shutdown(),
+        }
+    }
+
+    /// A conversation was deleted: what was computed of it goes too, in memory and on disk, but for its first message if
+    /// that is the system's, which others may share.
+    pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
+        match &*self.kind {
+            Kind::Engine(local) => local.forget(chat).await,
+            Kind::Scripted(_) => Ok(()),
+        }
+    }
+
+    /// Whose token ids the store keeps. None where the model runs elsewhere.
+    pub fn tokenizer_fingerprint(&self) -> Option<[u8; 32]> {
+        match &*self.kind {
+            Kind::Engine(local) => Some(local.tokenizer_fingerprint()),
+            Kind::Scripted(_) => None,
+        }
+    }
+
+    /// What the engine's thread does when it meets a bug.
+    #[cfg(test)]
+    pub(crate) fn panic(&self) {
+        if let Kind::Engine(local) = &*self.kind {
+            local.panic();
         }
     }
 
@@ -94,4 +157,33 @@ impl Backend {
         let (scripted, script) = Scripted::new();
         (Backend { kind: Arc::new(Kind::Scripted(scripted)) }, script)
     }
+}
+
+fn start_engine(mut settings: Settings) -> Result<Started, Error> {
+    let chosen = settings.model.preset.clone();
+    let opened = model::open(&settings, &chosen, model::precision(&settings))?;
+    let native_ctx = model::native_ctx(&opened.network, &opened.file)?;
+    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
+    // asks for more than the file has is left out.
+    let folder = settings.model.models_dir.clone();
+    let renamed = settings.model.path.is_some() && !opened.preset.model.is_empty();
+    let same = |preset: &Preset| {
+        let same_file = preset.model_path(&folder).is_some_and(|file| file == opened.file);
+        same_file || (renamed && preset.model == opened.preset.model)
+    };
+    let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
+    let mut notes = opened.notes.clone();
+    let mut presets = Vec::new();
+    for name in others.iter().filter(|name| **name != chosen).chain([&chosen]) {
+        match settings.fit_to_model(name, native_ctx) {
+            Ok(_) => presets.push(settings.preset(name)?.clone()),
+            Err(error) if *name == chosen => return Err(error.into()),
+            Err(error) => notes.push(error.to_string()),
+        }
+    }
+    let plan = plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets)?;
+    let local = Local::start(&settings, opened, &plan)?;
+    let model = local.status().model;
+    let backend = Backend { kind: Arc::new(Kind::Engine(local)) };
+    Ok(Started { backend, settings, presets, model, plan: Some(plan), notes })
 }

@@ -170,7 +170,7 @@ impl Answer {
     /// An answer that is nothing but this failure.
     pub fn failed(failure: Failure) -> Answer {
         let (writer, answer) = channel();
-        writer.push(Piece::Failed(failure));
+        writer.fail(failure);
         answer
     }
 }
@@ -231,6 +231,16 @@ impl Writer {
         pieces.extend(piece);
         drop(pieces);
         self.pipe.waker.wake();
+    }
+
+    pub fn fail(&self, failure: Failure) {
+        self.push(Piece::Failed(failure));
+    }
+
+    /// For an answer that nobody wanted any more before work on it began.
+    pub fn cancelled_before_begin(&self) {
+        let (usage, report) = (Usage::default(), Report::default());
+        self.push(Piece::Done { finish: Finish::Cancelled, usage, report });
     }
 
     pub fn is_cancelled(&self) -> bool {

@@ -88,12 +88,16 @@ impl Ask {
 
     /// Whether and how long the model may think.
     pub fn effective_thinking(&self) -> Thinking {
-        match (self.thinking, self.chat.enable_thinking(), self.preset.thinking) {
-            (Some(thinking), _, _) => thinking,
-            (None, None, preset) => preset,
-            (None, Some(false), _) => Thinking::Off,
-            (None, Some(true), Thinking::Off) => Thinking::On,
-            (None, Some(true), preset) => preset,
-        }
+        self.thinking.unwrap_or_else(|| thinking_of(&self.chat, &self.preset))
+    }
+}
+
+/// What the client says about thinking, else the preset.
+pub(super) fn thinking_of(chat: &ChatPrompt, preset: &Preset) -> Thinking {
+    match (chat.enable_thinking(), preset.thinking) {
+        (None, preset) => preset,
+        (Some(false), _) => Thinking::Off,
+        (Some(true), Thinking::Off) => Thinking::On,
+        (Some(true), preset) => preset,
     }
 }

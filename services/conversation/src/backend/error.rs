@@ -1,0 +1,35 @@
+//! Why a backend cannot start.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    #[error(transparent)]
+    Settings(#[from] settings::Error),
+    #[error("{name}: no file, folder or preset of that name; presets are {presets}")]
+    NoSuchModel { name: String, presets: String },
+    #[error(
+        "preset {preset} wants the model file {}, which is not there; put the file there, or name another with --model",
+        file.display()
+    )]
+    NoModelFile { preset: String, file: PathBuf },
+    #[error(
+        "no model to talk with: preset {preset} names none and there is none in {}; put a GGUF file or a Hugging Face \
+         folder there, or name one with --model",
+        folder.display()
+    )]
+    NoModel { preset: String, folder: PathBuf },
+    #[error("the model {} has a window of {native_ctx} tokens, more than can be counted; is the file damaged?", file.display())]
+    Window { file: PathBuf, native_ctx: usize },
+    #[error(
+        "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
+         buffers, and memory.total leaves {left}; {advice}"
+    )]
+    Memory { preset: String, ctx_size: u32, needed: String, fixed: String, left: String, advice: String },
+    #[error("the system gives no thread for the engine: {0}")]
+    Thread(std::io::Error),
+    #[error("upstream {url}: {why}")]
+    Upstream { url: String, why: String },
+}

@@ -1,0 +1,238 @@
+//! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
+
+mod replies;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use super::answer::{Answer, Failure, FailureCode, Writer, channel};
+use super::ask::{Ask, thinking_of};
+use super::model;
+use super::plan::Plan;
+use super::prepare::{Prepared, Preparer};
+use super::{Counted, Error, Status};
+use engine::open::Opened;
+use engine::{Cpu, DiskLimits, Engine, Limits};
+use settings::{Preset, Settings};
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use text::chat::ChatPrompt;
+use tokio::sync::oneshot;
+
+pub(super) struct Local {
+    commands: SyncSender<Command>,
+    shared: Arc<Shared>,
+}
+
+/// What the thread and the handles both see.
+struct Shared {
+    status: Mutex<Status>,
+    /// Of the model that runs; another one after a restart.
+    preparer: RwLock<Arc<Preparer>>,
+}
+
+enum Command {
+    Submit(Box<Submit>),
+    /// Drops what is known of this past behind the first tokens.
+    Forget {
+        tokens: Vec<u32>,
+        beyond: usize,
+    },
+    Stop {
+        done: oneshot::Sender<()>,
+    },
+    #[cfg(test)]
+    Panic,
+}
+
+struct Submit {
+    prepared: Prepared,
+    tools: Vec<serde_json::Value>,
+    writer: Writer,
+    asked: Instant,
+}
+
+/// How to make an engine, also the second time.
+struct Recipe {
+    file: PathBuf,
+    options: engine::open::OpenOptions,
+    limits: Limits,
+    threads: usize,
+    disk: Option<DiskLimits>,
+    disk_idle: Duration,
+    native_ctx: u32,
+}
+
+impl Local {
+    /// `model` was opened for `plan`; it is opened again only after a failure.
+    pub fn start(settings: &Settings, model: model::Model, plan: &Plan) -> Result<Local, Error> {
+        let memory = &settings.memory;
+        let precision = model.network.precision;
+        let recipe = Recipe {
+            options: model::open_options(settings, precision),
+            limits: Limits {
+                prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
+                max_sequences: settings.engine.max_sequences,
+                max_waiting: settings.engine.max_waiting,
+                memory_bytes: usize::try_from(plan.engine_bytes()).unwrap_or(usize::MAX),
+                snapshot_spacing_tokens: memory.snapshot_spacing_tokens,
+                trail_tokens: memory.trail_tokens,
+            },
+            threads: settings.engine.threads,
+            disk: memory.disk_path.as_ref().map(|folder| DiskLimits {
+                folder: folder.clone(),
+                max_bytes: memory.disk_bytes,
+                min_tokens: memory.disk_min_tokens,
+            }),
+            disk_idle: Duration::from_secs(memory.disk_idle_s),
+            native_ctx: model::native_ctx(&model.network, &model.file)?,
+            file: model.file,
+        };
+        let name = match model.preset.model.as_str() {
+            "" => model.network.model.name.clone(),
+            name => name.to_owned(),
+        };
+        let opened =
+            Opened { network: model.network, tokenizer: model.tokenizer, template: model.template, notes: Vec::new() };
+        let (engine, preparer) = recipe.cook(opened);
+        let status = Status { ready: true, model: name, ..Status::default() };
+        let shared = Arc::new(Shared { status: Mutex::new(status), preparer: RwLock::new(Arc::new(preparer)) });
+        // One place for each that may wait, whatever its priority.
+        let (commands, inbox) = sync_channel(3 * settings.engine.max_waiting);
+        thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
+        shared.warm_grammars();
+        Ok(Local { commands, shared })
+    }
+
+    pub fn ask(&self, ask: Ask) -> Answer {
+        let asked = Instant::now();
+        let (writer, answer) = channel();
+        let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
+        let work = move || {
+            if writer.is_cancelled() {
+                writer.cancelled_before_begin();
+                return;
+            }
+            let prepared = match preparer.prepare(&ask) {
+                Ok(prepared) => prepared,
+                Err(failure) => return writer.fail(failure),
+            };
+            let submit = Submit { prepared, tools: ask.chat.tools, writer, asked };
+            if let Err(error) = commands.try_send(Command::Submit(Box::new(submit))) {
+                let (failure, command) = match error {
+                    TrySendError::Full(command) => (
+                        Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment"),
+                        command,
+                    ),
+                    TrySendError::Disconnected(command) => (stopped(), command),
+                };
+                if let Command::Submit(submit) = command {
+                    submit.writer.fail(failure);
+                }
+            }
+        };
+        tokio::task::spawn_blocking(work);
+        answer
+    }
+
+    pub async fn count(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Counted, Failure> {
+        let preparer = self.shared.preparer();
+        let (chat, thinking) = (chat.clone(), thinking_of(chat, preset));
+        let count = tokio::task::spawn_blocking(move || preparer.count(&chat, thinking)).await;
+        let tokens = count.unwrap_or_else(|_| Err(broke()))?;
+        Ok(Counted { tokens, exact: true, margin_tokens: 0 })
+    }
+
+    pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
+        let (preparer, chat) = (self.shared.preparer(), chat.clone());
+        let history = tokio::task::spawn_blocking(move || preparer.history(&chat)).await;
+        let (tokens, beyond) = history.unwrap_or_else(|_| Err(broke()))?;
+        let commands = self.commands.clone();
+        // Must not be lost because the queue is full for a moment: waits for room.
+        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Forget { tokens, beyond })).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(stopped()) }
+    }
+
+    pub fn status(&self) -> Status {
+        self.shared.status().clone()
+    }
+
+    pub fn tokenizer_fingerprint(&self) -> [u8; 32] {
+        self.shared.preparer().tokenizer.fingerprint()
+    }
+
+    pub async fn shutdown(&self) {
+        let (done, stopped) = oneshot::channel();
+        let commands = self.commands.clone();
+        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Stop { done })).await;
+        if matches!(sent, Ok(Ok(()))) {
+            let _ = stopped.await;
+        }
+    }
+
+    /// What the engine's thread does when it meets a bug.
+    #[cfg(test)]
+    pub fn panic(&self) {
+        self.commands.send(Command::Panic).unwrap();
+    }
+}
+
+impl Recipe {
+    fn open(&self) -> Result<(Engine, Preparer), engine::Error> {
+        engine::open::open(&self.file, &self.options).map(|opened| self.cook(opened))
+    }
+
+    fn cook(&self, opened: Opened) -> (Engine, Preparer) {
+        let preparer = Preparer {
+            tokenizer: opened.tokenizer.clone(),
+            template: opened.template,
+            precision: opened.network.precision,
+            native_ctx: self.native_ctx,
+            stop_tokens: opened.network.model.stop_tokens.clone(),
+            grammars: Default::default(),
+        };
+        let mut engine = Engine::new(opened.network, opened.tokenizer, Cpu::new(self.threads), self.limits);
+        if let Some(disk) = &self.disk {
+            engine.use_disk(disk.clone());
+        }
+        (engine, preparer)
+    }
+}
+
+impl Shared {
+    fn status(&self) -> std::sync::MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn preparer(&self) -> Arc<Preparer> {
+        self.preparer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_preparer(&self, preparer: Preparer) {
+        *self.preparer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(preparer);
+        self.warm_grammars();
+    }
+
+    /// Nobody waits for this. A thread of its own: it may take a second.
+    fn warm_grammars(&self) {
+        let preparer = self.preparer();
+        let warm = move || {
+            if let Err(error) = preparer.grammars() {
+                tracing::warn!(%error, "replies of this model cannot be held to a form");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("grammars".into()).spawn(warm) {
+            tracing::warn!(%error, "no thread to prepare grammars; the first request with one waits for them");
+        }
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureCode::Unavailable, "the service stops; connect again in a moment")
+}
+
+fn broke() -> Failure {
+    Failure::new(FailureCode::EngineFailed, "the prompt could not be prepared because of a fault in the service")
+}

@@ -1,0 +1,351 @@
+//! The engine's thread with a small model, from asks to pieces.
+
+use crate::backend::{
+    Answer, Ask, Backend, FailureCode, Finish, Piece, Priority, Purpose, Report, ResponseFormat, Usage,
+};
+use crate::realtime::ToolChoice;
+use serde_json::{Value, json};
+use settings::{Flag, Preset, Settings, Sources, Thinking};
+use std::sync::Arc;
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
+
+fn settings(more: &[(&str, &str)]) -> Settings {
+    let base = [
+        ("model.path", MODEL),
+        ("memory.total", "512MiB"),
+        ("memory.disk_path", ""),
+        ("engine.threads", "1"),
+        ("engine.prefill_chunk_tokens", "64"),
+        ("preset.sampling.temperature", "0"),
+        ("preset.sampling.presence_penalty", "0"),
+    ];
+    let flags = base.iter().chain(more).map(|(key, value)| Flag::new("--set", key, value)).collect();
+    Settings::load(&Sources { flags, ..Sources::default() }).unwrap().settings
+}
+
+struct Stage {
+    backend: Backend,
+    preset: Arc<Preset>,
+}
+
+async fn stage_with(more: &[(&str, &str)]) -> Stage {
+    let started = Backend::start(&settings(more)).await.unwrap();
+    let preset = Arc::new(started.settings.chosen().unwrap().clone());
+    Stage { backend: started.backend, preset }
+}
+
+async fn stage() -> Stage {
+    stage_with(&[]).await
+}
+
+impl Stage {
+    /// A reply of so many tokens; the model cannot end it.
+    fn ask(&self, messages: Value, tokens: u32) -> Ask {
+        let chat = text::chat::normalise(&json!({ "messages": messages })).unwrap();
+        let mut ask = Ask::new(chat, self.preset.clone());
+        ask.max_tokens = Some(tokens);
+        ask.ignore_eos = true;
+        ask
+    }
+
+    async fn say(&self, ask: Ask) -> Told {
+        told(self.backend.ask(ask)).await
+    }
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    content: String,
+    reasoning: String,
+    calls: Vec<(String, String)>,
+    finish: Option<Finish>,
+    usage: Usage,
+    report: Report,
+    failure: Option<(FailureCode, String)>,
+    prompt: Option<(u64, u64)>,
+    tokens: u64,
+    logprobs: Vec<(Vec<u8>, f32, usize)>,
+}
+
+async fn told(mut answer: Answer) -> Told {
+    let mut told = Told::default();
+    while let Some(piece) = answer.next().await {
+        match piece {
+            Piece::Prompt { input_tokens, cached_tokens } => told.prompt = Some((input_tokens, cached_tokens)),
+            Piece::Reasoning { text, tokens } => {
+                told.reasoning += &text;
+                told.tokens += tokens;
+            }
+            Piece::Content { text, tokens, logprobs } => {
+                told.content += &text;
+                told.tokens += tokens;
+                told.logprobs.extend(logprobs.into_iter().map(|token| (token.bytes, token.logprob, token.top.len())));
+            }
+            Piece::CallStarted { name, .. } => told.calls.push((name, String::new())),
+            Piece::CallArguments { json, tokens } => {
+                told.calls.last_mut().unwrap().1 += &json;
+                told.tokens += tokens;
+            }
+            Piece::Done { finish, usage, report } => {
+                (told.finish, told.usage, told.report) = (Some(finish), usage, report);
+            }
+            Piece::Failed(failure) => told.failure = Some((failure.code, failure.message)),
+        }
+    }
+    told
+}
+
+fn user(text: &str) -> Value {
+    json!([{ "role": "user", "content": text }])
+}
+
+#[tokio::test]
+async fn a_reply_is_streamed_counted_and_reported() {
+    let stage = stage().await;
+    let ask = stage.ask(user("Turn on the light in the kitchen, please."), 12);
+    let counted = stage.backend.count(&ask.chat, &stage.preset).await.unwrap();
+    let first = stage.say(ask.clone()).await;
+    assert_eq!(first.finish, Some(Finish::Length), "{first:?}");
+    assert_eq!((first.usage.output_tokens, first.usage.cached_tokens), (12, 0));
+    assert_eq!((first.usage.input_tokens, counted.exact), (counted.tokens, true));
+    assert_eq!(first.prompt, Some((counted.tokens, 0)));
+    assert!(first.tokens <= 12 && !first.content.is_empty());
+    assert_eq!(first.report.reason, Some("cold"));
+    assert_eq!(first.report.computed_tokens, counted.tokens);
+    let report = &first.report;
+    assert!(report.total_ms >= report.first_token_ms.unwrap() && report.first_token_ms.unwrap() >= report.prefill_ms);
+
+    let second = stage.say(ask).await;
+    assert_eq!(second.content, first.content, "what is remembered changes no answer");
+    assert!(second.usage.cached_tokens > 0 && second.report.computed_tokens < counted.tokens, "{second:?}");
+}
+
+#[tokio::test]
+async fn cancelling_ends_an_answer_and_dropping_it_frees_its_place() {
+    let stage = stage().await;
+    let mut answer = stage.backend.ask(stage.ask(user("Tell me a long story"), 3000));
+    while !matches!(answer.next().await, Some(Piece::Content { .. })) {}
+    answer.cancel();
+    let told = told(answer).await;
+    assert_eq!(told.finish, Some(Finish::Cancelled));
+    assert!(told.usage.output_tokens > 0 && told.usage.output_tokens < 3000, "{told:?}");
+
+    let mut dropped = stage.backend.ask(stage.ask(user("Another long story"), 3000));
+    while !matches!(dropped.next().await, Some(Piece::Content { .. })) {}
+    drop(dropped);
+    // The engine hears of it before it takes another step; this one takes several.
+    stage.say(stage.ask(user("Short"), 4)).await;
+    let mut third = stage.backend.ask(stage.ask(user("Third"), 3000));
+    while !matches!(third.next().await, Some(Piece::Content { .. })) {}
+    assert_eq!(stage.backend.status().load.talk, 1);
+}
+
+#[tokio::test]
+async fn a_failure_of_the_engine_costs_its_replies_and_nothing_else() {
+    let stage = stage().await;
+    let mut open = stage.backend.ask(stage.ask(user("Tell me a long story"), 3000));
+    while !matches!(open.next().await, Some(Piece::Content { .. })) {}
+    stage.backend.panic();
+    assert_eq!(told(open).await.failure.unwrap().0, FailureCode::EngineFailed);
+    let again = stage.say(stage.ask(user("Are you there?"), 5)).await;
+    assert_eq!(again.usage.output_tokens, 5, "{again:?}");
+    let status = stage.backend.status();
+    assert_eq!((status.ready, status.restarts), (true, 1));
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_refused_with_a_reason() {
+    let stage = stage().await;
+    let refused = async |ask| stage.say(ask).await.failure.unwrap();
+
+    let (code, message) = refused(stage.ask(user(&"word ".repeat(5000)), 5)).await;
+    assert_eq!(code, FailureCode::PromptTooLong);
+    assert!(message.contains("4096"), "{message}");
+
+    let mut images = stage.ask(user("x"), 5);
+    images.chat.images = 1;
+    assert_eq!(refused(images).await.0, FailureCode::InvalidRequest);
+
+    let mut sampling = stage.ask(user("x"), 5);
+    sampling.sampling.top_p = Some(3.0);
+    let (code, message) = refused(sampling).await;
+    assert_eq!(code, FailureCode::InvalidRequest);
+    assert!(message.contains("top_p"), "{message}");
+
+    let mut call = stage.ask(user("x"), 5);
+    call.tool_choice = ToolChoice::Required;
+    assert_eq!(refused(call).await.0, FailureCode::InvalidRequest);
+
+    let mut window = stage.ask(user("x"), 5);
+    window.preset = Arc::new(window.preset.with_ctx_size(5000));
+    let (_, message) = refused(window).await;
+    assert!(message.contains("window of 5000"), "{message}");
+}
+
+#[tokio::test]
+async fn too_many_requests_are_refused_and_the_others_answered() {
+    let stage = stage_with(&[("engine.max_sequences", "1"), ("engine.max_waiting", "1")]).await;
+    let answers: Vec<Answer> = (0..12).map(|n| stage.backend.ask(stage.ask(user(&format!("{n}")), 500))).collect();
+    let (mut done, mut busy) = (0, 0);
+    for answer in answers {
+        let told = told(answer).await;
+        match told.failure {
+            None => done += 1,
+            Some((code, message)) => {
+                assert_eq!(code, FailureCode::Busy, "{message}");
+                busy += 1;
+            }
+        }
+    }
+    assert!(done >= 1 && busy >= 1, "{done} answered, {busy} refused");
+}
+
+#[tokio::test]
+async fn promised_forms_hold() {
+    let stage = stage().await;
+    let mut object = stage.ask(user("Is the light on?"), 200);
+    object.ignore_eos = false;
+    let schema = json!({
+        "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": false,
+    });
+    object.response_format = ResponseFormat::JsonSchema { name: "light".into(), schema };
+    let told = stage.say(object).await;
+    assert_eq!(told.finish, Some(Finish::Stop), "{told:?}");
+    assert!(serde_json::from_str::<Value>(&told.content).unwrap()["on"].is_boolean());
+
+    let mut call = stage.ask(user("Is the light on?"), 200);
+    call.ignore_eos = false;
+    let parameters =
+        json!({"type": "object", "properties": {"room": {"enum": ["kitchen", "hall"]}}, "required": ["room"]});
+    call.chat.tools = vec![json!({"type": "function", "function": {"name": "light", "parameters": parameters}})];
+    call.tool_choice = ToolChoice::Required;
+    call.parallel_tool_calls = false;
+    let told = stage.say(call.clone()).await;
+    assert_eq!(told.finish, Some(Finish::ToolCalls), "{told:?}");
+    assert_eq!((told.calls.len(), told.calls[0].0.as_str(), told.content.as_str()), (1, "light", ""));
+    let arguments: Value = serde_json::from_str(&told.calls[0].1).unwrap();
+    assert!(["kitchen", "hall"].contains(&arguments["room"].as_str().unwrap()));
+
+    // Cut in the middle of a call: half a call is not content.
+    call.max_tokens = Some(6);
+    let told = stage.say(call.clone()).await;
+    assert_eq!((told.finish, told.content.as_str(), told.calls.len()), (Some(Finish::Length), "", 0));
+
+    // None: the tools stay in the prompt and no call comes.
+    call.tool_choice = ToolChoice::None;
+    let told = stage.say(call).await;
+    assert_eq!((told.calls.len(), told.failure.is_none()), (0, true), "{told:?}");
+}
+
+#[tokio::test]
+async fn thinking_ends_with_its_budget() {
+    let stage = stage().await;
+    let mut ask = stage.ask(user("Think of a number"), 30);
+    ask.thinking = Some(Thinking::Budget(8));
+    let told = stage.say(ask.clone()).await;
+    assert!(!told.reasoning.is_empty() && !told.content.contains("think>"), "{told:?}");
+    assert!(told.usage.reasoning_tokens >= 8 && told.usage.reasoning_tokens < 14, "{told:?}");
+    assert!(!told.content.is_empty());
+    ask.thinking = Some(Thinking::Off);
+    assert_eq!(stage.say(ask).await.reasoning, "");
+}
+
+#[tokio::test]
+async fn the_next_turn_starts_warm() {
+    let stage = stage().await;
+    let mut messages = vec![
+        json!({"role": "system", "content": "You are a voice assistant at home. Answer shortly."}),
+        json!({"role": "user", "content": "Good morning. How is the weather today in the north?"}),
+    ];
+    let reply = stage.say(stage.ask(json!(messages), 20)).await;
+    messages.push(json!({"role": "assistant", "content": reply.content}));
+    messages.push(json!({"role": "user", "content": "(what comes next)"}));
+    let mut warm = stage.ask(json!(messages), 0);
+    (warm.purpose, warm.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
+    let warmed = stage.say(warm).await;
+    assert_eq!((warmed.finish, warmed.usage.output_tokens), (Some(Finish::Warm), 0));
+    assert!(warmed.usage.cached_tokens > 0, "the head was there: {warmed:?}");
+
+    messages.pop();
+    messages.push(json!({"role": "user", "content": "And tomorrow in the south of the cou"}));
+    let mut partial = stage.ask(json!(messages), 0);
+    (partial.purpose, partial.priority) = (Purpose::WarmPartial, Priority::Speculate);
+    let partial = stage.say(partial).await;
+    assert_eq!(partial.finish, Some(Finish::Warm));
+    assert_eq!(partial.usage.cached_tokens, warmed.usage.input_tokens, "all that was warmed counts");
+
+    messages.pop();
+    messages.push(json!({"role": "user", "content": "And tomorrow in the south of the country?"}));
+    let next = stage.say(stage.ask(json!(messages), 5)).await;
+    assert_eq!(next.usage.cached_tokens, partial.usage.input_tokens, "{next:?}");
+    assert_eq!(next.report.reason, Some("new_text"));
+
+    // And the same answer as from an engine that knows nothing.
+    let cold = self::stage().await;
+    let alone = cold.say(cold.ask(json!(messages), 5)).await;
+    assert_eq!((alone.content, alone.usage.cached_tokens), (next.content, 0));
+}
+
+#[tokio::test]
+async fn stop_strings_end_a_reply_and_are_not_part_of_it() {
+    let stage = stage().await;
+    let mut ask = stage.ask(user("Say something"), 40);
+    let whole = stage.say(ask.clone()).await.content;
+    let chars: Vec<char> = whole.chars().collect();
+    let stop: String = chars[8..11].iter().collect();
+    ask.stop = vec![stop.clone()];
+    let told = stage.say(ask).await;
+    assert_eq!(told.finish, Some(Finish::Stop));
+    assert_eq!(told.content, whole[..whole.find(&stop).unwrap()].trim_end(), "{whole:?} {stop:?}");
+}
+
+#[tokio::test]
+async fn log_probabilities_spell_the_content() {
+    let stage = stage().await;
+    let mut ask = stage.ask(user("Say something"), 25);
+    ask.logprobs = Some(2);
+    let told = stage.say(ask).await;
+    let spelled: Vec<u8> = told.logprobs.iter().flat_map(|(bytes, ..)| bytes.clone()).collect();
+    let spelled = String::from_utf8_lossy(&spelled).into_owned();
+    assert_eq!(spelled.trim(), told.content.trim(), "{told:?}");
+    assert!(told.logprobs.iter().all(|(_, logprob, top)| *logprob <= 0.0 && *top == 2));
+}
+
+#[tokio::test]
+async fn stopping_ends_what_is_open_and_refuses_what_comes() {
+    let stage = stage().await;
+    let mut open = stage.backend.ask(stage.ask(user("Tell me a long story"), 3000));
+    while !matches!(open.next().await, Some(Piece::Content { .. })) {}
+    stage.backend.shutdown().await;
+    assert_eq!(told(open).await.failure.unwrap().0, FailureCode::Unavailable);
+    assert_eq!(stage.say(stage.ask(user("x"), 5)).await.failure.unwrap().0, FailureCode::Unavailable);
+    assert!(!stage.backend.status().ready);
+    stage.backend.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
+    let messages = json!([
+        {"role": "system", "content": "You are a voice assistant at home. Answer shortly and in the language of the question."},
+        {"role": "user", "content": "Good morning. How is the weather today in the north of the country, and in the south?"},
+    ]);
+    let stage = stage_with(&disk).await;
+    let before = stage.say(stage.ask(messages.clone(), 5)).await;
+    assert_eq!(before.usage.cached_tokens, 0);
+    stage.backend.shutdown().await;
+
+    let stage = stage_with(&disk).await;
+    let ask = stage.ask(messages.clone(), 5);
+    let after = stage.say(ask.clone()).await;
+    assert!(after.usage.cached_tokens > 0, "{after:?}");
+    assert_eq!(after.content, before.content);
+    stage.backend.forget(&ask.chat).await.unwrap();
+    stage.backend.shutdown().await;
+
+    let stage = stage_with(&disk).await;
+    let last = stage.say(stage.ask(messages, 5)).await;
+    assert!(last.usage.cached_tokens < last.usage.input_tokens / 2, "at most the head: {last:?}");
+}

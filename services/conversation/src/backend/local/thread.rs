@@ -1,0 +1,240 @@
+//! The loop of the engine's thread.
+
+use super::replies::Replies;
+use super::{Command, Recipe, Shared, Submit, stopped};
+use crate::backend::answer::{Failure, FailureCode};
+use engine::memory::Kind;
+use engine::{Engine, Priority};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Between two tries to open a model that could not be opened again.
+const RETRY: Duration = Duration::from_secs(5);
+
+pub(super) fn spawn(
+    engine: Engine,
+    recipe: Recipe,
+    shared: Arc<Shared>,
+    inbox: Receiver<Command>,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("engine".into());
+    thread.spawn(move || supervise(engine, &recipe, &shared, &inbox)).map(|_| ())
+}
+
+/// Why the loop ended in order.
+struct Stopped {
+    done: Option<oneshot::Sender<()>>,
+}
+
+fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) {
+    let mut engine = Some(engine);
+    while let Some(running) = engine.take() {
+        let serving = AssertUnwindSafe(|| Serving::new(running, recipe, shared).serve(inbox));
+        match catch_unwind(serving) {
+            Ok(Stopped { done }) => {
+                let mut status = shared.status();
+                (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
+                drop(status);
+                done.map(|done| done.send(()));
+                return;
+            }
+            // The replies that were open were dropped with it, and each says so to its reader.
+            Err(panic) => {
+                let why = panic_message(&*panic);
+                tracing::error!(why, "the engine failed; the model is opened again");
+                note_trouble(shared, "the engine failed and is started again");
+                engine = reopen(recipe, shared, inbox);
+            }
+        }
+    }
+}
+
+/// Opens the model again, as often as it takes. Meanwhile nobody waits in vain. None: the service stops.
+fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option<Engine> {
+    loop {
+        match recipe.open() {
+            Ok((engine, preparer)) => {
+                shared.set_preparer(preparer);
+                let mut status = shared.status();
+                (status.ready, status.trouble) = (true, None);
+                status.restarts += 1;
+                return Some(engine);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the model cannot be opened again; the next try follows");
+                note_trouble(shared, &format!("the model cannot be opened: {error}"));
+            }
+        }
+        let until = Instant::now() + RETRY;
+        loop {
+            match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Command::Submit(submit)) => {
+                    let trouble = shared.status().trouble.clone().unwrap_or_default();
+                    submit.writer.fail(Failure::new(FailureCode::Unavailable, trouble));
+                }
+                Ok(Command::Stop { done }) => {
+                    let _ = done.send(());
+                    return None;
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+}
+
+struct Serving<'a> {
+    engine: Engine,
+    replies: Replies,
+    recipe: &'a Recipe,
+    shared: &'a Shared,
+    has_grammars: bool,
+    /// Something may be worth writing to disk when it is quiet.
+    unsaved: bool,
+}
+
+/// What is to be done after the inbox was looked at.
+enum Next {
+    Step,
+    Stop(Stopped),
+}
+
+impl<'a> Serving<'a> {
+    fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
+        Serving { engine, replies: Replies::default(), recipe, shared, has_grammars: false, unsaved: false }
+    }
+
+    fn serve(mut self, inbox: &Receiver<Command>) -> Stopped {
+        let mut events = Vec::new();
+        loop {
+            self.tell_status();
+            if let Next::Stop(stopped) = self.listen(inbox) {
+                self.stop();
+                return stopped;
+            }
+            self.tell_status();
+            for id in self.replies.cancelled() {
+                self.engine.cancel(id);
+            }
+            let more = self.engine.step(&mut events);
+            let now = Instant::now();
+            let tokenizer = self.engine.tokenizer().clone();
+            let nothing = events.is_empty();
+            for event in events.drain(..) {
+                self.replies.event(event, &tokenizer, now);
+            }
+            if !more && nothing && !self.replies.is_empty() {
+                tracing::error!("the engine has nothing to do, but replies are open; they are given up");
+                self.replies.give_up();
+            }
+            self.unsaved = true;
+        }
+    }
+
+    /// Takes what came. Waits where there is nothing else to do.
+    fn listen(&mut self, inbox: &Receiver<Command>) -> Next {
+        loop {
+            let command = if !self.replies.is_empty() {
+                match inbox.try_recv() {
+                    Ok(command) => command,
+                    Err(TryRecvError::Empty) => return Next::Step,
+                    Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
+                }
+            } else if self.unsaved && self.recipe.disk.is_some() {
+                match inbox.recv_timeout(self.recipe.disk_idle) {
+                    Ok(command) => command,
+                    Err(RecvTimeoutError::Timeout) => {
+                        // One at a time: somebody may speak any moment.
+                        self.unsaved = self.engine.save_one();
+                        self.tell_notes();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
+                }
+            } else {
+                match inbox.recv() {
+                    Ok(command) => command,
+                    Err(_) => return Next::Stop(Stopped { done: None }),
+                }
+            };
+            match command {
+                Command::Submit(submit) => self.submit(*submit),
+                Command::Forget { tokens, beyond } => self.engine.forget(&tokens, beyond),
+                Command::Stop { done } => return Next::Stop(Stopped { done: Some(done) }),
+                #[cfg(test)]
+                Command::Panic => panic!("as a test wanted"),
+            }
+        }
+    }
+
+    fn submit(&mut self, submit: Submit) {
+        let Submit { prepared, tools, writer, asked } = submit;
+        if prepared.request.grammar.is_some() && !self.has_grammars {
+            if let Ok(grammars) = self.shared.preparer().grammars() {
+                self.engine.set_grammars(grammars.clone());
+            }
+            self.has_grammars = true;
+        }
+        if writer.is_cancelled() {
+            return writer.cancelled_before_begin();
+        }
+        let priority = prepared.request.priority;
+        let input_tokens = prepared.request.tokens.len() as u64;
+        match self.engine.submit(prepared.request) {
+            Ok(id) => self.replies.open(id, priority, writer, asked, input_tokens, prepared.thinks, &tools),
+            Err(error) => writer.fail(failure_of(&error)),
+        }
+    }
+
+    /// Ends what is open and keeps what is worth it for the next start.
+    fn stop(mut self) {
+        self.replies.fail_all(stopped());
+        self.engine.save_all();
+        self.tell_notes();
+    }
+
+    fn tell_notes(&mut self) {
+        for note in self.engine.take_notes() {
+            tracing::warn!("{note}");
+        }
+    }
+
+    fn tell_status(&self) {
+        let mut status = self.shared.status();
+        status.load.talk = self.replies.count(Priority::Talk);
+        status.load.speculate = self.replies.count(Priority::Speculate);
+        status.load.background = self.replies.count(Priority::Background);
+        status.memory_bytes.clear();
+        let kinds = Kind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
+        status.memory_bytes.extend(kinds);
+    }
+}
+
+pub(super) fn failure_of(error: &engine::Error) -> Failure {
+    let code = match error {
+        engine::Error::Window { .. } => FailureCode::PromptTooLong,
+        engine::Error::Busy { .. } => FailureCode::Busy,
+        engine::Error::Empty
+        | engine::Error::KvFormat { .. }
+        | engine::Error::Grammar(_)
+        | engine::Error::Sampling(_)
+        | engine::Error::Text(_) => FailureCode::InvalidRequest,
+        _ => FailureCode::EngineFailed,
+    };
+    Failure::new(code, error.to_string())
+}
+
+fn note_trouble(shared: &Shared, trouble: &str) {
+    let mut status = shared.status();
+    (status.ready, status.trouble) = (false, Some(trouble.to_owned()));
+    status.load = Default::default();
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("an unknown panic")
+}

@@ -1,0 +1,123 @@
+//! From what stands behind a preset's name to a model that computes, and from a preset to the engine's words.
+
+use super::Error;
+use super::ask::SamplingOverrides;
+use engine::Precision;
+use engine::network::Network;
+use engine::open::OpenOptions;
+use engine::sampling::Sampling;
+use engine::state::KvFormats;
+use settings::{Preset, Settings, Thinking};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use text::{Template, Tokenizer};
+
+/// A model with everything that is needed to talk to it.
+pub struct Model {
+    pub network: Network,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Template,
+    pub file: PathBuf,
+    /// With the window that the model file allows.
+    pub preset: Preset,
+    /// What the file brought with it that is worth a line, and a window that gave way.
+    pub notes: Vec<String>,
+}
+
+/// The file or folder that a name stands for: a path, or a preset whose file is there.
+pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Error> {
+    let path = Path::new(name);
+    if !settings.presets.contains_key(name) && path.exists() {
+        // A bare file talks with the numbers of `default`.
+        return Ok((path.to_path_buf(), settings.preset("default")?.clone()));
+    }
+    let Ok(preset) = settings.preset(name) else {
+        let presets = settings.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(Error::NoSuchModel { name: name.to_owned(), presets });
+    };
+    let file = match preset.model_path(&settings.model.models_dir) {
+        Some(file) if file.exists() => file,
+        Some(file) => return Err(Error::NoModelFile { preset: name.to_owned(), file }),
+        None => first_model(&settings.model.models_dir)
+            .ok_or_else(|| Error::NoModel { preset: name.to_owned(), folder: settings.model.models_dir.clone() })?,
+    };
+    Ok((file, preset.clone()))
+}
+
+/// Opens what `resolve` finds. The preset's window gives way to a smaller one of the file, or the settings explain.
+pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Model, Error> {
+    let (file, preset) = resolve(settings, name)?;
+    let opened = engine::open::open(&file, &open_options(settings, precision))?;
+    let mut notes = opened.notes;
+    let mut settings = settings.clone();
+    notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
+    let preset = settings.preset(&preset.name)?.clone();
+    let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
+    Ok(Model { network, tokenizer, template, file, preset, notes })
+}
+
+pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
+    let token_cache_bytes = settings.memory.token_cache_bytes;
+    OpenOptions { mmap: settings.engine.mmap, precision, token_cache_bytes }
+}
+
+/// The precision that the configuration asks for.
+pub fn precision(settings: &Settings) -> Precision {
+    match settings.engine.precision {
+        settings::Precision::Default => Precision::Integer,
+        settings::Precision::F32 => Precision::F32,
+    }
+}
+
+/// How keys and values are kept. The slow reference rounds nothing, so neither does what it keeps.
+pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
+    let [exact, key, value] = ["f32", preset.kv.k.name(), preset.kv.v.name()]
+        .map(|name| KvFormats::format(name).unwrap_or(KvFormats::ALLOWED[0]));
+    match precision {
+        Precision::F32 => KvFormats { key: exact, value: exact },
+        Precision::Integer => KvFormats { key, value },
+    }
+}
+
+/// What a request says, else what the preset says of replies with or without thinking.
+pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> Sampling {
+    let preset = preset.sampling_for(thinking);
+    Sampling {
+        temperature: overrides.temperature.unwrap_or(preset.temperature),
+        top_p: overrides.top_p.unwrap_or(preset.top_p),
+        top_k: overrides.top_k.unwrap_or(preset.top_k) as usize,
+        min_p: overrides.min_p.unwrap_or(preset.min_p),
+        presence_penalty: overrides.presence_penalty.unwrap_or(preset.presence_penalty),
+        frequency_penalty: overrides.frequency_penalty.unwrap_or(preset.frequency_penalty),
+        repetition_penalty: overrides.repetition_penalty.unwrap_or(preset.repetition_penalty),
+        logit_bias: overrides.logit_bias.clone(),
+        ..Sampling::default()
+    }
+}
+
+/// `open`: the prompt ends inside a think block. Without thinking its end is forced at once, also where a template knows
+/// no such switch or the model begins to think by itself.
+pub fn thinking(thinking: Thinking, open: bool) -> engine::Thinking {
+    let budget_tokens = match thinking {
+        Thinking::Off => Some(0),
+        Thinking::On => None,
+        Thinking::Budget(tokens) => Some(tokens),
+    };
+    engine::Thinking { open, budget_tokens }
+}
+
+pub(super) fn native_ctx(network: &Network, file: &Path) -> Result<u32, Error> {
+    let native_ctx = network.shape().native_ctx;
+    u32::try_from(native_ctx).map_err(|_| Error::Window { file: file.to_path_buf(), native_ctx })
+}
+
+/// The first by name, so that the same folder gives the same model every time.
+fn first_model(folder: &Path) -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.sort();
+    found.into_iter().find(|path| {
+        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        is_gguf || path.join("config.json").is_file()
+    })
+}

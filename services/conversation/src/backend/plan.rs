@@ -1,0 +1,211 @@
+//! Where the memory goes, decided before anything is computed and printed at start.
+
+use super::Error;
+use super::model::{kv_formats, native_ctx};
+use engine::network::Network;
+use engine::open::{scratch_bytes, weight_bytes};
+use engine::state::PAGE;
+use engine::trail::Trail;
+use settings::{MemoryTotal, Preset, Settings};
+use std::fmt;
+use std::path::Path;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub total_bytes: u64,
+    pub weight_bytes: u64,
+    /// Buffers of one step.
+    pub scratch_bytes: u64,
+    /// Tokens of texts that were seen.
+    pub token_cache_bytes: u64,
+    /// States of as many sequences as compute at once.
+    pub sequences: usize,
+    pub sequence_bytes: u64,
+    /// Keys, values, states and trails of pasts: what is left.
+    pub left_bytes: u64,
+    /// The presets of this model, by window.
+    pub windows: Vec<Window>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    pub preset: String,
+    pub ctx_size: u32,
+    /// One conversation that fills it.
+    pub bytes: u64,
+    /// As many full ones fit at the same time.
+    pub fit: u64,
+    pub chosen: bool,
+}
+
+/// `presets` are those that may be talked with; the chosen one must fit.
+pub fn plan<'p>(
+    settings: &Settings,
+    network: &Network,
+    file: &Path,
+    chosen: &Preset,
+    presets: impl IntoIterator<Item = &'p Preset>,
+) -> Result<Plan, Error> {
+    let total_bytes = match settings.memory.total {
+        MemoryTotal::Bytes(bytes) => bytes,
+        MemoryTotal::Auto => machine_bytes() / 4 * 3,
+    };
+    let sequences = settings.engine.max_sequences;
+    let state = &network.state_shape;
+    // Every sequence that decodes beside the others adds a row to a step.
+    let rows = settings.engine.prefill_chunk_tokens + sequences;
+    let trail = Trail::new(state, settings.memory.trail_tokens, &engine::memory::Meter::default());
+    let trail_bytes = trail.bytes_of(settings.memory.trail_tokens);
+    let mut plan = Plan {
+        total_bytes,
+        weight_bytes: weight_bytes(&network.model) as u64,
+        scratch_bytes: scratch_bytes(network, rows, sequences) as u64,
+        token_cache_bytes: settings.memory.token_cache_bytes as u64,
+        sequences,
+        sequence_bytes: state.fixed_bytes() as u64,
+        left_bytes: 0,
+        windows: Vec::new(),
+    };
+    let kept_bytes = total_bytes.saturating_sub(plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes);
+    plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
+    let native_ctx = native_ctx(network, file)?;
+    let of = |preset: &Preset| -> Result<Window, Error> {
+        let layout = state.layout(kv_formats(preset, network.precision))?;
+        let pages = (preset.ctx_size as usize).div_ceil(PAGE);
+        // Beside keys and values at least one state to go back to and the trail behind it.
+        let bytes = (pages * state.page_bytes(&layout) + state.fixed_bytes() + trail_bytes) as u64;
+        let fit = plan.left_bytes / bytes.max(1);
+        let (name, ctx_size) = (preset.name.clone(), preset.ctx_size);
+        Ok(Window { preset: name, ctx_size, bytes, fit, chosen: preset.name == chosen.name })
+    };
+    let mut windows: Vec<Window> =
+        presets.into_iter().filter(|preset| preset.ctx_size <= native_ctx).map(of).collect::<Result<_, _>>()?;
+    windows.sort_by(|a, b| (a.ctx_size, &a.preset).cmp(&(b.ctx_size, &b.preset)));
+    let own = of(chosen)?;
+    if own.fit == 0 {
+        let fixed =
+            plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes + sequences as u64 * plan.sequence_bytes;
+        let smaller = windows.iter().rev().find(|window| window.fit > 0);
+        let advice = match smaller {
+            Some(window) => {
+                format!("choose preset {} ({} tokens), or give more memory", window.preset, window.ctx_size)
+            }
+            None => "choose a smaller model or window, fewer engine.max_sequences, or give more memory".to_owned(),
+        };
+        return Err(Error::Memory {
+            preset: chosen.name.clone(),
+            ctx_size: chosen.ctx_size,
+            needed: Bytes(own.bytes).to_string(),
+            fixed: Bytes(fixed).to_string(),
+            left: Bytes(plan.left_bytes).to_string(),
+            advice,
+        });
+    }
+    plan.windows = windows;
+    Ok(plan)
+}
+
+impl Plan {
+    /// What the engine may keep of sequences, running ones included.
+    pub fn engine_bytes(&self) -> u64 {
+        self.left_bytes + self.sequences as u64 * self.sequence_bytes
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line =
+            |what: &str, bytes: u64, note: &str| writeln!(f, "  {what:<22}{:>10}  {note}", Bytes(bytes).to_string());
+        let states = self.sequences as u64 * self.sequence_bytes;
+        let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
+        line("weights", self.weight_bytes, "")?;
+        line("buffers of a step", self.scratch_bytes, "")?;
+        line("tokens of old turns", self.token_cache_bytes, "")?;
+        line("states", states, &each)?;
+        line("remembered pasts", self.left_bytes, "what is left of the ceiling")?;
+        line("ceiling", self.total_bytes, "memory.total")?;
+        for window in &self.windows {
+            let mark = if window.chosen { "*" } else { " " };
+            let fit = match window.fit {
+                0 => "does not fit".to_owned(),
+                1 => "one full conversation fits".to_owned(),
+                fit => format!("{fit} full conversations fit"),
+            };
+            let size = Bytes(window.bytes).to_string();
+            writeln!(f, "{mark} {:<22}{:>10}  {} tokens: {fit}", window.preset, size, window.ctx_size)?;
+        }
+        Ok(())
+    }
+}
+
+/// A size for people.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        match units.iter().find(|(_, shift)| self.0 >> shift > 0) {
+            Some((unit, shift)) => write!(f, "{:.1} {unit}", self.0 as f64 / (1u64 << shift) as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// Memory of this machine, or of the container that it is taken for.
+fn machine_bytes() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let whole = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    });
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let container = limits.iter().filter_map(|path| read(path)?.trim().parse::<u64>().ok()).min();
+    // A system that tells neither is taken for a small one.
+    let unknown = 4 << 30;
+    whole.into_iter().chain(container).min().unwrap_or(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model;
+    use super::*;
+    use engine::Precision;
+    use settings::{Flag, Sources};
+
+    const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
+
+    fn planned(flags: &[(&str, &str)]) -> Result<Plan, Error> {
+        let mut all = vec![Flag::new("--model", "model.path", MODEL)];
+        all.extend(flags.iter().map(|(key, value)| Flag::new("--set", key, value)));
+        let settings = Settings::load(&Sources { flags: all, ..Sources::default() }).unwrap().settings;
+        let model = model::open(&settings, "default", Precision::Integer).unwrap();
+        plan(&settings, &model.network, &model.file, &model.preset, [&model.preset])
+    }
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        let plan = planned(&[("memory.total", "1GiB"), ("engine.max_sequences", "3")]).unwrap();
+        let fixed = plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes;
+        assert_eq!(fixed + plan.engine_bytes(), 1 << 30);
+        assert!(plan.weight_bytes > 0 && plan.scratch_bytes > 0 && plan.sequence_bytes > 0);
+        let window = &plan.windows[0];
+        assert!(window.chosen && window.fit == plan.left_bytes / window.bytes);
+        let table = plan.to_string();
+        assert!(table.contains("1.0 GiB  memory.total") && table.contains("full conversations fit"), "{table}");
+    }
+
+    #[test]
+    fn a_window_that_cannot_fit_is_refused_with_advice() {
+        let error =
+            planned(&[("memory.total", "64MiB"), ("memory.token_cache_bytes", "63MiB")]).unwrap_err().to_string();
+        assert!(
+            error.contains("the window of preset default does not fit") && error.contains("more memory"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert!(machine_bytes() > 64 << 20);
+    }
+}
