@@ -3,8 +3,10 @@
 //! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
 
 pub mod backend;
+pub mod live;
 pub mod realtime;
 pub mod sentences;
+pub mod server;
 pub mod speech;
 pub mod store;
 pub mod turn;

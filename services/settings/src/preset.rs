@@ -107,7 +107,7 @@ impl Preset {
     }
 
     /// The same preset with another window: shares follow, numbers of tokens stay.
-    fn with_ctx_size(&self, ctx_size: u32) -> Preset {
+    pub fn with_ctx_size(&self, ctx_size: u32) -> Preset {
         let shares = self.shares;
         Preset {
             ctx_size,

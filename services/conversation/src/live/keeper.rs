@@ -1,0 +1,337 @@
+//! Carries the operations of one session to the store, in order, without waiting for one before giving the next.
+//!
+//! Every operation is put into the store's queue the moment it is given, so that operations of one turn share a commit.
+//! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and words
+//! are not stored before they were written to a socket.
+
+use super::outgoing::Outgoing;
+use super::records::{body_of, finished_response, settings_of, status_of};
+use crate::realtime::{ResponseStatus, TurnMs, Usage};
+use crate::store::{
+    self, Body, Conversation, FinishedReply, Measurement, NewItem, Position, Reply, ReplyPiece, SessionChange,
+    SessionRef, Store,
+};
+use crate::turn::{OpId, Report, StoreOp};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::{Value, json};
+use settings::Preset;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::task::unconstrained;
+
+/// What became of an operation.
+#[derive(Debug)]
+pub struct Answered {
+    pub op: OpId,
+    pub result: Result<(), store::Error>,
+}
+
+/// Frames of which one must have been written by somebody.
+pub type Sent = Vec<(Outgoing, u64)>;
+
+pub struct Keeper {
+    store: Store,
+    session: SessionRef,
+    preset: Arc<Preset>,
+    /// What stands at the head of the conversation in memory stands behind this item in the store.
+    head: Option<String>,
+    waiting: VecDeque<Waiting>,
+    running: FuturesUnordered<BoxFuture<'static, Kept>>,
+    /// Answers that were there at once.
+    ready: VecDeque<Kept>,
+    /// Replies that are begun and not finished, each with its body as it was begun.
+    replies: HashMap<String, (Reply, Body)>,
+    /// Replies whose begin is under way.
+    beginning: HashSet<String>,
+    /// Responses of the conversation that are not reported.
+    responses: VecDeque<Spent>,
+    responses_kept: usize,
+    turns: u64,
+}
+
+struct Waiting {
+    id: OpId,
+    op: StoreOp,
+    at_ms: i64,
+    sent: Sent,
+}
+
+struct Spent {
+    response_id: String,
+    ended: Option<(ResponseStatus, Usage)>,
+}
+
+/// How a write ended.
+enum Kept {
+    Done(OpId, Result<(), store::Error>),
+    Begun(OpId, String, Box<Result<(Reply, Body), store::Error>>),
+    /// The reply comes back when it could not be finished.
+    Finished(OpId, (Reply, Body), Result<(), store::Error>),
+}
+
+/// What the keeper starts from.
+pub struct KeeperStart {
+    pub store: Store,
+    pub session: SessionRef,
+    pub preset: Arc<Preset>,
+    pub head: Option<String>,
+    /// Turns that were measured so far.
+    pub turns: u64,
+    /// Responses that may be open at once.
+    pub responses: usize,
+}
+
+impl Keeper {
+    pub fn new(start: KeeperStart) -> Keeper {
+        Keeper {
+            store: start.store,
+            session: start.session,
+            preset: start.preset,
+            head: start.head,
+            waiting: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            ready: VecDeque::new(),
+            replies: HashMap::new(),
+            beginning: HashSet::new(),
+            responses: VecDeque::new(),
+            responses_kept: start.responses,
+            turns: start.turns,
+        }
+    }
+
+    /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply.
+    pub fn keep(&mut self, id: OpId, op: StoreOp, sent: Sent, at_ms: i64) {
+        self.waiting.push_back(Waiting { id, op, at_ms, sent });
+        self.advance();
+    }
+
+    /// Starts what may start: to be called when frames were written.
+    pub fn advance(&mut self) {
+        while self.waiting.front().is_some_and(|next| self.may_start(next)) {
+            if let Some(next) = self.waiting.pop_front() {
+                self.start(next);
+            }
+        }
+    }
+
+    /// The next answer; never, while nothing is under way.
+    pub async fn next(&mut self) -> Answered {
+        let kept = match self.ready.pop_front() {
+            Some(kept) => kept,
+            None => match self.running.next().await {
+                Some(kept) => kept,
+                None => std::future::pending().await,
+            },
+        };
+        match kept {
+            Kept::Done(op, result) => Answered { op, result },
+            Kept::Begun(op, item_id, reply) => {
+                self.beginning.remove(&item_id);
+                let result = (*reply).map(|reply| {
+                    self.replies.insert(item_id, reply);
+                });
+                self.advance();
+                Answered { op, result }
+            }
+            Kept::Finished(op, reply, result) => {
+                if result.is_err() {
+                    self.replies.insert(reply.0.item_id().to_owned(), reply);
+                }
+                Answered { op, result }
+            }
+        }
+    }
+
+    fn may_start(&self, next: &Waiting) -> bool {
+        let needs_reply = match &next.op {
+            StoreOp::ReplyExtended { item_id, .. } | StoreOp::ReplyWithdrawn { item_id } => Some(item_id),
+            StoreOp::ReplyFinished { item } => Some(&item.id),
+            _ => None,
+        };
+        if needs_reply.is_some_and(|item_id| self.beginning.contains(item_id)) {
+            return false;
+        }
+        let written = next.sent.iter().any(|(outgoing, mark)| outgoing.is_written(*mark));
+        written || next.sent.iter().all(|(outgoing, _)| outgoing.is_over())
+    }
+
+    fn start(&mut self, next: Waiting) {
+        let Waiting { id, op, at_ms, .. } = next;
+        let (store, session) = (self.store.clone(), self.session.clone());
+        match op {
+            StoreOp::ConfigChanged { config } => self.run(async move {
+                let change = SessionChange {
+                    instructions: Some(config.instructions.clone()),
+                    tools: Some(json!(config.tools)),
+                    settings: Some(settings_of(&config)),
+                    ..SessionChange::default()
+                };
+                Kept::Done(id, store.change_session(&session, change, at_ms).await)
+            }),
+            StoreOp::ItemAdded { item, after } => {
+                let new = NewItem {
+                    item_id: Some(item.id.clone()),
+                    position: self.position(after),
+                    body: body_of(&item),
+                    tokens: None,
+                    response: None,
+                    created_at_ms: at_ms,
+                };
+                self.run(async move { Kept::Done(id, store.append(&session, new).await.map(drop)) });
+            }
+            StoreOp::ItemTruncated { item, content_index, text_end } => self.run(async move {
+                let heard = text_end as u64;
+                let stored = store.truncate(&session, &item.id, content_index, heard, None, at_ms).await;
+                Kept::Done(id, stored.map(drop))
+            }),
+            StoreOp::ItemDeleted { item_id } => {
+                self.run(async move { Kept::Done(id, store.delete_item(&session, &item_id, at_ms).await.map(drop)) })
+            }
+            StoreOp::ResponseStarted { response_id, in_conversation, metadata } => {
+                if in_conversation {
+                    self.responses.push_back(Spent { response_id: response_id.clone(), ended: None });
+                    // A backend that failed reports nothing.
+                    while self.responses.len() > self.responses_kept {
+                        self.responses.pop_front();
+                    }
+                }
+                let conversation = if in_conversation { Conversation::Auto } else { Conversation::None };
+                let metadata = metadata.map_or(Value::Null, Value::Object);
+                self.run(async move {
+                    Kept::Done(id, store.begin_response(&session, &response_id, conversation, metadata, at_ms).await)
+                });
+            }
+            StoreOp::ReplyBegun { response_id, item, after } => {
+                let body = body_of(&item);
+                let new = NewItem {
+                    item_id: Some(item.id.clone()),
+                    position: self.position(after),
+                    body: body.clone(),
+                    tokens: None,
+                    response: Some(response_id),
+                    created_at_ms: at_ms,
+                };
+                self.beginning.insert(item.id.clone());
+                self.run(async move {
+                    let begun = store.begin_reply(&session, new).await;
+                    Kept::Begun(id, item.id, Box::new(begun.map(|(reply, _)| (reply, body))))
+                });
+            }
+            StoreOp::ReplyExtended { item_id, piece } => {
+                let piece = ReplyPiece { text: piece, tokens: Vec::new(), sent_at_ms: at_ms };
+                match self.replies.get_mut(&item_id).map(|(reply, _)| self.store.extend_reply_later(reply, piece)) {
+                    Some(Ok(answer)) => {
+                        self.run(async move { Kept::Done(id, answer.await.unwrap_or(Err(store::Error::Closed))) })
+                    }
+                    Some(Err(error)) => self.ready.push_back(Kept::Done(id, Err(error))),
+                    None => self.not_begun(id, item_id),
+                }
+            }
+            StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
+                Some(reply) => {
+                    let finished = FinishedReply {
+                        status: status_of(item.status),
+                        body: body_of(&item),
+                        tokens: None,
+                        finished_at_ms: at_ms,
+                    };
+                    self.run(async move {
+                        let result = store.finish_reply(&reply.0, finished).await.map(drop);
+                        Kept::Finished(id, reply, result)
+                    });
+                }
+                None => self.not_begun(id, item.id),
+            },
+            StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
+                Some(reply) => self.run(async move {
+                    let nothing = FinishedReply {
+                        status: store::Status::Cancelled,
+                        body: reply.1.clone(),
+                        tokens: None,
+                        finished_at_ms: at_ms,
+                    };
+                    // Both at once, so that nothing else comes between them.
+                    let finish = store.finish_reply(&reply.0, nothing);
+                    let delete = store.delete_item(&session, &item_id, at_ms);
+                    let (finished, deleted) = futures_util::join!(finish, delete);
+                    let result = finished.map(drop).and(deleted.map(drop));
+                    Kept::Finished(id, reply, result)
+                }),
+                None => self.not_begun(id, item_id),
+            },
+            StoreOp::ResponseFinished { response_id, status, details, usage } => {
+                if let Some(spent) = self.responses.iter_mut().find(|spent| spent.response_id == response_id) {
+                    spent.ended = Some((status, usage));
+                }
+                let response = finished_response(response_id, status, details.as_ref(), &usage, at_ms);
+                self.run(async move {
+                    Kept::Done(id, store.finish_turn(&session, Vec::new(), response, None).await.map(drop))
+                });
+            }
+            StoreOp::ResponseReported { response_id, report, ms } => match self.measure(response_id, report, ms, at_ms)
+            {
+                Some(measurement) => {
+                    self.run(async move { Kept::Done(id, store.add_measurement(&session, measurement).await) })
+                }
+                // Beside the conversation is no turn.
+                None => self.ready.push_back(Kept::Done(id, Ok(()))),
+            },
+        }
+    }
+
+    /// Polls the write once, which puts it into the store's queue: so the order there is the order of the calls.
+    fn run(&mut self, write: impl Future<Output = Kept> + Send + 'static) {
+        let mut write: BoxFuture<'static, Kept> = Box::pin(write);
+        let mut context = Context::from_waker(Waker::noop());
+        // Without the runtime's budget, which could keep the first poll from getting there.
+        let mut first = std::pin::pin!(unconstrained(&mut write));
+        match first.as_mut().poll(&mut context) {
+            Poll::Ready(kept) => self.ready.push_back(kept),
+            Poll::Pending => self.running.push(write),
+        }
+    }
+
+    fn not_begun(&mut self, id: OpId, item: String) {
+        self.ready.push_back(Kept::Done(id, Err(store::Error::NotInProgress { item })));
+    }
+
+    fn position(&self, after: Option<String>) -> Position {
+        after.or_else(|| self.head.clone()).map_or(Position::Start, Position::After)
+    }
+
+    fn measure(&mut self, response_id: String, report: Report, ms: TurnMs, at_ms: i64) -> Option<Measurement> {
+        let index = self.responses.iter().position(|spent| spent.response_id == response_id)?;
+        let (status, usage) = self.responses.remove(index)?.ended?;
+        let turn = self.turns;
+        self.turns += 1;
+        Some(Measurement {
+            turn,
+            response: Some(response_id),
+            experiment: None,
+            arm: None,
+            preset: self.preset.name.clone(),
+            ctx_size: u64::from(self.preset.ctx_size),
+            tokens_in: usage.input_tokens,
+            tokens_out: usage.output_tokens,
+            fill_tokens: usage.input_tokens + usage.output_tokens,
+            reused_tokens: report.reused_tokens,
+            computed_tokens: report.computed_tokens,
+            computed_reason: report.reason,
+            queue_ms: ms.queue,
+            prefill_ms: ms.prefill,
+            first_token_ms: ms.first_token,
+            first_sentence_ms: ms.first_sentence,
+            total_ms: ms.total,
+            decode_ms: ms.first_token.map_or(0.0, |first| (ms.total - first).max(0.0)),
+            compactions: 0,
+            drops: 0,
+            barged_in: status == ResponseStatus::Cancelled,
+            regenerated: false,
+            feedback: None,
+            memory: json!({}),
+            created_at_ms: at_ms,
+        })
+    }
+}

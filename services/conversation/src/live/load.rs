@@ -1,0 +1,94 @@
+//! A session from the store into memory.
+
+use super::keeper::{Keeper, KeeperStart};
+use super::records::{config_of, item_of};
+use super::registry::Shared;
+use crate::sentences::SentenceLimits;
+use crate::speech::SpeakingRate;
+use crate::store::{self, SessionRef};
+use crate::turn::{self, Machine, SystemNotes, TurnLimits, Wording};
+use serde_json::{Value, json};
+use settings::{NotesAs, Preset, Settings};
+use std::sync::Arc;
+
+pub struct Loaded {
+    pub machine: Machine,
+    pub keeper: Keeper,
+    pub preset: Arc<Preset>,
+    /// Tokens that the newest measured turn had in its window.
+    pub fill_tokens: Option<u64>,
+}
+
+pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store::Error> {
+    let view = shared.store.load(session).await?;
+    let measurements = shared.store.measurements(session).await?;
+    let preset = shared.presets.of_session(&view.session.preset, view.session.ctx_size);
+    let preface = view.summary.as_ref().map(|summary| told(&summary.text, &shared.wording));
+    let machine = Machine::new(turn::Start {
+        session_id: session.id().to_owned(),
+        conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
+        model: shared.presets.model().to_owned(),
+        config: config_of(&view.session),
+        items: view.items.iter().filter_map(item_of).collect(),
+        context: turn::Context { preface: preface.into_iter().collect(), ..turn::Context::default() },
+        limits: turn_limits(&shared.settings),
+        sentences: SentenceLimits {
+            first_clause_chars: shared.settings.speech.first_clause_chars,
+            max_sentence_chars: shared.settings.speech.max_sentence_chars,
+        },
+        speaking: SpeakingRate { words_per_minute: shared.settings.speech.words_per_minute },
+        id_seed: random()?,
+    });
+    let last = measurements.last();
+    let keeper = Keeper::new(KeeperStart {
+        store: shared.store.clone(),
+        session: session.clone(),
+        preset: preset.clone(),
+        head: view.summary.map(|summary| summary.to_item),
+        turns: last.map_or(0, |last| last.turn + 1),
+        responses: shared.settings.limits.responses_beside + 2,
+    });
+    Ok(Loaded { machine, keeper, preset, fill_tokens: last.map(|last| last.fill_tokens) })
+}
+
+pub fn wording(settings: &Settings) -> Wording {
+    let conversation = &settings.conversation;
+    Wording {
+        system_notes: match conversation.notes_as {
+            NotesAs::System => SystemNotes::AsSystem,
+            NotesAs::User => {
+                SystemNotes::AsUser { before: conversation.note_before.clone(), after: conversation.note_after.clone() }
+            }
+        },
+        opening: conversation.opening.clone(),
+    }
+}
+
+fn turn_limits(settings: &Settings) -> TurnLimits {
+    let limits = &settings.limits;
+    TurnLimits {
+        session_items: usize::try_from(limits.session_items).unwrap_or(usize::MAX),
+        responses_beside: limits.responses_beside,
+        outbox_steps: limits.waiting_steps,
+        speculate_ms: Some(settings.conversation.speculate_ms),
+    }
+}
+
+/// What a summary tells stands where the history stood, put as a note.
+fn told(summary: &str, wording: &Wording) -> Value {
+    match &wording.system_notes {
+        SystemNotes::AsSystem => json!({ "role": "system", "content": summary }),
+        SystemNotes::AsUser { before, after } => {
+            json!({ "role": "user", "content": format!("{before}{summary}{after}") })
+        }
+    }
+}
+
+fn random() -> Result<u64, store::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| store::Error::Disk {
+        path: "/dev/urandom".into(),
+        cause: format!("the system gives no random bytes: {error}"),
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,301 @@
+//! Which sessions are in memory, and how one gets there.
+
+use super::actor::{Actor, Command, refuse, wall_ms};
+use super::load::{load, wording};
+use super::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
+use super::records::settings_of;
+use super::{Error, Presets};
+use crate::backend::Backend;
+use crate::realtime::{ErrorBody, RateLimit, Received, SessionConfig, SessionUpdate};
+use crate::store::{NewSession, SessionRef, Store};
+use crate::turn::{ConnId, Notice, Replay, Wording};
+use serde_json::json;
+use settings::Settings;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+/// A handle: cheap to clone, for any task.
+#[derive(Clone)]
+pub struct Live {
+    shared: Arc<Shared>,
+}
+
+/// What sessions need.
+#[derive(Clone)]
+pub struct Parts {
+    pub settings: Arc<Settings>,
+    pub store: Store,
+    pub backend: Backend,
+    pub presets: Presets,
+}
+
+pub struct Shared {
+    pub settings: Arc<Settings>,
+    pub store: Store,
+    pub backend: Backend,
+    pub presets: Presets,
+    pub wording: Wording,
+    /// The zero of the machines' time.
+    pub started: Instant,
+    sessions: Mutex<HashMap<SessionRef, Entry>>,
+    /// A session left memory.
+    left: Notify,
+    next_id: AtomicU64,
+}
+
+/// How to reach a session's task.
+#[derive(Clone)]
+struct Entry {
+    /// Tells this task from one that had the session before.
+    id: u64,
+    commands: mpsc::Sender<Command>,
+    departures: mpsc::UnboundedSender<ConnId>,
+    written: Arc<Notify>,
+    /// Connections that were attached and have not departed.
+    connections: Arc<AtomicU64>,
+    used_at: Instant,
+}
+
+/// What a connection is.
+pub struct Attach {
+    pub extensions: bool,
+    pub replay: Replay,
+}
+
+/// A connection as the session's task sees it.
+pub struct Hello {
+    pub conn: ConnId,
+    pub outgoing: Outgoing,
+    pub extensions: bool,
+    pub replay: Replay,
+}
+
+/// A connection's end of a session. Dropping it leaves the session.
+pub struct Connected {
+    pub conn: ConnId,
+    /// What is said to the connection.
+    pub outgoing: Outgoing,
+    commands: mpsc::Sender<Command>,
+    _departure: Departure,
+}
+
+/// Its number is bounded by the connections, so the channel need not be.
+struct Departure {
+    conn: ConnId,
+    departures: mpsc::UnboundedSender<ConnId>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.departures.send(self.conn);
+    }
+}
+
+impl Live {
+    pub fn new(parts: Parts) -> Live {
+        let Parts { settings, store, backend, presets } = parts;
+        let shared = Shared {
+            wording: wording(&settings),
+            settings,
+            store,
+            backend,
+            presets,
+            started: Instant::now(),
+            sessions: Mutex::default(),
+            left: Notify::new(),
+            next_id: AtomicU64::new(1),
+        };
+        Live { shared: Arc::new(shared) }
+    }
+
+    pub fn presets(&self) -> &Presets {
+        &self.shared.presets
+    }
+
+    /// Sessions in memory.
+    pub fn count(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
+    pub async fn create(&self, user: &str, model: &str, update: Option<&SessionUpdate>) -> Result<SessionRef, Error> {
+        let preset = self.shared.presets.named(model)?;
+        let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
+        if let Some(update) = update {
+            config.apply(update);
+        }
+        let new = NewSession {
+            id: None,
+            preset: preset.name.clone(),
+            ctx_size: u64::from(preset.ctx_size),
+            experiment: None,
+            arm: None,
+            title: String::new(),
+            settings: settings_of(&config),
+            instructions: config.instructions,
+            tools: json!(config.tools),
+        };
+        Ok(self.shared.store.create_session(user, new, wall_ms()).await?)
+    }
+
+    /// Connects to a session, which comes into memory if it is not there.
+    pub async fn attach(&self, session: &SessionRef, attach: Attach) -> Result<(Connected, Written), Error> {
+        let limits = &self.shared.settings.limits;
+        let limits = OutgoingLimits { events: limits.outgoing_events, bytes: limits.outgoing_bytes };
+        loop {
+            let entry = self.entry(session).await?;
+            let conn = ConnId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
+            let (session_end, socket_end) = outgoing(limits, entry.written.clone());
+            let connected = entry.connected(conn, session_end.clone());
+            let (answer, attached) = oneshot::channel();
+            let hello =
+                Hello { conn, outgoing: session_end, extensions: attach.extensions, replay: attach.replay.clone() };
+            if entry.commands.send(Command::Attach { hello, answer }).await.is_ok()
+                && let Ok(attached) = attached.await
+            {
+                attached?;
+                return Ok((connected, socket_end));
+            }
+            // It was just leaving memory.
+            self.shared.forget(session, entry.id);
+        }
+    }
+
+    /// The session is deleted: its connections are closed.
+    pub async fn gone(&self, session: &SessionRef) {
+        let entry = self.shared.lock().get(session).cloned();
+        if let Some(entry) = entry {
+            let _ = entry.commands.send(Command::Gone).await;
+            entry.commands.closed().await;
+        }
+    }
+
+    /// Lets all sessions finish what they do, no later than this, and returns when none is in memory.
+    pub async fn drain(&self, by: Instant) {
+        let mut told = HashSet::new();
+        loop {
+            let left = self.shared.left.notified();
+            let entries: Vec<Entry> = self.shared.lock().values().cloned().collect();
+            if entries.is_empty() {
+                return;
+            }
+            for entry in entries.iter().filter(|entry| told.insert(entry.id)) {
+                let _ = entry.commands.send(Command::Drain { by }).await;
+            }
+            left.await;
+        }
+    }
+
+    /// The session's task, started if there is none.
+    async fn entry(&self, session: &SessionRef) -> Result<Entry, Error> {
+        loop {
+            let idlest = {
+                let mut sessions = self.shared.lock();
+                if let Some(entry) = sessions.get_mut(session) {
+                    entry.used_at = Instant::now();
+                    return Ok(entry.clone());
+                }
+                if sessions.len() < self.shared.settings.limits.live_sessions {
+                    let entry = self.start(session);
+                    sessions.insert(session.clone(), entry.clone());
+                    return Ok(entry);
+                }
+                idlest(&sessions).ok_or(Error::TooManySessions { limit: sessions.len() })?
+            };
+            // One that nobody is connected to makes room.
+            let _ = idlest.commands.send(Command::Leave).await;
+            let gone = tokio::time::timeout(LEAVING, idlest.commands.closed()).await;
+            gone.map_err(|_| Error::TooManySessions { limit: self.shared.settings.limits.live_sessions })?;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn start(&self, session: &SessionRef) -> Entry {
+        let shared = self.shared.clone();
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let (commands, mut waiting) = mpsc::channel(shared.settings.limits.waiting_events);
+        let (departures, mut departed) = mpsc::unbounded_channel();
+        let written = Arc::new(Notify::new());
+        let entry = Entry {
+            id,
+            commands,
+            departures,
+            written: written.clone(),
+            connections: Arc::default(),
+            used_at: Instant::now(),
+        };
+        let span = tracing::info_span!("session", session = %session.id());
+        let session = session.clone();
+        let task = async move {
+            match load(&shared, &session).await {
+                Ok(loaded) => {
+                    let actor = Actor::new(shared.clone(), loaded, written);
+                    actor.run(&mut waiting, &mut departed).await;
+                    waiting.close();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the session could not be loaded");
+                    refuse(&mut waiting, &Error::Store(error));
+                }
+            }
+            // Whoever asks for it from here on starts it anew; whoever asked too late hears nothing and asks again.
+            shared.forget(&session, id);
+        };
+        tokio::spawn(task.instrument(span));
+        entry
+    }
+}
+
+/// How long one waits for a session to make room.
+const LEAVING: std::time::Duration = std::time::Duration::from_secs(5);
+
+fn idlest(sessions: &HashMap<SessionRef, Entry>) -> Option<Entry> {
+    let unused = sessions.values().filter(|entry| entry.connections.load(Ordering::Relaxed) == 0);
+    unused.min_by_key(|entry| entry.used_at).cloned()
+}
+
+impl Entry {
+    fn connected(&self, conn: ConnId, outgoing: Outgoing) -> Connected {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let departure = Departure { conn, departures: self.departures.clone(), connections: self.connections.clone() };
+        Connected { conn, outgoing, commands: self.commands.clone(), _departure: departure }
+    }
+}
+
+impl Connected {
+    /// Waits while the session has much to do. False: it is gone.
+    pub async fn say(&self, received: Received) -> bool {
+        self.commands.send(Command::Client { conn: self.conn, received }).await.is_ok()
+    }
+
+    /// Tells the client that what it said was not understood, or not allowed.
+    pub async fn refuse(&self, error: ErrorBody) -> bool {
+        self.commands.send(Command::Refused { conn: self.conn, error }).await.is_ok()
+    }
+
+    pub async fn rate_limits(&self, rate_limits: Vec<RateLimit>) -> bool {
+        let notice = Notice::RateLimits { conn: self.conn, rate_limits };
+        self.commands.send(Command::Notice(notice)).await.is_ok()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionRef, Entry>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, session: &SessionRef, id: u64) {
+        let mut sessions = self.lock();
+        if sessions.get(session).is_some_and(|entry| entry.id == id) {
+            sessions.remove(session);
+        }
+        drop(sessions);
+        self.left.notify_waiters();
+    }
+}

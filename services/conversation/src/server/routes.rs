@@ -1,0 +1,77 @@
+//! The API as one table: what there is, who may use it, what the document says of it.
+
+use super::entry::{guard, require};
+use super::errors::ApiError;
+use super::{App, health, keys, openapi, realtime, sessions};
+use crate::store::Scope;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, delete, get, post};
+
+pub struct Route {
+    pub method: &'static str,
+    pub path: &'static str,
+    /// None: for everybody.
+    pub scope: Option<Scope>,
+    pub handler: MethodRouter<App>,
+}
+
+pub fn table() -> Vec<Route> {
+    use Scope::{Admin, Sessions, Talk};
+    let route = |method, path, scope, handler| Route { method, path, scope, handler };
+    vec![
+        route("get", "/v1/realtime", Some(Talk), get(realtime::connect)),
+        route("get", "/v1/realtime/schema.json", None, get(realtime::schema)),
+        route("post", "/v1/realtime/client_secrets", Some(Talk), post(keys::create_client_secret)),
+        route("get", "/v1/sessions", Some(Sessions), get(sessions::list)),
+        route("get", "/v1/sessions/search", Some(Sessions), get(sessions::search)),
+        route("get", "/v1/sessions/{session_id}", Some(Sessions), get(sessions::read)),
+        route("delete", "/v1/sessions/{session_id}", Some(Sessions), delete(sessions::delete)),
+        route("get", "/v1/sessions/{session_id}/items", Some(Sessions), get(sessions::items)),
+        route("get", "/v1/sessions/{session_id}/export", Some(Sessions), get(sessions::export)),
+        route("get", "/healthz", None, get(health::health)),
+        route("get", "/metrics", Some(Admin), get(health::metrics)),
+        route("get", "/openapi.json", None, get(openapi::serve)),
+    ]
+}
+
+pub fn router(app: App) -> Router {
+    let mut router: Router<App> = Router::new();
+    for Route { path, scope, handler, .. } in table() {
+        let handler = match scope {
+            Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
+            None => handler,
+        };
+        router = router.route(path, handler);
+    }
+    router
+        .fallback(not_there)
+        .method_not_allowed_fallback(not_this_way)
+        .layer(DefaultBodyLimit::max(app.settings.limits.body_bytes))
+        .layer(from_fn_with_state(app.clone(), guard))
+        .layer(map_response(harden))
+        .with_state(app)
+}
+
+async fn not_there(request: axum::extract::Request) -> ApiError {
+    let message = format!("there is no {}: see /openapi.json", request.uri().path());
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+async fn not_this_way(request: axum::extract::Request) -> ApiError {
+    let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+/// What people say is nobody's to keep on the way.
+async fn harden(response: Response) -> Response {
+    let headers = [("x-content-type-options", "nosniff"), ("cache-control", "no-store")];
+    let mut response = response.into_response();
+    for (name, value) in headers {
+        response.headers_mut().entry(name).or_insert(axum::http::HeaderValue::from_static(value));
+    }
+    response
+}
