@@ -39,23 +39,23 @@ pub fn unpack_q8_0(block: &[u8; 34], q: &mut [i8; 32]) -> (f32, f32) {
 }
 
 pub fn encode_q4_0(x: &[f32; 32], block: &mut [u8; 18]) {
-    let codes = encode_symmetric(x, -8.0, 7.0, block);
+    let codes = encode_symmetric(x, -8, 7, block);
     put_nibbles(&codes, &mut block[2..]);
 }
 
 pub fn encode_q4_1(x: &[f32; 32], block: &mut [u8; 20]) {
-    let codes = encode_affine(x, 15.0, block);
+    let codes = encode_affine(x, 15, block);
     put_nibbles(&codes, &mut block[4..]);
 }
 
 pub fn encode_q5_0(x: &[f32; 32], block: &mut [u8; 22]) {
-    let codes = encode_symmetric(x, -16.0, 15.0, block);
+    let codes = encode_symmetric(x, -16, 15, block);
     put_fifth_bits(&codes, &mut block[2..]);
     put_nibbles(&codes, &mut block[6..]);
 }
 
 pub fn encode_q5_1(x: &[f32; 32], block: &mut [u8; 24]) {
-    let codes = encode_affine(x, 31.0, block);
+    let codes = encode_affine(x, 31, block);
     put_fifth_bits(&codes, &mut block[4..]);
     put_nibbles(&codes, &mut block[8..]);
 }
@@ -65,22 +65,21 @@ pub fn encode_q8_0(x: &[f32; 32], block: &mut [u8; 34]) {
     let scale = put_half(block, fit::extreme(x).abs() / 127.0);
     let inverse = fit::inverse(scale);
     for i in 0..32 {
-        block[2 + i] = fit::code(x[i] * inverse, -127.0, 127.0) as i8 as u8;
+        block[2 + i] = fit::code(x[i] * inverse, -127, 127) as i8 as u8;
     }
 }
 
 /// Writes the scale at the start of the block; returns the codes, shifted so that `low` is 0.
-fn encode_symmetric(x: &[f32; 32], low: f32, high: f32, block: &mut [u8]) -> [u8; 32] {
-    let inverse = fit::inverse(put_half(block, fit::symmetric(x, low, high)));
-    x.map(|x| (fit::code(x * inverse, low, high) - low) as u8)
+fn encode_symmetric(x: &[f32; 32], low: i32, high: i32, block: &mut [u8]) -> [u8; 32] {
+    let scale = put_half(block, fit::symmetric(x, low, high));
+    fit::codes(x, scale, 0.0, low, high)
 }
 
 /// Writes scale and minimum at the start of the block; returns the codes.
-fn encode_affine(x: &[f32; 32], levels: f32, block: &mut [u8]) -> [u8; 32] {
+fn encode_affine(x: &[f32; 32], levels: i32, block: &mut [u8]) -> [u8; 32] {
     let (scale, min) = fit::affine(x, levels, false);
-    let inverse = fit::inverse(put_half(block, scale));
-    let min = put_half(&mut block[2..], min);
-    x.map(|x| fit::code((x - min) * inverse, 0.0, levels) as u8)
+    let (scale, min) = (put_half(block, scale), put_half(&mut block[2..], min));
+    fit::codes(x, scale, min, 0, levels)
 }
 
 fn nibbles(packed: &[u8], q: &mut [i8; 32]) {

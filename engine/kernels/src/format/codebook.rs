@@ -48,11 +48,11 @@ pub fn encode_iq4_xs(x: &[f32; 256], block: &mut [u8; 136]) {
     let mut high = 0u16;
     block[4..8].fill(0);
     for (group, x) in groups.iter().enumerate() {
-        let scale = fit::code(scales[group] * inverse, -32.0, 31.0);
-        let stored = (scale + 32.0) as u16;
+        let scale = fit::code(scales[group] * inverse, -32, 31);
+        let stored = (scale + 32) as u16;
         block[4 + group / 2] |= ((stored & 15) << (4 * (group % 2))) as u8;
         high |= (stored >> 4) << (2 * group);
-        put_nearest_iq4(x, fit::inverse(d * scale), &mut block[8 + 16 * group..]);
+        put_nearest_iq4(x, fit::inverse(d * scale as f32), &mut block[8 + 16 * group..]);
     }
     block[2..4].copy_from_slice(&high.to_le_bytes());
 }

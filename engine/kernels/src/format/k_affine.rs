@@ -46,15 +46,19 @@ pub fn unpack_q5_k(block: &[u8; 176], out: &mut Ints) {
 
 pub fn encode_q2_k(x: &[f32; 256], block: &mut [u8; 84]) {
     let groups = x.as_chunks::<16>().0;
-    let fits: [(f32, f32); 16] = std::array::from_fn(|group| fit::affine(&groups[group], 3.0, true));
+    let mut fits = [(0.0, 0.0); 16];
+    for group in 0..16 {
+        fits[group] = fit::affine(&groups[group], 3, true);
+    }
     let (scales, mins, d, dmin) = {
         let (d, dmin) = block[80..].split_at_mut(2);
-        share(&fits, 15.0, d, dmin)
+        share(&fits, 15, d, dmin)
     };
     block[16..80].fill(0);
     for group in 0..16 {
         block[group] = scales[group] | mins[group] << 4;
-        let codes = codes(&groups[group], d * f32::from(scales[group]), dmin * f32::from(mins[group]), 3.0);
+        let (scale, min) = (d * f32::from(scales[group]), -(dmin * f32::from(mins[group])));
+        let codes = fit::codes(&groups[group], scale, min, 0, 3);
         let (half, part, side) = (group / 8, group / 2 % 4, group % 2);
         for i in 0..16 {
             block[16 + 32 * half + 16 * side + i] |= codes[i] << (2 * part);
@@ -64,7 +68,7 @@ pub fn encode_q2_k(x: &[f32; 256], block: &mut [u8; 84]) {
 
 pub fn encode_q4_k(x: &[f32; 256], block: &mut [u8; 144]) {
     let (scales, codes) = block.split_at_mut(16);
-    let all = encode_groups(x, 15.0, scales);
+    let all = encode_groups(x, 15, scales);
     for pair in 0..4 {
         for i in 0..32 {
             codes[32 * pair + i] = all[2 * pair][i] | all[2 * pair + 1][i] << 4;
@@ -75,7 +79,7 @@ pub fn encode_q4_k(x: &[f32; 256], block: &mut [u8; 144]) {
 pub fn encode_q5_k(x: &[f32; 256], block: &mut [u8; 176]) {
     let (scales, rest) = block.split_at_mut(16);
     let (fifths, codes) = rest.split_at_mut(32);
-    let all = encode_groups(x, 31.0, scales);
+    let all = encode_groups(x, 31, scales);
     for i in 0..32 {
         fifths[i] = (0..8).fold(0, |bits, group| bits | (all[group][i] >> 4 & 1) << group);
     }
@@ -87,20 +91,26 @@ pub fn encode_q5_k(x: &[f32; 256], block: &mut [u8; 176]) {
 }
 
 /// Fits eight groups, writes d, dmin and the 6-bit scales and minima, returns the codes.
-fn encode_groups(x: &[f32; 256], levels: f32, header: &mut [u8]) -> [[u8; 32]; 8] {
+fn encode_groups(x: &[f32; 256], levels: i32, header: &mut [u8]) -> [[u8; 32]; 8] {
     let groups = x.as_chunks::<32>().0;
-    let fits: [(f32, f32); 8] = std::array::from_fn(|group| fit::affine(&groups[group], levels, true));
+    let mut fits = [(0.0, 0.0); 8];
+    for group in 0..8 {
+        fits[group] = fit::affine(&groups[group], levels, true);
+    }
     let (d, rest) = header.split_at_mut(2);
     let (dmin, packed) = rest.split_at_mut(2);
-    let (scales, mins, d, dmin) = share(&fits, 63.0, d, dmin);
+    let (scales, mins, d, dmin) = share(&fits, 63, d, dmin);
     for j in 0..4 {
         packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
         packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
         packed[j + 8] = scales[j + 4] & 15 | (mins[j + 4] & 15) << 4;
     }
-    std::array::from_fn(|group| {
-        codes(&groups[group], d * f32::from(scales[group]), dmin * f32::from(mins[group]), levels)
-    })
+    let mut codes = [[0; 32]; 8];
+    for group in 0..8 {
+        let (scale, min) = (d * f32::from(scales[group]), -(dmin * f32::from(mins[group])));
+        codes[group] = fit::codes(&groups[group], scale, min, 0, levels);
+    }
+    codes
 }
 
 /// The six-bit numbers: groups 0 to 3 whole in bytes 0..4 (scales) and 4..8 (mins), whose top two bits are the top of
@@ -120,20 +130,15 @@ fn unpack_scales(header: &[u8], out: &mut Ints) {
 /// Brings the groups' scales and minima to shares of one d and one dmin: (scales, mins, d, dmin).
 fn share<const GROUPS: usize>(
     fits: &[(f32, f32); GROUPS],
-    levels: f32,
+    levels: i32,
     d: &mut [u8],
     dmin: &mut [u8],
 ) -> ([u8; GROUPS], [u8; GROUPS], f32, f32) {
     let most_scale = fits.iter().fold(0.0f32, |most, fit| most.max(fit.0));
     let most_min = fits.iter().fold(0.0f32, |most, fit| most.max(-fit.1));
-    let (d, dmin) = (put_half(d, most_scale / levels), put_half(dmin, most_min / levels));
+    let (d, dmin) = (put_half(d, most_scale / levels as f32), put_half(dmin, most_min / levels as f32));
     let (by_scale, by_min) = (fit::inverse(d), fit::inverse(dmin));
-    let scales = fits.map(|fit| fit::code(fit.0 * by_scale, 0.0, levels) as u8);
-    let mins = fits.map(|fit| fit::code(-fit.1 * by_min, 0.0, levels) as u8);
+    let scales = fits.map(|fit| fit::code(fit.0 * by_scale, 0, levels) as u8);
+    let mins = fits.map(|fit| fit::code(-fit.1 * by_min, 0, levels) as u8);
     (scales, mins, d, dmin)
-}
-
-fn codes<const N: usize>(x: &[f32; N], scale: f32, min: f32, levels: f32) -> [u8; N] {
-    let inverse = fit::inverse(scale);
-    x.map(|x| fit::code((x + min) * inverse, 0.0, levels) as u8)
 }

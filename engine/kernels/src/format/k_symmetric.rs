@@ -45,7 +45,7 @@ pub fn unpack_q6_k(block: &[u8; 210], out: &mut Ints) {
 }
 
 pub fn encode_q3_k(x: &[f32; 256], block: &mut [u8; 110]) {
-    let (codes, scales, d) = encode_groups(x, -4.0, 3.0, -32.0, 31.0);
+    let (codes, scales, d) = encode_groups(x, (-4, 3), (-32, 31));
     block[..108].fill(0);
     put_half(&mut block[108..], d);
     for group in 0..16 {
@@ -61,7 +61,7 @@ pub fn encode_q3_k(x: &[f32; 256], block: &mut [u8; 110]) {
 }
 
 pub fn encode_q6_k(x: &[f32; 256], block: &mut [u8; 210]) {
-    let (codes, scales, d) = encode_groups(x, -32.0, 31.0, -128.0, 127.0);
+    let (codes, scales, d) = encode_groups(x, (-32, 31), (-128, 127));
     put_half(&mut block[208..], d);
     for group in 0..16 {
         block[192 + group] = scales[group] as u8;
@@ -77,17 +77,20 @@ pub fn encode_q6_k(x: &[f32; 256], block: &mut [u8; 210]) {
     }
 }
 
-/// Fits sixteen groups: (codes, shifted so that `low` is 0; scales; d), with d as a half keeps it.
-fn encode_groups(x: &[f32; 256], low: f32, high: f32, low_scale: f32, high_scale: f32) -> ([u8; 256], [i8; 16], f32) {
+/// Fits sixteen groups, with codes and scales in the ranges given: (codes, shifted to start at 0; scales; d, as a half
+/// keeps it).
+fn encode_groups(x: &[f32; 256], codes_in: (i32, i32), scales_in: (i32, i32)) -> ([u8; 256], [i8; 16], f32) {
     let groups = x.as_chunks::<16>().0;
-    let fits: [f32; 16] = std::array::from_fn(|group| fit::symmetric(&groups[group], low, high));
-    let d = put_half(&mut [0; 2], fit::extreme(&fits) / low_scale);
+    let mut fits = [0.0; 16];
+    for group in 0..16 {
+        fits[group] = fit::symmetric(&groups[group], codes_in.0, codes_in.1);
+    }
+    let d = put_half(&mut [0; 2], fit::extreme(&fits) / scales_in.0 as f32);
     let inverse = fit::inverse(d);
-    let scales = fits.map(|scale| fit::code(scale * inverse, low_scale, high_scale) as i8);
+    let scales = fits.map(|scale| fit::code(scale * inverse, scales_in.0, scales_in.1) as i8);
     let mut codes = [0u8; 256];
     for (group, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let inverse = fit::inverse(d * f32::from(scales[group]));
-        *codes = groups[group].map(|x| (fit::code(x * inverse, low, high) - low) as u8);
+        *codes = fit::codes(&groups[group], d * f32::from(scales[group]), 0.0, codes_in.0, codes_in.1);
     }
     (codes, scales, d)
 }
