@@ -14,7 +14,9 @@ mod realtime;
 mod routes;
 mod sessions;
 mod socket;
+mod upkeep;
 
+pub use accept::while_starting;
 pub use doors::{Doors, check_doors};
 pub use entry::LOCAL_USER;
 pub use errors::ApiError;
@@ -75,7 +77,9 @@ pub async fn serve(listener: TcpListener, parts: live::Parts, doors: Doors, stop
         live: Live::new(parts),
         stopping: stop.clone(),
     };
+    let upkeep = tokio::spawn(upkeep::run(app.clone()));
     let connections = accept::run(listener, app.clone(), &stop).await;
+    upkeep.abort();
     // A part of the time is kept for marking and storing what did not finish, and for goodbyes.
     let asked = Instant::now();
     let _ = tokio::time::timeout_at(asked + drain, async {

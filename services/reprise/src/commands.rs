@@ -4,5 +4,6 @@ pub mod keys;
 pub mod logits;
 pub mod render;
 pub mod run;
+pub mod serve;
 pub mod sessions;
 pub mod synth;

@@ -21,10 +21,6 @@ pub struct Args {
     pub no_mmap: bool,
 }
 
-pub fn load(args: &Args) -> Result<Loaded> {
-    load_with(args, Vec::new())
-}
-
 /// `flags` are those of the command itself; they win.
 pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<Loaded> {
     let mut all = Vec::new();

@@ -24,17 +24,23 @@ enum Command {
     Logits(commands::logits::Args),
     Run(commands::run::Args),
     Render(commands::render::Args),
+    Serve(commands::serve::Args),
     Sessions(commands::sessions::Args),
     Synth(commands::synth::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = configuration::load(&cli.configuration).and_then(|loaded| match cli.command {
+    let flags = match &cli.command {
+        Command::Serve(args) => args.flags(),
+        _ => Vec::new(),
+    };
+    let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),
         Command::Run(args) => commands::run::run(args, &loaded.settings),
         Command::Render(args) => commands::render::run(args, &loaded.settings),
+        Command::Serve(args) => commands::serve::run(args, &loaded),
         Command::Sessions(args) => commands::sessions::run(args, &loaded.settings),
         Command::Synth(args) => commands::synth::run(args),
     });

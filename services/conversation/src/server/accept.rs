@@ -7,6 +7,7 @@ use super::routes::router;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::server::conn::http1;
@@ -15,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -100,17 +101,39 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
 const SMALLEST_BUFFER: usize = 8192;
 const REFUSING: Duration = Duration::from_secs(1);
 
-/// Says why, without reading a word.
+/// Answers everybody with 503 until the future is done: a health check is told that the model is not there yet.
+pub async fn while_starting<T>(listener: &TcpListener, starting: impl Future<Output = T>) -> T {
+    let tell = async {
+        loop {
+            if let Ok((mut stream, _)) = listener.accept().await {
+                let message = "the model is being loaded: try again in a moment";
+                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).retry_after(1);
+                let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
+            }
+        }
+    };
+    tokio::select! {
+        done = starting => done,
+        never = tell => never,
+    }
+}
+
+/// Says why, whatever the request is. What was sent is read, because closing on unread words would take ours back.
 async fn refuse(stream: &mut TcpStream, error: ApiError) -> std::io::Result<()> {
+    let retry_after_s = error.retry_after_s;
     let response = error.into_response();
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), SMALLEST_BUFFER).now_or_never();
     let body = body.and_then(Result::ok).unwrap_or_default();
+    let retry = retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(&body).await?;
-    stream.shutdown().await
+    stream.shutdown().await?;
+    let mut unread = [0; 1024];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
 }

@@ -1,0 +1,160 @@
+//! `reprise serve`: the service.
+
+mod logging;
+mod screen;
+
+use anyhow::{Context, Result};
+use conversation::backend::Backend;
+use conversation::live::{Parts, Presets, wall_ms};
+use conversation::server::{self, LOCAL_USER};
+use conversation::store::{Options, Owner, Store};
+use settings::{Flag, Loaded, Settings};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Starts the service that voice frontends connect to
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The preset to talk with
+    #[arg(long)]
+    preset: Option<String>,
+    /// A GGUF file or a Hugging Face folder in place of the preset's
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// The window in tokens, in place of the preset's
+    #[arg(long, value_name = "TOKENS")]
+    ctx_size: Option<u32>,
+    /// The address to listen on
+    #[arg(long)]
+    host: Option<IpAddr>,
+    /// The TCP port; 0 lets the system choose
+    #[arg(long)]
+    port: Option<u16>,
+    /// Prints the configuration that holds, each value with where it came from, and ends
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Args {
+    /// What the flags set of the configuration.
+    pub fn flags(&self) -> Vec<Flag> {
+        let flags = [
+            self.preset.as_ref().map(|preset| Flag::new("--preset", "model.preset", preset)),
+            self.model.as_ref().map(|path| Flag::new("--model", "model.path", path.display())),
+            self.ctx_size.map(|tokens| Flag::new("--ctx-size", "model.ctx_size", tokens)),
+            self.host.map(|host| Flag::new("--host", "server.host", host)),
+            self.port.map(|port| Flag::new("--port", "server.port", port)),
+        ];
+        flags.into_iter().flatten().collect()
+    }
+}
+
+pub fn run(args: Args, loaded: &Loaded) -> Result<()> {
+    if args.print_config {
+        print!("{}", settings::print_config(loaded));
+        return Ok(());
+    }
+    logging::start(&loaded.settings.logging)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
+    let done = runtime.block_on(serve(&loaded.settings));
+    // A disk that hangs must not keep the process: what was acknowledged is on it.
+    runtime.shutdown_timeout(LAST_MOMENT);
+    done
+}
+
+const LAST_MOMENT: Duration = Duration::from_millis(200);
+
+async fn serve(settings: &Settings) -> Result<()> {
+    let stop = stop_on_signals()?;
+    // What can be wrong is found before the model is read.
+    let store = Store::open(&store_options(settings), wall_ms()).await?;
+    let doors = server::check_doors(settings, &store).await?;
+    if !doors.keys_required {
+        store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
+    }
+    let listener = server::listen(settings).await?;
+    let address = listener.local_addr().context("the address")?;
+
+    eprintln!("loading the model of preset {} ...", settings.model.preset);
+    let begin = Instant::now();
+    let started = server::while_starting(&listener, Backend::start(settings));
+    let started = tokio::select! {
+        started = started => started?,
+        () = stop.cancelled() => return Ok(store.close().await?),
+    };
+    let chosen = started.settings.chosen()?.clone();
+    let screen = screen::Screen {
+        address,
+        settings: &started.settings,
+        chosen: &chosen,
+        model: &started.model,
+        notes: &started.notes,
+        plan: started.plan.as_ref(),
+        loaded_in: begin.elapsed(),
+        keys_required: doors.keys_required,
+        statistics: store.statistics().await?,
+    };
+    print!("{screen}");
+
+    let presets = Presets::new(started.presets, chosen, &started.model);
+    let drain = Duration::from_secs(settings.shutdown.drain_s);
+    let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), backend: started.backend, presets };
+    server::serve(listener, parts, doors, stop).await;
+    tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store does not close")??;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn store_options(settings: &Settings) -> Options {
+    let store = &settings.store;
+    Options {
+        path: store.path.clone(),
+        owner: Owner::Service,
+        create: true,
+        busy_timeout_ms: store.busy_timeout_ms,
+        readers: store.readers,
+        write_queue: store.write_queue,
+        commit_group: store.commit_group,
+        wal_limit_bytes: store.wal_limit_bytes,
+        max_pages: None,
+        check_at_start: store.check_at_start,
+    }
+}
+
+/// The first signal asks to stop; who asks twice means it.
+fn stop_on_signals() -> Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    let mut terminate = signal(SignalKind::terminate()).context("signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;
+    tokio::spawn(async move {
+        let mut asked_at: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            match asked_at {
+                None => {
+                    tracing::info!("stopping: replies in flight may finish");
+                    asked.cancel();
+                    asked_at = Some(Instant::now());
+                }
+                Some(at) if at.elapsed() >= SECOND_THOUGHT => {
+                    tracing::warn!("asked to stop again: stopping at once");
+                    std::process::exit(EXIT_AT_ONCE);
+                }
+                Some(_) => {}
+            }
+        }
+    });
+    Ok(stop)
+}
+
+/// Some supervisors send the same signal twice.
+const SECOND_THOUGHT: Duration = Duration::from_secs(1);
+const EXIT_AT_ONCE: i32 = 130;

@@ -1,0 +1,62 @@
+//! What the service says of itself when it is ready: one screen.
+
+use conversation::backend::Plan;
+use conversation::store::Statistics;
+use settings::{Preset, Settings};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+pub struct Screen<'a> {
+    pub address: SocketAddr,
+    pub settings: &'a Settings,
+    pub chosen: &'a Preset,
+    pub model: &'a str,
+    pub notes: &'a [String],
+    pub plan: Option<&'a Plan>,
+    pub loaded_in: Duration,
+    pub keys_required: bool,
+    pub statistics: Statistics,
+}
+
+impl fmt::Display for Screen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Screen { settings, chosen, statistics, .. } = self;
+        // Nobody can connect to "all addresses".
+        let mut near = self.address;
+        if near.ip().is_unspecified() {
+            near.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        let seconds = self.loaded_in.as_secs_f64();
+        writeln!(f, "Reprise {}\n", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "  address   http://{}", self.address)?;
+        writeln!(f, "  model     {} (loaded in {seconds:.1} s)", self.model)?;
+        writeln!(f, "  window    {} tokens (preset {})", grouped(u64::from(chosen.ctx_size)), chosen.name)?;
+        let (sessions, items) = (grouped(statistics.sessions), grouped(statistics.items));
+        writeln!(f, "  store     {} ({sessions} sessions, {items} items)", settings.store.path.display())?;
+        let keys = if self.keys_required { "needed: `reprise keys create`" } else { "not needed on this machine" };
+        writeln!(f, "  keys      {keys}")?;
+        for note in self.notes {
+            writeln!(f, "  note      {note}")?;
+        }
+        if let Some(plan) = self.plan {
+            writeln!(f, "\n  memory\n{plan}")?;
+        }
+        writeln!(f, "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in text")?;
+        writeln!(f, "            http://{near}/v1          OpenAI chat clients (base URL)")?;
+        writeln!(f, "            reprise chat --url http://{near}   from a terminal")?;
+        writeln!(f)
+    }
+}
+
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
