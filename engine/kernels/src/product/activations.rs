@@ -1,6 +1,6 @@
 //! Activations: f32 rows, and the same rounded to 8 bits, made once and shared by all products that read them.
 
-use crate::cpu::{Cpu, Parts};
+use crate::cpu::{Cpu, Parts, level::levels};
 
 /// Values that share one scale: as many as share one in the weights' integer form. With 32 the rounding of activations
 /// costs a tenth more accuracy and saves next to nothing.
@@ -67,7 +67,8 @@ impl Activations {
                 let groups = padded / GROUP;
                 (rounded.part(row * padded, padded), scales.part(row * groups, groups), sums.part(row * groups, groups))
             };
-            round_row(&values[row * cols..][..cols], rounded, scales, sums);
+            let values = &values[row * cols..][..cols];
+            levels!(cpu.level, round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]));
         });
     }
 
@@ -102,6 +103,7 @@ impl Activations {
     }
 
     /// Rounded values, scales and sums of one row.
+    #[inline]
     pub(super) fn rounded_row(&self, row: usize) -> (&[i8], &[f32], &[f32]) {
         let padded = self.padded();
         let groups = padded / GROUP;
@@ -113,6 +115,13 @@ impl Activations {
     }
 }
 
+/// The nearest whole number, ties to even, of a number between -127 and 127: adding 1.5 · 2²³ leaves it in the low bits.
+/// The library's function is a call where the target has no instruction for it.
+#[inline(always)]
+fn nearest(x: f32) -> i8 {
+    (x + 12_582_912.0).to_bits() as i8
+}
+
 fn copy_rows<T: Copy>(from: &[T], width: usize, rows: &[usize], to: &mut Vec<T>) {
     to.clear();
     for row in rows {
@@ -121,7 +130,8 @@ fn copy_rows<T: Copy>(from: &[T], width: usize, rows: &[usize], to: &mut Vec<T>)
     }
 }
 
-fn round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+#[inline(always)]
+fn round_row<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
     rounded[values.len()..].fill(0);
     for (group, (scale, sum)) in scales.iter_mut().zip(sums).enumerate() {
         let start = (group * GROUP).min(values.len());
@@ -131,7 +141,7 @@ fn round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut 
         let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
         let rounded = &mut rounded[group * GROUP..][..GROUP];
         for (rounded, value) in rounded.iter_mut().zip(values) {
-            *rounded = (value * inverse).round_ties_even() as i8;
+            *rounded = nearest(value * inverse);
         }
         let total: i32 = rounded.iter().map(|x| i32::from(*x)).sum();
         *sum = total as f32 * *scale;

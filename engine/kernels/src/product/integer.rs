@@ -5,20 +5,16 @@ use super::activations::{Activations, BLOCK};
 use crate::cpu::level::{Level, levels, madd};
 use crate::integers::{Ints, unpack};
 
-/// Weight rows `first..first + rows` times all rows of `x`; `write(m, values)` takes the results of one row of `x`.
-pub(super) fn rows(
-    level: Level,
-    x: &Activations,
-    w: Weights,
-    first: usize,
-    rows: usize,
-    write: &mut dyn FnMut(usize, &[f32]),
-) {
-    let mut out = Output { values: vec![0.0; x.rows() * rows] };
+/// Weight rows `first..first + rows` times all rows of `x`; `out`: [x.rows(), rows], zeros before.
+pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512 {
+        // SAFETY: `Level::detect` is the only source of this level, and it asked the processor.
+        unsafe { super::avx512::rows(x, w, first, rows, out) };
+        return;
+    }
     let problem = Problem { x, w, first, rows };
-    let out_ref = &mut out;
-    levels!(level, body(problem: Problem<'_>, out_ref: &mut Output));
-    out.values.chunks_exact(rows).enumerate().for_each(|(m, values)| write(m, values));
+    levels!(level, body(problem: Problem<'_>, out: &mut [f32]));
 }
 
 #[derive(Clone, Copy)]
@@ -29,13 +25,8 @@ struct Problem<'a> {
     rows: usize,
 }
 
-struct Output {
-    /// [x.rows(), rows]
-    values: Vec<f32>,
-}
-
 #[inline(always)]
-fn body<const FMA: bool>(p: Problem<'_>, out: &mut Output) {
+fn body<const FMA: bool>(p: Problem<'_>, out: &mut [f32]) {
     let row_bytes = p.w.row_bytes();
     let block_bytes = p.w.format.block_bytes() * (BLOCK / p.w.format.block_len());
     let mut ints = Ints::default();
@@ -67,7 +58,7 @@ fn body<const FMA: bool>(p: Problem<'_>, out: &mut Output) {
                     }
                     minimum = madd::<FMA>(ints.min[group], totals[group], minimum);
                 }
-                out.values[m * p.rows + row] += sums.iter().sum::<f32>() + minimum;
+                out[m * p.rows + row] += sums.iter().sum::<f32>() + minimum;
             }
         }
     }
