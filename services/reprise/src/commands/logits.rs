@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use conversation::backend::model::kv_formats;
 use engine::memory::Meter;
 use engine::network::{Lane, Wanted, Workspace};
 use engine::state::State;
@@ -48,7 +49,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         bail!("--tokens holds no token");
     }
     let cpu = model::cpu(settings);
-    let mut state = State::new(network.state_shape, model::kv_formats(&opened.preset, precision), &Meter::default())?;
+    let mut state = State::new(network.state_shape, kv_formats(&opened.preset, precision), &Meter::default())?;
     let mut work = Workspace::default();
     let chunk = args.chunk.unwrap_or(settings.engine.prefill_chunk_tokens).max(1);
     let mut logits: Vec<f32> = Vec::new();

@@ -4,13 +4,14 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use engine::sampling::Sampling;
+use conversation::backend::SamplingOverrides;
+use conversation::backend::model::{Model, kv_formats, sampling};
 use engine::{Engine, Event, Finish, Limits, Report, Request, Thinking};
 use serde_json::{Value, json};
 use settings::Settings;
 use text::{Piece, Reply};
 
-use crate::model::{self, Opened, PrecisionArg};
+use crate::model::{self, PrecisionArg};
 
 /// Run one prompt through a model and stream the reply
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     temperature: Option<f32>,
     #[arg(long)]
-    top_k: Option<usize>,
+    top_k: Option<u32>,
     #[arg(long)]
     top_p: Option<f32>,
     #[arg(long)]
@@ -71,12 +72,13 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let opened = model::open(settings, name, precision)?;
     let thinking = thinking(&args, &opened)?;
     let prompt = prompt(&args, &opened, thinking.open)?;
-    let Opened { network, tokenizer, preset, .. } = opened;
+    let Model { network, tokenizer, preset, .. } = opened;
     let reserve = preset.reply_reserve_tokens as usize;
-    let mut request = Request::new(prompt.tokens, preset.ctx_size as usize, model::kv_formats(&preset, precision));
+    let mut request = Request::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
     request.marks = prompt.marks;
     request.max_new_tokens = args.max_tokens.unwrap_or(reserve);
-    request.sampling = sampling(&args, preset.sampling_for(thinking.open));
+    request.sampling = sampling(&preset, thinking.open, &overrides(&args));
+    request.sampling.seed = args.seed;
     request.seed = args.seed.unwrap_or_else(|| seed_of_the_moment(begin));
     request.stop = args.stop.clone();
     request.ignore_eos = args.ignore_eos;
@@ -152,7 +154,7 @@ struct TokenPrompt {
     tools: Vec<Value>,
 }
 
-fn prompt(args: &Args, opened: &Opened, thinking: bool) -> Result<TokenPrompt> {
+fn prompt(args: &Args, opened: &Model, thinking: bool) -> Result<TokenPrompt> {
     let plain = |tokens| TokenPrompt { tokens, marks: Vec::new(), tools: Vec::new() };
     if let Some(tokens) = &args.tokens {
         return Ok(plain(model::parse_tokens(tokens)?));
@@ -184,7 +186,7 @@ fn body(request: &str) -> Result<Value> {
     serde_json::from_str(&text).context("--request is no JSON")
 }
 
-fn thinking(args: &Args, opened: &Opened) -> Result<Thinking> {
+fn thinking(args: &Args, opened: &Model) -> Result<Thinking> {
     let templated = args.tokens.is_none() && !args.raw;
     let thinking = match args.thinking.as_deref() {
         None => match opened.preset.thinking {
@@ -203,17 +205,13 @@ fn thinking(args: &Args, opened: &Opened) -> Result<Thinking> {
     Ok(if templated { thinking } else { Thinking::default() })
 }
 
-fn sampling(args: &Args, preset: &settings::Sampling) -> Sampling {
-    Sampling {
-        temperature: args.temperature.unwrap_or(preset.temperature),
-        top_k: args.top_k.unwrap_or(preset.top_k as usize),
-        top_p: args.top_p.unwrap_or(preset.top_p),
-        min_p: args.min_p.unwrap_or(preset.min_p),
-        repetition_penalty: preset.repetition_penalty,
-        presence_penalty: preset.presence_penalty,
-        frequency_penalty: preset.frequency_penalty,
-        seed: args.seed,
-        ..Sampling::default()
+fn overrides(args: &Args) -> SamplingOverrides {
+    SamplingOverrides {
+        temperature: args.temperature,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        ..SamplingOverrides::default()
     }
 }
 
