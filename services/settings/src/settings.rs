@@ -343,8 +343,8 @@ impl Store {
             readers: r.whole("readers", 1..=64),
             retention_days: r.time("retention_days", Time::Days, 0..=36_500),
             write_queue: r.whole("write_queue", 1..=1 << 20),
-            commit_group: r.whole("commit_group", 1..=1 << 16),
-            wal_limit_bytes: r.bytes("wal_limit_bytes", 1 << 16..=1 << 40),
+            commit_group: r.whole("commit_group", 1..=100_000),
+            wal_limit_bytes: r.bytes("wal_limit_bytes", 100_000..=1 << 40),
             check_at_start: r.bool("check_at_start"),
         }
     }

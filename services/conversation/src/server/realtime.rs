@@ -79,7 +79,7 @@ pub async fn connect(
 }
 
 /// Frames are handed to the network when this much has gathered, and whenever nothing more waits.
-const WRITE_BUFFER_BYTES: usize = 16 << 10;
+const WRITE_BUFFER_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
 
 pub async fn schema() -> Json<Value> {
     Json(realtime::schema())
