@@ -20,6 +20,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Chat(commands::chat::Args),
     Keys(commands::keys::Args),
     Logits(commands::logits::Args),
     Run(commands::run::Args),
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         _ => Vec::new(),
     };
     let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
+        Command::Chat(args) => commands::chat::run(args, &loaded.settings),
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),
         Command::Run(args) => commands::run::run(args, &loaded.settings),

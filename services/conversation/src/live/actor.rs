@@ -329,8 +329,7 @@ impl Actor {
                     inputs.extend(self.fill_notice());
                 }
             }
-            StoreOp::ResponseReported { response_id, report, ms } => tracing::info!(
-                request = %response_id,
+            StoreOp::ResponseReported { report, ms, .. } => tracing::info!(
                 reused_tokens = report.reused_tokens,
                 computed_tokens = report.computed_tokens,
                 reason = report.reason.as_deref().unwrap_or("-"),

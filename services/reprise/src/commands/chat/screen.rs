@@ -1,0 +1,142 @@
+//! What the terminal shows.
+
+use crate::commands::sessions::table::{Align, Table, clean, time};
+use anyhow::Result;
+use serde_json::Value;
+use std::io::Write;
+
+pub struct Screen {
+    interactive: bool,
+    /// The cursor stands behind words of a reply.
+    in_line: bool,
+}
+
+impl Screen {
+    pub fn new(interactive: bool) -> Screen {
+        Screen { interactive, in_line: false }
+    }
+
+    pub fn hello(&mut self, session: &Value) {
+        let [model, id] = ["model", "id"].map(|key| session[key].as_str().unwrap_or_default());
+        self.note(&format!("{} · session {} · /help for help", clean(model), clean(id)));
+    }
+
+    pub fn goodbye(&mut self, session: &str) {
+        self.note(&format!("go on later with: reprise chat --session {}", clean(session)));
+    }
+
+    pub fn help(&mut self) {
+        for line in [
+            "/context   how full the window is",
+            "/summary   what stands for the oldest turns",
+            "/sessions  your conversations",
+            "/quit      ends this; the session stays",
+            "Ctrl-C     stops the reply, or ends this where none runs",
+        ] {
+            self.note(line);
+        }
+    }
+
+    pub fn prompt(&mut self) {
+        if self.interactive {
+            self.fresh_line();
+            print!("> ");
+            self.flush();
+        }
+    }
+
+    /// Control characters of a terminal in what a model says are not obeyed.
+    pub fn delta(&mut self, text: &str) {
+        let safe: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+        self.in_line = if safe.is_empty() { self.in_line } else { !safe.ends_with('\n') };
+        print!("{safe}");
+        self.flush();
+    }
+
+    pub fn reply_done(&mut self, response: &Value) {
+        self.fresh_line();
+        match response["status"].as_str() {
+            Some("cancelled") => self.note("stopped"),
+            Some("incomplete") => self.note("the reply reached its limit"),
+            Some("failed") => {
+                let message = response["status_details"]["error"]["message"].as_str();
+                self.note(message.unwrap_or("the reply failed"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Something that was said before, or on another connection.
+    pub fn missed(&mut self, item: &Value) {
+        let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+        if text.is_empty() {
+            return;
+        }
+        self.fresh_line();
+        let before = if item["role"] == "user" { "> " } else { "" };
+        println!("{before}{}", clean(&text));
+    }
+
+    pub fn context(&mut self, context: Option<&Value>) {
+        match context {
+            None => self.note("nothing was answered yet"),
+            Some(context) => {
+                let [tokens, size] = ["tokens", "ctx_size"].map(|key| context[key].as_u64().unwrap_or(0));
+                let percent = context["fill"].as_f64().unwrap_or(0.0) * 100.0;
+                self.note(&format!("{tokens} of {size} tokens ({percent:.1} %)"));
+            }
+        }
+    }
+
+    pub fn summary(&mut self, session: Result<Value>) {
+        match session {
+            Err(error) => self.note(&format!("{error:#}")),
+            Ok(session) => match session["summary"]["text"].as_str() {
+                None => self.note("none yet: every turn stands in the prompt word by word"),
+                Some(text) => self.note(&clean(text)),
+            },
+        }
+    }
+
+    pub fn sessions(&mut self, sessions: Result<Value>, own: &str) {
+        let sessions = match sessions {
+            Ok(sessions) => sessions,
+            Err(error) => return self.note(&format!("{error:#}")),
+        };
+        let mut table = Table::new(&[
+            ("session", Align::Left),
+            ("last used (UTC)", Align::Left),
+            ("items", Align::Right),
+            ("title", Align::Left),
+        ]);
+        for session in sessions["data"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let id = session["id"].as_str().unwrap_or_default();
+            table.row([
+                format!("{}{}", clean(id), if id == own { " (this)" } else { "" }),
+                time(session["updated_at_ms"].as_i64().unwrap_or(0)),
+                session["items"].as_u64().unwrap_or(0).to_string(),
+                clean(session["title"].as_str().unwrap_or_default()),
+            ]);
+        }
+        self.fresh_line();
+        let _ = table.print();
+    }
+
+    /// Beside the conversation, so that a pipe gets only what the assistant says.
+    pub fn note(&mut self, text: &str) {
+        self.fresh_line();
+        eprintln!("[{text}]");
+    }
+
+    fn fresh_line(&mut self) {
+        if self.in_line {
+            println!();
+            self.in_line = false;
+        }
+    }
+
+    fn flush(&self) {
+        let _ = std::io::stdout().flush();
+    }
+}
