@@ -4,13 +4,14 @@
 //! a trail of its last tokens. A request finds the line that takes it furthest; a past that was left stays findable
 //! until its memory is needed. What is kept decides how fast a request is answered, never what is answered.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kernels::attention::Layout;
 use kernels::cpu::Cpu;
 
 use crate::disk::{Disk, Loaded, Stored};
-use crate::memory::Meter;
+use crate::memory::{Kind, Meter};
 use crate::network::{Network, Workspace};
 use crate::request::Reason;
 use crate::state::{KvFormats, PAGE, Snapshot, State};
@@ -47,6 +48,51 @@ impl Line {
             self.snapshots.push(Arc::new(self.state.snapshot()));
         }
     }
+}
+
+impl Line {
+    /// What must hold between the parts.
+    fn check(&self, tokens: usize) -> Result<(), String> {
+        let position = self.state.position;
+        if tokens != position {
+            return Err(format!("a line of {tokens} tokens stands at {position}"));
+        }
+        if self.state.pages.len() < position.div_ceil(PAGE) {
+            return Err(format!("{} pages for {position} positions", self.state.pages.len()));
+        }
+        if !self.snapshots.is_sorted_by(|a, b| a.position < b.position) {
+            return Err("snapshots out of order".to_string());
+        }
+        if self.snapshots.last().is_some_and(|last| last.position > position) || self.trail.covered().end > position {
+            return Err(format!("a snapshot or a trail behind the end at {position}"));
+        }
+        Ok(())
+    }
+}
+
+/// Adds up what lines hold, shared parts once, and compares with what the meter counted.
+pub(crate) fn check_lines<'a>(lines: impl Iterator<Item = (usize, &'a Line)>, meter: &Meter) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    let mut bytes = [0usize; Kind::ALL.len()];
+    for (tokens, line) in lines {
+        line.check(tokens)?;
+        bytes[Kind::Live as usize] += size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
+        for page in line.state.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
+            bytes[Kind::Pages as usize] += page.len();
+        }
+        for snapshot in line.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
+            bytes[Kind::Snapshots as usize] += size_of_val(&*snapshot.recurrent) + size_of_val(&*snapshot.conv);
+        }
+        for (_, size) in line.trail.pieces().filter(|(piece, _)| seen.insert(*piece)) {
+            bytes[Kind::Trails as usize] += size;
+        }
+    }
+    for kind in Kind::ALL {
+        if bytes[kind as usize] != meter.bytes(kind) {
+            return Err(format!("{}: {} bytes held, {} counted", kind.name(), bytes[kind as usize], meter.bytes(kind)));
+        }
+    }
+    Ok(())
 }
 
 struct Entry {
@@ -105,6 +151,10 @@ impl Cache {
         if let Some(disk) = &mut self.disk {
             disk.forget(tokens, beyond);
         }
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
+        self.entries.iter().map(|entry| (entry.tokens.len(), &entry.line))
     }
 
     pub fn len(&self) -> usize {

@@ -6,7 +6,7 @@ use kernels::cpu::Cpu;
 use text::Tokenizer;
 use text::grammar::GrammarEnv;
 
-use crate::cache::{Cache, Line};
+use crate::cache::{Cache, Line, check_lines};
 use crate::disk::{Disk, DiskLimits, Owner};
 use crate::error::Error;
 use crate::memory::{Kind, Meter};
@@ -348,6 +348,16 @@ impl Engine {
             return Err(Error::Busy { waiting });
         }
         Ok(())
+    }
+
+    /// Whether all parts of what is kept agree with each other and with what was counted. For tests, and for idle
+    /// moments of debug builds: nothing may be shared with the disk's writer meanwhile.
+    pub fn check_invariants(&mut self) -> Result<(), String> {
+        if let Some(disk) = self.cache.disk() {
+            disk.flush();
+        }
+        let running = self.sequences.iter().filter_map(|s| Some((s.position(), s.line.as_ref()?)));
+        check_lines(self.cache.lines().chain(running), &self.meter)
     }
 
     /// Requests that are not done, by priority.

@@ -56,6 +56,11 @@ impl Trail {
         own.map(|piece| size_of_val(&**piece.rows)).sum()
     }
 
+    /// Each piece's address and its bytes.
+    pub fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.pieces.iter().map(|piece| (Arc::as_ptr(&piece.rows) as usize, size_of_val(&**piece.rows)))
+    }
+
     /// The most that `count` more tokens allocate.
     pub fn bytes_of(&self, count: usize) -> usize {
         let pieces = if self.capacity == 0 { 0 } else { count.min(self.capacity).div_ceil(PIECE) + 1 };

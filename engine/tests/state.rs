@@ -381,6 +381,7 @@ fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError
         let mut requests = vec![request(&history, 6)];
         requests.extend(beside.map(|tokens| request(&tokens, 6)));
         let ours = answers(&mut warm, requests.clone());
+        prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {
             let theirs = answer(&mut cold, request);
             prop_assert_eq!(&ours.tokens, &theirs.tokens, "{:?}", ours.report);
