@@ -19,7 +19,7 @@ pub use folder::Folder;
 
 /// The model in a folder.
 pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
-    load(folder::read(path, mmap, &check_family)?)
+    load(folder::read(path, mmap)?)
 }
 
 /// The model in a folder's files, which are in memory already.

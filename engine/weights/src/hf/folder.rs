@@ -27,17 +27,12 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Text files of a model are a few megabytes, the tokenizer's the largest of them; more than this is something else.
 const LARGEST_TEXT_BYTES: u64 = 1 << 28;
 
-/// `check` is asked about config.json first.
-pub(crate) fn read(
-    path: &Path,
-    mmap: bool,
-    check: &dyn Fn(&Path, &[u8]) -> Result<(), Error>,
-) -> Result<Folder, Error> {
+pub(crate) fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     let Some(config) = optional(path, "config.json")? else {
         let what = "holds no config.json: give the folder of a model, or the path of a .gguf file";
         return Err(Error::file(path, what));
     };
-    check(&path.join("config.json"), &config)?;
+    super::check_family(&path.join("config.json"), &config)?;
     let tokenizer = optional(path, "tokenizer.json")?.ok_or_else(|| Error::file(path, "holds no tokenizer.json"))?;
     let chat_template = match optional(path, "chat_template.jinja")? {
         None => None,

@@ -147,7 +147,7 @@ impl List<'_> {
         let hidden = shape.hidden;
         // All blocks together add about as much as the embedding brought. Much more, and each random layer amplifies the
         // rounding errors of those before, so that no two engines agree; much less, and the text runs in circles.
-        let out_gain = 1.2 / (2.0 * shape.layers as f32).sqrt();
+        let out_gain = 1.4 / (2.0 * shape.layers as f32).sqrt();
         self.add(name("attn_norm.weight"), &[hidden], NORM);
         if shape.is_attention(layer) {
             let (queries, keys) = (shape.q_heads * shape.head_dim, shape.kv_heads * shape.head_dim);
