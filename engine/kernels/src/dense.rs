@@ -92,13 +92,20 @@ fn add_rows<const FMA: bool, const M: usize>(
     c_stride: usize,
 ) {
     const WIDTH: usize = 2 * LANES;
+    if depth == 0 || n == 0 {
+        return;
+    }
+    // Once here instead of for every value: the loops below do little else than load and multiply.
+    assert!((M - 1) * a_row + (depth - 1) * a_column < a.len() && (depth - 1) * b.stride + n <= b.values.len());
     let mut j = 0;
     while j + WIDTH <= n {
         let mut sums = [[0.0f32; WIDTH]; M];
         for k in 0..depth {
-            let b: &[f32; WIDTH] = b.values[k * b.stride + j..][..WIDTH].try_into().expect("WIDTH values");
+            // SAFETY: k < depth and j + WIDTH <= n, so the row ends where the assertion looked, or before.
+            let b = unsafe { &*b.values.as_ptr().add(k * b.stride + j).cast::<[f32; WIDTH]>() };
             for i in 0..M {
-                let a = a[i * a_row + k * a_column];
+                // SAFETY: i < M and k < depth: the assertion looked at the largest of these indices.
+                let a = unsafe { *a.get_unchecked(i * a_row + k * a_column) };
                 for lane in 0..WIDTH {
                     sums[i][lane] = madd::<FMA>(a, b[lane], sums[i][lane]);
                 }
