@@ -2,49 +2,46 @@
 
 use super::Weights;
 use super::activations::{Activations, BLOCK};
-use crate::cpu::level::{Level, levels, madd};
+use crate::cpu::Level;
+use crate::format::Format;
 use crate::integers::{Ints, unpack};
 
 /// Weight rows `first..first + rows` times all rows of `x`; `out`: [x.rows(), rows], zeros before.
 pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx512 {
+    match level {
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: `Level::detect` is the only source of this level, and it asked the processor.
-        unsafe { super::avx512::rows(x, w, first, rows, out) };
-        return;
+        Level::Avx512 => unsafe { super::avx512::rows(x, w, first, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { super::avx2::rows(x, w, first, rows, out) },
+        _ => portable(x, w, first, rows, out),
     }
-    let problem = Problem { x, w, first, rows };
-    levels!(level, body(problem: Problem<'_>, out: &mut [f32]));
 }
 
-#[derive(Clone, Copy)]
-struct Problem<'a> {
-    x: &'a Activations,
-    w: Weights<'a>,
-    first: usize,
-    rows: usize,
+/// Unpacks a block of 256 weights, or what there is of the last one of a row: zero bytes stand for zeros, and so do the
+/// activations beyond the row's end.
+pub(super) fn unpack_padded(format: Format, bytes: &[u8], block_bytes: usize, ints: &mut Ints) {
+    if bytes.len() == block_bytes {
+        unpack(format, bytes, ints);
+    } else {
+        let mut padded = [0u8; 1024];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        unpack(format, &padded[..block_bytes], ints);
+    }
 }
 
-#[inline(always)]
-fn body<const FMA: bool>(p: Problem<'_>, out: &mut [f32]) {
-    let row_bytes = p.w.row_bytes();
-    let block_bytes = p.w.format.block_bytes() * (BLOCK / p.w.format.block_len());
+fn portable(x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
+    let row_bytes = w.row_bytes();
+    let block_bytes = w.format.block_bytes() * (BLOCK / w.format.block_len());
     let mut ints = Ints::default();
-    for row in 0..p.rows {
-        let bytes = &p.w.bytes[(p.first + row) * row_bytes..][..row_bytes];
+    for row in 0..rows {
+        let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
         let mut sums = [0.0f32; 8];
         for (block, bytes) in bytes.chunks(block_bytes).enumerate() {
-            if bytes.len() == block_bytes {
-                unpack(p.w.format, bytes, &mut ints);
-            } else {
-                // The last block of a row that is no multiple of 256: zero bytes stand for zeros, and so do the
-                // activations beyond the row's end.
-                let mut padded = [0u8; 1024];
-                padded[..bytes.len()].copy_from_slice(bytes);
-                unpack(p.w.format, &padded[..block_bytes], &mut ints);
-            }
-            for m in 0..p.x.rows() {
-                let (q, scales, totals) = p.x.rounded_row(m);
+            unpack_padded(w.format, bytes, block_bytes, &mut ints);
+            for m in 0..x.rows() {
+                let (q, scales, totals) = x.rounded_row(m);
                 let q = &q[block * BLOCK..][..BLOCK];
                 let scales = &scales[block * 16..][..16];
                 let totals = &totals[block * 16..][..16];
@@ -54,18 +51,17 @@ fn body<const FMA: bool>(p: Problem<'_>, out: &mut [f32]) {
                     let lanes = group_products(&ints.q[group * 16..][..16], &q[group * 16..][..16]);
                     let scale = ints.scale[group] * scales[group];
                     for lane in 0..8 {
-                        sums[lane] = madd::<FMA>(lanes[lane] as f32, scale, sums[lane]);
+                        sums[lane] += lanes[lane] as f32 * scale;
                     }
-                    minimum = madd::<FMA>(ints.min[group], totals[group], minimum);
+                    minimum += ints.min[group] * totals[group];
                 }
-                out[m * p.rows + row] += sums.iter().sum::<f32>() + minimum;
+                out[m * rows + row] += sums.iter().sum::<f32>() + minimum;
             }
         }
     }
 }
 
 /// Sixteen products summed in pairs: the shape of the multiply-and-add-neighbours instruction.
-#[inline(always)]
 fn group_products(a: &[i8], b: &[i8]) -> [i32; 8] {
     let mut lanes = [0i32; 8];
     for lane in 0..8 {
