@@ -15,6 +15,7 @@ mod prepare;
 pub mod scripted;
 
 pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, TokenLogprob, Usage};
+pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose, ResponseFormat, SamplingOverrides};
 pub use engine::Priority;
 pub use error::Error;

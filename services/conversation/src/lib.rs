@@ -3,6 +3,7 @@
 //! `sentences`, `speech`, `realtime` and `turn` are pure: no socket, no clock, no task, no SQL.
 
 pub mod backend;
+pub mod chat;
 pub mod live;
 pub mod realtime;
 pub mod sentences;

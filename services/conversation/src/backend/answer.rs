@@ -106,6 +106,8 @@ pub enum FailureCode {
     PromptTooLong,
     /// Something else in the ask cannot be done.
     InvalidRequest,
+    /// The conversation is being answered already.
+    Conflict,
     /// Too many wait already.
     Busy,
     /// The model is not there (yet, or any more).
@@ -124,6 +126,7 @@ impl FailureCode {
         match self {
             FailureCode::PromptTooLong => "context_length_exceeded",
             FailureCode::InvalidRequest => "invalid_request",
+            FailureCode::Conflict => "conversation_already_has_active_response",
             FailureCode::Busy => "busy",
             FailureCode::Unavailable => "model_unavailable",
             FailureCode::EngineFailed => "engine_failed",

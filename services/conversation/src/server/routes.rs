@@ -3,9 +3,10 @@
 use super::entry::{guard, require};
 use super::errors::ApiError;
 use super::{App, health, keys, openapi, realtime, sessions};
+use crate::chat;
 use crate::store::Scope;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
@@ -26,6 +27,9 @@ pub fn table() -> Vec<Route> {
         route("get", "/v1/realtime", Some(Talk), get(realtime::connect)),
         route("get", "/v1/realtime/schema.json", None, get(realtime::schema)),
         route("post", "/v1/realtime/client_secrets", Some(Talk), post(keys::create_client_secret)),
+        route("post", "/v1/chat/completions", Some(Talk), post(chat::completions)),
+        route("get", "/v1/models", Some(Talk), get(chat::models)),
+        route("get", "/v1/models/{model}", Some(Talk), get(chat::model)),
         route("get", "/v1/sessions", Some(Sessions), get(sessions::list)),
         route("get", "/v1/sessions/search", Some(Sessions), get(sessions::search)),
         route("get", "/v1/sessions/{session_id}", Some(Sessions), get(sessions::read)),
@@ -36,6 +40,13 @@ pub fn table() -> Vec<Route> {
         route("get", "/metrics", Some(Admin), get(health::metrics)),
         route("get", "/openapi.json", None, get(openapi::serve)),
     ]
+}
+
+impl FromRef<App> for chat::Chat {
+    fn from_ref(app: &App) -> chat::Chat {
+        let App { settings, backend, store, live, .. } = app.clone();
+        chat::Chat { settings, backend, store, live }
+    }
 }
 
 pub fn router(app: App) -> Router {

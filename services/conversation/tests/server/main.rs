@@ -1,4 +1,5 @@
 //! The doors on real sockets, with a store on disk and a backend whose answers the tests give.
 
+mod chat;
 mod conversation;
 mod support;
