@@ -1,5 +1,6 @@
 //! One file a command: its arguments and what it does.
 
+pub mod bench;
 pub mod chat;
 pub mod keys;
 pub mod logits;

@@ -20,6 +20,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(commands::bench::Args),
     Chat(commands::chat::Args),
     Keys(commands::keys::Args),
     Logits(commands::logits::Args),
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         _ => Vec::new(),
     };
     let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
+        Command::Bench(args) => commands::bench::run(args, &cli.configuration, &loaded.settings),
         Command::Chat(args) => commands::chat::run(args, &loaded.settings),
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),

@@ -1,0 +1,76 @@
+//! `reprise bench`: how fast the model computes here, and what of it a person who talks with the service feels.
+
+mod chat;
+mod line;
+mod machine;
+mod plot;
+mod realtime;
+mod script;
+mod service;
+mod sessions;
+mod speed;
+mod summary;
+mod turns;
+
+use crate::configuration;
+use anyhow::{Context, Result};
+use plot::Plot;
+use settings::Settings;
+use std::future::Future;
+use std::path::Path;
+
+/// Measures the model, a voice conversation, or many sessions at once
+///
+/// Without a subcommand it measures the model: `reprise bench --model M --ctx 512,4096` is `reprise bench speed ...`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[group(skip)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    speed: speed::Args,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Speed(speed::Args),
+    Turns(turns::Args),
+    Sessions(sessions::Args),
+}
+
+/// `given` goes on to the service that is started for a measurement.
+pub fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+    if cfg!(debug_assertions) {
+        eprintln!("note: this is a debug build, its numbers say nothing about speed");
+    }
+    match args.what.unwrap_or(What::Speed(args.speed)) {
+        What::Speed(args) => speed::run(&args, settings),
+        What::Turns(args) => wait_for(turns::run(args, given, settings)),
+        What::Sessions(args) => wait_for(sessions::run(args, given, settings)),
+    }
+}
+
+/// One thread: what measures should not take the cores of what is measured.
+fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    runtime.block_on(work)
+}
+
+/// To a file where one was asked for, and to the terminal where people read.
+fn show(plots: &[Plot], file: Option<&Path>, on_terminal: bool) -> Result<()> {
+    if let Some(file) = file {
+        std::fs::write(file, plot::svg(plots)).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if on_terminal {
+        for plot in plots.iter().filter(|plot| plot.is_worth_drawing()) {
+            println!("\n{}", plot.text());
+        }
+    }
+    Ok(())
+}
+
+/// A size for people.
+fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / (1u64 << 20) as f64)
+}

@@ -1,0 +1,146 @@
+//! A conversation over chat completions: the client keeps the history and sends all of it at every turn.
+
+use super::script::{KEPT, NOTED, Step, heard_chars};
+use super::service::Service;
+use super::turns::Turn;
+use anyhow::{Context, Result, bail};
+use futures_util::StreamExt;
+use reqwest::{Client, Method, Response};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+pub struct Player<'s> {
+    service: &'s Service,
+    http: Client,
+    model: String,
+    reply_tokens: usize,
+    messages: Vec<Value>,
+}
+
+impl<'s> Player<'s> {
+    pub async fn new(
+        service: &'s Service,
+        model: Option<&str>,
+        reply_tokens: usize,
+        system: String,
+        history: Vec<(String, String)>,
+        patience: Duration,
+    ) -> Result<Player<'s>> {
+        let http = Client::builder().read_timeout(patience).build().context("the HTTP client")?;
+        let model = match model {
+            Some(model) => model.to_owned(),
+            None => service.served_model(&http).await.unwrap_or_else(|| "default".to_owned()),
+        };
+        let mut messages = vec![message("system", system)];
+        for (said, answered) in history {
+            messages.extend([message("user", said), message("assistant", answered)]);
+        }
+        Ok(Player { service, http, model, reply_tokens, messages })
+    }
+
+    pub async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
+        if step.cuts_last_reply
+            && let Some(last) = self.messages.last_mut()
+            && let Some(text) = last["content"].as_str()
+        {
+            let heard: String = text.chars().take(heard_chars(text)).collect();
+            last["content"] = heard.into();
+        }
+        if let Some(summary) = step.summary {
+            let kept = self.messages.len().saturating_sub(KEPT).max(1);
+            let told = [message("user", summary), message("assistant", NOTED.to_owned())];
+            self.messages.splice(1..kept, told);
+        }
+        self.messages.push(message("user", step.says));
+        let mut turn = Turn::new(number, step.kind);
+        let text = self.ask(&mut turn).await?;
+        self.messages.push(message("assistant", text));
+        Ok(turn)
+    }
+
+    /// The same request to every server, with what some of them need to behave like the others.
+    async fn ask(&self, turn: &mut Turn) -> Result<String> {
+        let body = json!({
+            "model": self.model,
+            "messages": self.messages,
+            "max_tokens": self.reply_tokens,
+            "temperature": 0,
+            "ignore_eos": true,
+            "stream": true,
+            "stream_options": { "include_usage": true },
+            "chat_template_kwargs": { "enable_thinking": false },
+            "cache_prompt": true,
+        });
+        let begin = Instant::now();
+        let request = self.service.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
+        let response = request.send().await.context("chat completions")?;
+        let status = response.status();
+        if !status.is_success() {
+            let text = response.text().await.unwrap_or_default();
+            bail!("the service refuses: {status} {}", text.chars().take(400).collect::<String>());
+        }
+        let mut events = Events::new(response);
+        let mut text = String::new();
+        let (mut usage, mut timings) = (Value::Null, Value::Null);
+        while let Some(mut event) = events.next().await? {
+            if !event["error"].is_null() {
+                bail!("the service says: {}", event["error"]);
+            }
+            for choice in event["choices"].as_array().into_iter().flatten() {
+                let piece = choice["delta"]["content"].as_str().unwrap_or_default();
+                if !piece.is_empty() {
+                    turn.first_token_ms.get_or_insert_with(|| begin.elapsed().as_secs_f64() * 1e3);
+                    text.push_str(piece);
+                }
+            }
+            for (kept, key) in [(&mut usage, "usage"), (&mut timings, "timings")] {
+                if !event[key].is_null() {
+                    *kept = event[key].take();
+                }
+            }
+        }
+        turn.total_ms = begin.elapsed().as_secs_f64() * 1e3;
+        turn.prompt_tokens = usage["prompt_tokens"].as_u64();
+        turn.reply_tokens = usage["completion_tokens"].as_u64();
+        // llama.cpp's server tells it elsewhere.
+        let cached = timings["cache_n"].as_u64();
+        turn.cached_tokens = cached.or_else(|| usage["prompt_tokens_details"]["cached_tokens"].as_u64());
+        turn.computed_tokens =
+            turn.prompt_tokens.zip(turn.cached_tokens).map(|(all, cached)| all.saturating_sub(cached));
+        Ok(text)
+    }
+}
+
+fn message(role: &str, content: String) -> Value {
+    json!({ "role": role, "content": content })
+}
+
+/// Server-sent events: lines, of which those with data count.
+struct Events {
+    response: futures_util::stream::BoxStream<'static, reqwest::Result<Vec<u8>>>,
+    waiting: Vec<u8>,
+}
+
+impl Events {
+    fn new(response: Response) -> Events {
+        let response = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
+        Events { response, waiting: Vec::new() }
+    }
+
+    async fn next(&mut self) -> Result<Option<Value>> {
+        loop {
+            while let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.waiting.drain(..=end).collect();
+                let Some(data) = line.strip_prefix(b"data:").map(|data| data.trim_ascii()) else { continue };
+                if data == b"[DONE]" {
+                    return Ok(None);
+                }
+                return Ok(Some(serde_json::from_slice(data).context("the service sends no JSON")?));
+            }
+            match self.response.next().await {
+                None => return Ok(None),
+                Some(bytes) => self.waiting.extend(bytes.context("the reply breaks off")?),
+            }
+        }
+    }
+}

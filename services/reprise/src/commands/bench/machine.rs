@@ -1,0 +1,92 @@
+//! What a measurement ran on: a number without it means nothing.
+
+use engine::Cpu;
+use serde::Serialize;
+use settings::Settings;
+use std::fmt;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    pub version: &'static str,
+    pub debug_build: bool,
+    pub cpu: String,
+    pub cores: usize,
+    /// Which of the kernels' variants this processor gets.
+    pub level: &'static str,
+    /// Threads that compute.
+    pub threads: usize,
+}
+
+impl Machine {
+    pub fn new(settings: &Settings) -> Machine {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Machine {
+            version: env!("CARGO_PKG_VERSION"),
+            debug_build: cfg!(debug_assertions),
+            cpu: processor(),
+            cores,
+            level: Cpu::new(1).level.name(),
+            threads: if settings.engine.threads == 0 { cores } else { settings.engine.threads },
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let build = if self.debug_build { " (debug build)" } else { "" };
+        let Machine { version, cpu, cores, level, threads, .. } = self;
+        writeln!(f, "Reprise {version}{build}")?;
+        writeln!(f, "  processor  {cpu}, {cores} cores, {level}, {threads} threads")
+    }
+}
+
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// Memory of a process as the system counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// All that is in memory, pages of a mapped model file included.
+    pub rss_bytes: u64,
+    /// Of it what belongs to no file.
+    pub anonymous_bytes: u64,
+    /// The most that `rss_bytes` ever was.
+    pub peak_rss_bytes: u64,
+}
+
+impl Memory {
+    /// None where the system does not tell.
+    pub fn of(pid: u32) -> Option<Memory> {
+        parse(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    }
+
+    pub fn own() -> Option<Memory> {
+        Memory::of(std::process::id())
+    }
+}
+
+fn parse(status: &str) -> Option<Memory> {
+    let bytes = |key: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    };
+    Some(Memory { rss_bytes: bytes("VmRSS")?, anonymous_bytes: bytes("RssAnon")?, peak_rss_bytes: bytes("VmHWM")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_the_system_writes_it() {
+        let status =
+            "Name:\treprise\nVmPeak:\t  900 kB\nVmHWM:\t     300 kB\nVmRSS:\t     200 kB\nRssAnon:\t  120 kB\n";
+        let expected = Memory { rss_bytes: 200 << 10, anonymous_bytes: 120 << 10, peak_rss_bytes: 300 << 10 };
+        assert_eq!(parse(status), Some(expected));
+        assert_eq!(parse("Name:\tkthreadd\n"), None);
+        assert!(Memory::own().is_some_and(|memory| memory.rss_bytes > 0));
+    }
+}

@@ -1,0 +1,397 @@
+//! `reprise bench speed`: prefill and decode of a model in this process, without engine thread, cache or socket.
+//!
+//! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where
+//! copies of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
+
+use super::machine::{Machine, Memory};
+use super::plot::{Plot, Series};
+use super::summary::median;
+use super::{mib, show};
+use crate::commands::sessions::print_json;
+use crate::commands::sessions::table::{Align, Table};
+use crate::model::{self, PrecisionArg};
+use anyhow::{Context, Result, bail};
+use conversation::backend::model::kv_formats;
+use engine::memory::Meter;
+use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::state::{KvFormats, State};
+use engine::{Cpu, Precision};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use settings::Settings;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weights::{Ffn, Matrix, Mixer, Model};
+
+/// Measures how fast the model reads and writes
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
+    #[arg(long)]
+    model: Option<String>,
+    /// Tokens of the past to measure at
+    #[arg(long, value_delimiter = ',', default_values_t = [512, 4096])]
+    ctx: Vec<usize>,
+    /// Tokens to write at each context
+    #[arg(long, default_value_t = 64)]
+    decode: usize,
+    /// Sequences that write at the same time, one measurement for each number
+    #[arg(long, value_delimiter = ',', default_values_t = [1])]
+    batch: Vec<usize>,
+    /// Times everything is measured; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Memory to read for finding out how fast this machine's memory is; 0 leaves that out
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    memory_mib: usize,
+    #[arg(long)]
+    precision: Option<PrecisionArg>,
+    /// Prints one object for programs
+    #[arg(long)]
+    json: bool,
+    /// Draws the table into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    bench: &'static str,
+    machine: Machine,
+    model: About,
+    rounds: usize,
+    prefill_chunk_tokens: usize,
+    load_ms: f64,
+    /// What this machine's memory gives when nothing but reading happens, on all threads.
+    memory_gb_per_s: Option<f64>,
+    contexts: Vec<At>,
+}
+
+#[derive(Serialize)]
+struct About {
+    file: PathBuf,
+    name: String,
+    precision: &'static str,
+    kv: [&'static str; 2],
+    weight_bytes: u64,
+    /// Of them what one token of one sequence needs.
+    weight_bytes_per_token: u64,
+}
+
+#[derive(Serialize)]
+struct At {
+    ctx: usize,
+    /// The whole way from nothing to this context.
+    prefill_ms: f64,
+    prefill_tokens_per_s: f64,
+    /// The last piece of it, where attention reads most.
+    prefill_last_chunk_tokens_per_s: f64,
+    decode: Vec<Decoded>,
+    /// The most memory that was ever taken until here in the first round.
+    peak_rss_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Decoded {
+    batch: usize,
+    /// Of all sequences together.
+    tokens_per_s: f64,
+    ms_per_step: f64,
+    /// Bytes of weights a second; None where the sequences of a batch need different experts.
+    weight_gb_per_s: Option<f64>,
+    share_of_memory_speed: Option<f64>,
+}
+
+pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    let mut contexts = args.ctx.clone();
+    contexts.sort_unstable();
+    contexts.dedup();
+    let zero = |numbers: &[usize]| numbers.is_empty() || numbers.contains(&0);
+    if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds]) {
+        bail!("--ctx, --decode, --batch and --rounds take numbers from 1 upwards");
+    }
+    let precision = model::precision(settings, args.precision);
+    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
+    let begin = Instant::now();
+    let opened = model::open(settings, name, precision)?;
+    let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let longest = contexts.last().copied().unwrap_or_default() + args.decode;
+    let native_ctx = opened.network.shape().native_ctx;
+    if longest > native_ctx {
+        bail!("the model was made for {native_ctx} tokens, and the longest --ctx with --decode is {longest}");
+    }
+    let kv = kv_formats(&opened.preset, precision);
+    let about = About {
+        file: opened.file,
+        name: opened.network.model.name.clone(),
+        precision: if precision == Precision::F32 { "f32" } else { "default" },
+        kv: [kv.key.name(), kv.value.name()],
+        weight_bytes: engine::open::weight_bytes(&opened.network.model) as u64,
+        weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
+    };
+    let chunk = settings.engine.prefill_chunk_tokens.max(1);
+    let bench = Bench { network: &opened.network, cpu: model::cpu(settings), kv, chunk, args, contexts: &contexts };
+    let mut contexts = bench.rounds(&about)?;
+    // After the peaks were read, because this takes memory itself.
+    let machine = Machine::new(settings);
+    let memory_gb_per_s = memory_speed(args.memory_mib << 20, machine.threads);
+    for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
+        decoded.share_of_memory_speed =
+            decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
+    }
+    let measured = Measured {
+        bench: "speed",
+        machine,
+        model: about,
+        rounds: args.rounds,
+        prefill_chunk_tokens: chunk,
+        load_ms,
+        memory_gb_per_s,
+        contexts,
+    };
+    show(&plots(&measured), args.plot.as_deref(), false)?;
+    if args.json { print_json(&measured) } else { print(&measured) }
+}
+
+struct Bench<'a> {
+    network: &'a Network,
+    cpu: Cpu,
+    kv: KvFormats,
+    chunk: usize,
+    args: &'a Args,
+    contexts: &'a [usize],
+}
+
+/// What one round saw at one context.
+struct Seen {
+    prefill: Duration,
+    last_chunk_tokens_per_s: f64,
+    /// One for each batch.
+    decode: Vec<Duration>,
+    memory: Option<Memory>,
+}
+
+impl Bench<'_> {
+    fn rounds(&self, about: &About) -> Result<Vec<At>> {
+        let longest = self.contexts.last().copied().unwrap_or_default();
+        let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
+        let bar = ProgressBar::new((self.args.rounds * (longest + decoded)) as u64);
+        bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} tokens, {eta} left")?);
+        let mut work = Workspace::default();
+        // Pages of the file, buffers and threads: the first touch of them is no speed.
+        let mut state = self.state()?;
+        self.read(&mut state, self.chunk.min(longest), &mut work);
+        self.write(std::slice::from_mut(&mut state), 2, &mut work);
+        drop(state);
+        let mut rounds = Vec::new();
+        for round in 0..self.args.rounds {
+            bar.set_message(format!("round {} of {}", round + 1, self.args.rounds));
+            rounds.push(self.round(&mut work, &bar)?);
+        }
+        bar.finish_and_clear();
+        let at =
+            |(index, ctx): (usize, &usize)| self.at(about, *ctx, rounds.iter().map(|round| &round[index]).collect());
+        self.contexts.iter().enumerate().map(at).collect::<Option<_>>().context("nothing was measured")
+    }
+
+    fn round(&self, work: &mut Workspace, bar: &ProgressBar) -> Result<Vec<Seen>> {
+        let mut state = self.state()?;
+        let mut prefill = Duration::ZERO;
+        let mut seen = Vec::new();
+        for ctx in self.contexts {
+            let mut last_chunk_tokens_per_s = 0.0;
+            while state.position < *ctx {
+                let tokens = self.chunk.min(ctx - state.position);
+                let took = self.read(&mut state, tokens, work);
+                prefill += took;
+                // A context that ends shortly after a whole chunk leaves a crumb, which is no measure.
+                if tokens == self.chunk || last_chunk_tokens_per_s == 0.0 {
+                    last_chunk_tokens_per_s = tokens as f64 / took.as_secs_f64();
+                }
+                bar.inc(tokens as u64);
+            }
+            let mut decode = Vec::new();
+            for batch in &self.args.batch {
+                let mut lanes: Vec<State> = (0..*batch).map(|_| state.branch()).collect();
+                // The first token copies the page that the branches share.
+                self.write(&mut lanes, 1, work);
+                decode.push(self.write(&mut lanes, self.args.decode, work));
+                bar.inc(self.args.decode as u64);
+            }
+            seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory: Memory::own() });
+        }
+        Ok(seen)
+    }
+
+    fn at(&self, about: &About, ctx: usize, seen: Vec<&Seen>) -> Option<At> {
+        let prefill_s = median(seen.iter().map(|seen| seen.prefill.as_secs_f64()))?;
+        let decode = self.args.batch.iter().enumerate().map(|(index, &batch)| {
+            let total_s = median(seen.iter().map(|seen| seen.decode[index].as_secs_f64()))?;
+            let step_s = total_s / self.args.decode as f64;
+            let same_weights = batch == 1 || self.network.shape().moe.is_none();
+            Some(Decoded {
+                batch,
+                tokens_per_s: batch as f64 / step_s,
+                ms_per_step: step_s * 1e3,
+                weight_gb_per_s: same_weights.then(|| about.weight_bytes_per_token as f64 / step_s / 1e9),
+                share_of_memory_speed: None,
+            })
+        });
+        Some(At {
+            ctx,
+            prefill_ms: prefill_s * 1e3,
+            prefill_tokens_per_s: ctx as f64 / prefill_s,
+            prefill_last_chunk_tokens_per_s: median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
+            decode: decode.collect::<Option<_>>()?,
+            peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
+        })
+    }
+
+    fn state(&self) -> Result<State> {
+        Ok(State::new(self.network.state_shape, self.kv, &Meter::default())?)
+    }
+
+    fn read(&self, state: &mut State, count: usize, work: &mut Workspace) -> Duration {
+        let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
+        let begin = Instant::now();
+        let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None };
+        black_box(self.network.forward(&self.cpu, &mut [lane], work));
+        begin.elapsed()
+    }
+
+    fn write(&self, states: &mut [State], count: usize, work: &mut Workspace) -> Duration {
+        let begin = Instant::now();
+        for at in 0..count {
+            let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
+            let lanes = states.iter_mut().zip(&tokens);
+            let lane = |(state, tokens)| Lane { state, tokens, wanted: Wanted::Last, trail: None };
+            let mut lanes: Vec<Lane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
+            black_box(self.network.forward(&self.cpu, &mut lanes, work));
+        }
+        begin.elapsed()
+    }
+
+    /// What is read does not matter for the time, except that experts are chosen by it: so not one token again and again.
+    fn token(&self, at: usize) -> u32 {
+        (at.wrapping_mul(7919) % self.network.shape().vocab) as u32
+    }
+}
+
+/// Bytes of weights that one token of one sequence makes the processor read.
+fn bytes_per_token(model: &Model) -> usize {
+    let bytes = |matrix: &Matrix| matrix.data.len();
+    let all = |matrices: &[&Matrix]| matrices.iter().map(|matrix| bytes(matrix)).sum::<usize>();
+    let layers = model.layers.iter().map(|layer| {
+        let mixer = match &layer.mixer {
+            Mixer::Attention(w) => all(&[&w.q, &w.k, &w.v, &w.o]),
+            Mixer::Delta(w) => all(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
+        };
+        let ffn = match &layer.ffn {
+            Ffn::Dense { gate, up, down } => all(&[gate, up, down]),
+            Ffn::Moe(moe) => {
+                // The experts of a layer are equally large but for formats; only those that are chosen are read.
+                let experts: usize =
+                    moe.experts.iter().map(|expert| all(&[&expert.gate, &expert.up, &expert.down])).sum();
+                let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
+                let shared =
+                    moe.shared.iter().map(|shared| all(&[&shared.gate, &shared.up, &shared.down])).sum::<usize>();
+                bytes(&moe.router) + experts * used / moe.experts.len().max(1) + shared
+            }
+        };
+        mixer + ffn
+    });
+    // Of the embedding one row is read, of the head all; where they are one matrix it is read as the head.
+    bytes(model.head.as_ref().unwrap_or(&model.embed)) + layers.sum::<usize>()
+}
+
+/// Sums up memory on all threads at once, best of a few times.
+fn memory_speed(bytes: usize, threads: usize) -> Option<f64> {
+    let words = vec![1u64; bytes / size_of::<u64>()];
+    if words.is_empty() {
+        return None;
+    }
+    let parts: Vec<&[u64]> = words.chunks(words.len().div_ceil(threads)).collect();
+    let sum = |part: &[u64]| part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    let once = || {
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for part in &parts {
+                scope.spawn(|| black_box(sum(black_box(part))));
+            }
+        });
+        begin.elapsed()
+    };
+    let best = (0..MEMORY_TRIES).map(|_| once()).min()?;
+    Some((words.len() * size_of::<u64>()) as f64 / best.as_secs_f64() / 1e9)
+}
+
+const MEMORY_TRIES: usize = 5;
+
+fn print(measured: &Measured) -> Result<()> {
+    let Measured { machine, model, .. } = measured;
+    print!("{machine}");
+    let [key, value] = model.kv;
+    println!("  model      {} ({})", model.name, model.file.display());
+    println!(
+        "  weights    {} MiB, {} MiB for one token; computed as {}, keys and values as {key} and {value}",
+        mib(model.weight_bytes),
+        mib(model.weight_bytes_per_token),
+        model.precision
+    );
+    println!("  loaded in  {:.0} ms", measured.load_ms);
+    if let Some(speed) = measured.memory_gb_per_s {
+        println!("  memory     {speed:.1} GB/s when only read");
+    }
+    println!("  rounds     {}, medians\n", measured.rounds);
+    let mut table = Table::new(&[
+        ("context", Align::Right),
+        ("prefill tokens/s", Align::Right),
+        ("its last chunk", Align::Right),
+        ("sequences", Align::Right),
+        ("decode tokens/s", Align::Right),
+        ("ms a step", Align::Right),
+        ("weights GB/s", Align::Right),
+        ("of memory", Align::Right),
+        ("peak MiB", Align::Right),
+    ]);
+    for at in &measured.contexts {
+        for (index, decoded) in at.decode.iter().enumerate() {
+            let once = |text: String| if index == 0 { text } else { String::new() };
+            let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            table.row([
+                once(at.ctx.to_string()),
+                once(format!("{:.1}", at.prefill_tokens_per_s)),
+                once(format!("{:.1}", at.prefill_last_chunk_tokens_per_s)),
+                decoded.batch.to_string(),
+                format!("{:.1}", decoded.tokens_per_s),
+                format!("{:.2}", decoded.ms_per_step),
+                or_dash(decoded.weight_gb_per_s.map(|speed| format!("{speed:.2}"))),
+                or_dash(decoded.share_of_memory_speed.map(|share| format!("{:.0} %", share * 100.0))),
+                once(or_dash(at.peak_rss_bytes.map(mib))),
+            ]);
+        }
+    }
+    table.print()?;
+    show(&plots(measured), None, true)
+}
+
+fn plots(measured: &Measured) -> Vec<Plot> {
+    let contexts = &measured.contexts;
+    let plot = |title: &str, series| Plot {
+        title: format!("{title}, {}, {} threads", measured.model.name, measured.machine.threads),
+        x: "tokens of context",
+        y: "tokens/s",
+        series,
+    };
+    let points = |value: fn(&At) -> f64| contexts.iter().map(|at| (at.ctx as f64, value(at))).collect();
+    let prefill = Series { name: "whole prompt", mark: 'o', points: points(|at| at.prefill_tokens_per_s) };
+    let last = Series { name: "last chunk", mark: 'x', points: points(|at| at.prefill_last_chunk_tokens_per_s) };
+    let of_first = |at: &At| at.decode.first().map_or(0.0, |decoded| decoded.tokens_per_s);
+    let decode = Series { name: "decode", mark: 'o', points: points(of_first) };
+    // With one context there is nothing to see in three points.
+    if contexts.len() < 2 {
+        return Vec::new();
+    }
+    vec![plot("Prefill", vec![prefill, last]), plot("Decode", vec![decode])]
+}

@@ -1,0 +1,283 @@
+//! `reprise bench turns`: a voice conversation, turn by turn, and how long the user waits for the first word.
+
+use super::machine::Machine;
+use super::plot::{Plot, Series};
+use super::script::{Kind, Script, Step};
+use super::service::{Service, Target, no_rate_limits};
+use super::summary::{Summary, median};
+use super::{chat, realtime, show};
+use crate::commands::sessions::print_json;
+use crate::commands::sessions::table::{Align, Table, clean};
+use crate::configuration;
+use anyhow::{Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use settings::Settings;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Plays a voice conversation and measures the wait for the first word of each reply
+///
+/// Every sixth turn is a barge-in (of the last reply a third was heard), every ninth a compaction (all but the last four
+/// messages become a summary). The first turn is cold and stands beside the summary.
+///
+/// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
+/// compared gets the same. With --door realtime-partial the user then speaks at --words-per-minute, which is real time
+/// too; the wait is measured from the last spoken word. With the other doors it is measured from sending the turn.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Where one talks with it
+    #[arg(long, value_enum, default_value_t = Door::Chat)]
+    door: Door,
+    /// The model's name in requests of --door chat [default: the first that the server lists]
+    #[arg(long)]
+    served_model: Option<String>,
+    #[arg(long, default_value_t = 24)]
+    turns: usize,
+    /// Tokens of a reply
+    #[arg(long, default_value_t = 40)]
+    reply: usize,
+    /// Seconds of silence between a reply and the next turn
+    #[arg(long, default_value_t = 1.0)]
+    pause: f64,
+    /// Tokens, about, that were said before the first turn
+    #[arg(long, default_value_t = 0)]
+    history: usize,
+    /// Tokens, about, of the system prompt
+    #[arg(long, default_value_t = 600)]
+    system: usize,
+    /// How fast the user speaks [default: the configuration's speech.words_per_minute]
+    #[arg(long)]
+    words_per_minute: Option<f64>,
+    /// Another conversation of the same kind
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds until a silent service is given up
+    #[arg(long, default_value_t = 600)]
+    patience: u64,
+    /// Prints one object for programs
+    #[arg(long)]
+    json: bool,
+    /// Draws the wait over the history into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Door {
+    /// Chat completions of any OpenAI-compatible server
+    Chat,
+    /// Our websocket
+    Realtime,
+    /// Our websocket, told what the user says while the user says it
+    RealtimePartial,
+}
+
+/// What a turn cost, as far as the service tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct Turn {
+    pub turn: usize,
+    pub kind: Kind,
+    pub prompt_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
+    pub computed_tokens: Option<u64>,
+    pub reply_tokens: Option<u64>,
+    /// None where the reply had no words.
+    pub first_token_ms: Option<f64>,
+    pub total_ms: f64,
+    /// Why tokens had to be computed.
+    pub reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    bench: &'static str,
+    machine: Machine,
+    service: String,
+    door: Door,
+    pause_s: f64,
+    reply_tokens: usize,
+    words_per_minute: Option<f64>,
+    seed: u64,
+    turns: Vec<Turn>,
+    summary: Vec<OfKind>,
+}
+
+/// Without the first turn.
+#[derive(Serialize)]
+struct OfKind {
+    kind: Kind,
+    first_token_ms: Option<Summary>,
+    computed_tokens_median: Option<f64>,
+}
+
+impl Turn {
+    pub fn new(turn: usize, kind: Kind) -> Turn {
+        Turn {
+            turn,
+            kind,
+            prompt_tokens: None,
+            cached_tokens: None,
+            computed_tokens: None,
+            reply_tokens: None,
+            first_token_ms: None,
+            total_ms: 0.0,
+            reason: None,
+        }
+    }
+}
+
+enum Player<'s> {
+    Chat(chat::Player<'s>),
+    Realtime(Box<realtime::Player>),
+}
+
+impl Player<'_> {
+    async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
+        match self {
+            Player::Chat(player) => player.turn(number, step).await,
+            Player::Realtime(player) => player.turn(number, step).await,
+        }
+    }
+}
+
+pub async fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+    let words_per_minute = args.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
+    let wrong = |value: f64| !value.is_finite() || value < 0.0;
+    if wrong(args.pause) || wrong(words_per_minute) || words_per_minute < 1.0 || args.turns == 0 || args.reply == 0 {
+        bail!("--pause is seconds, --turns, --reply and --words-per-minute are numbers from 1 upwards");
+    }
+    let service = Service::open(&args.target, given, settings, &no_rate_limits()).await?;
+    let measured = play(&args, settings, &service, words_per_minute).await;
+    service.stop().await;
+    let measured = measured?;
+    show(&[plot(&measured)], args.plot.as_deref(), false)?;
+    if args.json { print_json(&measured) } else { print(&measured) }
+}
+
+async fn play(args: &Args, settings: &Settings, service: &Service, words_per_minute: f64) -> Result<Measured> {
+    let mut script = Script::new(args.seed);
+    let (system, history) = (script.system(args.system), script.history(args.history));
+    let patience = Duration::from_secs(args.patience);
+    let partials = (args.door == Door::RealtimePartial).then_some(words_per_minute);
+    let mut player = match args.door {
+        Door::Chat => {
+            let model = args.served_model.as_deref();
+            Player::Chat(chat::Player::new(service, model, args.reply, system, history, patience).await?)
+        }
+        Door::Realtime | Door::RealtimePartial => {
+            let player =
+                realtime::Player::new(service, settings, partials, args.reply, system, history, patience).await?;
+            Player::Realtime(Box::new(player))
+        }
+    };
+    let bar = ProgressBar::new(args.turns as u64);
+    bar.set_style(ProgressStyle::with_template("turn {pos} of {len} [{bar:40}] {eta} left {msg}")?);
+    let mut turns: Vec<Turn> = Vec::new();
+    for number in 1..=args.turns {
+        if number > 1 {
+            tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
+        }
+        let turn = player.turn(number, script.step(number)).await?;
+        bar.set_message(turn.first_token_ms.map_or_else(String::new, |ms| format!("first word after {ms:.0} ms")));
+        bar.inc(1);
+        turns.push(turn);
+    }
+    bar.finish_and_clear();
+    if let Player::Realtime(player) = player {
+        player.close().await;
+    }
+    Ok(Measured {
+        bench: "turns",
+        machine: Machine::new(settings),
+        service: service.name.clone(),
+        door: args.door,
+        pause_s: args.pause,
+        reply_tokens: args.reply,
+        words_per_minute: partials,
+        seed: args.seed,
+        summary: Kind::ALL.iter().filter_map(|kind| of_kind(*kind, &turns)).collect(),
+        turns,
+    })
+}
+
+fn of_kind(kind: Kind, turns: &[Turn]) -> Option<OfKind> {
+    let turns: Vec<&Turn> = turns.iter().skip(1).filter(|turn| turn.kind == kind).collect();
+    (!turns.is_empty()).then(|| OfKind {
+        kind,
+        first_token_ms: Summary::of(turns.iter().filter_map(|turn| turn.first_token_ms)),
+        computed_tokens_median: median(turns.iter().filter_map(|turn| turn.computed_tokens.map(|n| n as f64))),
+    })
+}
+
+fn print(measured: &Measured) -> Result<()> {
+    print!("{}", measured.machine);
+    println!("  service    {}", clean(&measured.service));
+    let door = match measured.words_per_minute {
+        None => format!("{:?}", measured.door).to_lowercase(),
+        Some(speed) => format!("realtime with partial transcripts at {speed:.0} words a minute"),
+    };
+    println!(
+        "  door       {door}, {} s of silence between turns, replies of {} tokens\n",
+        measured.pause_s, measured.reply_tokens
+    );
+    let mut table = Table::new(&[
+        ("turn", Align::Right),
+        ("kind", Align::Left),
+        ("prompt", Align::Right),
+        ("cached", Align::Right),
+        ("computed", Align::Right),
+        ("first token ms", Align::Right),
+        ("total ms", Align::Right),
+        ("reason", Align::Left),
+    ]);
+    let count = |tokens: Option<u64>| tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string());
+    for turn in &measured.turns {
+        table.row([
+            turn.turn.to_string(),
+            turn.kind.name().to_owned(),
+            count(turn.prompt_tokens),
+            count(turn.cached_tokens),
+            count(turn.computed_tokens),
+            turn.first_token_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),
+            format!("{:.1}", turn.total_ms),
+            clean(turn.reason.as_deref().unwrap_or_default()),
+        ]);
+    }
+    table.print()?;
+    println!("\nTime to the first token in ms, without the first turn:");
+    let mut table = Table::new(&[
+        ("kind", Align::Left),
+        ("n", Align::Right),
+        ("median", Align::Right),
+        ("p95", Align::Right),
+        ("max", Align::Right),
+        ("computed tokens (median)", Align::Right),
+    ]);
+    for of_kind in &measured.summary {
+        let Some(summary) = of_kind.first_token_ms else { continue };
+        let ms = |value: f64| format!("{value:.1}");
+        table.row([
+            of_kind.kind.name().to_owned(),
+            summary.n.to_string(),
+            ms(summary.median),
+            ms(summary.p95),
+            ms(summary.max),
+            of_kind.computed_tokens_median.map_or_else(|| "-".to_owned(), |tokens| format!("{tokens:.0}")),
+        ]);
+    }
+    table.print()?;
+    show(&[plot(measured)], None, true)
+}
+
+fn plot(measured: &Measured) -> Plot {
+    let points = |kind| {
+        let turns = measured.turns.iter().skip(1).filter(move |turn| turn.kind == kind);
+        turns.filter_map(|turn| Some((turn.prompt_tokens? as f64, turn.first_token_ms?))).collect()
+    };
+    let series = Kind::ALL.map(|kind| Series { name: kind.name(), mark: kind.mark(), points: points(kind) });
+    Plot { title: "Time to the first token".to_owned(), x: "tokens of the prompt", y: "ms", series: series.into() }
+}

@@ -1,0 +1,162 @@
+//! `reprise bench` as a program calls it: what is measured is there and fits together. How fast it is, no test says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tests::reprise::binary;
+
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference/dense-wide")
+}
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(binary()).args(["--threads", "1", "bench"]).args(args).output().unwrap()
+}
+
+/// With the model, `--json` and a plot, which must be a file of its own.
+fn measure(args: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, plot) = (model(), folder.path().join("plot.svg"));
+    let more = ["--json", "--model", model.to_str().unwrap(), "--plot", plot.to_str().unwrap()];
+    let output = bench(&[args, &more].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let svg = std::fs::read_to_string(plot).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("<circle"), "{svg}");
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let machine = &measured["machine"];
+    assert_eq!((&machine["threads"], &machine["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
+    for key in ["cpu", "level"] {
+        assert!(machine[key].as_str().is_some_and(|name| !name.is_empty()), "{machine}");
+    }
+    measured
+}
+
+fn positive(value: &Value) -> f64 {
+    value.as_f64().filter(|number| *number > 0.0).unwrap_or_else(|| panic!("{value} is no measurement"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("{value} is no list"))
+}
+
+#[test]
+fn speed_is_measured_at_every_context_and_batch() {
+    // Also without a subcommand.
+    let counts = ["--ctx", "40,16", "--decode", "2", "--batch", "1,2", "--rounds", "2", "--memory-mib", "1"];
+    for measured in [measure(&counts), measure(&[&["speed"], &counts[..]].concat())] {
+        assert_eq!(measured["bench"], "speed");
+        positive(&measured["memory_gb_per_s"]);
+        let contexts = list(&measured["contexts"]);
+        assert_eq!(contexts.iter().map(|at| at["ctx"].as_u64().unwrap()).collect::<Vec<_>>(), [16, 40]);
+        let bytes = positive(&measured["model"]["weight_bytes_per_token"]);
+        assert!(bytes < positive(&measured["model"]["weight_bytes"]));
+        for at in contexts {
+            for key in ["prefill_ms", "prefill_tokens_per_s", "prefill_last_chunk_tokens_per_s", "peak_rss_bytes"] {
+                positive(&at[key]);
+            }
+            let batches: Vec<_> =
+                list(&at["decode"]).iter().map(|decoded| decoded["batch"].as_u64().unwrap()).collect();
+            assert_eq!(batches, [1, 2]);
+            for decoded in list(&at["decode"]) {
+                let steps_per_s = positive(&decoded["tokens_per_s"]) / positive(&decoded["batch"]);
+                let speed = positive(&decoded["weight_gb_per_s"]);
+                assert!((speed * 1e9 / (bytes * steps_per_s) - 1.0).abs() < 1e-6, "{decoded}");
+            }
+        }
+        assert!(positive(&contexts[0]["prefill_ms"]) < positive(&contexts[1]["prefill_ms"]));
+    }
+}
+
+#[test]
+fn a_context_that_the_model_cannot_have_is_refused() {
+    let model = model();
+    let output = bench(&["--model", model.to_str().unwrap(), "--ctx", "5000", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("made for"), "{output:?}");
+}
+
+/// Twelve turns have each kind in them.
+fn turns(door: &str) -> Value {
+    let counts = ["--turns", "12", "--reply", "6", "--system", "30", "--history", "150", "--pause", "0"];
+    let speech = ["--words-per-minute", "60000", "--door", door];
+    let measured = measure(&[&["turns"], &counts[..], &speech].concat());
+    assert_eq!((&measured["bench"], &measured["door"]), (&"turns".into(), &door.into()));
+    let turns = list(&measured["turns"]);
+    let kinds: Vec<&str> = turns.iter().map(|turn| turn["kind"].as_str().unwrap()).collect();
+    let expected = [["turn"; 5].as_slice(), &["barge_in", "turn", "turn", "compaction", "turn", "turn", "barge_in"]];
+    assert_eq!(kinds, expected.concat());
+    for turn in turns {
+        assert!(positive(&turn["prompt_tokens"]) >= turn["cached_tokens"].as_f64().unwrap(), "{turn}");
+        assert!(turn["reply_tokens"].as_u64().unwrap() <= 6, "{turn}");
+        let total = positive(&turn["total_ms"]);
+        if !turn["first_token_ms"].is_null() {
+            assert!(positive(&turn["first_token_ms"]) <= total, "{turn}");
+        }
+    }
+    // A compaction makes the prompt shorter, and without one it grows.
+    let prompt = |turn: usize| positive(&turns[turn - 1]["prompt_tokens"]);
+    assert!(prompt(2) > prompt(1) && prompt(9) < prompt(8), "{turns:?}");
+    let counted = |kind: &str| {
+        let of_kind = turns[1..].iter().filter(|turn| turn["kind"] == kind && !turn["first_token_ms"].is_null());
+        of_kind.count() as u64
+    };
+    for of_kind in list(&measured["summary"]) {
+        let (kind, summary) = (of_kind["kind"].as_str().unwrap(), &of_kind["first_token_ms"]);
+        assert_eq!(summary["n"].as_u64().unwrap_or(0), counted(kind), "{of_kind}");
+        let [median, p95, max] = ["median", "p95", "max"].map(|key| positive(&summary[key]));
+        assert!(median <= p95 && p95 <= max, "{of_kind}");
+    }
+    measured
+}
+
+#[test]
+fn turns_over_the_websocket() {
+    let measured = turns("realtime");
+    for turn in list(&measured["turns"]) {
+        let [prompt, computed] = ["prompt_tokens", "computed_tokens"].map(|key| positive(&turn[key]));
+        assert!(computed <= prompt, "{turn}");
+    }
+    assert!(measured["words_per_minute"].is_null());
+}
+
+#[test]
+fn turns_with_partial_transcripts() {
+    let measured = turns("realtime-partial");
+    assert_eq!(measured["words_per_minute"], 60000.0);
+}
+
+#[test]
+fn turns_over_chat_completions() {
+    turns("chat");
+}
+
+#[test]
+fn sessions_that_are_idle_and_sessions_that_talk() {
+    let counts = ["--idle", "5", "--talking", "2", "--turns", "2", "--reply", "4", "--system", "20"];
+    let measured = measure(&[&["sessions"], &counts[..]].concat());
+    assert_eq!((&measured["bench"], list(&measured["errors"])), (&"sessions".into(), &[][..]));
+    assert_eq!(measured["connect_ms"]["n"], 5);
+    let turns = list(&measured["turns"]);
+    let mut talked: Vec<_> = turns.iter().map(|turn| (turn["session"].as_u64(), turn["turn"].as_u64())).collect();
+    talked.sort();
+    assert_eq!(talked, [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(session, turn)| (Some(session), Some(turn))));
+    let memory = &measured["memory"];
+    for moment in ["before", "with_idle", "after"] {
+        assert!(positive(&memory[moment]["rss_bytes"]) <= positive(&memory[moment]["peak_rss_bytes"]), "{memory}");
+    }
+    assert!(memory["bytes_per_idle_session"].is_number(), "{memory}");
+}
+
+#[test]
+fn a_service_that_is_not_there_or_does_not_start_is_told_in_words() {
+    // Port 1 is nobody's.
+    let output = bench(&["turns", "--url", "http://127.0.0.1:1", "--door", "realtime"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot connect"), "{output:?}");
+    let model = model();
+    let no_room = ["--set", "memory.total=64MiB", "--set", "memory.token_cache_bytes=63MiB"];
+    let output = bench(&[&["turns", "--model", model.to_str().unwrap()], &no_room[..]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && stderr.contains("does not start: "), "{stderr}");
+}
