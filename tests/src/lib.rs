@@ -1,4 +1,6 @@
 //! Helpers shared by the black-box tests.
 
+pub mod client;
 pub mod house;
 pub mod reprise;
+pub mod service;

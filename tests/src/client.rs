@@ -1,0 +1,142 @@
+//! A client that waits for events and never for time.
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderName;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// Longer than anything takes on a machine that is busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    /// The sub-protocol that the server chose.
+    pub protocol: Option<String>,
+    /// Everything that was heard.
+    pub heard: Vec<Value>,
+}
+
+/// What the server answered instead of a websocket.
+#[derive(Debug)]
+pub struct Refused {
+    pub status: u16,
+    pub body: Value,
+}
+
+/// Why nothing more comes: the code of the close, where there was one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed(pub Option<u16>);
+
+impl Client {
+    pub async fn connect(url: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        let mut request = url.into_client_request().expect("a URL");
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().expect("a header's name");
+            request.headers_mut().insert(name, value.parse().expect("a header's value"));
+        }
+        // The tests send what is too large on purpose.
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
+        match timeout(PATIENCE, connecting).await.expect("an answer") {
+            Ok((socket, response)) => {
+                let protocol = response.headers().get("sec-websocket-protocol");
+                let protocol = protocol.and_then(|protocol| protocol.to_str().ok()).map(str::to_owned);
+                Ok(Client { socket, protocol, heard: Vec::new() })
+            }
+            Err(tungstenite::Error::Http(response)) => {
+                let body = serde_json::from_slice(response.body().as_deref().unwrap_or_default());
+                Err(Refused { status: response.status().as_u16(), body: body.unwrap_or_default() })
+            }
+            Err(error) => panic!("cannot connect: {error}"),
+        }
+    }
+
+    pub async fn say(&mut self, event: Value) {
+        self.send(Message::text(event.to_string())).await.expect("the connection is there");
+    }
+
+    pub async fn send(&mut self, message: Message) -> Result<(), tungstenite::Error> {
+        timeout(PATIENCE, self.socket.send(message)).await.expect("the server reads")
+    }
+
+    /// The user says something and wants an answer of so many tokens.
+    pub async fn ask(&mut self, text: &str, max_tokens: u32) {
+        self.say(user(text)).await;
+        self.say(json!({"type": "response.create", "response": {"max_output_tokens": max_tokens}})).await;
+    }
+
+    pub async fn next(&mut self) -> Result<Value, Closed> {
+        loop {
+            match timeout(PATIENCE, self.socket.next()).await {
+                Err(_) => panic!("nothing comes after {:#?}", self.heard.last()),
+                Ok(Some(Ok(Message::Text(text)))) => {
+                    let event: Value = serde_json::from_str(&text).expect("JSON");
+                    self.heard.push(event.clone());
+                    return Ok(event);
+                }
+                Ok(Some(Ok(Message::Close(frame)))) => return Err(Closed(frame.map(|frame| frame.code.into()))),
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(_)) | None) => return Err(Closed(None)),
+            }
+        }
+    }
+
+    pub async fn event(&mut self) -> Value {
+        match self.next().await {
+            Ok(event) => event,
+            Err(closed) => panic!("{closed:?} after {:#?}", self.heard.last()),
+        }
+    }
+
+    /// Skips what comes before an event of this type; an error is none that a test expects.
+    pub async fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self.event().await;
+            if event["type"] == kind {
+                return event;
+            }
+            assert_ne!(event["type"], "error", "{event:#}");
+        }
+    }
+
+    pub async fn expect_error(&mut self, code: &str) -> Value {
+        loop {
+            let event = self.event().await;
+            if event["type"] == "error" {
+                assert_eq!(event["error"]["code"], code, "{event:#}");
+                return event;
+            }
+        }
+    }
+
+    /// The code with which the server closes.
+    pub async fn closed(&mut self) -> Closed {
+        loop {
+            if let Err(closed) = self.next().await {
+                return closed;
+            }
+        }
+    }
+
+    pub async fn session_id(&mut self) -> String {
+        self.until("session.created").await["session"]["id"].as_str().expect("an id").to_owned()
+    }
+}
+
+pub fn user(text: &str) -> Value {
+    json!({"type": "conversation.item.create", "item": {
+        "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}],
+    }})
+}
+
+/// The words of an item.
+pub fn words(item: &Value) -> String {
+    let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    parts.iter().filter_map(|part| part["text"].as_str()).collect()
+}

@@ -1,0 +1,192 @@
+//! `reprise serve` as people start it: the real binary, in a folder of its own, with a tiny model.
+
+use crate::client::{Client, PATIENCE, Refused};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output, Stdio};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// A random model of the family: it says nothing sensible, at a pace that tests can wait for.
+pub fn tiny_model() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/reference/dense-wide"))
+}
+
+pub struct Service {
+    child: Child,
+    folder: Option<TempDir>,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    /// What it printed when it was ready.
+    pub screen: String,
+}
+
+impl Service {
+    pub async fn start(more: &[&str]) -> Service {
+        Service::in_folder(tempfile::tempdir().expect("a folder"), more).await
+    }
+
+    /// Goes on with what another one left.
+    pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
+        match Service::try_start(folder, more).await {
+            Ok(service) => service,
+            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
+        }
+    }
+
+    /// How it ended and what it said, where it does not start.
+    pub async fn try_start(folder: TempDir, more: &[&str]) -> Result<Service, (ExitStatus, String)> {
+        let mut child = command(folder.path(), &["serve", "--port", "0"])
+            .arg("--model")
+            .arg(tiny_model())
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("an output")).lines();
+        let mut log = child.stderr.take().expect("a log");
+        let (mut screen, mut address) = (String::new(), None);
+        while let Some(line) = timeout(PATIENCE, lines.next_line()).await.expect("a line").expect("text") {
+            if let Some((_, url)) = line.split_once("address   http://") {
+                address = Some(url.to_owned());
+            }
+            screen.push_str(&line);
+            screen.push('\n');
+            // The last line of the screen.
+            if line.contains("reprise chat") {
+                break;
+            }
+        }
+        let Some(address) = address else {
+            let mut error = String::new();
+            log.read_to_string(&mut error).await.expect("text");
+            let status = timeout(PATIENCE, child.wait()).await.expect("an end").expect("a status");
+            return Err((status, error));
+        };
+        // Somebody has to read the log, or the service would wait for that one day. Tests that fail show it.
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(log).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                eprintln!("service: {line}");
+            }
+        });
+        Ok(Service { child, folder: Some(folder), address, screen })
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("the folder is here until the end").path()
+    }
+
+    pub async fn connect(&self, query: &str) -> Client {
+        self.try_connect(query, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    pub async fn try_connect(&self, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        Client::connect(&format!("ws://{}/v1/realtime{query}", self.address), headers).await
+    }
+
+    /// One request over HTTP: the status and the body.
+    pub async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request += &format!("host: {}\r\n", self.address);
+        }
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        request += "\r\n";
+        request += body;
+        let answer = timeout(PATIENCE, async {
+            let mut stream = TcpStream::connect(&self.address).await.expect("a connection");
+            stream.write_all(request.as_bytes()).await.expect("the service reads");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.expect("the service answers");
+            String::from_utf8_lossy(&answer).into_owned()
+        });
+        let answer = answer.await.expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+            unchunked(body)
+        } else {
+            body.into()
+        };
+        (status, body)
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.http("GET", path, &[], "").await;
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// Power off: nothing is flushed, nobody is told.
+    pub async fn kill(mut self) -> TempDir {
+        self.child.kill().await.expect("it can be killed");
+        self.folder.take().expect("the folder is here until the end")
+    }
+
+    pub fn ask_to_stop(&self) {
+        let pid = self.child.id().expect("it runs").to_string();
+        let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    pub async fn stopped(mut self) -> (ExitStatus, TempDir) {
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
+        (status, self.folder.take().expect("the folder is here until the end"))
+    }
+
+    pub async fn stop(self) -> TempDir {
+        self.ask_to_stop();
+        let (status, folder) = self.stopped().await;
+        assert!(status.success(), "{status}");
+        folder
+    }
+}
+
+/// The binary in this folder, with nothing of this machine's configuration.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(crate::reprise::binary());
+    command.args(arguments).current_dir(folder).env_clear().env("HOME", folder).kill_on_drop(true);
+    command
+}
+
+/// A command to its end.
+pub async fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let output = command(folder, arguments).stdin(Stdio::null()).output();
+    timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts")
+}
+
+pub async fn run_ok(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments).await;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Every page, index and checksum of the store is as it should be.
+pub async fn check_store(folder: &Path) {
+    let report = run_ok(folder, &["sessions", "check", "--json"]).await;
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["problems"], serde_json::json!([]), "{report:#}");
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut text = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        text.push_str(rest.get(..size).unwrap_or(rest));
+        body = rest.get(size + 2..).unwrap_or_default();
+    }
+    text
+}
