@@ -162,7 +162,7 @@ async fn a_stop_lets_the_reply_finish_and_one_that_is_too_long_is_marked() {
     check_store(folder.path()).await;
     let export = run_ok(folder.path(), &["sessions", "export", &id]).await;
     let mut finished = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let item = finished.filter(|line| line["type"] == "item" && line["change"] == "finished").next_back().unwrap();
+    let item = finished.rfind(|line| line["type"] == "item" && line["change"] == "finished").unwrap();
     assert_eq!(item["body"]["parts"][0]["text"], json!(said));
 }
 
