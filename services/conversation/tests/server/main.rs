@@ -2,4 +2,6 @@
 
 mod chat;
 mod conversation;
+mod doors;
 mod support;
+mod upstream;

@@ -13,12 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than anything takes on a machine that is busy with something else.
@@ -68,8 +69,25 @@ impl Server {
         self.folder.take().unwrap()
     }
 
-    pub fn begin_to_stop(&self) {
-        self.stop.cancel();
+    /// One request over HTTP: the status, and the body where it is JSON.
+    pub async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let response = self.request(method, path, headers, body).await;
+        let status = response.status().as_u16();
+        (status, response.json().await.unwrap_or(Value::Null))
+    }
+
+    pub async fn text(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+        self.request(method, path, headers, "").await.text().await.unwrap()
+    }
+
+    async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
+        let url = format!("http://{}{path}", self.address);
+        let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
+        let mut request = client.request(method.parse().unwrap(), url).body(body.to_owned());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap()
     }
 
     pub async fn connect(&self, query: &str) -> Client {
@@ -78,12 +96,28 @@ impl Server {
 
     /// The status and the body, when the server does not want to.
     pub async fn try_connect(&self, query: &str, headers: &[(&str, &str)]) -> Result<Client, (u16, Value)> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.upgrade(stream, query, headers).await
+    }
+
+    /// A client whose system holds little of what it does not read.
+    pub async fn connect_with_little_room(&self, query: &str) -> Client {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let stream = socket.connect(self.address).await.unwrap();
+        self.upgrade(stream, query, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    async fn upgrade(&self, stream: TcpStream, query: &str, headers: &[(&str, &str)]) -> Result<Client, (u16, Value)> {
         let mut request = format!("ws://{}/v1/realtime{query}", self.address).into_client_request().unwrap();
         for (name, value) in headers {
             let name: tungstenite::http::HeaderName = name.parse().unwrap();
             request.headers_mut().insert(name, value.parse().unwrap());
         }
-        match timeout(PATIENCE, tokio_tungstenite::connect_async(request)).await.expect("an answer") {
+        // A reply that tests the queues comes in one frame at its end.
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        let upgrading = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
+        match timeout(PATIENCE, upgrading).await.expect("an answer") {
             Ok((socket, response)) => {
                 let protocol = response.headers().get("sec-websocket-protocol");
                 let protocol = protocol.map(|protocol| protocol.to_str().unwrap().to_owned());
@@ -98,7 +132,7 @@ impl Server {
     }
 }
 
-async fn open(folder: &Path) -> Store {
+pub async fn open(folder: &Path) -> Store {
     let options = Options {
         path: folder.join("store.sqlite3"),
         owner: Owner::Service,
@@ -115,7 +149,7 @@ async fn open(folder: &Path) -> Store {
 }
 
 pub struct Client {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    socket: WebSocketStream<TcpStream>,
     pub protocol: Option<String>,
     /// Everything that was heard, for messages of failed tests.
     heard: Vec<Value>,
