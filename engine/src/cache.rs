@@ -206,7 +206,8 @@ impl Cache {
             }
         }
         let reached = best.map_or(0, |(reached, _)| reached);
-        let reason = if known == 0 {
+        // A template's first tokens are everybody's: to know only those is to know nothing.
+        let reason = if reached == 0 {
             Reason::Cold
         } else if reached < known.min(limit) {
             Reason::Evicted { known_tokens: known }

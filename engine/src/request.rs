@@ -136,7 +136,7 @@ pub struct Report {
 /// Why a part of a prompt was computed and not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing that begins like this prompt is known.
+    /// Nothing of this prompt could be reused.
     #[default]
     Cold,
     /// All that is known of it was reused.
