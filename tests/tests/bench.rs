@@ -131,6 +131,29 @@ fn turns_over_chat_completions() {
     turns("chat");
 }
 
+/// The whole conversation is there again, over both doors.
+#[test]
+fn a_conversation_goes_on_after_a_kill() {
+    for door in ["realtime", "chat"] {
+        let counts = ["--turns", "4", "--reply", "4", "--system", "20", "--pause", "0", "--clock-in-system"];
+        let measured = measure(&[&["turns", "--door", door, "--restart-before", "3"], &counts[..]].concat());
+        positive(&measured["restart_ms"]);
+        let turns = list(&measured["turns"]);
+        assert_eq!(turns[2]["kind"], "restart");
+        let prompts: Vec<f64> = turns.iter().map(|turn| positive(&turn["prompt_tokens"])).collect();
+        assert!(prompts.is_sorted_by(|before, after| before < after), "{prompts:?}");
+    }
+}
+
+#[test]
+fn one_persona_is_computed_for_the_first_session_that_has_it() {
+    let counts = ["--idle", "0", "--talking", "3", "--turns", "1", "--reply", "2", "--system", "300", "--in-turn"];
+    let measured = measure(&[&["sessions"], &counts[..]].concat());
+    let computed: Vec<f64> = list(&measured["first_turn_computed_tokens"]).iter().map(positive).collect();
+    assert!(computed[0] > 2.0 * computed[1] && computed[0] > 2.0 * computed[2], "{computed:?}");
+    assert!(measured["memory"]["bytes_per_idle_session"].is_null());
+}
+
 #[test]
 fn sessions_that_are_idle_and_sessions_that_talk() {
     let counts = ["--idle", "5", "--talking", "2", "--turns", "2", "--reply", "4", "--system", "20"];

@@ -9,23 +9,22 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-pub struct Player<'s> {
-    service: &'s Service,
+pub struct Player {
     http: Client,
     model: String,
     reply_tokens: usize,
     messages: Vec<Value>,
 }
 
-impl<'s> Player<'s> {
+impl Player {
     pub async fn new(
-        service: &'s Service,
+        service: &Service,
         model: Option<&str>,
         reply_tokens: usize,
         system: String,
         history: Vec<(String, String)>,
         patience: Duration,
-    ) -> Result<Player<'s>> {
+    ) -> Result<Player> {
         let http = Client::builder().read_timeout(patience).build().context("the HTTP client")?;
         let model = match model {
             Some(model) => model.to_owned(),
@@ -35,16 +34,19 @@ impl<'s> Player<'s> {
         for (said, answered) in history {
             messages.extend([message("user", said), message("assistant", answered)]);
         }
-        Ok(Player { service, http, model, reply_tokens, messages })
+        Ok(Player { http, model, reply_tokens, messages })
     }
 
-    pub async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
+    pub async fn turn(&mut self, service: &Service, number: usize, step: Step) -> Result<Turn> {
         if step.cuts_last_reply
             && let Some(last) = self.messages.last_mut()
             && let Some(text) = last["content"].as_str()
         {
             let heard: String = text.chars().take(heard_chars(text)).collect();
             last["content"] = heard.into();
+        }
+        if let (Some(system), Some(first)) = (step.system, self.messages.first_mut()) {
+            first["content"] = system.into();
         }
         if let Some(summary) = step.summary {
             let kept = self.messages.len().saturating_sub(KEPT).max(1);
@@ -53,13 +55,13 @@ impl<'s> Player<'s> {
         }
         self.messages.push(message("user", step.says));
         let mut turn = Turn::new(number, step.kind);
-        let text = self.ask(&mut turn).await?;
+        let text = self.ask(service, &mut turn).await?;
         self.messages.push(message("assistant", text));
         Ok(turn)
     }
 
     /// The same request to every server, with what some of them need to behave like the others.
-    async fn ask(&self, turn: &mut Turn) -> Result<String> {
+    async fn ask(&self, service: &Service, turn: &mut Turn) -> Result<String> {
         let body = json!({
             "model": self.model,
             "messages": self.messages,
@@ -72,7 +74,7 @@ impl<'s> Player<'s> {
             "cache_prompt": true,
         });
         let begin = Instant::now();
-        let request = self.service.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
+        let request = service.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
         let response = request.send().await.context("chat completions")?;
         let status = response.status();
         if !status.is_success() {

@@ -21,10 +21,19 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub struct Line {
+    /// The session's id.
+    pub session: String,
     sink: SplitSink<Socket, Message>,
     events: mpsc::Receiver<Result<Heard, String>>,
     reader: JoinHandle<()>,
     patience: Duration,
+}
+
+#[derive(Clone, Copy)]
+pub struct Resume<'a> {
+    pub session: &'a str,
+    /// The last item that is known.
+    pub after: &'a str,
 }
 
 pub struct Heard {
@@ -33,8 +42,13 @@ pub struct Heard {
 }
 
 impl Line {
-    /// A new session. `patience` is how long an event may take to come.
-    pub async fn connect(service: &Service, settings: &Settings, patience: Duration) -> Result<Line> {
+    /// A new session, or one to go on with. `patience` is how long an event may take to come.
+    pub async fn connect(
+        service: &Service,
+        settings: &Settings,
+        patience: Duration,
+        resume: Option<Resume<'_>>,
+    ) -> Result<Line> {
         let limits = &settings.limits;
         let mut config = WebSocketConfig::default();
         config.max_message_size = Some(limits.message_bytes);
@@ -44,6 +58,9 @@ impl Line {
         let mut url = service.url.clone();
         url.set_path("/v1/realtime");
         url.query_pairs_mut().append_pair("extensions", "reprise");
+        if let Some(Resume { session, after }) = resume {
+            url.query_pairs_mut().append_pair("session", session).append_pair("after", after);
+        }
         url.set_scheme("ws").map_err(|()| anyhow!("{url} is no address of a service"))?;
         let mut request = url.as_str().into_client_request()?;
         if let Some(key) = &service.key {
@@ -71,8 +88,9 @@ impl Line {
                 }
             }
         });
-        let mut line = Line { sink, events, reader, patience };
-        line.until("session.created").await?;
+        let mut line = Line { session: String::new(), sink, events, reader, patience };
+        let created = line.until("session.created").await?;
+        line.session = created.event["session"]["id"].as_str().context("the service names no session")?.to_owned();
         Ok(line)
     }
 

@@ -1,6 +1,6 @@
 //! A conversation over our websocket: the service keeps the history, the client says what changes.
 
-use super::line::Line;
+use super::line::{Line, Resume};
 use super::script::{KEPT, NOTED, Step, heard_chars};
 use super::service::Service;
 use super::turns::Turn;
@@ -29,7 +29,7 @@ impl Player {
         history: Vec<(String, String)>,
         patience: Duration,
     ) -> Result<Player> {
-        let mut line = Line::connect(service, settings, patience).await?;
+        let mut line = Line::connect(service, settings, patience, None).await?;
         // Thinking is what the preset says of it; where that is "off" this changes nothing.
         let session = json!({
             "type": "realtime", "instructions": system, "max_output_tokens": reply_tokens, "temperature": 0,
@@ -72,11 +72,23 @@ impl Player {
         Ok(turn)
     }
 
+    /// After the service was gone: the same session, from the last item on.
+    pub async fn go_on(&mut self, service: &Service, settings: &Settings, patience: Duration) -> Result<()> {
+        let after = self.items.last().map(String::as_str).unwrap_or_default();
+        let resume = Resume { session: &self.line.session, after };
+        self.line = Line::connect(service, settings, patience, Some(resume)).await?;
+        Ok(())
+    }
+
     pub async fn close(self) {
         self.line.close().await;
     }
 
     async fn change_the_past(&mut self, step: &Step) -> Result<()> {
+        if let Some(system) = &step.system {
+            let session = json!({ "type": "realtime", "instructions": system });
+            self.line.say(&json!({ "type": "session.update", "session": session })).await?;
+        }
         let heard = heard_chars(&self.last_reply);
         if step.cuts_last_reply
             && heard > 0

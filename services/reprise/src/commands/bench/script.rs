@@ -1,6 +1,6 @@
 //! What is said in a conversation that is played: the same for every door and server, so that two runs compare.
 
-/// The three things that voice does to a history.
+/// What voice does to a history, and what a power cut does to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -10,16 +10,19 @@ pub enum Kind {
     BargeIn,
     /// The oldest turns become a summary.
     Compaction,
+    /// The service was killed and started again, and the conversation goes on.
+    Restart,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Turn, Kind::BargeIn, Kind::Compaction];
+    pub const ALL: [Kind; 4] = [Kind::Turn, Kind::BargeIn, Kind::Compaction, Kind::Restart];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Turn => "turn",
             Kind::BargeIn => "barge-in",
             Kind::Compaction => "compaction",
+            Kind::Restart => "restart",
         }
     }
 
@@ -28,6 +31,7 @@ impl Kind {
             Kind::Turn => 'o',
             Kind::BargeIn => 'b',
             Kind::Compaction => 'c',
+            Kind::Restart => 'r',
         }
     }
 }
@@ -38,6 +42,8 @@ pub struct Step {
     pub kind: Kind,
     /// Also at a compaction the last reply may have been talked over.
     pub cuts_last_reply: bool,
+    /// What the assistant is told to be, where it changes.
+    pub system: Option<String>,
     /// Stands for all but the last `KEPT` messages.
     pub summary: Option<String>,
     pub says: String,
@@ -88,7 +94,7 @@ impl Script {
             (false, false) => Kind::Turn,
         };
         let words = 8 + self.below(17);
-        Step { kind, cuts_last_reply, summary, says: self.sentence(words) }
+        Step { kind, cuts_last_reply, system: None, summary, says: self.sentence(words) }
     }
 
     fn sentence(&mut self, words: usize) -> String {

@@ -40,9 +40,10 @@ pub struct Service {
 struct Running {
     process: Child,
     /// Whoever writes must have a reader.
-    _screen: Lines<BufReader<ChildStdout>>,
+    screen: Lines<BufReader<ChildStdout>>,
+    arguments: Vec<OsString>,
     /// Store, state and log, gone with this.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Service {
@@ -70,27 +71,22 @@ impl Service {
         let model = target.model.as_deref().unwrap_or(&settings.model.preset);
         let (file, preset) = resolve(settings, model)?;
         let folder = tempfile::tempdir().context("a folder for the store")?;
-        let log = folder.path().join("log");
-        let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-        command.args(arguments(given, &file, &preset.name, folder.path(), needs));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?).kill_on_drop(true);
-        let mut process = command.spawn().context("cannot start the service")?;
-        let mut screen = BufReader::new(process.stdout.take().context("the service's screen")?).lines();
+        let arguments = arguments(given, &file, &preset.name, folder.path(), needs);
         let spinner = ProgressBar::new_spinner().with_message(format!("starting the service with {}", file.display()));
         spinner.enable_steady_tick(Duration::from_millis(100));
-        let address = loop {
-            match screen.next_line().await? {
-                Some(line) => match line.trim().strip_prefix("address ") {
-                    Some(address) => break address.trim().to_owned(),
-                    None => continue,
-                },
-                None => return Err(anyhow!("the service does not start: {}", last_words(&log))),
-            }
-        };
+        let (process, screen, url) = launch(&arguments, folder.path()).await?;
         spinner.finish_and_clear();
-        let url = Url::parse(&address).with_context(|| format!("the service's address {address}"))?;
-        let running = Some(Running { process, _screen: screen, _folder: folder });
+        let running = Some(Running { process, screen, arguments, folder });
         Ok(Service { url, key: None, name: file.display().to_string(), running })
+    }
+
+    /// Kills it as a power cut would, and starts it again on the same store. It may get another address.
+    pub async fn restart(&mut self) -> Result<()> {
+        let running = self.running.as_mut().context("only a service that was started here can be restarted")?;
+        running.process.kill().await.context("cannot kill the service")?;
+        let (process, screen, url) = launch(&running.arguments, running.folder.path()).await?;
+        (running.process, running.screen, self.url) = (process, screen, url);
+        Ok(())
     }
 
     /// None where it runs elsewhere.
@@ -123,6 +119,22 @@ impl Service {
             let _ = running.process.kill().await;
         }
     }
+}
+
+/// Until it says where it listens, which it says when it is ready.
+async fn launch(arguments: &[OsString], folder: &Path) -> Result<(Child, Lines<BufReader<ChildStdout>>, Url)> {
+    let log = folder.join("log");
+    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
+    let mut process = command.kill_on_drop(true).spawn().context("cannot start the service")?;
+    let mut screen = BufReader::new(process.stdout.take().context("the service's screen")?).lines();
+    while let Some(line) = screen.next_line().await? {
+        if let Some(address) = line.trim().strip_prefix("address ") {
+            let url = Url::parse(address.trim()).with_context(|| format!("the service's address {address}"))?;
+            return Ok((process, screen, url));
+        }
+    }
+    Err(anyhow!("the service does not start: {}", last_words(&log)))
 }
 
 /// Those of the user first: a later one wins.

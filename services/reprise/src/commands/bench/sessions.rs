@@ -33,6 +33,9 @@ pub struct Args {
     /// Sessions that talk at once, beside the silent ones
     #[arg(long, default_value_t = 8)]
     talking: usize,
+    /// Those that talk do so one after the other, with a system prompt that nobody used before
+    #[arg(long)]
+    in_turn: bool,
     /// Turns of each that talks, one right after the other
     #[arg(long, default_value_t = 3)]
     turns: usize,
@@ -60,9 +63,12 @@ struct Measured {
     service: String,
     idle: usize,
     talking: usize,
+    in_turn: bool,
     errors: Vec<String>,
     connect_ms: Option<Summary>,
     first_token_ms: Option<Summary>,
+    /// For the first turn of each session that talked: with one system prompt for all, the first one computes it.
+    first_turn_computed_tokens: Vec<Option<u64>>,
     /// Of all replies together, from the first word asked to the last one said.
     tokens_per_s: f64,
     /// None for a service that was not started here.
@@ -131,8 +137,9 @@ const CONNECTING: usize = 16;
 async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<Measured> {
     let patience = Duration::from_secs(args.patience);
     let system = Script::new(SEED).system(args.system);
+    let warm_up = if args.in_turn { Script::new(SEED + 1).system(args.system) } else { system.clone() };
     // Buffers, threads and the store's pages are there after somebody has talked.
-    talk(args, settings, service, 0, &system, Instant::now()).await?;
+    talk(args, settings, service, 0, &warm_up, Instant::now()).await?;
     let before = settled(service).await;
 
     let mut errors = Vec::new();
@@ -141,9 +148,9 @@ async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<
     let (mut idle, mut connect_ms) = (Vec::new(), Vec::new());
     let connecting = (0..args.idle).map(|_| async {
         let begin = Instant::now();
-        let mut line = Line::connect(service, settings, patience).await?;
+        let mut line = Line::connect(service, settings, patience, None).await?;
         // Who never says a word is taken for nobody.
-        greet(&mut line, &system).await?;
+        greet(&mut line, &warm_up).await?;
         anyhow::Ok((line, begin.elapsed().as_secs_f64() * 1e3))
     });
     let mut connecting = stream::iter(connecting).buffer_unordered(CONNECTING);
@@ -164,7 +171,8 @@ async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<
     bar.enable_steady_tick(Duration::from_millis(100));
     let begin = Instant::now();
     let talking = (1..=args.talking).map(|session| talk(args, settings, service, session, &system, begin));
-    let talked = futures_util::future::join_all(talking).await;
+    let at_once = if args.in_turn { 1 } else { args.talking.max(1) };
+    let talked: Vec<Result<Vec<Talked>>> = stream::iter(talking).buffered(at_once).collect().await;
     let talked_s = begin.elapsed().as_secs_f64();
     let after = service.memory();
     let mut turns: Vec<Talked> = Vec::new();
@@ -175,7 +183,7 @@ async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<
         }
     }
     for mut line in idle {
-        match greet(&mut line, &system).await {
+        match greet(&mut line, &warm_up).await {
             Ok(()) => line.close().await,
             Err(error) => errors.push(format!("an idle session at the end: {error:#}")),
         }
@@ -195,9 +203,15 @@ async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<
         service: service.name.clone(),
         idle: args.idle,
         talking: args.talking,
+        in_turn: args.in_turn,
         errors,
         connect_ms: Summary::of(connect_ms),
         first_token_ms: Summary::of(turns.iter().filter_map(|talked| talked.turn.first_token_ms)),
+        first_turn_computed_tokens: turns
+            .iter()
+            .filter(|talked| talked.turn.turn == 1)
+            .map(|talked| talked.turn.computed_tokens)
+            .collect(),
         tokens_per_s: reply_tokens as f64 / talked_s,
         memory,
         turns,
@@ -256,12 +270,9 @@ const SETTLE: Duration = Duration::from_secs(15);
 fn print(measured: &Measured) -> Result<()> {
     print!("{}", measured.machine);
     println!("  service    {}", clean(&measured.service));
-    println!(
-        "\n{} idle sessions, {} that talk at once: {} errors",
-        measured.idle,
-        measured.talking,
-        measured.errors.len()
-    );
+    let how = if measured.in_turn { "one after the other" } else { "at once" };
+    let Measured { idle, talking, errors, .. } = measured;
+    println!("\n{idle} idle sessions, {talking} that talk {how}: {} errors", errors.len());
     let line = |what: &str, summary: Option<Summary>| {
         if let Some(Summary { n, median, p95, max }) = summary {
             println!("  {what:<20} {median:>9.1} ms median {p95:>9.1} p95 {max:>9.1} max of {n}");
@@ -270,6 +281,10 @@ fn print(measured: &Measured) -> Result<()> {
     line("connect", measured.connect_ms);
     line("first token", measured.first_token_ms);
     println!("  {:<20} {:>9.1} tokens/s, all replies together", "decode", measured.tokens_per_s);
+    let computed = measured.first_turn_computed_tokens.iter();
+    let computed: Vec<String> =
+        computed.map(|tokens| tokens.map_or_else(|| "-".to_owned(), |n| n.to_string())).collect();
+    println!("  {:<20} {} tokens computed", "first turns", computed.join(", "));
     match &measured.memory {
         None => println!("  {:<20} unknown: the service was not started here (--model)", "memory"),
         Some(memory) => {
@@ -294,7 +309,7 @@ fn plot(measured: &Measured) -> Plot {
     let point = |talked: &Talked| Some((talked.asked_ms / 1e3, talked.turn.first_token_ms?));
     let points = measured.turns.iter().filter_map(point).collect();
     Plot {
-        title: format!("Time to the first token, {} sessions at once", measured.talking),
+        title: format!("Time to the first token, {} sessions that talk", measured.talking),
         x: "seconds since the talking began",
         y: "ms",
         series: vec![Series { name: "turn", mark: 'o', points }],

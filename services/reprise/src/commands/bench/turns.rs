@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use settings::Settings;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Plays a voice conversation and measures the wait for the first word of each reply
 ///
@@ -48,6 +48,13 @@ pub struct Args {
     /// Tokens, about, of the system prompt
     #[arg(long, default_value_t = 600)]
     system: usize,
+    /// Kills the service before this turn and starts it again on the same store. Of what was computed survives what was
+    /// written in idle time: with --set memory.disk_idle_s=0 that is all of it, once the pause is long enough
+    #[arg(long, value_name = "TURN", conflicts_with = "url")]
+    restart_before: Option<usize>,
+    /// The system prompt ends with the time of day, another one at every turn
+    #[arg(long)]
+    clock_in_system: bool,
     /// How fast the user speaks [default: the configuration's speech.words_per_minute]
     #[arg(long)]
     words_per_minute: Option<f64>,
@@ -102,6 +109,9 @@ struct Measured {
     reply_tokens: usize,
     words_per_minute: Option<f64>,
     seed: u64,
+    clock_in_system: bool,
+    /// From the kill to the first connection.
+    restart_ms: Option<f64>,
     turns: Vec<Turn>,
     summary: Vec<OfKind>,
 }
@@ -130,15 +140,15 @@ impl Turn {
     }
 }
 
-enum Player<'s> {
-    Chat(chat::Player<'s>),
+enum Player {
+    Chat(chat::Player),
     Realtime(Box<realtime::Player>),
 }
 
-impl Player<'_> {
-    async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
+impl Player {
+    async fn turn(&mut self, service: &Service, number: usize, step: Step) -> Result<Turn> {
         match self {
-            Player::Chat(player) => player.turn(number, step).await,
+            Player::Chat(player) => player.turn(service, number, step).await,
             Player::Realtime(player) => player.turn(number, step).await,
         }
     }
@@ -150,15 +160,18 @@ pub async fn run(args: Args, given: &configuration::Args, settings: &Settings) -
     if wrong(args.pause) || wrong(words_per_minute) || words_per_minute < 1.0 || args.turns == 0 || args.reply == 0 {
         bail!("--pause is seconds, --turns, --reply and --words-per-minute are numbers from 1 upwards");
     }
-    let service = Service::open(&args.target, given, settings, &no_rate_limits()).await?;
-    let measured = play(&args, settings, &service, words_per_minute).await;
+    if args.restart_before.is_some_and(|turn| turn < 2 || turn > args.turns) {
+        bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
+    }
+    let mut service = Service::open(&args.target, given, settings, &no_rate_limits()).await?;
+    let measured = play(&args, settings, &mut service, words_per_minute).await;
     service.stop().await;
     let measured = measured?;
     show(&[plot(&measured)], args.plot.as_deref(), false)?;
     if args.json { print_json(&measured) } else { print(&measured) }
 }
 
-async fn play(args: &Args, settings: &Settings, service: &Service, words_per_minute: f64) -> Result<Measured> {
+async fn play(args: &Args, settings: &Settings, service: &mut Service, words_per_minute: f64) -> Result<Measured> {
     let mut script = Script::new(args.seed);
     let (system, history) = (script.system(args.system), script.history(args.history));
     let patience = Duration::from_secs(args.patience);
@@ -166,22 +179,37 @@ async fn play(args: &Args, settings: &Settings, service: &Service, words_per_min
     let mut player = match args.door {
         Door::Chat => {
             let model = args.served_model.as_deref();
-            Player::Chat(chat::Player::new(service, model, args.reply, system, history, patience).await?)
+            Player::Chat(chat::Player::new(service, model, args.reply, system.clone(), history, patience).await?)
         }
         Door::Realtime | Door::RealtimePartial => {
             let player =
-                realtime::Player::new(service, settings, partials, args.reply, system, history, patience).await?;
+                realtime::Player::new(service, settings, partials, args.reply, system.clone(), history, patience)
+                    .await?;
             Player::Realtime(Box::new(player))
         }
     };
     let bar = ProgressBar::new(args.turns as u64);
     bar.set_style(ProgressStyle::with_template("turn {pos} of {len} [{bar:40}] {eta} left {msg}")?);
     let mut turns: Vec<Turn> = Vec::new();
+    let mut restart_ms = None;
     for number in 1..=args.turns {
         if number > 1 {
             tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
         }
-        let turn = player.turn(number, script.step(number)).await?;
+        let mut step = script.step(number);
+        if args.clock_in_system {
+            step.system = Some(format!("{system} It is {:02}:{:02}.", 8 + number / 60 % 12, number % 60));
+        }
+        if args.restart_before == Some(number) {
+            let begin = Instant::now();
+            service.restart().await?;
+            if let Player::Realtime(player) = &mut player {
+                player.go_on(service, settings, patience).await?;
+            }
+            restart_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
+            step.kind = Kind::Restart;
+        }
+        let turn = player.turn(service, number, step).await?;
         bar.set_message(turn.first_token_ms.map_or_else(String::new, |ms| format!("first word after {ms:.0} ms")));
         bar.inc(1);
         turns.push(turn);
@@ -199,6 +227,8 @@ async fn play(args: &Args, settings: &Settings, service: &Service, words_per_min
         reply_tokens: args.reply,
         words_per_minute: partials,
         seed: args.seed,
+        clock_in_system: args.clock_in_system,
+        restart_ms,
         summary: Kind::ALL.iter().filter_map(|kind| of_kind(*kind, &turns)).collect(),
         turns,
     })
@@ -224,6 +254,9 @@ fn print(measured: &Measured) -> Result<()> {
         "  door       {door}, {} s of silence between turns, replies of {} tokens\n",
         measured.pause_s, measured.reply_tokens
     );
+    if let Some(ms) = measured.restart_ms {
+        println!("  restart    killed, and connected again after {ms:.0} ms\n");
+    }
     let mut table = Table::new(&[
         ("turn", Align::Right),
         ("kind", Align::Left),
