@@ -13,7 +13,7 @@ mod summary;
 mod turns;
 
 use crate::configuration;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use plot::Plot;
 use settings::Settings;
 use std::future::Future;
@@ -51,10 +51,16 @@ pub fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Resu
     }
 }
 
-/// One thread: what measures should not take the cores of what is measured.
+/// One thread: what measures should not take the cores of what is measured. Who interrupts it leaves neither a service
+/// nor its store behind.
 fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
-    runtime.block_on(work)
+    runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        }
+    })
 }
 
 /// To a file where one was asked for, and to the terminal where people read.
