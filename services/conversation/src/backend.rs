@@ -13,6 +13,7 @@ pub mod model;
 mod plan;
 mod prepare;
 pub mod scripted;
+mod upstream;
 
 pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, TokenLogprob, Usage};
 pub(crate) use answer::{Writer, channel};
@@ -26,6 +27,7 @@ use scripted::Scripted;
 use settings::{Preset, Settings};
 use std::sync::Arc;
 use text::chat::ChatPrompt;
+use upstream::Upstream;
 
 /// A handle: cheap to clone, for any task.
 #[derive(Clone)]
@@ -35,6 +37,7 @@ pub struct Backend {
 
 enum Kind {
     Engine(Local),
+    Upstream(Upstream),
     Scripted(Scripted),
 }
 
@@ -87,9 +90,16 @@ pub struct Load {
 }
 
 impl Backend {
-    /// What the configuration asks for: the model of the chosen preset, in this process. Takes as long as opening its file.
-    /// Must be called within a tokio runtime.
+    /// What the configuration asks for: an upstream, or the model of the chosen preset in this process, which takes as long
+    /// as opening its file. Must be called within a tokio runtime.
     pub async fn start(settings: &Settings) -> Result<Started, Error> {
+        if let Some(url) = settings.upstream.url.clone() {
+            let key = match &settings.upstream.key_env {
+                None => None,
+                Some(name) => Some(std::env::var(name).map_err(|_| Error::NoKey { name: name.clone() })?),
+            };
+            return start_upstream(settings, &url, key).await;
+        }
         let settings = settings.clone();
         match tokio::task::spawn_blocking(move || start_engine(settings)).await {
             Ok(started) => started,
@@ -101,6 +111,7 @@ impl Backend {
     pub fn ask(&self, ask: Ask) -> Answer {
         match &*self.kind {
             Kind::Engine(local) => local.ask(ask),
+            Kind::Upstream(upstream) => upstream.ask(ask),
             Kind::Scripted(scripted) => scripted.ask(ask),
         }
     }
@@ -109,6 +120,7 @@ impl Backend {
     pub async fn count(&self, chat: &ChatPrompt, preset: &Arc<Preset>) -> Result<Counted, Failure> {
         match &*self.kind {
             Kind::Engine(local) => local.count(chat, preset).await,
+            Kind::Upstream(upstream) => upstream.count(chat, preset).await,
             Kind::Scripted(scripted) => scripted.count(chat, preset),
         }
     }
@@ -116,6 +128,7 @@ impl Backend {
     pub fn status(&self) -> Status {
         match &*self.kind {
             Kind::Engine(local) => local.status(),
+            Kind::Upstream(upstream) => upstream.status(),
             Kind::Scripted(scripted) => scripted.status(),
         }
     }
@@ -124,6 +137,7 @@ impl Backend {
     pub async fn shutdown(&self) {
         match &*self.kind {
             Kind::Engine(local) => local.shutdown().await,
+            Kind::Upstream(upstream) => upstream.shutdown(),
             Kind::Scripted(scripted) => scripted.shutdown(),
         }
     }
@@ -133,7 +147,7 @@ impl Backend {
     pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
         match &*self.kind {
             Kind::Engine(local) => local.forget(chat).await,
-            Kind::Scripted(_) => Ok(()),
+            Kind::Upstream(_) | Kind::Scripted(_) => Ok(()),
         }
     }
 
@@ -141,7 +155,7 @@ impl Backend {
     pub fn tokenizer_fingerprint(&self) -> Option<[u8; 32]> {
         match &*self.kind {
             Kind::Engine(local) => Some(local.tokenizer_fingerprint()),
-            Kind::Scripted(_) => None,
+            Kind::Upstream(_) | Kind::Scripted(_) => None,
         }
     }
 
@@ -158,6 +172,28 @@ impl Backend {
         let (scripted, script) = Scripted::new();
         (Backend { kind: Arc::new(Kind::Scripted(scripted)) }, script)
     }
+}
+
+/// The upstream's model is behind every preset. Its window is the configuration's, unless the upstream tells a smaller one.
+async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> Result<Started, Error> {
+    let mut settings = settings.clone();
+    let upstream = Upstream::start(&settings, url, key).await?;
+    let status = upstream.status();
+    let mut notes: Vec<String> = status.trouble.iter().map(|trouble| format!("upstream {url}: {trouble}")).collect();
+    let chosen = settings.model.preset.clone();
+    if let Some(ctx_size) = upstream.ctx_size() {
+        notes.extend(settings.fit_to_model(&chosen, ctx_size)?);
+    }
+    let chosen = settings.preset(&chosen)?.clone();
+    let limit = upstream.ctx_size().unwrap_or(u32::MAX);
+    let same = |preset: &&Preset| {
+        let is_window_of_it = !chosen.model.is_empty() && preset.model == chosen.model && preset.ctx_size <= limit;
+        preset.name == chosen.name || is_window_of_it
+    };
+    let presets = settings.presets.values().filter(same).cloned().collect();
+    let model = if status.model.is_empty() { chosen.model.clone() } else { status.model };
+    let backend = Backend { kind: Arc::new(Kind::Upstream(upstream)) };
+    Ok(Started { backend, settings, presets, model, plan: None, notes })
 }
 
 fn start_engine(mut settings: Settings) -> Result<Started, Error> {

@@ -32,4 +32,6 @@ pub enum Error {
     Thread(std::io::Error),
     #[error("upstream {url}: {why}")]
     Upstream { url: String, why: String },
+    #[error("upstream.key_env names {name}, and there is no such environment variable: set it, or leave the key out")]
+    NoKey { name: String },
 }
