@@ -139,6 +139,7 @@ impl Engine {
         self.sequences.push(Sequence {
             id,
             priority: request.priority,
+            speculative: request.speculative,
             ctx_size: request.ctx_size,
             kv: request.kv,
             max_new_tokens: request.max_new_tokens,
@@ -237,7 +238,7 @@ impl Engine {
                 speculative: false,
             },
         };
-        line.speculative = sequence.priority == Priority::Speculate;
+        line.speculative = sequence.speculative;
         let reused_tokens = line.state.position;
         if sequence.marks.contains(&reused_tokens) {
             line.take_snapshot();

@@ -14,6 +14,8 @@ pub struct Request {
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub priority: Priority,
+    /// What it computes may never be asked for: it is the first to be forgotten, and never goes to disk.
+    pub speculative: bool,
     /// 0 warms the cache and answers nothing.
     pub max_new_tokens: usize,
     pub sampling: Sampling,
@@ -34,6 +36,7 @@ impl Request {
             ctx_size,
             kv,
             priority: Priority::Talk,
+            speculative: false,
             max_new_tokens: 0,
             sampling: Sampling::default(),
             seed: 0,

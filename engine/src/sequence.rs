@@ -12,6 +12,7 @@ use crate::state::KvFormats;
 pub(crate) struct Sequence {
     pub id: SeqId,
     pub priority: Priority,
+    pub speculative: bool,
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub max_new_tokens: usize,

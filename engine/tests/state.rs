@@ -367,7 +367,10 @@ fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError
             Step::Beside { count } => beside = Some([&history[..history.len() / 2], &words(*count, 3)].concat()),
             Step::Warm { count, seed } => {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
-                answer(&mut warm, Request { priority: Priority::Speculate, ..request(&speculated, 0) });
+                answer(
+                    &mut warm,
+                    Request { priority: Priority::Speculate, speculative: true, ..request(&speculated, 0) },
+                );
             }
             Step::Spill => {
                 warm.save_one();

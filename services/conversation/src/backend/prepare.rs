@@ -50,6 +50,7 @@ impl Preparer {
         let mut request = Request::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         request.marks = marks;
         request.priority = ask.priority;
+        request.speculative = ask.purpose == Purpose::WarmPartial;
         if ask.purpose != Purpose::Reply {
             // The window may be full to the last token: what does not fit need not be warm.
             request.tokens.truncate(request.ctx_size);
