@@ -11,10 +11,10 @@ pub struct Machine {
     pub debug_build: bool,
     pub cpu: String,
     pub cores: usize,
-    /// Which of the kernels' variants this processor gets.
-    pub level: &'static str,
+    /// Which of the kernels' variants this processor gets. None where a service computes that was not started here.
+    pub level: Option<&'static str>,
     /// Threads that compute.
-    pub threads: usize,
+    pub threads: Option<usize>,
 }
 
 impl Machine {
@@ -25,18 +25,26 @@ impl Machine {
             debug_build: cfg!(debug_assertions),
             cpu: processor(),
             cores,
-            level: Cpu::new(1).level.name(),
-            threads: if settings.engine.threads == 0 { cores } else { settings.engine.threads },
+            level: Some(Cpu::new(1).level.name()),
+            threads: Some(if settings.engine.threads == 0 { cores } else { settings.engine.threads }),
         }
+    }
+
+    /// Of a service that runs elsewhere, or with other settings, this is only where it was asked from.
+    pub fn asking(settings: &Settings) -> Machine {
+        Machine { level: None, threads: None, ..Machine::new(settings) }
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let build = if self.debug_build { " (debug build)" } else { "" };
-        let Machine { version, cpu, cores, level, threads, .. } = self;
+        let Machine { version, cpu, cores, .. } = self;
         writeln!(f, "Reprise {version}{build}")?;
-        writeln!(f, "  processor  {cpu}, {cores} cores, {level}, {threads} threads")
+        match self.level.zip(self.threads) {
+            Some((level, threads)) => writeln!(f, "  processor  {cpu}, {cores} cores, {level}, {threads} threads"),
+            None => writeln!(f, "  asked from {cpu}, {cores} cores; what the service runs on it does not tell"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The service that is measured: one that runs somewhere, or one that is started for this with a store of its own.
 
-use super::machine::Memory;
+use super::machine::{Machine, Memory};
 use crate::configuration;
 use anyhow::{Context, Result, anyhow, bail};
 use conversation::backend::model::resolve;
@@ -87,6 +87,10 @@ impl Service {
         let (process, screen, url) = launch(&running.arguments, running.folder.path()).await?;
         (running.process, running.screen, self.url) = (process, screen, url);
         Ok(())
+    }
+
+    pub fn machine(&self, settings: &Settings) -> Machine {
+        if self.running.is_some() { Machine::new(settings) } else { Machine::asking(settings) }
     }
 
     /// None where it runs elsewhere.

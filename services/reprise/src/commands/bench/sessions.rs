@@ -199,7 +199,7 @@ async fn measure(args: &Args, settings: &Settings, service: &Service) -> Result<
     });
     Ok(Measured {
         bench: "sessions",
-        machine: Machine::new(settings),
+        machine: service.machine(settings),
         service: service.name.clone(),
         idle: args.idle,
         talking: args.talking,

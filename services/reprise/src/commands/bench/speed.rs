@@ -135,7 +135,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let mut contexts = bench.rounds(&about)?;
     // After the peaks were read, because this takes memory itself.
     let machine = Machine::new(settings);
-    let memory_gb_per_s = memory_speed(args.memory_mib << 20, machine.threads);
+    let memory_gb_per_s = memory_speed(args.memory_mib << 20, machine.threads.unwrap_or(1));
     for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
         decoded.share_of_memory_speed =
             decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
@@ -379,7 +379,7 @@ fn print(measured: &Measured) -> Result<()> {
 fn plots(measured: &Measured) -> Vec<Plot> {
     let contexts = &measured.contexts;
     let plot = |title: &str, series| Plot {
-        title: format!("{title}, {}, {} threads", measured.model.name, measured.machine.threads),
+        title: format!("{title}, {}", measured.model.name),
         x: "tokens of context",
         y: "tokens/s",
         series,

@@ -220,7 +220,7 @@ async fn play(args: &Args, settings: &Settings, service: &mut Service, words_per
     }
     Ok(Measured {
         bench: "turns",
-        machine: Machine::new(settings),
+        machine: service.machine(settings),
         service: service.name.clone(),
         door: args.door,
         pause_s: args.pause,
@@ -307,10 +307,18 @@ fn print(measured: &Measured) -> Result<()> {
 }
 
 fn plot(measured: &Measured) -> Plot {
+    // Some servers do not count in a stream.
+    let counted = measured.turns.iter().any(|turn| turn.prompt_tokens.is_some());
+    let x = |turn: &Turn| if counted { turn.prompt_tokens.map(|tokens| tokens as f64) } else { Some(turn.turn as f64) };
     let points = |kind| {
         let turns = measured.turns.iter().skip(1).filter(move |turn| turn.kind == kind);
-        turns.filter_map(|turn| Some((turn.prompt_tokens? as f64, turn.first_token_ms?))).collect()
+        turns.filter_map(|turn| Some((x(turn)?, turn.first_token_ms?))).collect()
     };
     let series = Kind::ALL.map(|kind| Series { name: kind.name(), mark: kind.mark(), points: points(kind) });
-    Plot { title: "Time to the first token".to_owned(), x: "tokens of the prompt", y: "ms", series: series.into() }
+    Plot {
+        title: "Time to the first token".to_owned(),
+        x: if counted { "tokens of the prompt" } else { "turns" },
+        y: "ms",
+        series: series.into(),
+    }
 }
