@@ -1,0 +1,90 @@
+//! The clients that people have, from PyPI and npm, against the real binary with a tiny model.
+//!
+//! The scripts are in `tests/clients/`. Where the packages are is told by `REPRISE_CLIENTS_VENV` (a virtual environment
+//! with `requirements.txt`) and `REPRISE_CLIENTS_NODE` (a folder with `package.json`'s `node_modules`). Without them a
+//! test says that it is skipped, and with `REQUIRE_CLIENTS=1` it fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tests::service::{Service, check_store};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// A script ends itself before that, and says where it was.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+#[tokio::test]
+async fn openai_python_chat() {
+    python("openai_chat.py").await;
+}
+
+#[tokio::test]
+async fn openai_python_realtime() {
+    python("openai_realtime.py").await;
+}
+
+#[tokio::test]
+async fn pipecat_chat() {
+    python("pipecat_chat.py").await;
+}
+
+#[tokio::test]
+async fn pipecat_realtime() {
+    python("pipecat_realtime.py").await;
+}
+
+#[tokio::test]
+async fn livekit_chat() {
+    python("livekit_chat.py").await;
+}
+
+#[tokio::test]
+async fn livekit_realtime() {
+    python("livekit_realtime.py").await;
+}
+
+async fn python(script: &str) {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    // No __pycache__ in the sources.
+    run(venv.join("bin/python"), &["-B"], script, &[]).await;
+}
+
+/// The folder that the variable names, where it has this in it.
+fn packages(variable: &str, part: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os(variable).map(PathBuf::from);
+    let missing = match folder {
+        Some(folder) if folder.join(part).exists() => return Some(folder),
+        Some(folder) => format!("{variable} is {}, which has no {part}", folder.display()),
+        None => format!("{variable} is not set"),
+    };
+    let is_required = std::env::var("REQUIRE_CLIENTS").is_ok_and(|value| value == "1");
+    assert!(!is_required, "REQUIRE_CLIENTS is 1, but {missing}");
+    println!("skipped: {missing}");
+    None
+}
+
+/// The script against a service of its own. Nothing of this machine's configuration, keys or proxies is seen by it.
+async fn run(program: PathBuf, arguments: &[&str], script: &str, environment: &[(&str, &Path)]) {
+    let service = Service::start(&[]).await;
+    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/clients"));
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(scripts.join(script))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", service.folder())
+        .env("REPRISE_ADDRESS", &service.address)
+        .env("OTEL_SDK_DISABLED", "true")
+        .env("OPENAI_AGENTS_DISABLE_TRACING", "1")
+        .envs(environment.iter().copied())
+        .current_dir(service.folder())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(DEADLINE, output).await.expect("the script ends itself").expect("the script starts");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    println!("{script}:\n{}", said(&output.stdout));
+    assert!(output.status.success(), "{script} ({}): {}", output.status, said(&output.stderr));
+    check_store(service.stop().await.path()).await;
+}
