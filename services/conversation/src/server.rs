@@ -24,6 +24,7 @@ pub use openapi::document;
 
 use crate::backend::Backend;
 use crate::live::{self, Live};
+use crate::metrics;
 use crate::store::Store;
 use gate::Gate;
 use settings::Settings;
@@ -67,6 +68,7 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, Error> {
 
 /// Serves until `stop`, then lets what is under way finish, for as long as `shutdown.drain_s` says.
 pub async fn serve(listener: TcpListener, parts: live::Parts, doors: Doors, stop: CancellationToken) {
+    metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),

@@ -3,6 +3,9 @@
 //! The maker never waits, for it serves others too. A reader that is slow finds text joined into fewer, longer pieces, so
 //! what waits is bounded by the length of the reply.
 
+use super::ask::{Ask, Purpose};
+use crate::metrics;
+use engine::Priority;
 use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
@@ -206,6 +209,8 @@ impl Drop for Answer {
 /// The maker's end. Dropped without a last piece it says that the maker failed, so that no reader waits for ever.
 pub(crate) struct Writer {
     pipe: Arc<Pipe>,
+    /// Answers of a backend are counted when they end.
+    counted: Option<(Purpose, Priority)>,
 }
 
 struct Pipe {
@@ -218,9 +223,17 @@ struct Pipe {
 const WAITING_PIECES: usize = 32;
 
 pub(crate) fn channel() -> (Writer, Answer) {
+    open(None)
+}
+
+pub(super) fn channel_for(ask: &Ask) -> (Writer, Answer) {
+    open(Some((ask.purpose, ask.priority)))
+}
+
+fn open(counted: Option<(Purpose, Priority)>) -> (Writer, Answer) {
     let pipe =
         Arc::new(Pipe { pieces: Mutex::default(), waker: AtomicWaker::new(), cancelled: CancellationToken::new() });
-    (Writer { pipe: pipe.clone() }, Answer { pipe, ended: false })
+    (Writer { pipe: pipe.clone(), counted }, Answer { pipe, ended: false })
 }
 
 impl Writer {
@@ -229,6 +242,9 @@ impl Writer {
         let mut pieces = self.pipe.lock();
         if pieces.back().is_some_and(Piece::is_last) {
             return;
+        }
+        if let Some((purpose, priority)) = self.counted.filter(|_| piece.is_last()) {
+            metrics::answered(purpose, priority, &piece);
         }
         let piece = if pieces.len() < WAITING_PIECES { Some(piece) } else { join(pieces.back_mut(), piece) };
         pieces.extend(piece);

@@ -5,7 +5,7 @@ mod replies;
 mod tests;
 mod thread;
 
-use super::answer::{Answer, Failure, FailureCode, Writer, channel};
+use super::answer::{Answer, Failure, FailureCode, Writer, channel_for};
 use super::ask::{Ask, thinking_of};
 use super::model;
 use super::plan::Plan;
@@ -108,7 +108,7 @@ impl Local {
 
     pub fn ask(&self, ask: Ask) -> Answer {
         let asked = Instant::now();
-        let (writer, answer) = channel();
+        let (writer, answer) = channel_for(&ask);
         let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
         let work = move || {
             if writer.is_cancelled() {

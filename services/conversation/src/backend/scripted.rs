@@ -9,7 +9,7 @@
 //! asked.cancelled().await                      // or wait until it was cancelled
 //! ```
 
-use super::answer::{Answer, Failure, Finish, Piece, Report, Usage, Writer, channel};
+use super::answer::{Answer, Failure, Finish, Piece, Report, Usage, Writer, channel_for};
 use super::ask::Ask;
 use super::{Counted, Status};
 use settings::Preset;
@@ -44,7 +44,7 @@ impl Scripted {
     }
 
     pub fn ask(&self, ask: Ask) -> Answer {
-        let (writer, answer) = channel();
+        let (writer, answer) = channel_for(&ask);
         // Where no test listens any more the answer fails, as it should.
         let _ = self.asked.send(Asked { ask, writer, usage: Usage::default(), calls: 0 });
         answer

@@ -8,7 +8,7 @@ mod sse;
 mod tests;
 mod wire;
 
-use super::answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, Writer, channel};
+use super::answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, Writer, channel_for};
 use super::ask::{Ask, Purpose};
 use super::{Counted, Error, Status};
 use count::Counter;
@@ -84,7 +84,7 @@ impl Upstream {
     }
 
     pub fn ask(&self, ask: Ask) -> Answer {
-        let (writer, answer) = channel();
+        let (writer, answer) = channel_for(&ask);
         if self.inner.stopped.is_cancelled() {
             writer.fail(Failure::new(FailureCode::Unavailable, "the service stops; connect again in a moment"));
         } else if ask.purpose != Purpose::Reply {

@@ -120,6 +120,11 @@ impl Gate {
         self.started.elapsed().as_secs_f64()
     }
 
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.lock().connections
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,10 @@
 //! Whether the service can answer, and its numbers.
 
 use super::App;
+use crate::metrics;
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -25,6 +26,11 @@ pub async fn health(State(app): State<App>) -> (StatusCode, Json<Value>) {
     (code, Json(body))
 }
 
-pub async fn metrics(State(_app): State<App>) -> Response {
-    StatusCode::NOT_IMPLEMENTED.into_response()
+pub async fn metrics(State(app): State<App>) -> Response {
+    let now = metrics::Now {
+        status: app.backend.status(),
+        connections: app.gate.connections(),
+        sessions_in_memory: app.live.count(),
+    };
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::render(&now)).into_response()
 }

@@ -3,12 +3,12 @@
 use super::entry::{guard, require};
 use super::errors::ApiError;
 use super::{App, health, keys, openapi, realtime, sessions};
-use crate::chat;
 use crate::store::Scope;
+use crate::{chat, metrics};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 
@@ -63,6 +63,7 @@ pub fn router(app: App) -> Router {
         .method_not_allowed_fallback(not_this_way)
         .layer(DefaultBodyLimit::max(app.settings.limits.body_bytes))
         .layer(from_fn_with_state(app.clone(), guard))
+        .layer(from_fn(metrics::watch))
         .layer(map_response(harden))
         .with_state(app)
 }

@@ -12,14 +12,24 @@ fn url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.address)
 }
 
+/// The library wants to know how TLS is done even where none is.
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
+async fn get(server: &Server, path: &str) -> Response {
+    timeout(PATIENCE, client().get(url(server, path)).send()).await.expect("an answer").unwrap()
+}
+
 async fn post(server: &Server, body: &Value) -> Response {
-    let request = reqwest::Client::new().post(url(server, "/v1/chat/completions")).body(body.to_string());
+    let request = client().post(url(server, "/v1/chat/completions")).body(body.to_string());
     timeout(PATIENCE, request.send()).await.expect("an answer").unwrap()
 }
 
 /// Posts in the background: the answer is given by the test.
 fn posting(server: &Server, body: Value) -> tokio::task::JoinHandle<(u16, Value)> {
-    let request = reqwest::Client::new().post(url(server, "/v1/chat/completions")).body(body.to_string());
+    let request = client().post(url(server, "/v1/chat/completions")).body(body.to_string());
     tokio::spawn(async move {
         let response = timeout(PATIENCE, request.send()).await.expect("an answer").unwrap();
         (response.status().as_u16(), serde_json::from_str(&response.text().await.unwrap()).unwrap())
@@ -322,15 +332,15 @@ async fn mistakes_are_told_in_the_shape_that_clients_read() {
 #[tokio::test]
 async fn models_are_listed() {
     let server = Server::start().await;
-    let get = async |path: &str| {
-        let response = reqwest::get(url(&server, path)).await.unwrap();
+    let read = async |path: &str| {
+        let response = get(&server, path).await;
         (response.status().as_u16(), serde_json::from_str::<Value>(&response.text().await.unwrap()).unwrap())
     };
-    let (status, list) = get("/v1/models").await;
+    let (status, list) = read("/v1/models").await;
     assert_eq!((status, &list["object"], &list["data"][0]["id"]), (200, &json!("list"), &json!("test-model")));
     assert!(list["data"][0]["max_model_len"].as_u64().unwrap() > 0);
-    assert_eq!(get("/v1/models/test-model").await.1["id"], "test-model");
-    assert_eq!(get("/v1/models/other").await.0, 404);
+    assert_eq!(read("/v1/models/test-model").await.1["id"], "test-model");
+    assert_eq!(read("/v1/models/other").await.0, 404);
     server.stop().await;
 }
 
@@ -411,5 +421,30 @@ async fn a_session_answers_one_at_a_time_and_a_hang_up_stops_it() {
     assert_eq!(socket.until("response.done").await["response"]["status"], "cancelled");
     socket.say(user("Still there?")).await;
     socket.until("conversation.item.done").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_served_is_counted() {
+    let mut server = Server::start().await;
+    let answer = posting(&server, says("Is it late?", json!({})));
+    let mut asked = server.script.next().await;
+    asked.prompt(12, 4);
+    asked.say("No.");
+    asked.done(Finish::Stop);
+    answer.await.unwrap();
+    let response = get(&server, "/metrics").await;
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
+    let text = response.text().await.unwrap();
+    let expected = [
+        r#"reprise_answers_total{purpose="reply",priority="background",outcome="stop"}"#,
+        r#"reprise_http_requests_total{method="POST",route="/v1/chat/completions",status="200"}"#,
+        r#"reprise_http_request_seconds_count{method="POST",route="/v1/chat/completions"}"#,
+        "# TYPE reprise_http_requests_total counter",
+        "reprise_connections 1",
+    ];
+    for line in expected {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
     server.stop().await;
 }
