@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::process::Stdio;
-use tests::client::{Closed, user, words};
+use tests::client::{Client, Closed, user, words};
 use tests::service::{Service, check_store, command, run_ok, tiny_model};
 use tokio::io::AsyncWriteExt;
 
@@ -61,55 +61,159 @@ async fn three_turns_a_restart_and_a_fourth() {
 }
 
 #[tokio::test]
+async fn events_come_in_the_order_that_clients_expect() {
+    let service = Service::start(&[]).await;
+    let mut client = service.connect("").await;
+    let created = client.event().await;
+    assert_eq!((&created["type"], &created["session"]["type"]), (&json!("session.created"), &json!("realtime")));
+    // A random model may have nothing to say.
+    for _ in 0..ATTEMPTS {
+        client.ask("Say something.", 12).await;
+        let (mut types, mut deltas, mut said) = (Vec::new(), 0, String::new());
+        let done = loop {
+            let event = client.event().await;
+            let kind = event["type"].as_str().unwrap().to_owned();
+            if kind == "response.output_text.delta" {
+                deltas += 1;
+                said += event["delta"].as_str().unwrap();
+            } else {
+                types.push(kind.clone());
+            }
+            if kind == "response.done" {
+                break event["response"].clone();
+            }
+        };
+        if deltas == 0 {
+            continue;
+        }
+        assert_eq!(
+            types,
+            [
+                "conversation.item.added",
+                "conversation.item.done",
+                "response.created",
+                "rate_limits.updated",
+                "response.output_item.added",
+                "conversation.item.added",
+                "response.content_part.added",
+                "response.output_text.done",
+                "response.content_part.done",
+                "response.output_item.done",
+                "conversation.item.done",
+                "response.done",
+            ]
+        );
+        assert_eq!(words(&done["output"][0]), said);
+        let usage = &done["usage"];
+        let count = |key: &str| usage[key].as_u64().unwrap_or_else(|| panic!("no {key}: {usage}"));
+        assert_eq!(count("total_tokens"), count("input_tokens") + count("output_tokens"));
+        assert!(usage["input_token_details"]["cached_tokens"].is_u64(), "{usage}");
+        assert!(done.get("status_details").is_some(), "{done}");
+        service.stop().await;
+        return;
+    }
+    panic!("the model never said anything");
+}
+
+#[tokio::test]
 async fn a_barge_in_stops_a_long_reply_and_the_history_says_what_was_heard() {
     let service = Service::start(&[]).await;
     let mut client = service.connect("?extensions=reprise").await;
     let id = client.session_id().await;
 
     // Before the first word.
-    client.ask("Tell me everything.", 300).await;
-    client.until("response.created").await;
-    client.say(json!({"type": "response.cancel"})).await;
-    let done = client.until("response.done").await;
-    assert_eq!(done["response"]["status"], "cancelled");
+    let (done, heard) = interrupted(&mut client, "Tell me everything.", 0).await;
+    assert_eq!(done["output"].as_array().unwrap().iter().map(words).collect::<String>(), heard);
 
-    // In the middle.
-    client.ask("Tell me everything again.", 300).await;
-    let mut heard = String::new();
-    while heard.chars().count() < 20 {
-        heard += client.until("response.output_text.delta").await["delta"].as_str().unwrap();
-    }
-    client.say(json!({"type": "response.cancel"})).await;
-    let (mut said, mut done) = (heard.clone(), Value::Null);
-    while done.is_null() {
-        let event = client.event().await;
-        match event["type"].as_str() {
-            Some("response.output_text.delta") => said += event["delta"].as_str().unwrap(),
-            Some("response.done") => done = event["response"].clone(),
-            _ => {}
-        }
-    }
-    assert_eq!(done["status"], "cancelled");
-    assert_eq!(words(&done["output"][0]), said);
-    let item_id = done["output"][0]["id"].as_str().unwrap().to_owned();
-    client
-        .say(json!({"type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "text_end": 10}))
-        .await;
+    // In the middle: what was said is what was heard until the end, and then only what the user heard of it.
+    let (done, heard) = interrupted(&mut client, "Tell me everything again.", 20).await;
+    assert_eq!(words(&done["output"][0]), heard);
+    let cut = done["output"][0]["id"].as_str().unwrap().to_owned();
+    client.say(json!({"type": "conversation.item.truncate", "item_id": cut, "content_index": 0, "text_end": 10})).await;
     let truncated = client.until("conversation.item.truncated").await;
     assert_eq!(truncated["text_end"], 10);
+    let heard_of_cut: String = heard.chars().take(10).collect();
+
+    // As LiveKit tells it: deleted, and created again under the same id at the same place.
+    let (done, _) = interrupted(&mut client, "And once more.", 20).await;
+    let question = previous_of(&client, &done["output"][0]);
+    let replaced = done["output"][0]["id"].as_str().unwrap().to_owned();
+    client.say(json!({"type": "conversation.item.delete", "item_id": replaced})).await;
+    client
+        .say(json!({"type": "conversation.item.create", "previous_item_id": question, "item": {
+            "id": replaced, "type": "message", "role": "assistant",
+            "content": [{"type": "output_text", "text": "Only this was heard"}],
+        }}))
+        .await;
+    assert_eq!(client.until("conversation.item.deleted").await["item_id"], replaced.as_str());
+    let added = client.until("conversation.item.added").await;
+    assert_eq!((&added["item"]["id"], &added["previous_item_id"]), (&json!(replaced), &json!(question)));
 
     // After the end, and a turn that goes on.
-    client.say(json!({"type": "response.cancel"})).await;
-    client.expect_error("response_cancel_not_active").await;
+    client.say(json!({"type": "response.cancel", "event_id": "mine"})).await;
+    assert_eq!(client.expect_error("response_cancel_not_active").await["error"]["event_id"], "mine");
     client.ask("Never mind.", 4).await;
     client.until("response.done").await;
 
     let items = service.get(&format!("/v1/sessions/{id}/items")).await;
-    let item = items["data"].as_array().unwrap().iter().find(|item| item["item_id"] == item_id.as_str()).unwrap();
-    let kept = item["body"]["parts"][0]["text"].as_str().unwrap();
-    assert_eq!(kept, heard.chars().take(10).collect::<String>());
-    assert_eq!((&item["status"], &item["heard_chars"]), (&json!("interrupted"), &json!(10)));
+    let item = |id: &str| items["data"].as_array().unwrap().iter().find(|item| item["item_id"] == id).unwrap();
+    assert_eq!(item(&cut)["body"]["parts"][0]["text"], json!(heard_of_cut));
+    assert_eq!((&item(&cut)["status"], &item(&cut)["heard_chars"]), (&json!("interrupted"), &json!(10)));
+    assert_eq!(item(&replaced)["body"]["parts"][0]["text"], "Only this was heard");
+
+    // All of that is so after a power cut too, also for a client that has the beginning already.
+    let folder = service.kill().await;
+    check_store(folder.path()).await;
+    let service = Service::in_folder(folder, &[]).await;
+    let mut client = service.connect(&format!("?session={id}&after={cut}")).await;
+    client.session_id().await;
+    let mut told = Vec::new();
+    while told.last().is_none_or(|item: &Value| item["id"] != replaced.as_str()) {
+        told.push(client.until("conversation.item.added").await["item"].clone());
+    }
+    assert!(told.iter().all(|item| item["id"] != cut.as_str()), "only what comes after is told: {told:#?}");
+    let told = told.iter().map(words).rev().take(2).collect::<Vec<_>>();
+    assert_eq!(told, ["Only this was heard", "And once more."]);
     service.stop().await;
+}
+
+/// Asks for a long reply and cancels it when so much of it was heard. The response, and all that was heard of it. A random
+/// model may be done before that: then it is asked again.
+async fn interrupted(client: &mut Client, question: &str, chars: usize) -> (Value, String) {
+    for _ in 0..ATTEMPTS {
+        client.ask(question, 300).await;
+        let (mut heard, mut is_cancelled) = (String::new(), false);
+        let done = loop {
+            if !is_cancelled && heard.chars().count() >= chars {
+                client.say(json!({"type": "response.cancel", "event_id": "barge-in"})).await;
+                is_cancelled = true;
+            }
+            let event = client.event().await;
+            match event["type"].as_str() {
+                Some("response.output_text.delta") => heard += event["delta"].as_str().unwrap(),
+                Some("response.done") => break event["response"].clone(),
+                Some("error") => panic!("{event:#}"),
+                _ => {}
+            }
+        };
+        if done["status"] == "cancelled" {
+            return (done, heard);
+        }
+        if is_cancelled {
+            client.expect_error("response_cancel_not_active").await;
+        }
+    }
+    panic!("the model never has much to say");
+}
+
+/// A random model ends when it likes; nine of ten long replies are long enough.
+const ATTEMPTS: usize = 20;
+
+/// What stands before an item, as it was told when it was added.
+fn previous_of(client: &Client, item: &Value) -> String {
+    let mut added = client.heard.iter().filter(|event| event["type"] == "conversation.item.added");
+    let added = added.find(|event| event["item"]["id"] == item["id"]).expect("it was added");
+    added["previous_item_id"].as_str().expect("the question").to_owned()
 }
 
 #[tokio::test]
