@@ -9,6 +9,7 @@ use conversation::live::{Parts, Presets, wall_ms};
 use conversation::server::{self, LOCAL_USER};
 use conversation::store::{Options, Owner, Store};
 use settings::{Flag, Loaded, Settings};
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,7 +99,8 @@ async fn serve(settings: &Settings) -> Result<()> {
         keys_required: doors.keys_required,
         statistics: store.statistics().await?,
     };
-    print!("{screen}");
+    // Whoever started it may not want to read that, which is no reason not to serve.
+    let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
     let presets = Presets::new(started.presets, chosen, &started.model);
     let drain = Duration::from_secs(settings.shutdown.drain_s);

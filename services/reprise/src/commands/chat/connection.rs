@@ -53,6 +53,8 @@ impl Door {
         config.write_buffer_size = limits.header_bytes;
         config.max_write_buffer_size = limits.outgoing_bytes.max(2 * limits.header_bytes);
         let patience = Duration::from_millis(limits.handshake_ms);
+        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another one may have said so.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder().timeout(patience).build().context("the HTTP client")?;
         let silence = Duration::from_secs(limits.ping_s) * PINGS;
         Ok(Door { url, key, config, http, patience, silence })
