@@ -280,10 +280,10 @@ impl Talk<'_> {
 
     /// The next event, and what it promises.
     async fn hear(&mut self) -> Result<Value, CutOff> {
-        if self.events_until_kill == 0 {
-            if let Some(now) = self.now.take() {
-                now.send(()).expect("somebody waits to kill");
-            }
+        if self.events_until_kill == 0
+            && let Some(now) = self.now.take()
+        {
+            now.send(()).expect("somebody waits to kill");
         }
         let event = self.client.next().await.map_err(|_| CutOff)?;
         self.events_until_kill = self.events_until_kill.saturating_sub(1);

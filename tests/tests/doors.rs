@@ -1,0 +1,93 @@
+//! Who may come in and what may be sent, with the real binary as it is configured from outside.
+
+use serde_json::{Value, json};
+use tests::client::{Client, Closed, Refused, user, words};
+use tests::service::{Service, run_ok};
+use tokio_tungstenite::tungstenite::Message;
+
+fn refused(answer: Result<Client, Refused>) -> (u16, String) {
+    let Refused { status, body } = answer.err().expect("nobody is let in");
+    (status, body["error"]["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn keys_are_made_used_and_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keys = Vec::new();
+    for name in ["ann", "bob"] {
+        let made = run_ok(folder.path(), &["keys", "create", "--user", name, "--json"]).await;
+        let made: Value = serde_json::from_str(&made).unwrap();
+        keys.push(made["key"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned());
+    }
+    let service = Service::in_folder(folder, &["--set", "auth.required=always"]).await;
+    let bearers: Vec<String> = keys.iter().map(|key| format!("Bearer {key}")).collect();
+    let [ann, bob] = [&bearers[0], &bearers[1]].map(|bearer| [("authorization", bearer.as_str())]);
+
+    assert_eq!(refused(service.try_connect("", &[]).await), (401, "missing_api_key".into()));
+    let wrong = format!("{}x", bearers[0]);
+    assert_eq!(refused(service.try_connect("", &[("authorization", &wrong)]).await), (401, "invalid_api_key".into()));
+    let mut client = service.try_connect("", &ann).await.unwrap();
+    let id = client.session_id().await;
+    client.say(user("The safe's number is 4711.")).await;
+    client.until("conversation.item.done").await;
+
+    // Another user: not even that it is there.
+    let other = service.try_connect(&format!("?session={id}"), &bob).await;
+    assert_eq!(refused(other), (404, "session_not_found".into()));
+    for (headers, status) in [(&bob[..], 404), (&ann[..], 200), (&[][..], 401)] {
+        assert_eq!(service.http("GET", &format!("/v1/sessions/{id}"), headers, "").await.0, status);
+    }
+
+    // A browser: the key, and a secret for a page, as a sub-protocol.
+    let protocols = |key: &str| format!("realtime, openai-insecure-api-key.{key}");
+    let page = service.try_connect("", &[("sec-websocket-protocol", &protocols(&keys[0]))]).await.unwrap();
+    assert_eq!(page.protocol.as_deref(), Some("realtime"));
+    let (status, secret) = service.http("POST", "/v1/realtime/client_secrets", &ann, "{}").await;
+    assert_eq!(status, 200, "{secret}");
+    let secret: Value = serde_json::from_str(&secret).unwrap();
+    let value = secret["value"].as_str().unwrap();
+    service.try_connect("", &[("sec-websocket-protocol", &protocols(value))]).await.unwrap();
+
+    // A revoked key opens nothing from the next request on, nor does the secret that was made with it.
+    run_ok(service.folder(), &["keys", "revoke", &keys[0]]).await;
+    assert_eq!(refused(service.try_connect("", &ann).await).0, 401);
+    assert_eq!(refused(service.try_connect("", &[("sec-websocket-protocol", &protocols(value))]).await).0, 401);
+    assert!(service.try_connect("", &bob).await.is_ok());
+    let folder = service.stop().await;
+    let store = std::fs::read(folder.path().join("data/reprise.sqlite3")).unwrap();
+    let (_, hidden) = keys[1].rsplit_once('_').unwrap();
+    assert!(hidden.len() > 16, "the secret is the last part of the key");
+    assert!(!store.windows(hidden.len()).any(|window| window == hidden.as_bytes()), "a key is stored as it is");
+}
+
+#[tokio::test]
+async fn pages_of_others_are_refused() {
+    let service = Service::start(&["--set", "server.allowed_origins=https://panel.home"]).await;
+    for (name, value, status) in
+        [("origin", "https://evil.example", 403), ("origin", "null", 403), ("host", "evil.example", 421)]
+    {
+        assert_eq!(refused(service.try_connect("", &[(name, value)]).await).0, status, "{name}: {value}");
+        let body = json!({"messages": [{"role": "user", "content": "x"}]}).to_string();
+        assert_eq!(service.http("POST", "/v1/chat/completions", &[(name, value)], &body).await.0, status);
+    }
+    assert!(service.try_connect("", &[("origin", "https://panel.home")]).await.is_ok());
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_ends_the_connection_and_not_the_session() {
+    let limits = ["--set", "limits.frame_bytes=64KiB", "--set", "limits.message_bytes=64KiB"];
+    let service = Service::start(&limits).await;
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    client.say(user("Remember me.")).await;
+    client.until("conversation.item.done").await;
+    client.send(Message::text("not JSON")).await.unwrap();
+    client.expect_error("invalid_json").await;
+    // The service may hang up before everything is sent.
+    let _ = client.send(Message::text("x".repeat(65 << 10))).await;
+    assert_eq!(client.closed().await, Closed(Some(1009)));
+    let mut client = service.connect(&format!("?session={id}")).await;
+    assert_eq!(words(&client.until("conversation.item.added").await["item"]), "Remember me.");
+    service.stop().await;
+}
