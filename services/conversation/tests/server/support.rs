@@ -82,6 +82,8 @@ impl Server {
 
     async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
         let url = format!("http://{}{path}", self.address);
+        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another test may have said so.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
         let mut request = client.request(method.parse().unwrap(), url).body(body.to_owned());
         for (name, value) in headers {
