@@ -189,7 +189,7 @@ impl Stream for Answer {
             return Poll::Ready(None);
         }
         self.pipe.waker.register(context.waker());
-        let piece = self.pipe.lock().pop_front();
+        let piece = self.pipe.lock().pieces.pop_front();
         match piece {
             Some(piece) => {
                 self.ended = piece.is_last();
@@ -214,9 +214,16 @@ pub(crate) struct Writer {
 }
 
 struct Pipe {
-    pieces: Mutex<VecDeque<Piece>>,
+    state: Mutex<Waiting>,
     waker: AtomicWaker,
     cancelled: CancellationToken,
+}
+
+#[derive(Default)]
+struct Waiting {
+    pieces: VecDeque<Piece>,
+    /// The last piece was pushed, read or not.
+    ended: bool,
 }
 
 /// Pieces that wait before text is joined.
@@ -232,23 +239,25 @@ pub(super) fn channel_for(ask: &Ask) -> (Writer, Answer) {
 
 fn open(counted: Option<(Purpose, Priority)>) -> (Writer, Answer) {
     let pipe =
-        Arc::new(Pipe { pieces: Mutex::default(), waker: AtomicWaker::new(), cancelled: CancellationToken::new() });
+        Arc::new(Pipe { state: Mutex::default(), waker: AtomicWaker::new(), cancelled: CancellationToken::new() });
     (Writer { pipe: pipe.clone(), counted }, Answer { pipe, ended: false })
 }
 
 impl Writer {
     /// What comes after the last piece is nobody's.
     pub fn push(&self, piece: Piece) {
-        let mut pieces = self.pipe.lock();
-        if pieces.back().is_some_and(Piece::is_last) {
+        let mut waiting = self.pipe.lock();
+        if waiting.ended {
             return;
         }
+        waiting.ended = piece.is_last();
         if let Some((purpose, priority)) = self.counted.filter(|_| piece.is_last()) {
             metrics::answered(purpose, priority, &piece);
         }
+        let pieces = &mut waiting.pieces;
         let piece = if pieces.len() < WAITING_PIECES { Some(piece) } else { join(pieces.back_mut(), piece) };
         pieces.extend(piece);
-        drop(pieces);
+        drop(waiting);
         self.pipe.waker.wake();
     }
 
@@ -281,8 +290,8 @@ impl Drop for Writer {
 }
 
 impl Pipe {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Piece>> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -373,6 +382,16 @@ mod tests {
         drop(writer);
         assert_eq!(answer.next().await, Some(done()));
         assert_eq!(answer.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_was_read_to_its_end_stays_ended() {
+        let (writer, mut answer) = channel();
+        writer.push(done());
+        assert_eq!(answer.next().await, Some(done()));
+        let pipe = answer.pipe.clone();
+        drop(writer);
+        assert!(pipe.lock().pieces.is_empty(), "its maker's end is no second end");
     }
 
     #[tokio::test]

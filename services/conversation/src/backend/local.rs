@@ -15,6 +15,7 @@ use engine::open::Opened;
 use engine::{Cpu, DiskLimits, Engine, Limits};
 use settings::{Preset, Settings};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub(super) struct Local {
 /// What the thread and the handles both see.
 struct Shared {
     status: Mutex<Status>,
+    /// No ask is taken any more.
+    stopping: AtomicBool,
     /// Of the model that runs; another one after a restart.
     preparer: RwLock<Arc<Preparer>>,
 }
@@ -98,7 +101,11 @@ impl Local {
             Opened { network: model.network, tokenizer: model.tokenizer, template: model.template, notes: Vec::new() };
         let (engine, preparer) = recipe.cook(opened);
         let status = Status { ready: true, model: name, ..Status::default() };
-        let shared = Arc::new(Shared { status: Mutex::new(status), preparer: RwLock::new(Arc::new(preparer)) });
+        let shared = Arc::new(Shared {
+            status: Mutex::new(status),
+            stopping: AtomicBool::new(false),
+            preparer: RwLock::new(Arc::new(preparer)),
+        });
         // One place for each that may wait, whatever its priority.
         let (commands, inbox) = sync_channel(3 * settings.engine.max_waiting);
         thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
@@ -109,7 +116,7 @@ impl Local {
     pub fn ask(&self, ask: Ask) -> Answer {
         let asked = Instant::now();
         let (writer, answer) = channel_for(&ask);
-        let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
+        let (commands, shared, preparer) = (self.commands.clone(), self.shared.clone(), self.shared.preparer());
         let work = move || {
             if writer.is_cancelled() {
                 writer.cancelled_before_begin();
@@ -119,6 +126,9 @@ impl Local {
                 Ok(prepared) => prepared,
                 Err(failure) => return writer.fail(failure),
             };
+            if shared.stopping.load(Ordering::Relaxed) {
+                return writer.fail(stopped());
+            }
             let submit = Submit { prepared, tools: ask.chat.tools, writer, asked };
             if let Err(error) = commands.try_send(Command::Submit(Box::new(submit))) {
                 let (failure, command) = match error {
@@ -164,6 +174,7 @@ impl Local {
     }
 
     pub async fn shutdown(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
         let (done, stopped) = oneshot::channel();
         let commands = self.commands.clone();
         let sent = tokio::task::spawn_blocking(move || commands.send(Command::Stop { done })).await;

@@ -175,8 +175,8 @@ impl Reply {
             "computed_tokens": report.computed_tokens,
             "reason": report.reason,
             "ms": {
-                "queue": report.queue_ms, "prefill": report.prefill_ms,
-                "first_token": report.first_token_ms, "total": report.total_ms,
+                "queue": rounded(report.queue_ms), "prefill": rounded(report.prefill_ms),
+                "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),
             },
         })
     }
@@ -195,6 +195,11 @@ fn finish_reason(finish: Finish) -> &'static str {
         Finish::Length => "length",
         Finish::Stop | Finish::Cancelled | Finish::Warm => "stop",
     }
+}
+
+/// To microseconds: what is behind them is noise.
+fn rounded(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
 }
 
 fn logprob_value(token: &TokenLogprob) -> Value {

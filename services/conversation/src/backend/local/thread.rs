@@ -38,6 +38,14 @@ fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<
                 let mut status = shared.status();
                 (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
                 drop(status);
+                // What came too late to be heard.
+                while let Ok(command) = inbox.try_recv() {
+                    match command {
+                        Command::Submit(submit) => submit.writer.fail(stopped()),
+                        Command::Stop { done } => drop(done.send(())),
+                        _ => {}
+                    }
+                }
                 done.map(|done| done.send(()));
                 return;
             }
