@@ -290,7 +290,14 @@ async fn the_terminal_client_talks_and_goes_on() {
         assert!(output.status.success());
         (text(output.stdout), text(output.stderr))
     };
-    let (reply, notes) = talk(&[], "Hello there\n/summary\n/nonsense\n/quit\n").await;
+    let (mut reply, mut notes) = (String::new(), String::new());
+    // A random model may have nothing to say.
+    for _ in 0..ATTEMPTS {
+        (reply, notes) = talk(&[], "Hello there\n/summary\n/nonsense\n/quit\n").await;
+        if !reply.trim().is_empty() {
+            break;
+        }
+    }
     assert!(!reply.trim().is_empty(), "{notes}");
     assert!(notes.contains("none yet") && notes.contains("no command /nonsense"), "{notes}");
     let id = notes.split("--session ").nth(1).unwrap().trim_end_matches(['\n', ']']).to_owned();
