@@ -44,10 +44,35 @@ async fn livekit_realtime() {
     python("livekit_realtime.py").await;
 }
 
+#[tokio::test]
+async fn agents_sdk_chat() {
+    python("agents_chat.py").await;
+}
+
+#[tokio::test]
+async fn agents_sdk_realtime() {
+    python("agents_realtime.py").await;
+}
+
+#[tokio::test]
+async fn npm_openai_chat() {
+    node("node_chat.mjs").await;
+}
+
+#[tokio::test]
+async fn npm_openai_realtime() {
+    node("node_realtime.mjs").await;
+}
+
 async fn python(script: &str) {
     let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
     // No __pycache__ in the sources.
     run(venv.join("bin/python"), &["-B"], script, &[]).await;
+}
+
+async fn node(script: &str) {
+    let Some(folder) = packages("REPRISE_CLIENTS_NODE", "node_modules/openai") else { return };
+    run("node".into(), &[], script, &[("REPRISE_CLIENTS_NODE", &folder)]).await;
 }
 
 /// The folder that the variable names, where it has this in it.
