@@ -196,6 +196,9 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
     Ok(Started { backend, settings, presets, model, plan: None, notes })
 }
 
+/// A conversation in less is no conversation: better to say so than to start.
+const LEAST_WINDOW: u32 = 2000;
+
 fn start_engine(mut settings: Settings) -> Result<Started, Error> {
     let chosen = settings.model.preset.clone();
     let opened = model::open(&settings, &chosen, model::precision(&settings))?;
@@ -218,7 +221,23 @@ fn start_engine(mut settings: Settings) -> Result<Started, Error> {
             Err(error) => notes.push(error.to_string()),
         }
     }
-    let plan = plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets)?;
+    let mut opened = opened;
+    let plan = match plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets) {
+        Ok(plan) => plan,
+        // A window that nobody asked for gives way to the machine as it does to the model.
+        Err(Error::Memory { fits_tokens, .. })
+            if fits_tokens >= LEAST_WINDOW && settings.fit_to_model(&chosen, fits_tokens).is_ok() =>
+        {
+            opened.preset = settings.preset(&chosen)?.clone();
+            presets
+                .iter_mut()
+                .filter(|preset| preset.name == chosen)
+                .for_each(|preset| *preset = opened.preset.clone());
+            notes.push(format!("window {fits_tokens} tokens: more does not fit the memory (memory.total)"));
+            plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets)?
+        }
+        Err(error) => return Err(error),
+    };
     let local = Local::start(&settings, opened, &plan)?;
     let model = local.status().model;
     let backend = Backend { kind: Arc::new(Kind::Engine(local)) };

@@ -27,7 +27,16 @@ pub enum Error {
         "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
          buffers, and memory.total leaves {left}; {advice}"
     )]
-    Memory { preset: String, ctx_size: u32, needed: String, fixed: String, left: String, advice: String },
+    Memory {
+        preset: String,
+        ctx_size: u32,
+        needed: String,
+        fixed: String,
+        left: String,
+        advice: String,
+        /// The largest window that fits.
+        fits_tokens: u32,
+    },
     #[error("the system gives no thread for the engine: {0}")]
     Thread(std::io::Error),
     #[error("upstream {url}: {why}")]

@@ -16,6 +16,8 @@ pub struct Plan {
     pub weight_bytes: u64,
     /// Buffers of one step.
     pub scratch_bytes: u64,
+    /// Tokens, their merges, and what grammars need of them.
+    pub vocabulary_bytes: u64,
     /// Tokens of texts that were seen.
     pub token_cache_bytes: u64,
     /// States of as many sequences as compute at once.
@@ -60,13 +62,14 @@ pub fn plan<'p>(
         total_bytes,
         weight_bytes: weight_bytes(&network.model) as u64,
         scratch_bytes: scratch_bytes(network, rows, sequences) as u64,
+        vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
         token_cache_bytes: settings.memory.token_cache_bytes as u64,
         sequences,
         sequence_bytes: state.fixed_bytes() as u64,
         left_bytes: 0,
         windows: Vec::new(),
     };
-    let kept_bytes = total_bytes.saturating_sub(plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes);
+    let kept_bytes = total_bytes.saturating_sub(plan.fixed_bytes());
     plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
     let native_ctx = native_ctx(network, file)?;
     let of = |preset: &Preset| -> Result<Window, Error> {
@@ -83,14 +86,18 @@ pub fn plan<'p>(
     windows.sort_by(|a, b| (a.ctx_size, &a.preset).cmp(&(b.ctx_size, &b.preset)));
     let own = of(chosen)?;
     if own.fit == 0 {
-        let fixed =
-            plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes + sequences as u64 * plan.sequence_bytes;
+        let fixed = plan.fixed_bytes() + sequences as u64 * plan.sequence_bytes;
+        let layout = state.layout(kv_formats(chosen, network.precision))?;
+        let for_pages = plan.left_bytes.saturating_sub((state.fixed_bytes() + trail_bytes) as u64);
+        let pages = for_pages / state.page_bytes(&layout).max(1) as u64;
+        let fits_tokens = u32::try_from(pages * PAGE as u64).unwrap_or(u32::MAX);
         let smaller = windows.iter().rev().find(|window| window.fit > 0);
         let advice = match smaller {
             Some(window) => {
                 format!("choose preset {} ({} tokens), or give more memory", window.preset, window.ctx_size)
             }
-            None => "choose a smaller model or window, fewer engine.max_sequences, or give more memory".to_owned(),
+            None if fits_tokens > 0 => format!("choose a window of at most {fits_tokens} tokens, or give more memory"),
+            None => "choose a smaller model, fewer engine.max_sequences, or give more memory".to_owned(),
         };
         return Err(Error::Memory {
             preset: chosen.name.clone(),
@@ -99,13 +106,22 @@ pub fn plan<'p>(
             fixed: Bytes(fixed).to_string(),
             left: Bytes(plan.left_bytes).to_string(),
             advice,
+            fits_tokens,
         });
     }
     plan.windows = windows;
     Ok(plan)
 }
 
+/// What a token of the vocabulary takes: resident memory after the start of a model with 248,320 tokens, divided by them.
+const BYTES_OF_A_TOKEN: usize = 450;
+
 impl Plan {
+    /// What is there whatever is talked about.
+    fn fixed_bytes(&self) -> u64 {
+        self.weight_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes
+    }
+
     /// What the engine may keep of sequences, running ones included.
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes + self.sequences as u64 * self.sequence_bytes
@@ -120,6 +136,7 @@ impl fmt::Display for Plan {
         let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
         line("weights", self.weight_bytes, "")?;
         line("buffers of a step", self.scratch_bytes, "")?;
+        line("vocabulary", self.vocabulary_bytes, "")?;
         line("tokens of old turns", self.token_cache_bytes, "")?;
         line("states", states, &each)?;
         line("remembered pasts", self.left_bytes, "what is left of the ceiling")?;
@@ -185,8 +202,7 @@ mod tests {
     #[test]
     fn the_parts_are_the_whole() {
         let plan = planned(&[("memory.total", "1GiB"), ("engine.max_sequences", "3")]).unwrap();
-        let fixed = plan.weight_bytes + plan.scratch_bytes + plan.token_cache_bytes;
-        assert_eq!(fixed + plan.engine_bytes(), 1 << 30);
+        assert_eq!(plan.fixed_bytes() + plan.engine_bytes(), 1 << 30);
         assert!(plan.weight_bytes > 0 && plan.scratch_bytes > 0 && plan.sequence_bytes > 0);
         let window = &plan.windows[0];
         assert!(window.chosen && window.fit == plan.left_bytes / window.bytes);

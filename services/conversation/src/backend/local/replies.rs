@@ -69,11 +69,12 @@ impl Replies {
         self.open.iter().filter(|(_, open)| open.writer.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
-    pub fn event(&mut self, event: Event, tokenizer: &Tokenizer, now: Instant) {
+    /// `began` and `now` are the begin and the end of the step that made the event.
+    pub fn event(&mut self, event: Event, tokenizer: &Tokenizer, began: Instant, now: Instant) {
         match event {
             Event::Started { id, reused_tokens, .. } => {
                 let Some(open) = self.open.get_mut(&id) else { return };
-                open.started = Some(now);
+                open.started = Some(began);
                 open.usage.cached_tokens = reused_tokens as u64;
                 let Usage { input_tokens, cached_tokens, .. } = open.usage;
                 open.writer.push(Piece::Prompt { input_tokens, cached_tokens });

@@ -114,6 +114,7 @@ async fn a_reply_is_streamed_counted_and_reported() {
     assert_eq!(first.report.reason, Some("cold"));
     assert_eq!(first.report.computed_tokens, counted.tokens);
     let report = &first.report;
+    assert!(report.prefill_ms > 0.0, "the work begins with the step that computes: {report:?}");
     assert!(report.total_ms >= report.first_token_ms.unwrap() && report.first_token_ms.unwrap() >= report.prefill_ms);
 
     let second = stage.say(ask).await;
@@ -348,4 +349,19 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
     let stage = stage_with(&disk).await;
     let last = stage.say(stage.ask(messages, 5)).await;
     assert!(last.usage.cached_tokens < last.usage.input_tokens / 2, "at most the head: {last:?}");
+}
+
+#[tokio::test]
+async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
+    // Of 64 MiB these leave less than the model's whole window takes.
+    let tight = [("memory.total", "64MiB"), ("memory.token_cache_bytes", "63600000"), ("engine.max_sequences", "2")];
+    let started = Backend::start(&settings(&tight)).await.unwrap();
+    let window = started.settings.chosen().unwrap().ctx_size;
+    assert!((2000..4096).contains(&window), "{window}");
+    assert_eq!((started.presets[0].ctx_size, started.plan.unwrap().windows[0].ctx_size), (window, window));
+    assert!(started.notes.iter().any(|note| note.contains(&window.to_string())), "{:?}", started.notes);
+
+    let asked: Vec<_> = tight.into_iter().chain([("model.ctx_size", "4000")]).collect();
+    let error = Backend::start(&settings(&asked)).await.err().unwrap().to_string();
+    assert!(error.contains("does not fit: 4000 tokens"), "{error}");
 }

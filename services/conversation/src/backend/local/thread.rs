@@ -128,12 +128,13 @@ impl<'a> Serving<'a> {
             for id in self.replies.cancelled() {
                 self.engine.cancel(id);
             }
+            let began = Instant::now();
             let more = self.engine.step(&mut events);
-            let now = Instant::now();
+            let ended = Instant::now();
             let tokenizer = self.engine.tokenizer().clone();
             let nothing = events.is_empty();
             for event in events.drain(..) {
-                self.replies.event(event, &tokenizer, now);
+                self.replies.event(event, &tokenizer, began, ended);
             }
             if !more && nothing && !self.replies.is_empty() {
                 tracing::error!("the engine has nothing to do, but replies are open; they are given up");
