@@ -225,14 +225,15 @@ fn start_engine(mut settings: Settings) -> Result<Started, Error> {
     let plan = match plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets) {
         Ok(plan) => plan,
         // A window that nobody asked for gives way to the machine as it does to the model.
-        Err(Error::Memory { fits_tokens, .. })
-            if fits_tokens >= LEAST_WINDOW && settings.fit_to_model(&chosen, fits_tokens).is_ok() =>
+        Err(Error::Memory(no_room))
+            if no_room.fits_tokens >= LEAST_WINDOW && settings.fit_to_model(&chosen, no_room.fits_tokens).is_ok() =>
         {
             opened.preset = settings.preset(&chosen)?.clone();
             presets
                 .iter_mut()
                 .filter(|preset| preset.name == chosen)
                 .for_each(|preset| *preset = opened.preset.clone());
+            let fits_tokens = no_room.fits_tokens;
             notes.push(format!("window {fits_tokens} tokens: more does not fit the memory (memory.total)"));
             plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets)?
         }

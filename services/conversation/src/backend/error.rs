@@ -23,24 +23,29 @@ pub enum Error {
     NoModel { preset: String, folder: PathBuf },
     #[error("the model {} has a window of {native_ctx} tokens, more than can be counted; is the file damaged?", file.display())]
     Window { file: PathBuf, native_ctx: usize },
-    #[error(
-        "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
-         buffers, and memory.total leaves {left}; {advice}"
-    )]
-    Memory {
-        preset: String,
-        ctx_size: u32,
-        needed: String,
-        fixed: String,
-        left: String,
-        advice: String,
-        /// The largest window that fits.
-        fits_tokens: u32,
-    },
+    #[error(transparent)]
+    Memory(#[from] Box<NoRoom>),
     #[error("the system gives no thread for the engine: {0}")]
     Thread(std::io::Error),
     #[error("upstream {url}: {why}")]
     Upstream { url: String, why: String },
     #[error("upstream.key_env names {name}, and there is no such environment variable: set it, or leave the key out")]
     NoKey { name: String },
+}
+
+/// A full conversation in the chosen window would pass the ceiling.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
+     buffers, and memory.total leaves {left}; {advice}"
+)]
+pub struct NoRoom {
+    pub preset: String,
+    pub ctx_size: u32,
+    pub needed: String,
+    pub fixed: String,
+    pub left: String,
+    pub advice: String,
+    /// The largest window that fits.
+    pub fits_tokens: u32,
 }

@@ -1,6 +1,7 @@
 //! Where the memory goes, decided before anything is computed and printed at start.
 
 use super::Error;
+use super::error::NoRoom;
 use super::model::{kv_formats, native_ctx};
 use engine::network::Network;
 use engine::open::{scratch_bytes, weight_bytes};
@@ -99,7 +100,7 @@ pub fn plan<'p>(
             None if fits_tokens > 0 => format!("choose a window of at most {fits_tokens} tokens, or give more memory"),
             None => "choose a smaller model, fewer engine.max_sequences, or give more memory".to_owned(),
         };
-        return Err(Error::Memory {
+        return Err(Box::new(NoRoom {
             preset: chosen.name.clone(),
             ctx_size: chosen.ctx_size,
             needed: Bytes(own.bytes).to_string(),
@@ -107,7 +108,8 @@ pub fn plan<'p>(
             left: Bytes(plan.left_bytes).to_string(),
             advice,
             fits_tokens,
-        });
+        })
+        .into());
     }
     plan.windows = windows;
     Ok(plan)
