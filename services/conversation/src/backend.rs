@@ -147,7 +147,11 @@ impl Backend {
     pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
         match &*self.kind {
             Kind::Engine(local) => local.forget(chat).await,
-            Kind::Upstream(_) | Kind::Scripted(_) => Ok(()),
+            Kind::Upstream(_) => Ok(()),
+            Kind::Scripted(scripted) => {
+                scripted.forget(chat);
+                Ok(())
+            }
         }
     }
 

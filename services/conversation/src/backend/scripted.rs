@@ -20,12 +20,14 @@ use tokio::sync::mpsc;
 pub(super) struct Scripted {
     asked: mpsc::UnboundedSender<Asked>,
     status: Arc<Mutex<Status>>,
+    forgotten: Arc<Mutex<Vec<ChatPrompt>>>,
 }
 
 /// The test's end.
 pub struct Script {
     asked: mpsc::UnboundedReceiver<Asked>,
     status: Arc<Mutex<Status>>,
+    forgotten: Arc<Mutex<Vec<ChatPrompt>>>,
 }
 
 /// One ask and the answer to be given. Dropped without a last piece, the answer fails.
@@ -40,7 +42,9 @@ impl Scripted {
     pub fn new() -> (Scripted, Script) {
         let (sender, asked) = mpsc::unbounded_channel();
         let status = Arc::new(Mutex::new(Status { ready: true, model: "scripted".into(), ..Status::default() }));
-        (Scripted { asked: sender, status: status.clone() }, Script { asked, status })
+        let forgotten = Arc::<Mutex<_>>::default();
+        let script = Script { asked, status: status.clone(), forgotten: forgotten.clone() };
+        (Scripted { asked: sender, status, forgotten }, script)
     }
 
     pub fn ask(&self, ask: Ask) -> Answer {
@@ -58,6 +62,10 @@ impl Scripted {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub fn forget(&self, chat: &ChatPrompt) {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(chat.clone());
+    }
+
     pub fn shutdown(&self) {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
     }
@@ -72,6 +80,11 @@ impl Script {
     /// An ask that is there already.
     pub fn try_next(&mut self) -> Option<Asked> {
         self.asked.try_recv().ok()
+    }
+
+    /// What was to be forgotten so far.
+    pub fn forgotten(&self) -> Vec<ChatPrompt> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn set_status(&self, status: Status) {

@@ -448,3 +448,22 @@ async fn what_is_served_is_counted() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_computed_of_a_deleted_session_is_forgotten() {
+    let mut server = Server::start().await;
+    let mut socket = server.connect("").await;
+    let id = socket.session_id().await;
+    socket.ask("My secret is 42.").await;
+    let mut asked = server.script.next().await;
+    asked.say("I will keep it.");
+    asked.done(Finish::Stop);
+    socket.until("response.done").await;
+    let request = client().delete(url(&server, &format!("/v1/sessions/{id}"))).send();
+    let response = timeout(PATIENCE, request).await.expect("an answer").unwrap();
+    assert_eq!(response.status(), 200);
+    let forgotten = server.script.forgotten();
+    let said: Vec<&Value> = forgotten[0].messages[1..].iter().map(|message| &message["content"]).collect();
+    assert_eq!(said, ["My secret is 42.", "I will keep it."]);
+    server.stop().await;
+}
