@@ -9,8 +9,8 @@ const DEADLINE_MS = 60_000;
 export const ATTEMPTS = 20;
 export const LONG_TOKENS = 300;
 export const SHORT_TOKENS = 12;
-// A call of the lamp takes about fifty tokens.
-export const CALL_TOKENS = 200;
+// A call of the lamp takes about fifty tokens, and sometimes twice as many.
+export const CALL_TOKENS = 400;
 
 export const ADDRESS = process.env.REPRISE_ADDRESS;
 export const MODEL = "default";

@@ -11,8 +11,8 @@ DEADLINE_S = 60
 ATTEMPTS = 20
 LONG_TOKENS = 300
 SHORT_TOKENS = 12
-# A call of the lamp takes about fifty tokens.
-CALL_TOKENS = 200
+# A call of the lamp takes about fifty tokens, and sometimes twice as many.
+CALL_TOKENS = 400
 
 ADDRESS = os.environ["REPRISE_ADDRESS"]
 HTTP_URL = f"http://{ADDRESS}/v1"

@@ -24,6 +24,13 @@ async def until(connection, kind):
     raise AssertionError(f"the connection ended before {kind}")
 
 
+def items(events):
+    """What was added to the conversation; a call that was cut off is taken back."""
+    deleted = {event.item_id for event in events if event.type == "conversation.item.deleted"}
+    added = [event.item.id for event in events if event.type == "conversation.item.added"]
+    return [item_id for item_id in added if item_id not in deleted]
+
+
 async def say(connection, text):
     content = [{"type": "input_text", "text": text}]
     await connection.conversation.item.create(item={"type": "message", "role": "user", "content": content})
@@ -61,7 +68,7 @@ async def three_turns(connection):
         check(response.usage.input_tokens > 0 and response.usage.output_tokens <= SHORT_TOKENS, response.usage)
         if turn:
             check(response.usage.input_token_details.cached_tokens > 0, "the past was read again")
-        said += [event.item.id for event in events if event.type == "conversation.item.added"]
+        said += items(events)
         deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
         texts = "".join(part.text for item in response.output for part in item.content)
         check(deltas == texts, (deltas, texts))
@@ -82,15 +89,13 @@ async def a_tool_call(connection):
     added = [index for index, event in enumerate(events)
              if event.type == "conversation.item.added" and event.item.type == "function_call"]
     check(added[0] < done, types)
-    # A call that was cut off went with its response.
-    cut = {item.id for item in response.output if item.status != "completed"}
-    said = [event.item.id for event in events if event.type == "conversation.item.added" and event.item.id not in cut]
-    for call in (item for item in response.output if item.status == "completed"):
+    said = items(events)
+    for call in response.output:
         output = {"type": "function_call_output", "call_id": call.call_id, "output": "It is on."}
         await connection.conversation.item.create(item=output)
     events, response = await answer(connection, max_output_tokens=SHORT_TOKENS, tool_choice="none")
     check(response.status in ("completed", "incomplete"), response)
-    return said + [event.item.id for event in events if event.type == "conversation.item.added"]
+    return said + items(events)
 
 
 async def an_interruption(connection):
