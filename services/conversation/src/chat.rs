@@ -53,14 +53,19 @@ pub async fn completions(
     let preset = chat.live.presets().named(&request.model)?.clone();
     let name = model_name(&chat, &preset);
     let (stream, include_usage) = (request.stream, request.include_usage);
-    let (mut answer, warm) = match request.session_id.take() {
-        Some(session) => (session::answer(&chat, &identity, &session, request).await?, None),
+    let (mut answer, warm, session_id) = match request.session_id.take() {
+        Some(session) => {
+            let (answer, session_id) = session::answer(&chat, &identity, &session, request).await?;
+            (answer, None, Some(session_id))
+        }
         None => {
             let warm = chat.warm(&request, &preset);
-            (chat.backend.ask(ask(request, preset)), warm)
+            (chat.backend.ask(ask(request, preset)), warm, None)
         }
     };
-    let reply = Reply::new(completion_id()?, unix_seconds(), name, include_usage);
+    let id = completion_id()?;
+    tracing::debug!(id, user = %identity.user, model = name, stream, session = session_id, "a completion begins");
+    let reply = Reply::new(id, unix_seconds(), name, include_usage, session_id);
     if stream {
         let first = match tokio::time::timeout(REFUSAL, answer.next()).await {
             Ok(Some(Piece::Failed(failure))) => return Err(failure.into()),

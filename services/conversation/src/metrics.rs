@@ -110,7 +110,23 @@ pub(crate) fn answered(purpose: Purpose, priority: Priority, last: &Piece) {
     };
     counter!("reprise_answers_total", "purpose" => purpose_name, "priority" => priority, "outcome" => outcome)
         .increment(1);
-    let Piece::Done { usage, report, .. } = last else { return };
+    let Piece::Done { usage, report, .. } = last else {
+        tracing::debug!(purpose = purpose_name, priority, outcome, "an answer failed");
+        return;
+    };
+    tracing::debug!(
+        purpose = purpose_name,
+        priority,
+        outcome,
+        reused_tokens = report.reused_tokens,
+        computed_tokens = report.computed_tokens,
+        reason = report.reason,
+        output_tokens = usage.output_tokens,
+        queue_ms = report.queue_ms,
+        first_token_ms = report.first_token_ms,
+        total_ms = report.total_ms,
+        "an answer ended"
+    );
     counter!("reprise_prompt_tokens_total", "kind" => "reused").increment(report.reused_tokens);
     counter!("reprise_prompt_tokens_total", "kind" => "computed").increment(report.computed_tokens);
     if purpose != Purpose::Reply {

@@ -9,6 +9,8 @@ pub struct Reply {
     created: u64,
     model: String,
     include_usage: bool,
+    /// Of a durable session, so that a client learns the id of a new one.
+    session_id: Option<String>,
     begun: bool,
     content: String,
     reasoning: String,
@@ -29,12 +31,13 @@ struct Call {
 const DONE: &str = "[DONE]";
 
 impl Reply {
-    pub fn new(id: String, created: u64, model: String, include_usage: bool) -> Reply {
+    pub fn new(id: String, created: u64, model: String, include_usage: bool, session_id: Option<String>) -> Reply {
         Reply {
             id,
             created,
             model,
             include_usage,
+            session_id,
             begun: false,
             content: String::new(),
             reasoning: String::new(),
@@ -170,7 +173,7 @@ impl Reply {
     /// What the reply cost: an extra that other servers do not have.
     fn report_value(&self) -> Value {
         let report = &self.report;
-        json!({
+        let mut value = json!({
             "reused_tokens": report.reused_tokens,
             "computed_tokens": report.computed_tokens,
             "reason": report.reason,
@@ -178,7 +181,11 @@ impl Reply {
                 "queue": rounded(report.queue_ms), "prefill": rounded(report.prefill_ms),
                 "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),
             },
-        })
+        });
+        if let Some(session_id) = &self.session_id {
+            value["session_id"] = json!(session_id);
+        }
+        value
     }
 }
 

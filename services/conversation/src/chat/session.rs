@@ -18,8 +18,13 @@ use serde_json::{Map, Value, json};
 const NEW: &str = "new";
 
 /// The messages are those that are new. A system message among them at the head is the session's instructions from now
-/// on; tools and sampling hold for this response.
-pub async fn answer(chat: &Chat, identity: &Identity, id: &str, request: ChatRequest) -> Result<Answer, ApiError> {
+/// on; tools and sampling hold for this response. Returns the answer and the session's id.
+pub async fn answer(
+    chat: &Chat,
+    identity: &Identity,
+    id: &str,
+    request: ChatRequest,
+) -> Result<(Answer, String), ApiError> {
     let unsupported = [
         (request.response_format != ResponseFormat::Text, "response_format"),
         (request.logprobs.is_some(), "logprobs"),
@@ -41,7 +46,7 @@ pub async fn answer(chat: &Chat, identity: &Identity, id: &str, request: ChatReq
         let mut listening = Listening { connected, written, writer, mark, response_id: None, calls: 0, done: None };
         listening.run(said).await;
     });
-    Ok(answer)
+    Ok((answer, session.id().to_owned()))
 }
 
 /// What the client says, as events of the session's protocol.

@@ -383,6 +383,22 @@ async fn a_durable_session_keeps_what_is_said_and_its_sockets_hear_it() {
     let done = socket.until("response.done").await;
     assert_eq!(done["response"]["output"][0]["content"][0]["text"], "Me.");
 
+    let answer = posting(&server, says("Somebody else", json!({ "metadata": { "session_id": "new" } })));
+    let mut asked = loop {
+        let asked = server.script.next().await;
+        if asked.ask.purpose == Purpose::Reply {
+            break asked;
+        }
+    };
+    assert_eq!(asked.ask.chat.messages.last().unwrap()["content"], "Somebody else");
+    asked.say("Welcome.");
+    asked.done(Finish::Stop);
+    let (_, body) = answer.await.unwrap();
+    let new = body["reprise"]["session_id"].as_str().unwrap();
+    assert_ne!(new, id);
+    let items = get(&server, &format!("/v1/sessions/{new}/items")).await.text().await.unwrap();
+    assert!(items.contains("Somebody else") && items.contains("Welcome."), "{items}");
+
     let (status, body) =
         posting(&server, says("x", json!({ "metadata": { "session_id": "sess_none" } }))).await.unwrap();
     assert_eq!((status, &body["error"]["code"]), (404, &json!("session_not_found")));
