@@ -294,11 +294,16 @@ fn what_is_not_of_the_family_gets_one_clear_line() {
     let open = || weights::open(folder.path(), &OpenOptions::default()).unwrap_err().to_string();
     assert!(open().contains("holds no config.json"));
     std::fs::write(folder.path().join("config.json"), "{").unwrap();
+    assert!(open().contains("config.json: is not valid JSON"));
+    // Another family's folder lacks other things for good reasons: the family is named before what is missing.
+    std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
+    assert!(open().contains("'llama' is not of the Qwen3.5 family"));
+    std::fs::write(folder.path().join("config.json"), r#"{"model_type": "qwen3_5_text"}"#).unwrap();
     assert!(open().contains("holds no tokenizer.json"));
     std::fs::write(folder.path().join("tokenizer.json"), "{}").unwrap();
     assert!(open().contains("holds neither model.safetensors nor"));
     std::fs::write(folder.path().join("model.safetensors"), "").unwrap();
-    assert!(open().contains("config.json: is not valid JSON"));
+    assert!(open().contains("model.safetensors"));
     let nowhere = folder.path().join("nowhere");
     let error = weights::open(&nowhere, &OpenOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with(&nowhere.display().to_string()), "{error}");
