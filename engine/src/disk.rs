@@ -103,7 +103,10 @@ impl Disk {
             .name("state-writer".to_string())
             .spawn(move || {
                 for job in work {
-                    if tell.send(file::write(&job, &owner)).is_err() {
+                    let written = file::write(&job, &owner);
+                    // Who hears that it is done may count on its memory being free.
+                    drop(job);
+                    if tell.send(written).is_err() {
                         return;
                     }
                 }
