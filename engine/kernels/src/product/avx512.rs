@@ -84,10 +84,8 @@ impl<'a> RowBlocks<'a> {
         match self.bytes.get(start..start + self.block_bytes) {
             Some(bytes) => unpack_unsigned::<CODE>(format, bytes),
             None => {
-                let mut padded = [0u8; 1024];
-                let rest = &self.bytes[start..];
-                padded[..rest.len()].copy_from_slice(rest);
-                unpack_unsigned::<CODE>(format, &padded[..self.block_bytes])
+                let whole = super::integer::padded(&self.bytes[start..]);
+                unpack_unsigned::<CODE>(format, &whole[..self.block_bytes])
             }
         }
     }

@@ -19,15 +19,20 @@ pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows
     }
 }
 
-/// Unpacks a block of 256 weights, or what there is of the last one of a row: zero bytes stand for zeros, and so do the
-/// activations beyond the row's end.
+/// What there is of a row's last block, filled up with zero bytes: they stand for zeros, and so do the activations beyond
+/// the row's end.
+pub(super) fn padded(bytes: &[u8]) -> [u8; 1024] {
+    let mut padded = [0u8; 1024];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    padded
+}
+
+/// Unpacks a block of 256 weights, or what there is of the last one of a row.
 pub(super) fn unpack_padded(format: Format, bytes: &[u8], block_bytes: usize, ints: &mut Ints) {
     if bytes.len() == block_bytes {
         unpack(format, bytes, ints);
     } else {
-        let mut padded = [0u8; 1024];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        unpack(format, &padded[..block_bytes], ints);
+        unpack(format, &padded(bytes)[..block_bytes], ints);
     }
 }
 
