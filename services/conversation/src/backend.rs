@@ -9,6 +9,7 @@ mod ask;
 mod error;
 mod for_turn;
 mod local;
+mod measure;
 pub mod model;
 mod plan;
 mod prepare;
@@ -20,6 +21,7 @@ pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose, ResponseFormat, SamplingOverrides};
 pub use engine::Priority;
 pub use error::Error;
+pub use measure::Measured;
 pub use plan::{Plan, Window, plan};
 
 use local::Local;
@@ -125,6 +127,15 @@ impl Backend {
         }
     }
 
+    /// As `count`, and how much of it each message takes.
+    pub async fn measure(&self, chat: &ChatPrompt, preset: &Arc<Preset>) -> Result<Measured, Failure> {
+        match &*self.kind {
+            Kind::Engine(local) => local.measure(chat, preset).await,
+            Kind::Upstream(upstream) => upstream.measure(chat, preset).await,
+            Kind::Scripted(scripted) => Ok(scripted.measure(chat)),
+        }
+    }
+
     pub fn status(&self) -> Status {
         match &*self.kind {
             Kind::Engine(local) => local.status(),
@@ -142,14 +153,14 @@ impl Backend {
         }
     }
 
-    /// A conversation was deleted: what was computed of it goes too, in memory and on disk, but for its first message if
-    /// that is the system's, which others may share.
-    pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
+    /// A conversation was deleted: what was computed of it goes too, in memory and on disk, and is gone when this returns.
+    /// What runs elsewhere forgets as it likes.
+    pub async fn forget(&self, past_owner: u64) -> Result<(), Failure> {
         match &*self.kind {
-            Kind::Engine(local) => local.forget(chat).await,
+            Kind::Engine(local) => local.forget(past_owner).await,
             Kind::Upstream(_) => Ok(()),
             Kind::Scripted(scripted) => {
-                scripted.forget(chat);
+                scripted.forget(past_owner);
                 Ok(())
             }
         }

@@ -14,6 +14,8 @@ pub struct Ask {
     pub preset: Arc<Preset>,
     pub priority: Priority,
     pub purpose: Purpose,
+    /// The session whose words these are (`SessionRef::past_owner`): what is computed of them goes with `Backend::forget`.
+    pub past_owner: Option<u64>,
     /// None: the preset's reply reserve, or what is left of the window if that is less.
     pub max_tokens: Option<u32>,
     pub sampling: SamplingOverrides,
@@ -73,6 +75,7 @@ impl Ask {
             preset,
             priority: Priority::Talk,
             purpose: Purpose::Reply,
+            past_owner: None,
             max_tokens: None,
             sampling: SamplingOverrides::default(),
             seed: None,

@@ -10,9 +10,9 @@ use super::ask::{Ask, thinking_of};
 use super::model;
 use super::plan::Plan;
 use super::prepare::{Prepared, Preparer};
-use super::{Counted, Error, Status};
+use super::{Counted, Error, Measured, Status};
 use engine::open::Opened;
-use engine::{Cpu, DiskLimits, Engine, Limits};
+use engine::{Cpu, DiskLimits, Engine, Limits, OwnerId};
 use settings::{Preset, Settings};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,10 +38,10 @@ struct Shared {
 
 enum Command {
     Submit(Box<Submit>),
-    /// Drops what is known of this past behind the first tokens.
+    /// Drops what was computed for this owner.
     Forget {
-        tokens: Vec<u32>,
-        beyond: usize,
+        owner: OwnerId,
+        done: oneshot::Sender<()>,
     },
     Stop {
         done: oneshot::Sender<()>,
@@ -155,14 +155,19 @@ impl Local {
         Ok(Counted { tokens, exact: true, margin_tokens: 0 })
     }
 
-    pub async fn forget(&self, chat: &ChatPrompt) -> Result<(), Failure> {
-        let (preparer, chat) = (self.shared.preparer(), chat.clone());
-        let history = tokio::task::spawn_blocking(move || preparer.history(&chat)).await;
-        let (tokens, beyond) = history.unwrap_or_else(|_| Err(broke()))?;
-        let commands = self.commands.clone();
+    pub async fn measure(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Measured, Failure> {
+        let preparer = self.shared.preparer();
+        let (chat, thinking) = (chat.clone(), thinking_of(chat, preset));
+        let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+        measured.unwrap_or_else(|_| Err(broke()))
+    }
+
+    pub async fn forget(&self, past_owner: u64) -> Result<(), Failure> {
+        let (done, forgotten) = oneshot::channel();
+        let (commands, owner) = (self.commands.clone(), OwnerId(past_owner));
         // Must not be lost because the queue is full for a moment: waits for room.
-        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Forget { tokens, beyond })).await;
-        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(stopped()) }
+        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Forget { owner, done })).await;
+        if matches!(sent, Ok(Ok(()))) && forgotten.await.is_ok() { Ok(()) } else { Err(stopped()) }
     }
 
     pub fn status(&self) -> Status {

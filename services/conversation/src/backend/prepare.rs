@@ -5,8 +5,9 @@
 use super::answer::{Failure, FailureCode};
 use super::ask::{Ask, Purpose, ResponseFormat};
 use super::model::{kv_formats, sampling, thinking};
+use super::{Counted, Measured};
 use crate::realtime::ToolChoice;
-use engine::{Precision, Request};
+use engine::{OwnerId, Precision, Request};
 use serde_json::Value;
 use settings::Thinking;
 use std::sync::{Arc, OnceLock};
@@ -50,6 +51,7 @@ impl Preparer {
         let mut request = Request::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         request.marks = marks;
         request.priority = ask.priority;
+        request.owner = ask.past_owner.map(OwnerId);
         request.speculative = ask.purpose == Purpose::WarmPartial;
         if ask.purpose != Purpose::Reply {
             // The window may be full to the last token: what does not fit need not be warm.
@@ -92,13 +94,12 @@ impl Preparer {
         Ok(encode_prompt(&self.tokenizer, &rendered).tokens.len() as u64)
     }
 
-    /// The tokens of a conversation as history, and how many of them others may share: its head.
-    pub fn history(&self, chat: &ChatPrompt) -> Result<(Vec<u32>, usize), Failure> {
-        let rendered = self.render(chat, Thinking::Off, false)?;
+    /// Tokens of a reply's prompt, and of each message in it.
+    pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {
+        let rendered = self.render(chat, thinking, true)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
-        let has_head = chat.messages.first().is_some_and(|message| message["role"] == "system");
-        let shared = encoded.marks.first().copied().filter(|_| has_head).unwrap_or(0);
-        Ok((encoded.tokens, shared))
+        let total = Counted { tokens: encoded.tokens.len() as u64, exact: true, margin_tokens: 0 };
+        Ok(Measured::from_marks(total, &encoded.marks, &chat.messages))
     }
 
     pub fn grammars(&self) -> &Result<GrammarEnv, GrammarError> {

@@ -11,7 +11,7 @@
 
 use super::answer::{Answer, Failure, Finish, Piece, Report, Usage, Writer, channel_for};
 use super::ask::Ask;
-use super::{Counted, Status};
+use super::{Counted, Measured, Status};
 use settings::Preset;
 use std::sync::{Arc, Mutex, PoisonError};
 use text::chat::ChatPrompt;
@@ -20,14 +20,14 @@ use tokio::sync::mpsc;
 pub(super) struct Scripted {
     asked: mpsc::UnboundedSender<Asked>,
     status: Arc<Mutex<Status>>,
-    forgotten: Arc<Mutex<Vec<ChatPrompt>>>,
+    forgotten: Arc<Mutex<Vec<u64>>>,
 }
 
 /// The test's end.
 pub struct Script {
     asked: mpsc::UnboundedReceiver<Asked>,
     status: Arc<Mutex<Status>>,
-    forgotten: Arc<Mutex<Vec<ChatPrompt>>>,
+    forgotten: Arc<Mutex<Vec<u64>>>,
 }
 
 /// One ask and the answer to be given. Dropped without a last piece, the answer fails.
@@ -58,12 +58,17 @@ impl Scripted {
         Ok(Counted { tokens: tokens_of(chat), exact: true, margin_tokens: 0 })
     }
 
+    pub fn measure(&self, chat: &ChatPrompt) -> Measured {
+        let total = Counted { tokens: tokens_of(chat), exact: true, margin_tokens: 0 };
+        Measured { total, messages: chat.messages.iter().map(tokens_of_message).collect() }
+    }
+
     pub fn status(&self) -> Status {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn forget(&self, chat: &ChatPrompt) {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(chat.clone());
+    pub fn forget(&self, past_owner: u64) {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(past_owner);
     }
 
     pub fn shutdown(&self) {
@@ -83,7 +88,7 @@ impl Script {
     }
 
     /// What was to be forgotten so far.
-    pub fn forgotten(&self) -> Vec<ChatPrompt> {
+    pub fn forgotten(&self) -> Vec<u64> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -163,10 +168,12 @@ impl Asked {
     }
 }
 
-/// One token for each word of each message, and four around it: enough to tell prompts apart.
+/// Enough to tell prompts apart, and to fill a window.
 fn tokens_of(chat: &ChatPrompt) -> u64 {
-    let words = |message: &serde_json::Value| {
-        message["content"].as_str().map_or(0, |content| content.split_whitespace().count() as u64)
-    };
-    chat.messages.iter().map(|message| 4 + words(message)).sum()
+    chat.messages.iter().map(tokens_of_message).sum()
+}
+
+/// One for each word, and four around it.
+fn tokens_of_message(message: &serde_json::Value) -> u64 {
+    4 + message["content"].as_str().map_or(0, |content| content.split_whitespace().count() as u64)
 }

@@ -10,7 +10,7 @@ mod wire;
 
 use super::answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, Writer, channel_for};
 use super::ask::{Ask, Purpose};
-use super::{Counted, Error, Status};
+use super::{Counted, Error, Measured, Status};
 use count::Counter;
 use engine::Priority;
 use futures_util::StreamExt;
@@ -99,6 +99,12 @@ impl Upstream {
     pub async fn count(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Counted, Failure> {
         let model = self.inner.status().model.clone();
         self.inner.counter.count(chat, preset, &model, self.inner.key.as_deref()).await
+    }
+
+    /// The whole as `count` has it, its parts by a public tokenizer.
+    pub async fn measure(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Measured, Failure> {
+        let total = self.count(chat, preset).await?;
+        Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
     }
 
     pub fn ctx_size(&self) -> Option<u32> {

@@ -62,7 +62,9 @@ impl Conversation {
             Place::End => self.entries.len(),
             Place::After(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
         };
-        self.entries.insert(at, Entry { item: Arc::new(item), announced, covered: false });
+        // Before what a summary tells is where it tells, and so the store has it.
+        let covered = self.entries.get(at).is_some_and(|next| next.covered);
+        self.entries.insert(at, Entry { item: Arc::new(item), announced, covered });
         at.checked_sub(1).map(|before| self.entries[before].item.id.clone())
     }
 
@@ -100,6 +102,13 @@ impl Conversation {
             Some(id) => self.index_of(id).map_or(self.entries.len(), |index| index + 1),
         };
         self.entries.insert(at, removed.entry);
+    }
+
+    /// Puts items before all others that were not in memory, because a summary told them.
+    pub fn recover(&mut self, items: Vec<Item>) {
+        let missing = items.into_iter().filter(|item| !self.has(&item.id)).map(Arc::new);
+        let missing: Vec<_> = missing.map(|item| Entry { item, announced: true, covered: true }).collect();
+        self.entries.splice(..0, missing);
     }
 
     /// Marks the items up to this one as told by a summary. An unknown id changes nothing.

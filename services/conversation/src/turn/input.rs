@@ -3,6 +3,7 @@
 use super::output::OpId;
 use crate::realtime::{ErrorBody, RateLimit, Received, Usage};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Milliseconds since any fixed moment; never runs backwards.
 pub type Millis = u64;
@@ -130,10 +131,13 @@ pub struct Report {
 /// What stands in the prompt besides the items.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
-    /// Chat messages between the instructions and the items: a summary.
+    /// What stands for the items that are not in the prompt: a summary and pins, in one message of the role `tool`,
+    /// because it is material and no order.
     pub preface: Vec<Value>,
-    /// Items up to this one are told by the preface. None: no item is.
+    /// Items up to this one stand in no prompt. None: all do.
     pub covered_through: Option<String>,
+    /// Results of tools whose words left the prompt because they are stale. Their calls stay.
+    pub trimmed: HashSet<String>,
     /// What changes from turn to turn (the time, the room), placed as late as possible.
     pub notes: Vec<String>,
 }

@@ -54,6 +54,10 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
     for (index, item) in items.iter().enumerate().skip(leading) {
         if is_typed(items, index) {
             messages.push(message("user", words(item)));
+        } else if let ItemBody::FunctionCallOutput { call_id, .. } = &item.body
+            && prompt.context.trimmed.contains(&item.id)
+        {
+            messages.push(tool_result(call_id, TRIMMED));
         } else {
             push_item(&mut messages, item, prompt.wording);
         }
@@ -70,13 +74,17 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
         let at = question.unwrap_or(messages.len());
         messages.insert(at, note(notes.collect::<Vec<_>>().join("\n"), prompt.wording));
     }
-    // The first that is not the system's must be the user's.
+    // The first that is said must be the user's.
     let first = messages.iter().take_while(|message| message["role"] == "system").count();
+    let first = first + prompt.context.preface.len();
     if messages.get(first).is_none_or(|message| message["role"] != "user") {
         messages.insert(first, message("user", prompt.wording.opening.clone()));
     }
     messages
 }
+
+/// Stands for a result that is stale: the model sees that there was one, and does not ask for it as if there were none.
+const TRIMMED: &str = "(no longer shown)";
 
 /// Some clients put what the user typed into a system message: it comes right after an answer, and no message of the
 /// user follows it.
@@ -104,9 +112,13 @@ fn push_item(messages: &mut Vec<Value>, item: &Item, wording: &Wording) {
         ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
         ItemBody::FunctionCall { call_id, name, arguments } => push_call(messages, call_id, name, arguments),
         ItemBody::FunctionCallOutput { call_id, output } => {
-            messages.push(json!({ "role": "tool", "tool_call_id": call_id, "content": output }));
+            messages.push(tool_result(call_id, output));
         }
     }
+}
+
+fn tool_result(call_id: &str, content: &str) -> Value {
+    json!({ "role": "tool", "tool_call_id": call_id, "content": content })
 }
 
 /// A call belongs to what the assistant said before it, if that came right before.
@@ -213,14 +225,14 @@ mod tests {
     #[test]
     fn what_changes_stands_right_before_the_question() {
         let context = Context {
-            preface: vec![json!({"role": "user", "content": "Summary: they met."})],
-            covered_through: None,
+            preface: vec![json!({"role": "tool", "content": "Summary: they met."})],
             notes: vec!["It is 10:05.".into(), "The kitchen.".into()],
+            ..Context::default()
         };
         let mut items = vec![said(Role::User, "Hi"), said(Role::Assistant, "Hello."), said(Role::User, "Light on")];
         let mut expected = vec![
             "system: Be brief.",
-            "user: Summary: they met.",
+            "tool: Summary: they met.",
             "user: Hi",
             "assistant: Hello.",
             "user: [note] It is 10:05.\nThe kitchen.",
@@ -236,6 +248,25 @@ mod tests {
         assert_eq!(lines(&items, &context, None), expected);
         // While the user still speaks, the question is what they say.
         assert_eq!(lines(&items[..2], &context, Some("Light")), [&expected[..5], &["user: Light"]].concat());
+    }
+
+    #[test]
+    fn who_speaks_first_behind_a_summary_is_the_user() {
+        let preface = vec![json!({"role": "tool", "content": "Summary."})];
+        let context = Context { preface, ..Context::default() };
+        let items = [said(Role::Assistant, "Hello.")];
+        let expected = ["system: Be brief.", "tool: Summary.", "user: (You speak first.)", "assistant: Hello."];
+        assert_eq!(lines(&items, &context, None), expected);
+        let items = [said(Role::User, "Hi")];
+        assert_eq!(lines(&items, &context, None), ["system: Be brief.", "tool: Summary.", "user: Hi"]);
+    }
+
+    #[test]
+    fn a_stale_result_leaves_its_call() {
+        let items = [said(Role::User, "Light"), call("c1", "{}"), output("c1", "on"), said(Role::User, "Thanks")];
+        let context = Context { trimmed: ["x".to_owned()].into(), ..Context::default() };
+        assert_eq!(lines(&items, &context, None)[3], "tool: (no longer shown)");
+        assert_eq!(lines(&items, &Context::default(), None)[3], "tool: on");
     }
 
     #[test]

@@ -172,7 +172,11 @@ impl<'a> Serving<'a> {
             };
             match command {
                 Command::Submit(submit) => self.submit(*submit),
-                Command::Forget { tokens, beyond } => self.engine.forget(&tokens, beyond),
+                Command::Forget { owner, done } => {
+                    self.engine.forget(owner);
+                    self.tell_notes();
+                    let _ = done.send(());
+                }
                 Command::Stop { done } => return Next::Stop(Stopped { done: Some(done) }),
                 #[cfg(test)]
                 Command::Panic => panic!("as a test wanted"),

@@ -124,16 +124,20 @@ impl Counter {
     }
 
     async fn estimate(&self, chat: &ChatPrompt) -> Result<Counted, Failure> {
-        let texts: Vec<String> = chat.messages.iter().chain(&chat.tools).map(text_of).collect();
-        let counted = tokio::task::spawn_blocking(move || {
-            let tokenizer = tiktoken_rs::o200k_base_singleton();
-            texts.iter().map(|text| tokenizer.encode_ordinary(text).len() as u64 + AROUND_MESSAGE).sum::<u64>()
-        });
-        let tokens =
-            counted.await.map_err(|_| Failure::new(FailureCode::EngineFailed, "the estimate of tokens failed"))?;
+        let tokens: u64 = weights(chat.messages.iter().chain(&chat.tools)).await?.iter().sum();
         let margin_tokens = (tokens as f64 * self.margin).ceil() as u64;
         Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
     }
+}
+
+/// How long each of these is for a public tokenizer.
+pub async fn weights<'a>(messages: impl IntoIterator<Item = &'a Value>) -> Result<Vec<u64>, Failure> {
+    let texts: Vec<String> = messages.into_iter().map(text_of).collect();
+    let counted = tokio::task::spawn_blocking(move || {
+        let tokenizer = tiktoken_rs::o200k_base_singleton();
+        texts.iter().map(|text| tokenizer.encode_ordinary(text).len() as u64 + AROUND_MESSAGE).collect()
+    });
+    counted.await.map_err(|_| Failure::new(FailureCode::EngineFailed, "the estimate of tokens failed"))
 }
 
 /// Marks of begin, role and end that templates put around a message.

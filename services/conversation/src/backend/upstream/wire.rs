@@ -52,9 +52,19 @@ pub fn body(ask: &Ask, model: &str) -> Value {
     body
 }
 
-/// Templates take a call's arguments as an object, the protocol has them as its text.
+/// Templates take a call's arguments as an object, the protocol has them as its text. And a result without a call, as a
+/// summary is put, is refused by servers: there the user hands it over, between the marks that templates use.
 pub fn messages(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
+    for at in 0..messages.len() {
+        let follows = at.checked_sub(1).is_some_and(|before| {
+            messages[before]["role"] == "tool" || messages[before].get("tool_calls").is_some()
+        });
+        if messages[at]["role"] == "tool" && !follows {
+            let content = messages[at]["content"].as_str().unwrap_or_default();
+            messages[at] = json!({ "role": "user", "content": format!("<tool_response>\n{content}\n</tool_response>") });
+        }
+    }
     for call in messages.iter_mut().filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten() {
         let function = if call.get("function").is_some() { &mut call["function"] } else { call };
         if let Some(arguments) = function.get_mut("arguments").filter(|arguments| !arguments.is_string()) {

@@ -230,9 +230,9 @@ fn a_summary_takes_the_place_of_what_it_tells() {
         s.client(1, user_as(id, id));
     }
     let context = Context {
-        preface: vec![json!({"role": "user", "content": "Summary"})],
+        preface: vec![json!({"role": "tool", "content": "Summary"})],
         covered_through: Some("b".into()),
-        notes: vec![],
+        ..Context::default()
     };
     s.input(Input::Context(context.clone()));
     s.client(1, json!({"type": "response.create"}));
