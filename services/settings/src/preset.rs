@@ -19,6 +19,8 @@ pub struct Preset {
     pub kv: Kv,
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
+    /// Searches of the conversation's past that the model may make for one reply; 0: it has no tool for it.
+    pub recall: u32,
     pub compaction: Compaction,
     /// Of replies without thinking; see [`Preset::sampling_for`].
     pub sampling: Sampling,
@@ -159,6 +161,7 @@ fn read_keys(name: &str, r: &Reader<'_>) -> Preset {
     let ctx_size = r.whole("ctx_size", 128..=u64::from(u32::MAX));
     let reply_reserve = r.tokens("reply_reserve_tokens");
     let thinking = read_thinking(r);
+    let recall = r.whole("recall", 0..=100);
     let source = r.section("source", read_source);
     let kv = r.section("kv", |r| Kv { k: r.choice("k"), v: r.choice("v") });
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
@@ -171,6 +174,7 @@ fn read_keys(name: &str, r: &Reader<'_>) -> Preset {
         kv,
         reply_reserve_tokens: 0,
         thinking,
+        recall,
         compaction,
         sampling: r.section("sampling", read_sampling),
         sampling_thinking: r.section("sampling_thinking", read_sampling),

@@ -172,6 +172,8 @@ pub struct Conversation {
     pub note_after: String,
     pub opening: String,
     pub speculate_ms: u64,
+    pub recall_hits: u32,
+    pub recall_excerpt_words: u32,
 }
 
 /// The role in which a system message stands that is not at the head.
@@ -433,6 +435,8 @@ impl Conversation {
             note_after: r.text("note_after"),
             opening: r.text("opening"),
             speculate_ms: r.time("speculate_ms", Time::Milliseconds, 0..=600_000),
+            recall_hits: r.whole("recall_hits", 1..=100),
+            recall_excerpt_words: r.whole("recall_excerpt_words", 1..=64),
         }
     }
 }

@@ -93,7 +93,14 @@ impl Store {
     }
 
     /// The swap: from the next `load` on, the summary stands for what it covers. Also brings back one that was undone.
-    pub async fn apply_summary(&self, session: &SessionRef, version: u64, now_ms: i64) -> Result<(), Error> {
+    /// The words of the `trimmed` results of tools leave the view with it.
+    pub async fn apply_summary(
+        &self,
+        session: &SessionRef,
+        version: u64,
+        trimmed: Vec<String>,
+        now_ms: i64,
+    ) -> Result<(), Error> {
         let session = session.clone();
         self.write(move |connection| {
             Box::pin(async move {
@@ -102,19 +109,57 @@ impl Store {
                 if changed_under(connection, &session, &summary.to_place, summary.through_seq).await? {
                     return Err(Error::StaleSummary { version }.into());
                 }
+                trim(connection, &session, &trimmed).await?;
                 set_use(connection, &session, version, Some(now_ms), None).await
             })
         })
         .await
     }
 
-    /// The one applied before it stands again, or the whole history.
+    /// Keeps a summary and puts it to use at once: one that a person wrote, or turns that leave without one. It holds for
+    /// the past as it stands now. Returns its version.
+    pub async fn add_applied_summary(
+        &self,
+        session: &SessionRef,
+        new: NewSummary,
+        trimmed: Vec<String>,
+    ) -> Result<u64, Error> {
+        let session = session.clone();
+        self.write(move |connection| {
+            Box::pin(async move {
+                let query = sqlx::query("SELECT coalesce(max(seq), 0) AS seq FROM item_versions WHERE session = ?");
+                let through_seq = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "seq")?;
+                let now_ms = new.created_at_ms;
+                let version = add_summary(connection, &session, NewSummary { through_seq, ..new }).await?;
+                trim(connection, &session, &trimmed).await?;
+                set_use(connection, &session, version, Some(now_ms), None).await?;
+                Ok(version)
+            })
+        })
+        .await
+    }
+
+    /// The words of these results of tools leave the view.
+    pub async fn trim_results(&self, session: &SessionRef, trimmed: Vec<String>, now_ms: i64) -> Result<(), Error> {
+        let session = session.clone();
+        self.write(move |connection| {
+            Box::pin(async move {
+                touch(connection, &session, now_ms).await?;
+                trim(connection, &session, &trimmed).await
+            })
+        })
+        .await
+    }
+
+    /// The one applied before it stands again, or the whole history; results of tools have their words again.
     pub async fn undo_summary(&self, session: &SessionRef, version: u64, now_ms: i64) -> Result<(), Error> {
         let session = session.clone();
         self.write(move |connection| {
             Box::pin(async move {
                 touch(connection, &session, now_ms).await?;
                 let summary = find_summary(connection, &session, version).await?;
+                let query = sqlx::query("UPDATE items SET trimmed = 0 WHERE session = ? AND trimmed = 1");
+                query.bind(session.key).execute(&mut *connection).await?;
                 set_use(connection, &session, version, summary.applied_at_ms, Some(now_ms)).await
             })
         })
@@ -211,6 +256,14 @@ async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, ne
     };
     insert_summary(connection, session, &summary).await?;
     Ok(version)
+}
+
+async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[String]) -> Result<(), Failure> {
+    for item_id in items {
+        let query = sqlx::query("UPDATE items SET trimmed = 1 WHERE session = ? AND item_id = ?");
+        query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 async fn find_summary(

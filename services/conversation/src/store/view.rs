@@ -16,8 +16,12 @@ pub struct View {
     pub summary: Option<Summary>,
     /// Something the summary covers was edited, deleted or put in after it was made.
     pub summary_is_stale: bool,
+    /// The last version there is, in use or not, undone or not.
+    pub newest_summary: Option<Summary>,
     pub pins: Vec<Pin>,
     pub items: Vec<Item>,
+    /// Items whose words left the view: results of tools.
+    pub trimmed: Vec<String>,
     /// The last thing that happened in the session; a summary planned now holds through here.
     pub last_seq: u64,
 }
@@ -85,12 +89,19 @@ async fn load(connection: &mut SqliteConnection, session: &SessionRef) -> Result
         Some(summary) => changed_under(connection, session, &summary.to_place, summary.through_seq).await?,
         None => false,
     };
+    let query = sqlx::query("SELECT * FROM summaries WHERE session = ? ORDER BY version DESC LIMIT 1");
+    let row = query.bind(session.key).fetch_optional(&mut *connection).await?;
+    let newest_summary = row.map(|row| summary_of(&row, &session.id)).transpose()?;
     let from = summary.as_ref().map(|summary| summary.to_place.clone()).unwrap_or_default();
     let items = items_after(connection, session, &from, -1).await?;
+    let query =
+        sqlx::query("SELECT item_id FROM items WHERE session = ? AND place > ? AND trimmed = 1 AND deleted = 0");
+    let rows = query.bind(session.key).bind(&from).fetch_all(&mut *connection).await?;
+    let trimmed = rows.iter().map(|row| column(row, "item_id")).collect::<Result<_, _>>()?;
     let query = sqlx::query("SELECT coalesce(max(seq), 0) AS seq FROM item_versions WHERE session = ?");
     let last_seq = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "seq")?;
     let pins = pins_of_session(connection, session, false).await?;
-    Ok(View { session: record, summary, summary_is_stale, pins, items, last_seq })
+    Ok(View { session: record, summary, summary_is_stale, newest_summary, pins, items, trimmed, last_seq })
 }
 
 pub async fn changed_under(

@@ -258,7 +258,7 @@ impl World {
             created_at_ms: self.now_ms,
         };
         if let Ok(version) = store.add_summary(session, new).await {
-            store.apply_summary(session, version, self.now_ms).await.unwrap();
+            store.apply_summary(session, version, vec![], self.now_ms).await.unwrap();
         }
     }
 

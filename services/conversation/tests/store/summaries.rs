@@ -37,7 +37,7 @@ async fn a_summary_counts_when_applied_and_can_be_undone_and_redone() {
     let store = &fixture.store;
     let version = store.add_summary(&session, summary("i5", 10, "They spoke of texts.")).await.unwrap();
     assert_eq!((version, store.load(&session).await.unwrap().summary), (1, None));
-    store.apply_summary(&session, version, 60).await.unwrap();
+    store.apply_summary(&session, version, vec![], 60).await.unwrap();
     let view = store.load(&session).await.unwrap();
     assert_eq!(view.summary.as_ref().map(|summary| summary.text.as_str()), Some("They spoke of texts."));
     assert_eq!(view.items.iter().map(|item| item.item_id.as_str()).collect::<Vec<_>>(), ["i6", "i7", "i8", "i9"]);
@@ -45,17 +45,17 @@ async fn a_summary_counts_when_applied_and_can_be_undone_and_redone() {
 
     let second = NewSummary { based_on: Some(1), ..summary("i7", view.last_seq, "More texts.") };
     assert_eq!(store.add_summary(&session, second).await.unwrap(), 2);
-    store.apply_summary(&session, 2, 70).await.unwrap();
+    store.apply_summary(&session, 2, vec![], 70).await.unwrap();
     assert_eq!(texts(store, &session).await, ["text 8", "text 9"]);
     store.undo_summary(&session, 2, 80).await.unwrap();
     assert_eq!(texts(store, &session).await, ["text 6", "text 7", "text 8", "text 9"]);
     store.undo_summary(&session, 1, 81).await.unwrap();
     assert_eq!(texts(store, &session).await.len(), 10);
-    store.apply_summary(&session, 2, 90).await.unwrap();
+    store.apply_summary(&session, 2, vec![], 90).await.unwrap();
     assert_eq!(texts(store, &session).await.len(), 2);
     assert_eq!(store.items(&session, None, 100).await.unwrap().len(), 10);
     assert_eq!(store.items(&session, Some("i7"), 1).await.unwrap()[0].item_id, "i8");
-    assert_eq!(store.apply_summary(&session, 9, 91).await, Err(Error::NoSummary { version: 9 }));
+    assert_eq!(store.apply_summary(&session, 9, vec![], 91).await, Err(Error::NoSummary { version: 9 }));
     assert_eq!(store.summaries(&session).await.unwrap().len(), 2);
 }
 
@@ -65,11 +65,11 @@ async fn a_summary_of_a_past_that_changed_is_refused_or_called_stale() {
     let store = &fixture.store;
     let version = store.add_summary(&session, summary("i5", 10, "Old.")).await.unwrap();
     store.edit(&session, "i2", message(Role::User, "corrected"), None, 60).await.unwrap();
-    assert_eq!(store.apply_summary(&session, version, 61).await, Err(Error::StaleSummary { version }));
+    assert_eq!(store.apply_summary(&session, version, vec![], 61).await, Err(Error::StaleSummary { version }));
     let planned_before = store.add_summary(&session, summary("i5", 10, "Old.")).await;
     assert_eq!(planned_before, Err(Error::StaleSummary { version: 2 }));
     let fresh = store.add_summary(&session, summary("i5", 11, "New.")).await.unwrap();
-    store.apply_summary(&session, fresh, 62).await.unwrap();
+    store.apply_summary(&session, fresh, vec![], 62).await.unwrap();
     // What is said or changed after it does not touch it.
     say(store, &session, "i10", "text 10", 63).await;
     store.delete_item(&session, "i9", 64).await.unwrap();
@@ -86,13 +86,39 @@ async fn an_item_said_after_the_covered_ones_were_deleted_is_seen() {
     let (fixture, session) = ten_items().await;
     let store = &fixture.store;
     let version = store.add_summary(&session, summary("i9", 10, "All.")).await.unwrap();
-    store.apply_summary(&session, version, 60).await.unwrap();
+    store.apply_summary(&session, version, vec![], 60).await.unwrap();
     store.delete_item(&session, "i9", 61).await.unwrap();
     say(store, &session, "next", "next", 62).await;
     let after = item("placed", message(Role::User, "placed"), Position::After("i8".into()), 63);
     store.append(&session, after).await.unwrap();
     assert_eq!(texts(store, &session).await, ["next"], "after i8 is before the end of what is covered");
     assert!(store.load(&session).await.unwrap().summary_is_stale);
+}
+
+#[tokio::test]
+async fn results_of_tools_leave_the_view_with_the_swap_and_come_back_with_its_undoing() {
+    let (fixture, session) = ten_items().await;
+    let store = &fixture.store;
+    let trimmed = async || store.load(&session).await.unwrap().trimmed;
+    let version = store.add_summary(&session, summary("i3", 10, "Some.")).await.unwrap();
+    assert_eq!(store.load(&session).await.unwrap().newest_summary.unwrap().version, version);
+    // A swap that does not happen trims nothing.
+    store.edit(&session, "i2", message(Role::User, "corrected"), None, 59).await.unwrap();
+    assert!(store.apply_summary(&session, version, vec!["i6".into()], 60).await.is_err());
+    assert!(trimmed().await.is_empty());
+    let version = store.add_summary(&session, summary("i3", 11, "Some.")).await.unwrap();
+    store.apply_summary(&session, version, vec!["i6".into(), "i2".into()], 61).await.unwrap();
+    assert_eq!(trimmed().await, ["i6"], "what is covered is not in the view");
+    store.trim_results(&session, vec!["i7".into()], 62).await.unwrap();
+    assert_eq!(trimmed().await, ["i6", "i7"]);
+    assert_eq!(texts(store, &session).await[2], "text 6", "what was said stays");
+    store.undo_summary(&session, version, 63).await.unwrap();
+    assert!(trimmed().await.is_empty());
+    // What a person writes holds for the past as it stands.
+    let edited = NewSummary { made_by: MadeBy::User, ..summary("i5", 0, "By hand.") };
+    let version = store.add_applied_summary(&session, edited, vec![]).await.unwrap();
+    let view = store.load(&session).await.unwrap();
+    assert_eq!((view.summary.unwrap().version, view.summary_is_stale), (version, false));
 }
 
 #[tokio::test]

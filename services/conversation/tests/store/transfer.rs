@@ -53,7 +53,7 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
         created_at_ms: 706,
     };
     let version = store.add_summary(&session, new).await.unwrap();
-    store.apply_summary(&session, version, 707).await.unwrap();
+    store.apply_summary(&session, version, vec![], 707).await.unwrap();
     let pin = store.add_pin(&session, "Count slowly.", None, MadeBy::User, 708).await.unwrap();
     store.remove_pin(&session, &pin.id, 709).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
