@@ -1,0 +1,278 @@
+//! How much two arms differ, and how far that may be from the truth: by drawing what was measured again and again.
+//!
+//! What is drawn are clusters (a user with all turns, a session, a block of neighbouring turns), never single turns: turns
+//! of one user resemble each other, and whoever counts them as independent finds differences that are none.
+
+use crate::distributions::{normal_cdf, student_quantile};
+use crate::random::Random;
+use crate::summary::{quantile, rank};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    pub cluster: u64,
+    pub value: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    Median,
+    P95,
+    Mean,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Each arm has clusters of its own.
+    Independent,
+    /// The same cluster in both arms is the same turns of a replay, and is drawn for both at once.
+    Shared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resampling {
+    pub seed: u64,
+    /// How sure an interval is to hold the truth: 0.95.
+    pub level: f64,
+    pub resamples: usize,
+    /// Widens the interval as much as few clusters need: without it, five clusters promise 95 in 100 and keep 85.
+    pub widen: bool,
+}
+
+impl Resampling {
+    /// As many draws as a second or two allow.
+    pub fn of(values: usize, level: f64, seed: u64) -> Resampling {
+        let resamples = (MOST_WORK / values.max(1)).clamp(LEAST_RESAMPLES, MOST_RESAMPLES);
+        Resampling { seed, level, resamples, widen: true }
+    }
+}
+
+const MOST_WORK: usize = 100_000_000;
+const LEAST_RESAMPLES: usize = 2_000;
+const MOST_RESAMPLES: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    pub estimate: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Of `b` less of `a`. None where one of them has nothing.
+pub fn difference(
+    a: &[Sample],
+    b: &[Sample],
+    statistic: Statistic,
+    pairing: Pairing,
+    resampling: &Resampling,
+) -> Option<Interval> {
+    let (a, b) = (Arm::new(a), Arm::new(b));
+    let (clusters_a, clusters_b) = match pairing {
+        Pairing::Independent => (a.names(), b.names()),
+        Pairing::Shared => {
+            let mut both = a.names();
+            both.extend(b.names());
+            both.sort_unstable();
+            both.dedup();
+            (both.clone(), both)
+        }
+    };
+    let (a, b) = (a.indexed(&clusters_a), b.indexed(&clusters_b));
+    let all = |clusters: &[u64]| vec![1u32; clusters.len()];
+    let estimate = b.statistic(statistic, &all(&clusters_b))? - a.statistic(statistic, &all(&clusters_a))?;
+    let mut random = Random::new(resampling.seed);
+    let mut drawn = Vec::with_capacity(resampling.resamples);
+    let (mut weights_a, mut weights_b) = (all(&clusters_a), all(&clusters_b));
+    for _ in 0..resampling.resamples {
+        draw(&mut random, &mut weights_a);
+        match pairing {
+            Pairing::Independent => draw(&mut random, &mut weights_b),
+            Pairing::Shared => weights_b.copy_from_slice(&weights_a),
+        }
+        // An arm may be missing from all clusters that were drawn: that draw says nothing.
+        if let (Some(a), Some(b)) = (a.statistic(statistic, &weights_a), b.statistic(statistic, &weights_b)) {
+            drawn.push(b - a);
+        }
+    }
+    drawn.sort_by(f64::total_cmp);
+    let tail = tail(resampling, clusters_a.len().min(clusters_b.len()));
+    let (low, high) = (quantile(&drawn, tail)?, quantile(&drawn, 1.0 - tail)?);
+    Some(Interval { estimate, low: low.min(estimate), high: high.max(estimate) })
+}
+
+/// The share of draws to leave out at each end.
+fn tail(resampling: &Resampling, clusters: usize) -> f64 {
+    let plain = (1.0 - resampling.level) / 2.0;
+    if !resampling.widen || clusters < 2 {
+        return plain;
+    }
+    let degrees = (clusters - 1) as f64;
+    normal_cdf(((degrees + 1.0) / degrees).sqrt() * student_quantile(plain, degrees))
+}
+
+/// As many clusters as there are, some of them several times.
+fn draw(random: &mut Random, weights: &mut [u32]) {
+    weights.fill(0);
+    for _ in 0..weights.len() {
+        let index = random.below(weights.len());
+        weights[index] += 1;
+    }
+}
+
+/// Values in order, each with the index of its cluster.
+struct Arm {
+    values: Vec<(f64, u64)>,
+}
+
+struct Indexed {
+    values: Vec<(f64, u32)>,
+    /// Sum and count of each cluster.
+    sums: Vec<(f64, f64)>,
+}
+
+impl Arm {
+    fn new(samples: &[Sample]) -> Arm {
+        let mut values: Vec<(f64, u64)> = samples.iter().map(|sample| (sample.value, sample.cluster)).collect();
+        values.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Arm { values }
+    }
+
+    fn names(&self) -> Vec<u64> {
+        let mut names: Vec<u64> = self.values.iter().map(|(_, cluster)| *cluster).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn indexed(self, names: &[u64]) -> Indexed {
+        let index: BTreeMap<u64, u32> = names.iter().copied().zip(0..).collect();
+        let values: Vec<(f64, u32)> =
+            self.values.into_iter().filter_map(|(value, name)| Some((value, *index.get(&name)?))).collect();
+        let mut sums = vec![(0.0, 0.0); names.len()];
+        for (value, cluster) in &values {
+            let sum = &mut sums[*cluster as usize];
+            *sum = (sum.0 + value, sum.1 + 1.0);
+        }
+        Indexed { values, sums }
+    }
+}
+
+impl Indexed {
+    /// Of the values as often as their clusters were drawn. None where that is never.
+    fn statistic(&self, statistic: Statistic, weights: &[u32]) -> Option<f64> {
+        if statistic == Statistic::Mean {
+            let weighted = self.sums.iter().zip(weights).map(|((sum, count), weight)| {
+                let weight = f64::from(*weight);
+                (sum * weight, count * weight)
+            });
+            let (sum, count) = weighted.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+            return (count > 0.0).then(|| sum / count);
+        }
+        let weight = |cluster: u32| weights.get(cluster as usize).map_or(0, |weight| *weight as usize);
+        let n: usize = self.values.iter().map(|(_, cluster)| weight(*cluster)).sum();
+        if n == 0 {
+            return None;
+        }
+        let (first, second) = match statistic {
+            Statistic::Median => ((n - 1) / 2, n / 2),
+            _ => (rank(n, 0.95), rank(n, 0.95)),
+        };
+        let (mut passed, mut low) = (0, None);
+        for (value, cluster) in &self.values {
+            passed += weight(*cluster);
+            if passed > first {
+                low.get_or_insert(*value);
+            }
+            if passed > second {
+                return low.map(|low| (low + value) / 2.0);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(values: impl IntoIterator<Item = (u64, f64)>) -> Vec<Sample> {
+        values.into_iter().map(|(cluster, value)| Sample { cluster, value }).collect()
+    }
+
+    fn resampling(seed: u64) -> Resampling {
+        Resampling { seed, level: 0.95, resamples: 2_000, widen: true }
+    }
+
+    #[test]
+    fn what_is_the_same_does_not_differ() {
+        let a = samples((0..40).map(|i| (i / 4, i as f64)));
+        for statistic in [Statistic::Median, Statistic::P95, Statistic::Mean] {
+            let same = difference(&a, &a, statistic, Pairing::Shared, &resampling(1)).unwrap();
+            assert_eq!(same, Interval { estimate: 0.0, low: 0.0, high: 0.0 });
+            let apart = difference(&a, &a, statistic, Pairing::Independent, &resampling(1)).unwrap();
+            assert!(apart.low < 0.0 && apart.high > 0.0 && apart.estimate == 0.0, "{apart:?}");
+        }
+    }
+
+    #[test]
+    fn a_shift_is_found_and_the_seed_decides_the_rest() {
+        let a = samples((0..60).map(|i| (i, f64::from((i % 7) as u32))));
+        let b: Vec<Sample> = a.iter().map(|sample| Sample { value: sample.value + 10.0, ..*sample }).collect();
+        let found = difference(&a, &b, Statistic::Mean, Pairing::Independent, &resampling(3)).unwrap();
+        assert!((found.estimate - 10.0).abs() < 1e-9 && found.low > 9.0 && found.high < 11.0, "{found:?}");
+        let again = |seed| difference(&a, &b, Statistic::Mean, Pairing::Independent, &resampling(seed));
+        assert_eq!(again(3), again(3));
+        assert_ne!(again(3), again(4));
+    }
+
+    #[test]
+    fn of_nothing_nothing_is_said() {
+        let a = samples([(0, 1.0)]);
+        assert_eq!(difference(&a, &[], Statistic::Mean, Pairing::Shared, &resampling(1)), None);
+        assert_eq!(difference(&[], &a, Statistic::Median, Pairing::Independent, &resampling(1)), None);
+    }
+
+    /// Turns of few users who differ a lot: counted as if they were independent, chance would look like a finding.
+    #[test]
+    fn few_clusters_make_wide_intervals() {
+        let wide = samples((0..400).map(|i| (i / 100, (i / 100) as f64 * 10.0)));
+        let narrow: Vec<Sample> =
+            wide.iter().enumerate().map(|(i, sample)| Sample { cluster: i as u64, ..*sample }).collect();
+        let width = |samples: &[Sample]| {
+            let found = difference(samples, samples, Statistic::Mean, Pairing::Independent, &resampling(1)).unwrap();
+            found.high - found.low
+        };
+        assert!(width(&wide) > 5.0 * width(&narrow), "{} and {}", width(&wide), width(&narrow));
+    }
+
+    /// The promise itself: of 400 experiments in which nothing differs, an interval of 95 in 100 leaves zero out in about
+    /// 20, whether there are many clusters or few.
+    #[test]
+    fn an_interval_keeps_its_promise() {
+        for clusters in [6u64, 30] {
+            let mut wrong = 0;
+            for seed in 0..400 {
+                let mut random = Random::new(seed * 7 + clusters);
+                let mut arm = || {
+                    let mut samples = Vec::new();
+                    for cluster in 0..clusters {
+                        let user = normal(&mut random);
+                        samples.extend((0..5).map(|_| Sample { cluster, value: user + normal(&mut random) }));
+                    }
+                    samples
+                };
+                let (a, b) = (arm(), arm());
+                let options = Resampling { resamples: 600, ..resampling(seed) };
+                let found = difference(&a, &b, Statistic::Mean, Pairing::Independent, &options).unwrap();
+                wrong += usize::from(found.low > 0.0 || found.high < 0.0);
+            }
+            assert!((4..=32).contains(&wrong), "{wrong} of 400 with {clusters} clusters");
+        }
+    }
+
+    /// Near enough to a normal distribution: the sum of twelve.
+    fn normal(random: &mut Random) -> f64 {
+        (0..12).map(|_| random.share()).sum::<f64>() - 6.0
+    }
+}

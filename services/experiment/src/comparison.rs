@@ -1,0 +1,217 @@
+//! Arms side by side: what of them differs, what does not, and what makes the comparison worth less than it looks.
+
+mod metric;
+mod warning;
+
+pub use metric::{Better, Metric};
+pub use warning::Warning;
+
+use crate::bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
+use crate::distributions::student_quantile;
+use crate::proportion::wilson;
+use crate::summary::Summary;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One turn of one arm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// Index into the arms.
+    pub arm: usize,
+    pub user: u64,
+    pub session: u64,
+    /// In a replay: which turns of the other arms were said at the same time.
+    pub pair: u64,
+    pub turn: u64,
+    pub values: BTreeMap<Metric, f64>,
+}
+
+/// What is taken as independent of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    Users,
+    /// Where there are too few users.
+    Sessions,
+    /// Blocks of turns that all arms heard at the same time.
+    Pairs,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    pub arms: Vec<String>,
+    pub unit: Unit,
+    /// How sure all intervals are together.
+    pub level: f64,
+    pub traffic: Vec<Traffic>,
+    pub rows: Vec<Row>,
+    pub warnings: Vec<Warning>,
+}
+
+/// What an arm saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
+    pub users: usize,
+    pub sessions: usize,
+    pub turns: usize,
+    pub turns_per_session: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    pub metric: Metric,
+    /// One an arm; None where nothing was measured.
+    pub cells: Vec<Option<Cell>>,
+    /// Of every arm but the first, from the first.
+    pub differences: Vec<Option<Difference>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    #[serde(flatten)]
+    pub summary: Summary,
+    pub mean: f64,
+    /// Where a value is yes or no.
+    pub rate: Option<Rate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rate {
+    pub hits: usize,
+    /// Wilson's, as if turns were independent.
+    pub low: f64,
+    pub high: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// Of the first arm's value. None where that is zero.
+    pub relative: Option<f64>,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Too few users, sessions or turns to say anything.
+    TooFew,
+    NoDifferenceShown,
+    Higher,
+    Lower,
+}
+
+impl Verdict {
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::TooFew => "too few to tell",
+            Verdict::NoDifferenceShown => "no difference shown",
+            Verdict::Higher => "higher",
+            Verdict::Lower => "lower",
+        }
+    }
+}
+
+/// With fewer independent units in an arm nothing is said of a difference.
+const LEAST_UNITS: usize = 8;
+/// All intervals of a comparison hold together as often as this: who looks at twenty rows of which each holds 95 times in
+/// 100 would be shown a difference that is none in most comparisons.
+const LEVEL: f64 = 0.95;
+
+/// `weights` are those by which users were assigned; empty for a replay, where all arms hear the same.
+pub fn compare(arms: &[String], weights: &[f64], turns: &[Turn], paired: bool, seed: u64) -> Comparison {
+    let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
+    let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
+    let unit = match paired {
+        true => Unit::Pairs,
+        false if fewest(|arm| arm.users) >= LEAST_UNITS => Unit::Users,
+        false => Unit::Sessions,
+    };
+    let measured: Vec<Metric> = Metric::ALL
+        .iter()
+        .copied()
+        .filter(|metric| turns.iter().any(|turn| turn.values.contains_key(metric)))
+        .collect();
+    // Bonferroni: each alone must be surer, so that all together are sure.
+    let questions = (measured.len() * arms.len().saturating_sub(1)).max(1);
+    let level = 1.0 - (1.0 - LEVEL) / questions as f64;
+    let rows = measured.iter().map(|metric| row(*metric, arms.len(), turns, unit, level, seed)).collect();
+    let warnings = warning::warnings(arms, weights, turns, &traffic, unit, seed);
+    Comparison { arms: arms.to_vec(), unit, level: LEVEL, traffic, rows, warnings }
+}
+
+/// The block of neighbouring turns that a turn belongs to: neighbours share luck, and the machine's moods.
+pub fn pair_blocks(run: u64, turn: u64) -> u64 {
+    const TURNS: u64 = 5;
+    const MOST_BLOCKS: u64 = 1 << 32;
+    run * MOST_BLOCKS + turn / TURNS
+}
+
+fn traffic(arm: usize, turns: &[Turn]) -> Traffic {
+    let own = || turns.iter().filter(|turn| turn.arm == arm);
+    let users = own().map(|turn| turn.user).collect::<BTreeSet<_>>().len();
+    let sessions = own().map(|turn| turn.session).collect::<BTreeSet<_>>().len();
+    let turns = own().count();
+    Traffic { users, sessions, turns, turns_per_session: turns as f64 / sessions.max(1) as f64 }
+}
+
+fn row(metric: Metric, arms: usize, turns: &[Turn], unit: Unit, level: f64, seed: u64) -> Row {
+    let samples: Vec<Vec<Sample>> = (0..arms).map(|arm| samples(metric, arm, turns, unit)).collect();
+    let cells: Vec<Option<Cell>> = samples.iter().map(|samples| cell(metric, samples)).collect();
+    let differences = samples.iter().skip(1).map(|other| {
+        let first = samples.first()?;
+        let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
+        let pairing = if unit == Unit::Pairs { Pairing::Shared } else { Pairing::Independent };
+        let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
+        let base = match (metric.statistic(), cells.first()?.as_ref()?) {
+            (Statistic::Mean, cell) => cell.mean,
+            (Statistic::P95, cell) => cell.summary.p95,
+            (Statistic::Median, cell) => cell.summary.median,
+        };
+        let relative = (base != 0.0).then(|| interval.estimate / base);
+        let units = units(first).min(units(other));
+        let verdict = match () {
+            () if units < LEAST_UNITS => Verdict::TooFew,
+            () if interval.low > 0.0 => Verdict::Higher,
+            () if interval.high < 0.0 => Verdict::Lower,
+            () => Verdict::NoDifferenceShown,
+        };
+        Some(Difference { interval, relative, verdict })
+    });
+    let differences = differences.collect();
+    Row { metric, cells, differences }
+}
+
+fn samples(metric: Metric, arm: usize, turns: &[Turn], unit: Unit) -> Vec<Sample> {
+    let own = turns.iter().filter(|turn| turn.arm == arm);
+    own.filter_map(|turn| {
+        let cluster = match unit {
+            Unit::Users => turn.user,
+            Unit::Sessions => turn.session,
+            Unit::Pairs => turn.pair,
+        };
+        Some(Sample { cluster, value: *turn.values.get(&metric)? })
+    })
+    .collect()
+}
+
+fn units(samples: &[Sample]) -> usize {
+    samples.iter().map(|sample| sample.cluster).collect::<BTreeSet<_>>().len()
+}
+
+fn cell(metric: Metric, samples: &[Sample]) -> Option<Cell> {
+    let summary = Summary::of(samples.iter().map(|sample| sample.value))?;
+    let mean = samples.iter().map(|sample| sample.value).sum::<f64>() / samples.len() as f64;
+    let yes_or_no = samples.iter().all(|sample| sample.value == 0.0 || sample.value == 1.0);
+    let rate = (metric.statistic() == Statistic::Mean && yes_or_no).then(|| {
+        let hits = samples.iter().filter(|sample| sample.value == 1.0).count();
+        // Of many degrees Student's is the normal one.
+        let interval = wilson(hits, samples.len(), student_quantile((1.0 + LEVEL) / 2.0, 1e9))?;
+        Some(Rate { hits, low: interval.low, high: interval.high })
+    });
+    Some(Cell { summary, mean, rate: rate.flatten() })
+}
+
+#[cfg(test)]
+mod tests;

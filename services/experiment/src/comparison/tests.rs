@@ -1,0 +1,128 @@
+use super::*;
+use crate::Random;
+
+/// Users with sessions of some turns; `shift` is what the second arm waits longer.
+fn live(users: u64, seed: u64, shift: f64) -> Vec<Turn> {
+    let mut random = Random::new(seed);
+    let mut turns = Vec::new();
+    for user in 0..users {
+        let arm = (user % 2) as usize;
+        let pace = 80.0 + 40.0 * random.share();
+        for session in 0..3 {
+            for turn in 0..6 {
+                let first_token_ms = pace + 20.0 * random.share() + if arm == 1 { shift } else { 0.0 };
+                turns.push(Turn {
+                    arm,
+                    user,
+                    session: user * 10 + session,
+                    pair: 0,
+                    turn,
+                    values: BTreeMap::from([
+                        (Metric::FirstTokenMs, first_token_ms),
+                        (Metric::BargeIns, f64::from(u8::from(random.share() < 0.2))),
+                    ]),
+                });
+            }
+        }
+    }
+    turns
+}
+
+fn arms() -> Vec<String> {
+    vec!["small".to_owned(), "large".to_owned()]
+}
+
+fn verdicts(comparison: &Comparison) -> Vec<Verdict> {
+    comparison.rows.iter().flat_map(|row| row.differences.iter().flatten().map(|found| found.verdict)).collect()
+}
+
+#[test]
+fn a_longer_wait_is_shown_and_the_rest_is_not() {
+    let found = compare(&arms(), &[1.0, 1.0], &live(60, 1, 60.0), false, 1);
+    assert_eq!(found.unit, Unit::Users);
+    assert_eq!(verdicts(&found), [Verdict::Higher, Verdict::NoDifferenceShown]);
+    let wait = found.rows[0].differences[0].unwrap();
+    assert!((wait.interval.estimate - 60.0).abs() < 20.0, "{wait:?}");
+    assert!(
+        (wait.relative.unwrap() - wait.interval.estimate / found.rows[0].cells[0].unwrap().summary.median).abs() < 1e-9
+    );
+    let rate = found.rows[1].cells[0].unwrap().rate.unwrap();
+    assert!(rate.low < 0.2 && rate.high > 0.2 && rate.hits > 60, "{rate:?}");
+    assert_eq!(found.warnings, []);
+}
+
+#[test]
+fn equal_arms_show_no_difference_in_nine_of_ten_seeds() {
+    let shown = (0..20).filter(|seed| {
+        let found = compare(&arms(), &[1.0, 1.0], &live(60, *seed, 0.0), false, *seed);
+        verdicts(&found).iter().any(|verdict| *verdict != Verdict::NoDifferenceShown)
+    });
+    assert!(shown.count() <= 2);
+}
+
+#[test]
+fn few_users_are_told_and_sessions_are_compared() {
+    let found = compare(&arms(), &[1.0, 1.0], &live(6, 1, 0.0), false, 1);
+    assert_eq!(found.unit, Unit::Sessions);
+    let words: Vec<String> = found.warnings.iter().map(ToString::to_string).collect();
+    assert!(words[0].contains("small has 3 users, and 8 are the least"), "{words:?}");
+    let found = compare(&arms(), &[1.0, 1.0], &live(2, 1, 500.0), false, 1);
+    assert!(verdicts(&found).iter().all(|verdict| *verdict == Verdict::TooFew), "{:?}", verdicts(&found));
+}
+
+#[test]
+fn uneven_traffic_is_told() {
+    let mut turns = live(80, 1, 0.0);
+    turns.retain(|turn| turn.arm == 0 || turn.user < 20);
+    let found = compare(&arms(), &[1.0, 1.0], &turns, false, 1);
+    assert!(
+        matches!(found.warnings[0], Warning::UnevenUsers { ref users, .. } if *users == [40, 10]),
+        "{:?}",
+        found.warnings
+    );
+    assert_eq!(compare(&arms(), &[4.0, 1.0], &turns, false, 1).warnings, []);
+
+    let mut turns = live(60, 1, 0.0);
+    turns.retain(|turn| turn.arm == 0 || turn.turn < 3);
+    let words = compare(&arms(), &[1.0, 1.0], &turns, false, 1).warnings[0].to_string();
+    assert!(words.contains("sessions of large have 3.0 turns, those of the first arm 6.0"), "{words}");
+
+    let mut turns = live(60, 1, 0.0);
+    turns.iter_mut().filter(|turn| turn.user == 4 && turn.session == 41).for_each(|turn| turn.arm = 1);
+    assert_eq!(compare(&arms(), &[1.0, 1.0], &turns, false, 1).warnings, [Warning::UsersInSeveralArms { users: 1 }]);
+}
+
+#[test]
+fn an_arm_without_turns_is_no_trouble() {
+    let mut turns = live(30, 1, 0.0);
+    turns.retain(|turn| turn.arm == 0);
+    let found = compare(&arms(), &[1.0, 1.0], &turns, false, 1);
+    assert!(found.rows.iter().all(|row| row.cells[1].is_none() && row.differences == [None]));
+    assert_eq!(found.warnings[0], Warning::NoTurns { arm: "large".to_owned() });
+    assert_eq!(compare(&arms(), &[], &[], true, 1).rows, []);
+}
+
+/// The same turns at the same time: what they have in common cannot hide a small difference.
+#[test]
+fn pairs_see_more_than_single_turns() {
+    let play = |shift: f64| {
+        let mut random = Random::new(5);
+        let mut turns = Vec::new();
+        for turn in 0..120 {
+            let mood = 300.0 * random.share();
+            for arm in 0..2 {
+                let first_token_ms = mood + 4.0 * random.share() + if arm == 1 { shift } else { 0.0 };
+                let values = BTreeMap::from([(Metric::FirstTokenMs, first_token_ms)]);
+                turns.push(Turn { arm, user: 0, session: arm as u64, pair: pair_blocks(0, turn), turn, values });
+            }
+        }
+        turns
+    };
+    let found = |paired, shift| verdicts(&compare(&arms(), &[], &play(shift), paired, 1))[0];
+    assert_eq!(found(true, 12.0), Verdict::Higher);
+    assert_eq!(found(true, 0.0), Verdict::NoDifferenceShown);
+    let short: Vec<Turn> = play(12.0).into_iter().filter(|turn| turn.turn < 20).collect();
+    let short = compare(&arms(), &[], &short, true, 1);
+    assert_eq!(verdicts(&short), [Verdict::TooFew]);
+    assert_eq!(short.warnings, [Warning::TooFewPairs { blocks: 4, least: LEAST_UNITS }]);
+}

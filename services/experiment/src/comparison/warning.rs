@@ -1,0 +1,113 @@
+//! What makes a comparison worth less than it looks.
+
+use super::{LEAST_UNITS, Traffic, Turn, Unit};
+use crate::bootstrap::{Pairing, Resampling, Sample, Statistic, difference};
+use crate::traffic::chi_square;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Warning {
+    NoTurns { arm: String },
+    TooFewUsers { arm: String, users: usize, least: usize },
+    TooFewPairs { blocks: usize, least: usize },
+    UnevenUsers { users: Vec<usize>, p: f64 },
+    UsersInSeveralArms { users: usize },
+    UnevenSessions { arm: String, turns_per_session: f64, first: f64 },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::NoTurns { arm } => write!(f, "{arm} has no turn yet"),
+            Warning::TooFewUsers { arm, users, least } => write!(
+                f,
+                "{arm} has {users} users, and {least} are the least to tell arms apart: sessions are compared instead, so \
+                 a difference may be one of people"
+            ),
+            Warning::TooFewPairs { blocks, least } => {
+                write!(f, "{blocks} blocks of turns were played, and {least} are the least to tell arms apart")
+            }
+            Warning::UnevenUsers { users, p } => write!(
+                f,
+                "the arms have {users:?} users, which their weights make unlikely (p = {p:.5}): something else than chance \
+                 sends users, and no difference is to be trusted before that is found"
+            ),
+            Warning::UsersInSeveralArms { users } => {
+                write!(f, "{users} users have been in more than one arm (weights or overrides changed)")
+            }
+            Warning::UnevenSessions { arm, turns_per_session, first } => write!(
+                f,
+                "sessions of {arm} have {turns_per_session:.1} turns, those of the first arm {first:.1}: waits and fill \
+                 grow with turns, so compare the plots at the same turn"
+            ),
+        }
+    }
+}
+
+/// What less than one comparison in a thousand would show by chance.
+const UNLIKELY: f64 = 0.001;
+
+pub fn warnings(
+    arms: &[String],
+    weights: &[f64],
+    turns: &[Turn],
+    traffic: &[Traffic],
+    unit: Unit,
+    seed: u64,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let silent = arms.iter().zip(traffic).filter(|(_, seen)| seen.turns == 0);
+    warnings.extend(silent.map(|(arm, _)| Warning::NoTurns { arm: arm.clone() }));
+    if unit == Unit::Pairs {
+        let blocks = turns.iter().map(|turn| turn.pair).collect::<BTreeSet<_>>().len();
+        if blocks < LEAST_UNITS {
+            warnings.push(Warning::TooFewPairs { blocks, least: LEAST_UNITS });
+        }
+        return warnings;
+    }
+    for (arm, seen) in arms.iter().zip(traffic).filter(|(_, seen)| (1..LEAST_UNITS).contains(&seen.users)) {
+        warnings.push(Warning::TooFewUsers { arm: arm.clone(), users: seen.users, least: LEAST_UNITS });
+    }
+    let users: Vec<usize> = traffic.iter().map(|seen| seen.users).collect();
+    let counts: Vec<u64> = users.iter().map(|users| *users as u64).collect();
+    if let Some(p) = chi_square(&counts, weights).filter(|p| *p < UNLIKELY) {
+        warnings.push(Warning::UnevenUsers { users, p });
+    }
+    let mut arms_of_user: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    for turn in turns {
+        arms_of_user.entry(turn.user).or_default().insert(turn.arm);
+    }
+    let several = arms_of_user.values().filter(|arms| arms.len() > 1).count();
+    if several > 0 {
+        warnings.push(Warning::UsersInSeveralArms { users: several });
+    }
+    let first = session_lengths(0, turns, unit);
+    for (index, arm) in arms.iter().enumerate().skip(1) {
+        let other = session_lengths(index, turns, unit);
+        let resampling = Resampling::of(first.len() + other.len(), 1.0 - UNLIKELY, seed);
+        let Some(found) = difference(&first, &other, Statistic::Mean, Pairing::Independent, &resampling) else {
+            continue;
+        };
+        if found.low > 0.0 || found.high < 0.0 {
+            let turns_per_session = |index: usize| traffic.get(index).map_or(0.0, |seen| seen.turns_per_session);
+            warnings.push(Warning::UnevenSessions {
+                arm: arm.clone(),
+                turns_per_session: turns_per_session(index),
+                first: turns_per_session(0),
+            });
+        }
+    }
+    warnings
+}
+
+fn session_lengths(arm: usize, turns: &[Turn], unit: Unit) -> Vec<Sample> {
+    let mut lengths: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
+    for turn in turns.iter().filter(|turn| turn.arm == arm) {
+        let cluster = if unit == Unit::Users { turn.user } else { turn.session };
+        lengths.entry(turn.session).or_insert((cluster, 0.0)).1 += 1.0;
+    }
+    lengths.into_values().map(|(cluster, value)| Sample { cluster, value }).collect()
+}

@@ -1,0 +1,54 @@
+//! Many numbers as a few.
+
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub n: usize,
+    pub median: f64,
+    pub p95: f64,
+    pub max: f64,
+}
+
+impl Summary {
+    /// None of nothing.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let max = *values.last()?;
+        let n = values.len();
+        let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
+        Some(Summary { n, median, p95: values[rank(n, 0.95)], max })
+    }
+}
+
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Summary::of(values).map(|summary| summary.median)
+}
+
+/// The smallest of the sorted values that a share of them does not pass.
+pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    if sorted.is_empty() { None } else { sorted.get(rank(sorted.len(), share)).copied() }
+}
+
+/// By nearest rank: a number that was measured, never one between two.
+pub(crate) fn rank(n: usize, share: f64) -> usize {
+    // A hair less, so that 0.95 of 100 is 95 and not the next number above it.
+    ((n as f64 * share - 1e-9).ceil().max(1.0) as usize).min(n) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_nearest_rank() {
+        let summary = Summary::of((1..=100).rev().map(f64::from)).unwrap();
+        assert_eq!(summary, Summary { n: 100, median: 50.5, p95: 95.0, max: 100.0 });
+        assert_eq!(Summary::of([3.0]).unwrap(), Summary { n: 1, median: 3.0, p95: 3.0, max: 3.0 });
+        assert_eq!(Summary::of([2.0, 9.0, 1.0]).unwrap(), Summary { n: 3, median: 2.0, p95: 9.0, max: 9.0 });
+        assert_eq!(Summary::of([]), None);
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!((quantile(&[1.0, 2.0], 0.0), quantile(&[1.0, 2.0], 1.0)), (Some(1.0), Some(2.0)));
+    }
+}
