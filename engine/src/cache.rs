@@ -13,7 +13,7 @@ use kernels::cpu::Cpu;
 use crate::disk::{Disk, Loaded, Stored};
 use crate::memory::{Kind, Meter};
 use crate::network::{Network, Workspace};
-use crate::request::Reason;
+use crate::request::{OwnerId, Reason};
 use crate::state::{KvFormats, PAGE, Snapshot, State};
 use crate::trail::Trail;
 
@@ -25,6 +25,8 @@ pub(crate) struct Line {
     pub trail: Trail,
     /// Made for something that may never be said: given up as soon as something better is known.
     pub speculative: bool,
+    /// Who asked for what it holds last.
+    pub owner: Option<OwnerId>,
 }
 
 impl Line {
@@ -145,11 +147,11 @@ impl Cache {
         true
     }
 
-    /// Drops what is known of a past beyond a position, here and on disk.
-    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
-        self.entries.retain(|entry| common(&entry.tokens, tokens) <= beyond);
+    /// Drops what was computed for this owner, here and on disk.
+    pub fn forget(&mut self, owner: OwnerId) {
+        self.entries.retain(|entry| entry.line.owner != Some(owner));
         if let Some(disk) = &mut self.disk {
-            disk.forget(tokens, beyond);
+            disk.forget(owner);
         }
     }
 
@@ -240,6 +242,7 @@ impl Cache {
         self.make_room(bytes);
         let Some(disk) = &mut self.disk else { return };
         let Some(loaded) = disk.load(at, &self.meter) else { return };
+        let owner = disk.owner_of(at);
         let Loaded { tokens, mut snapshots, pages } = loaded;
         let Some(end) = snapshots.pop() else { return };
         let shape = network.state_shape;
@@ -248,6 +251,7 @@ impl Cache {
             snapshots: snapshots.into_iter().map(Arc::new).collect(),
             trail: Trail::new(&shape, self.trail_tokens, &self.meter),
             speculative: false,
+            owner,
         };
         self.entries.push(Entry { tokens, line, used: self.uses, saved: true });
     }
@@ -349,5 +353,5 @@ fn branch(network: &Network, cpu: &Cpu, work: &mut Workspace, from: &Line, reach
         }
         _ => from.state.branch(),
     };
-    Line { state, snapshots, trail, speculative: false }
+    Line { state, snapshots, trail, speculative: false, owner: None }
 }

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 
 use crate::cache::Line;
 use crate::memory::Meter;
+use crate::request::OwnerId;
 use crate::state::{KvFormats, Pages, Snapshot, StateShape};
 
 pub(crate) use file::Loaded;
@@ -38,6 +39,7 @@ pub(crate) struct Stored {
     pub path: PathBuf,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
+    pub owner: Option<OwnerId>,
     /// Ascending; the last is the end.
     pub positions: Vec<usize>,
     pub bytes: u64,
@@ -61,6 +63,7 @@ pub(crate) struct Job {
     pub path: PathBuf,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
+    pub owner: Option<OwnerId>,
     pub snapshots: Vec<Arc<Snapshot>>,
     pub pages: Pages,
 }
@@ -129,8 +132,9 @@ impl Disk {
         if snapshots.last().is_none_or(|last| last.position < line.state.position) {
             snapshots.push(Arc::new(line.state.snapshot()));
         }
-        let path = self.limits.folder.join(format!("{}.line", file::name(tokens, kv)));
-        let job = Job { path, tokens: tokens.to_vec(), kv, snapshots, pages: line.state.pages.clone() };
+        let path = self.limits.folder.join(file::name(tokens, kv, line.owner));
+        let (tokens, pages) = (tokens.to_vec(), line.state.pages.clone());
+        let job = Job { path, tokens, kv, owner: line.owner, snapshots, pages };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.waiting += usize::from(sent);
         sent
@@ -166,13 +170,17 @@ impl Disk {
         }
     }
 
-    /// Deletes every file whose tokens are those of `tokens` for more than `beyond` positions.
-    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
+    pub fn owner_of(&self, at: usize) -> Option<OwnerId> {
+        self.stored.get(at).and_then(|stored| stored.owner)
+    }
+
+    /// Deletes the owner's files, also those of other models.
+    pub fn forget(&mut self, owner: OwnerId) {
         self.flush();
-        self.stored.retain(|stored| {
-            let common = stored.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            common <= beyond || delete(&stored.path).is_err()
-        });
+        self.stored.retain(|stored| stored.owner != Some(owner));
+        if let Err(error) = forget_files(&self.limits.folder, owner) {
+            self.notes.push(format!("what was deleted is still in {}: {error}", self.limits.folder.display()));
+        }
     }
 
     fn collect(&mut self) {
@@ -217,6 +225,24 @@ impl Drop for Disk {
             let _ = writer.join();
         }
     }
+}
+
+/// Deletes what is on disk of an owner, where no engine may be running. Returns how many files that were.
+pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let prefix = file::prefix(owner);
+    let mut deleted = 0;
+    for entry in entries {
+        let path = entry?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
+            delete(&path)?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
 }
 
 fn delete(path: &Path) -> std::io::Result<()> {

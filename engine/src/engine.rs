@@ -11,7 +11,7 @@ use crate::disk::{Disk, DiskLimits, Owner};
 use crate::error::Error;
 use crate::memory::{Kind, Meter};
 use crate::network::{Lane, Network, Wanted, Workspace};
-use crate::request::{Event, Finish, Priority, Request, SeqId};
+use crate::request::{Event, Finish, OwnerId, Priority, Request, SeqId};
 use crate::sequence::{Reply, Sequence, Start};
 use crate::state::{PAGE, State};
 use crate::trail::Trail;
@@ -101,9 +101,18 @@ impl Engine {
         }
     }
 
-    /// Drops what is known of a past beyond a position that others may share, here and on disk.
-    pub fn forget(&mut self, tokens: &[u32], beyond: usize) {
-        self.cache.forget(tokens, beyond);
+    /// Drops what was computed for an owner, here and on disk, and ends what is being computed for it. What others made
+    /// of the same words is theirs and stays.
+    pub fn forget(&mut self, owner: OwnerId) {
+        let sequences = std::mem::take(&mut self.sequences);
+        let (theirs, others) = sequences.into_iter().partition(|sequence| sequence.owner == Some(owner));
+        self.sequences = others;
+        let theirs: Vec<Sequence> = theirs;
+        for mut sequence in theirs {
+            let finish = Finish::Cancelled { rest: sequence.reply.rest() };
+            self.ended.push(Event::Done { id: sequence.id, finish, report: sequence.report() });
+        }
+        self.cache.forget(owner);
     }
 
     /// What happened to files that were left out, one line each, since this was asked last.
@@ -140,6 +149,7 @@ impl Engine {
             id,
             priority: request.priority,
             speculative: request.speculative,
+            owner: request.owner,
             ctx_size: request.ctx_size,
             kv: request.kv,
             max_new_tokens: request.max_new_tokens,
@@ -236,9 +246,10 @@ impl Engine {
                 snapshots: Vec::new(),
                 trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
                 speculative: false,
+                owner: None,
             },
         };
-        line.speculative = sequence.speculative;
+        (line.speculative, line.owner) = (sequence.speculative, sequence.owner);
         let reused_tokens = line.state.position;
         if sequence.marks.contains(&reused_tokens) {
             line.take_snapshot();

@@ -14,9 +14,9 @@ pub mod state;
 pub mod trail;
 pub mod vocabulary;
 
-pub use disk::DiskLimits;
+pub use disk::{DiskLimits, forget_files};
 pub use engine::{Engine, Limits};
 pub use error::Error;
 pub use kernels::cpu::Cpu;
 pub use kernels::product::Precision;
-pub use request::{Event, Finish, Priority, Reason, Report, Request, SeqId, Thinking, Token};
+pub use request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Thinking, Token};

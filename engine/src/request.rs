@@ -14,6 +14,8 @@ pub struct Request {
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub priority: Priority,
+    /// Whose words these are: what comes of them goes with `Engine::forget`. None: nobody's, and only age ends it.
+    pub owner: Option<OwnerId>,
     /// What it computes may never be asked for: it is the first to be forgotten, and never goes to disk.
     pub speculative: bool,
     /// 0 warms the cache and answers nothing.
@@ -36,6 +38,7 @@ impl Request {
             ctx_size,
             kv,
             priority: Priority::Talk,
+            owner: None,
             speculative: false,
             max_new_tokens: 0,
             sampling: Sampling::default(),
@@ -47,6 +50,10 @@ impl Request {
         }
     }
 }
+
+/// A conversation that can be deleted, by a number that whoever asks has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(pub u64);
 
 /// Who goes first: somebody waits for a reply, somebody may soon, nobody does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

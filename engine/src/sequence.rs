@@ -5,7 +5,7 @@ use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
 use crate::cache::Line;
 use crate::error::Error;
-use crate::request::{Event, Finish, Priority, Reason, Report, Request, SeqId, Token};
+use crate::request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Token};
 use crate::sampling::{Choice, Sampler};
 use crate::state::KvFormats;
 
@@ -13,6 +13,7 @@ pub(crate) struct Sequence {
     pub id: SeqId,
     pub priority: Priority,
     pub speculative: bool,
+    pub owner: Option<OwnerId>,
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub max_new_tokens: usize,

@@ -7,7 +7,9 @@ use engine::memory::Kind;
 use engine::network::Network;
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
-use engine::{DiskLimits, Engine, Event, Finish, Limits, Priority, Reason, Report, Request, SeqId};
+use engine::{
+    DiskLimits, Engine, Event, Finish, Limits, OwnerId, Priority, Reason, Report, Request, SeqId, forget_files,
+};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -210,12 +212,46 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!((second.report.reused_tokens, second.report.reason), (309, Reason::NewText));
     assert_eq!(second.tokens, answer(&mut engine("dense-gva2", LIMITS), request(&next, 5)).tokens);
     assert_eq!(after.take_notes(), [""; 0]);
+}
 
-    // What a person has deleted is gone, here and there; what others share up to `beyond` is theirs.
-    after.save_all();
-    after.forget(&next, 20);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    assert_eq!(answer(&mut after, request(&next, 5)).report.reason, Reason::Cold);
+#[test]
+fn what_a_person_has_deleted_is_gone_here_and_on_disk_and_what_is_anothers_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let persona = words(100, 1);
+    let [anns, bobs] = [2, 3].map(|seed| [&persona[..], &words(60, seed)].concat());
+    let (ann, bob) = (OwnerId(0xa), OwnerId(0xb));
+    let owned = |tokens: &[u32], owner| Request { owner: Some(owner), ..request(tokens, 5) };
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    answer(&mut engine, owned(&anns, ann));
+    let second = answer(&mut engine, owned(&bobs, bob));
+    assert!(second.report.reused_tokens > 0, "the persona is known: {:?}", second.report);
+    engine.save_all();
+    // One that Ann goes on with, is being computed.
+    let longer = [&anns[..], &words(20, 4)].concat();
+    engine.submit(owned(&longer, ann)).unwrap();
+    engine.step(&mut Vec::new());
+    assert_eq!(names().len(), 2, "{:?}", names());
+
+    engine.forget(ann);
+    let mut events = Vec::new();
+    engine.step(&mut events);
+    assert!(matches!(events[..], [Event::Done { finish: Finish::Cancelled { .. }, .. }]), "{events:?}");
+    assert!(names().iter().all(|name| name.starts_with("000000000000000b-")) && names().len() == 1, "{:?}", names());
+    engine.check_invariants().unwrap();
+    assert_eq!(answer(&mut engine, owned(&bobs, bob)).report.reused_tokens, bobs.len() - 1, "Bob's is warm");
+    let again = answer(&mut engine, owned(&anns, ann)).report.reused_tokens;
+    assert!(again <= persona.len(), "{again} tokens: no more than is Bob's too");
+    engine.save_all();
+    drop(engine);
+    assert_eq!(names().len(), 2);
+    assert_eq!(forget_files(folder.path(), ann).unwrap(), 1);
+    assert_eq!(forget_files(&folder.path().join("none"), ann).unwrap(), 0);
+    assert_eq!(names().len(), 1);
 }
 
 #[test]

@@ -16,10 +16,12 @@ use kernels::format::Format;
 
 use super::{Job, Owner, Stored};
 use crate::memory::{Counted, Kind, Meter};
+use crate::request::OwnerId;
 use crate::state::{KvFormats, PAGE, Pages, Snapshot};
 
 const MAGIC: &[u8; 8] = b"REPRISEL";
-const VERSION: u32 = 1;
+/// 2: the file's name says whose it is. Files of version 1 could not be deleted with their conversation.
+const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 8 + 4 + 32 + 2 * 4 + 3 * 8 + 8 + 4;
 
 pub(crate) struct Loaded {
@@ -38,13 +40,24 @@ struct Head {
     snapshots: usize,
 }
 
-/// A file's name: the same past in the same formats has the same.
-pub(super) fn name(tokens: &[u32], kv: KvFormats) -> String {
+/// A file's name: the same past of the same owner in the same formats has the same. The owner stands in the name so that
+/// its files are found without reading them.
+pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
         hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
-    format!("{hash:016x}")
+    format!("{}{hash:016x}.line", owner.map(prefix).unwrap_or_default())
+}
+
+/// What the names of an owner's files begin with.
+pub(super) fn prefix(owner: OwnerId) -> String {
+    format!("{:016x}-", owner.0)
+}
+
+fn owner_of(path: &Path) -> Option<OwnerId> {
+    let (owner, _) = path.file_stem()?.to_str()?.split_once('-')?;
+    u64::from_str_radix(owner, 16).ok().map(OwnerId)
 }
 
 pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
@@ -56,7 +69,8 @@ pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
     let bytes = write_to(&part, job, owner).map_err(failed)?;
     std::fs::rename(&part, &job.path).map_err(failed)?;
     let positions = job.snapshots.iter().map(|snapshot| snapshot.position).collect();
-    Ok(Stored { path: job.path.clone(), tokens: job.tokens.clone(), kv: job.kv, positions, bytes, used: 0 })
+    let (path, tokens) = (job.path.clone(), job.tokens.clone());
+    Ok(Stored { path, tokens, kv: job.kv, owner: job.owner, positions, bytes, used: 0 })
 }
 
 fn write_to(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
@@ -123,7 +137,8 @@ pub(super) fn read_head(path: &Path, owner: &Owner) -> Result<Option<Stored>, St
         positions.push(usize::try_from(u64::from_le_bytes(position)).map_err(|_| "a position makes no sense")?);
     }
     check_positions(&positions, &head)?;
-    Ok(Some(Stored { path: path.to_path_buf(), tokens, kv: head.kv, positions, bytes: bytes as u64, used: 0 }))
+    let (kv, owner) = (head.kv, owner_of(path));
+    Ok(Some(Stored { path: path.to_path_buf(), tokens, kv, owner, positions, bytes: bytes as u64, used: 0 }))
 }
 
 pub(super) fn read(path: &Path, owner: &Owner, meter: &Meter) -> Result<Loaded, String> {

@@ -86,6 +86,8 @@ pub async fn serve(listener: TcpListener, parts: live::Parts, doors: Doors, stop
     let asked = Instant::now();
     let _ = tokio::time::timeout_at(asked + drain, async {
         app.live.drain(asked + drain.mul_f64(FINISHING_SHARE)).await;
+        // Before the engine writes down what it has.
+        upkeep::forget_deleted(&app).await;
         app.backend.shutdown().await;
         connections.closed().await;
     })

@@ -62,6 +62,7 @@ pub struct Actor {
     turns: u64,
     in_conversation: HashMap<String, bool>,
     fill_tokens: Option<u64>,
+    past_owner: u64,
     draining_by: Option<Instant>,
     /// The machine was told.
     is_drained: bool,
@@ -99,6 +100,7 @@ impl Actor {
             turns: 0,
             in_conversation: HashMap::new(),
             fill_tokens: loaded.fill_tokens,
+            past_owner: loaded.past_owner,
             draining_by: None,
             is_drained: false,
             is_greeting: false,
@@ -356,7 +358,8 @@ impl Actor {
             (_, None) => tracing::debug_span!("ahead"),
         };
         let entered = span.enter();
-        let ask = Ask::for_turn(generate, &self.preset, &self.shared.wording);
+        let mut ask = Ask::for_turn(generate, &self.preset, &self.shared.wording);
+        ask.past_owner = Some(self.past_owner);
         if self.shared.settings.logging.user_text && generate.response_id.is_some() {
             tracing::info!(asked = %ask.chat.messages.last().map(ToString::to_string).unwrap_or_default(), "a reply is asked for");
         }

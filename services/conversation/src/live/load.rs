@@ -3,7 +3,6 @@
 use super::keeper::{Keeper, KeeperStart};
 use super::records::{config_of, item_of};
 use super::registry::Shared;
-use crate::realtime::Tool;
 use crate::sentences::SentenceLimits;
 use crate::speech::SpeakingRate;
 use crate::store::{self, SessionRef};
@@ -11,7 +10,6 @@ use crate::turn::{self, Machine, SystemNotes, TurnLimits, Wording};
 use serde_json::{Value, json};
 use settings::{NotesAs, Preset, Settings};
 use std::sync::Arc;
-use text::chat::ChatPrompt;
 
 pub struct Loaded {
     pub machine: Machine,
@@ -19,6 +17,8 @@ pub struct Loaded {
     pub preset: Arc<Preset>,
     /// Tokens that the newest measured turn had in its window.
     pub fill_tokens: Option<u64>,
+    /// Whose what is computed is.
+    pub past_owner: u64,
 }
 
 pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store::Error> {
@@ -50,23 +50,8 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
         turns: last.map_or(0, |last| last.turn + 1),
         responses: shared.settings.limits.responses_beside + 2,
     });
-    Ok(Loaded { machine, keeper, preset, fill_tokens: last.map(|last| last.fill_tokens) })
-}
-
-/// What the backend was given of a session, as history.
-pub async fn history(shared: &Shared, session: &SessionRef) -> Result<ChatPrompt, store::Error> {
-    let view = shared.store.load(session).await?;
-    let config = config_of(&view.session);
-    let preface = view.summary.as_ref().map(|summary| told(&summary.text, &shared.wording));
-    let context = turn::Context { preface: preface.into_iter().collect(), ..turn::Context::default() };
-    let items: Vec<_> = view.items.iter().filter_map(item_of).map(Arc::new).collect();
-    let prompt =
-        turn::Prompt { instructions: &config.instructions, context: &context, partial: None, wording: &shared.wording };
-    Ok(ChatPrompt {
-        messages: turn::messages(&items, &prompt),
-        tools: config.tools.iter().map(Tool::for_template).collect(),
-        ..ChatPrompt::default()
-    })
+    let fill_tokens = last.map(|last| last.fill_tokens);
+    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner: session.past_owner() })
 }
 
 pub fn wording(settings: &Settings) -> Wording {

@@ -1,7 +1,7 @@
 //! Which sessions are in memory, and how one gets there.
 
 use super::actor::{Actor, Command, refuse, wall_ms};
-use super::load::{history, load, wording};
+use super::load::{load, wording};
 use super::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use super::records::settings_of;
 use super::{Error, Presets};
@@ -14,7 +14,6 @@ use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use text::chat::ChatPrompt;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -166,11 +165,6 @@ impl Live {
             // It was just leaving memory.
             self.shared.forget(session, entry.id);
         }
-    }
-
-    /// What the backend was given of a session, as history.
-    pub async fn history(&self, session: &SessionRef) -> Result<ChatPrompt, Error> {
-        Ok(history(&self.shared, session).await?)
     }
 
     /// The session is deleted: its connections are closed.

@@ -3,6 +3,7 @@
 use super::App;
 use super::entry::Caller;
 use super::errors::ApiError;
+use super::upkeep;
 use crate::live::wall_ms;
 use crate::store::{Item, Search, SessionLine, SessionRef};
 use axum::body::{Body, Bytes};
@@ -141,12 +142,8 @@ pub async fn delete(
 ) -> Result<Json<Value>, ApiError> {
     let session = app.store.open_session(&caller.identity.user, &id).await?;
     app.live.gone(&session).await;
-    let history = app.live.history(&session).await?;
     app.store.delete_session(&session, wall_ms()).await?;
-    // What was computed of the conversation holds its words too, in memory and on disk.
-    if let Err(failure) = app.backend.forget(&history).await {
-        tracing::warn!(%failure, session = %id, "what was computed of a deleted session could not be dropped");
-    }
+    upkeep::forget_deleted(&app).await;
     tracing::info!(session = %id, "a session was deleted");
     Ok(Json(json!({ "object": "session.deleted", "id": id, "deleted": true })))
 }

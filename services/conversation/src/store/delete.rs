@@ -1,5 +1,5 @@
-//! Deleting really deletes: rows, the index over their words, the write-ahead log, and the names of the snapshots on disk
-//! that hold the conversation, for their owner to remove.
+//! Deleting really deletes: rows, the index over their words, the write-ahead log. What was computed of the conversation
+//! is not the store's: it keeps a note of what is to be dropped until somebody has done so.
 //!
 //! First the session is marked: gone for everybody, in one small transaction. Then its rows go a hundred at a time, so
 //! that nobody's turn waits for a year of somebody's talk. A crash in between is taken up at the next start.
@@ -15,15 +15,16 @@ const ROWS_AT_ONCE: i64 = 100;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deleted {
     pub sessions: u64,
-    /// Snapshots that no session needs any more. They stay in `snapshots_to_delete` until `snapshots_deleted` is called.
-    pub snapshots: Vec<String>,
+    /// Whose computed pasts are to be dropped: see `SessionRef::past_owner`. They stay in `pasts_to_forget` until
+    /// `pasts_forgotten` is called.
+    pub past_owners: Vec<u64>,
 }
 
 impl Store {
     pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<Deleted, Error> {
-        let snapshots = self.mark_and_remove(session, None, now_ms).await?;
+        self.mark_and_remove(session, None, now_ms).await?;
         self.forget_the_log().await?;
-        Ok(Deleted { sessions: 1, snapshots })
+        Ok(Deleted { sessions: 1, past_owners: vec![session.past_owner()] })
     }
 
     /// Sessions of all users that nobody used since `before_ms`, and secrets that have expired.
@@ -35,9 +36,9 @@ impl Store {
         let mut deleted = Deleted::default();
         for session in sessions {
             match self.mark_and_remove(&session, Some(before_ms), now_ms).await {
-                Ok(snapshots) => {
+                Ok(()) => {
                     deleted.sessions += 1;
-                    deleted.snapshots.extend(snapshots);
+                    deleted.past_owners.push(session.past_owner());
                 }
                 Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
                 Err(error) => return Err(error),
@@ -63,8 +64,9 @@ impl Store {
         let sessions = self.each(&self.rows(query.bind(user)).await?, session_ref)?;
         let mut deleted = Deleted::default();
         for session in sessions {
-            deleted.snapshots.extend(self.mark_and_remove(&session, None, now_ms).await?);
+            self.mark_and_remove(&session, None, now_ms).await?;
             deleted.sessions += 1;
+            deleted.past_owners.push(session.past_owner());
         }
         let user = user.to_owned();
         self.write(move |connection| {
@@ -80,40 +82,19 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Notes that these snapshots on disk hold words of the session.
-    pub async fn claim_snapshots(&self, session: &SessionRef, names: Vec<String>, now_ms: i64) -> Result<(), Error> {
-        let session = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move {
-                super::view::check_session(connection, &session).await?;
-                for name in names {
-                    let claim = sqlx::query(
-                        "INSERT INTO snapshots (session, name, created_at_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                    );
-                    claim.bind(session.key).bind(&name).bind(now_ms).execute(&mut *connection).await?;
-                    let keep = sqlx::query("DELETE FROM snapshots_to_delete WHERE name = ?");
-                    keep.bind(&name).execute(&mut *connection).await?;
-                }
-                Ok(())
-            })
-        })
-        .await
+    /// Sessions that are deleted, and what was computed of them may still be there: at start, and after each deletion.
+    pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
+        let rows = self.rows(sqlx::query("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner")).await?;
+        self.each(&rows, |row| Ok(column::<i64>(row, "owner")?.cast_unsigned()))
     }
 
-    /// What a disk cache should remove: at start, and after each deletion.
-    pub async fn snapshots_to_delete(&self) -> Result<Vec<String>, Error> {
-        let rows = self.rows(sqlx::query("SELECT name FROM snapshots_to_delete ORDER BY name")).await?;
-        self.each(&rows, |row| column(row, "name"))
-    }
-
-    /// The files are gone, for whatever reason.
-    pub async fn snapshots_deleted(&self, names: Vec<String>) -> Result<(), Error> {
+    /// What was computed of them is gone.
+    pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
         self.write(move |connection| {
             Box::pin(async move {
-                for name in names {
-                    let done = sqlx::query("DELETE FROM snapshots_to_delete WHERE name = ?").bind(&name);
+                for owner in owners {
+                    let done = sqlx::query("DELETE FROM pasts_to_forget WHERE owner = ?").bind(owner.cast_signed());
                     done.execute(&mut *connection).await?;
-                    sqlx::query("DELETE FROM snapshots WHERE name = ?").bind(&name).execute(&mut *connection).await?;
                 }
                 Ok(())
             })
@@ -150,15 +131,13 @@ impl Store {
         session: &SessionRef,
         unused_since_ms: Option<i64>,
         now_ms: i64,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<(), Error> {
         let marked = session.clone();
-        let snapshots = self
-            .write(move |connection| {
-                Box::pin(async move { mark(connection, &marked, unused_since_ms.unwrap_or(i64::MAX), now_ms).await })
-            })
-            .await?;
-        self.remove_rows(session.key).await?;
-        Ok(snapshots)
+        self.write(move |connection| {
+            Box::pin(async move { mark(connection, &marked, unused_since_ms.unwrap_or(i64::MAX), now_ms).await })
+        })
+        .await?;
+        self.remove_rows(session.key).await
     }
 
     /// Until the log is written back, deleted words can still be read in it.
@@ -189,7 +168,7 @@ async fn mark(
     session: &SessionRef,
     unused_since_ms: i64,
     now_ms: i64,
-) -> Result<Vec<String>, Failure> {
+) -> Result<(), Failure> {
     let query = sqlx::query(
         "UPDATE sessions SET deleted_at_ms = ?
          WHERE key = ? AND user = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
@@ -198,25 +177,13 @@ async fn mark(
     if query.execute(&mut *connection).await?.rows_affected() != 1 {
         return Err(session.missing().into());
     }
-    // Two sessions may begin with the same words and share the snapshot of them.
-    let query = sqlx::query(
-        "INSERT INTO snapshots_to_delete (name, since_ms)
-         SELECT mine.name, ?1 FROM snapshots mine WHERE mine.session = ?2 AND NOT EXISTS
-            (SELECT 1 FROM snapshots other WHERE other.name = mine.name AND other.session <> ?2)
-         ON CONFLICT DO NOTHING",
-    );
-    query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
-    let query = sqlx::query(
-        "SELECT d.name FROM snapshots_to_delete d JOIN snapshots mine ON mine.name = d.name WHERE mine.session = ?
-         ORDER BY d.name",
-    );
-    let names = query.bind(session.key).fetch_all(&mut *connection).await?;
-    sqlx::query("DELETE FROM snapshots WHERE session = ?").bind(session.key).execute(connection).await?;
-    names.iter().map(|row| column(row, "name")).collect()
+    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
+    query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(connection).await?;
+    Ok(())
 }
 
 /// What points to something goes before what it points to.
-const REMOVALS: [&str; 8] = [
+const REMOVALS: [&str; 7] = [
     "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
     "DELETE FROM reply_pieces WHERE (version, n) IN
         (SELECT p.version, p.n FROM item_versions v JOIN reply_pieces p ON p.version = v.key WHERE v.session = ? LIMIT ?)",
@@ -225,7 +192,6 @@ const REMOVALS: [&str; 8] = [
     "DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)",
     "DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)",
     "DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)",
-    "DELETE FROM snapshots WHERE (session, name) IN (SELECT session, name FROM snapshots WHERE session = ? LIMIT ?)",
 ];
 
 /// True when there may be more.

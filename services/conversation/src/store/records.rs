@@ -3,6 +3,7 @@
 use super::{Error, export::hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,12 @@ impl SessionRef {
 
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// By which what was computed of this session is known, in memory and on disk, so that it can go with the session.
+    pub fn past_owner(&self) -> u64 {
+        let digest = Sha256::new().chain_update(&*self.user).chain_update([0]).chain_update(&*self.id).finalize();
+        digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
     pub(super) fn missing(&self) -> Error {

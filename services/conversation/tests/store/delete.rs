@@ -33,7 +33,7 @@ async fn a_deleted_session_leaves_no_word_in_any_file() {
     assert!(!files_with(fixture.folder.path(), "xylophonic").is_empty(), "the words must be in the file to begin with");
 
     let deleted = store.delete_session(&session, 50).await.unwrap();
-    assert_eq!(deleted, Deleted { sessions: 1, snapshots: Vec::new() });
+    assert_eq!(deleted, Deleted { sessions: 1, past_owners: vec![session.past_owner()] });
     assert_eq!(files_with(fixture.folder.path(), "xylophonic"), Vec::<String>::new());
     assert!(!files_with(fixture.folder.path(), "harmonica").is_empty());
     assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
@@ -55,25 +55,18 @@ fn session_missing(session: &SessionRef) -> Error {
 }
 
 #[tokio::test]
-async fn snapshots_go_with_the_last_session_that_needs_them() {
+async fn what_was_computed_is_remembered_as_deleted_until_it_is_gone() {
     let mut fixture = Fixture::new().await;
     let store = fixture.store.clone();
     let (one, two) = (fixture.session().await, fixture.session().await);
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-    store.claim_snapshots(&one, names(&["shared", "first"]), 20).await.unwrap();
-    store.claim_snapshots(&two, names(&["shared", "second"]), 20).await.unwrap();
-    assert_eq!(store.delete_session(&one, 30).await.unwrap().snapshots, ["first"]);
-    // Until the files are gone, the names survive a restart.
+    assert_ne!(one.past_owner(), two.past_owner());
+    store.delete_session(&one, 30).await.unwrap();
+    store.delete_session(&two, 20).await.unwrap();
     fixture.reopen(40).await;
     let store = &fixture.store;
-    assert_eq!(store.snapshots_to_delete().await.unwrap(), ["first"]);
-    store.snapshots_deleted(names(&["first"])).await.unwrap();
-    let two = store.open_session("ada", two.id()).await.unwrap();
-    assert_eq!(store.delete_session(&two, 50).await.unwrap().snapshots, ["second", "shared"]);
-    // Needed again before it was removed: it stays.
-    let three = fixture.session().await;
-    store.claim_snapshots(&three, names(&["shared"]), 60).await.unwrap();
-    assert_eq!(store.snapshots_to_delete().await.unwrap(), ["second"]);
+    assert_eq!(store.pasts_to_forget().await.unwrap(), [two.past_owner(), one.past_owner()]);
+    store.pasts_forgotten(vec![two.past_owner()]).await.unwrap();
+    assert_eq!(store.pasts_to_forget().await.unwrap(), [one.past_owner()]);
 }
 
 #[tokio::test]

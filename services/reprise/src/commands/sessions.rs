@@ -6,7 +6,8 @@ mod show;
 pub mod table;
 
 use anyhow::{Context, Result, bail};
-use conversation::store::{Error, Export, Options, Owner, Search, SessionLine, SessionRef, Store};
+use conversation::store::{Deleted, Error, Export, Options, Owner, Search, SessionLine, SessionRef, Store};
+use engine::OwnerId;
 use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
@@ -108,7 +109,7 @@ enum Action {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let create = matches!(args.action, Action::Import { .. });
-    with_store(settings, create, async |store| act(store, args.action).await)
+    with_store(settings, create, async |store| act(store, args.action, settings).await)
 }
 
 /// Opens the store beside whoever uses it, does the work, closes it.
@@ -150,7 +151,7 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
-async fn act(store: &Store, action: Action) -> Result<()> {
+async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
     match action {
         Action::List { user, limit, json } => list(store, user.as_deref(), limit, json).await,
         Action::Show { session, user, history, json } => {
@@ -169,8 +170,8 @@ async fn act(store: &Store, action: Action) -> Result<()> {
             search(store, &query.join(" "), user.as_deref(), session.as_deref(), any, limit, json).await
         }
         Action::Delete { sessions, user, unused_days, yes, json } => match unused_days {
-            Some(days) => delete_unused(store, days, yes, json).await,
-            None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json).await,
+            Some(days) => delete_unused(store, days, yes, json, settings).await,
+            None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json, settings).await,
         },
         Action::Check { json } => check(store, json).await,
     }
@@ -336,37 +337,44 @@ async fn search(
     Ok(())
 }
 
-async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool) -> Result<()> {
+async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool, settings: &Settings) -> Result<()> {
     for session in sessions {
         let record = store.session(session).await?;
         eprintln!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
     }
     confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
-    let mut snapshots = 0;
+    let mut gone = Deleted::default();
     for session in sessions {
-        snapshots += store.delete_session(session, now_ms()).await?.snapshots.len();
+        let deleted = store.delete_session(session, now_ms()).await?;
+        gone.sessions += deleted.sessions;
+        gone.past_owners.extend(deleted.past_owners);
     }
-    deleted(sessions.len() as u64, snapshots, json)
+    deleted(&gone, json, settings)
 }
 
-async fn delete_unused(store: &Store, days: u32, yes: bool, json: bool) -> Result<()> {
+async fn delete_unused(store: &Store, days: u32, yes: bool, json: bool, settings: &Settings) -> Result<()> {
     let now_ms = now_ms();
     let before_ms = now_ms - i64::from(days) * MS_PER_DAY;
     confirm(&format!("delete every session not used since {} for good", time(before_ms)), yes)?;
     let gone = store.delete_unused_since(before_ms, now_ms).await?;
-    deleted(gone.sessions, gone.snapshots.len(), json)
+    deleted(&gone, json, settings)
 }
 
 const MS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
-fn deleted(sessions: u64, snapshots: usize, json: bool) -> Result<()> {
+/// What was computed of a session holds its words too. A service that runs drops what it holds in memory by itself.
+fn deleted(gone: &Deleted, json: bool, settings: &Settings) -> Result<()> {
+    let mut files = 0;
+    if let Some(folder) = &settings.memory.disk_path {
+        for owner in &gone.past_owners {
+            let deleted = engine::forget_files(folder, OwnerId(*owner));
+            files += deleted.with_context(|| format!("what was computed is still in {}", folder.display()))?;
+        }
+    }
     if json {
-        return print_json(&serde_json::json!({"sessions": sessions, "snapshots_to_delete": snapshots}));
+        return print_json(&serde_json::json!({"sessions": gone.sessions, "computed_files": files}));
     }
-    println!("{} deleted", counted(sessions));
-    if snapshots > 0 {
-        println!("{snapshots} snapshots on disk go when the service looks at them next, at the latest at its start");
-    }
+    println!("{} deleted, and {files} files of what was computed of them", counted(gone.sessions));
     Ok(())
 }
 
