@@ -8,6 +8,7 @@
 mod built_in;
 mod check;
 mod error;
+mod experiment;
 mod load;
 mod nearest;
 mod origin;
@@ -21,6 +22,7 @@ mod tree;
 mod units;
 
 pub use error::{Error, Mistake};
+pub use experiment::{Experiment, ExperimentArm};
 pub use load::{Effective, Loaded};
 pub use origin::Origin;
 pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};

@@ -10,7 +10,7 @@ use crate::presets::{self, ChosenWindow, Layer, Layers};
 use crate::reader::Findings;
 use crate::sources::{self, Sources};
 use crate::tree::{Node, Table, empty, overlay, parse, put};
-use crate::{Error, Mistake, Origin, Settings, check};
+use crate::{Error, Mistake, Origin, Settings, check, experiment};
 
 #[derive(Debug)]
 pub struct Loaded {
@@ -74,6 +74,9 @@ impl Settings {
         let window = chosen_window(&settings, &merged);
         settings.presets = presets::resolve(&layers, window.as_ref(), &findings);
         choose(&mut settings, &findings);
+        if findings.mistake_count() == 0 {
+            experiment::check(&settings, &findings);
+        }
 
         let origins = findings.effective.borrow().clone();
         let mistakes = findings.mistakes();

@@ -199,6 +199,66 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A point in time, as milliseconds since 1970; an empty text is none.
+    pub fn moment(&self, key: &'static str) -> Option<i64> {
+        let allowed = "\"\", or a date such as 2026-12-01 or 2026-12-01T08:30:00+01:00 (without an offset it is UTC)";
+        let typed = |value: &Value| match value {
+            Value::Other(words) => Value::Text(words.trim_start_matches("the date ").to_string()),
+            other => other.as_text(),
+        };
+        self.read(key, typed, None, allowed, |value| match value {
+            Value::Text(text) if text.is_empty() => Ok(None),
+            Value::Text(text) => units::moment(text).map(Some).ok_or(None),
+            _ => Err(None),
+        })
+    }
+
+    /// A table whose names are the user's. From the environment and flags it is `name=value, name`; without a value
+    /// `parse` gets none.
+    pub fn map<T>(
+        &self,
+        key: &'static str,
+        allowed: &str,
+        parse: impl Fn(Option<&Value>) -> Result<T, Option<String>>,
+    ) -> Vec<(String, T)> {
+        let node = self.table.and_then(|table| table.entries.get(key));
+        let Some(Node::Table(table)) = node else {
+            return self.read(key, Value::as_pairs, Vec::new(), allowed, |value| match value {
+                Value::Pairs(pairs) => {
+                    pairs.iter().map(|(name, value)| Ok((name.clone(), parse(value.as_ref())?))).collect()
+                }
+                _ => Err(None),
+            });
+        };
+        self.asked.borrow_mut().push(key);
+        let (mut map, mut pairs, mut newest) = (Vec::new(), Vec::new(), &table.origin);
+        for (name, node) in &table.entries {
+            let leaf = match node {
+                Node::Leaf(leaf) => leaf,
+                Node::Table(below) => {
+                    let (origin, key, found) = (below.origin.clone(), below.key.clone(), "a table".to_string());
+                    let hint = Some("did you mean a name with a dot, which stands in quotes".to_string());
+                    self.findings.add(Mistake { origin, key, found, allowed: allowed.to_string(), hint });
+                    continue;
+                }
+            };
+            let value = leaf.value.as_number();
+            match parse(Some(&value)) {
+                Ok(parsed) => {
+                    map.push((name.clone(), parsed));
+                    pairs.push((name.clone(), Some(value)));
+                }
+                Err(hint) => self.wrong(leaf, &leaf.value, allowed.to_string(), hint),
+            }
+            if leaf.origin.rank() >= newest.rank() {
+                newest = &leaf.origin;
+            }
+        }
+        let leaf = Leaf { value: Value::Pairs(pairs), origin: newest.clone(), key: join(&self.path, key) };
+        self.keep(key, &leaf.value, &leaf);
+        map
+    }
+
     /// Text of a certain kind.
     pub fn text_as<T>(
         &self,
@@ -343,6 +403,27 @@ impl Value {
             (Ok(number), _) => Value::Integer(number),
             (_, Ok(number)) if number.is_finite() => Value::Float(number),
             _ => Value::Text(text.clone()),
+        }
+    }
+
+    /// `a=1, b` is two names of which one has a value.
+    fn as_pairs(&self) -> Value {
+        let pair = |text: &str| match text.split_once('=') {
+            Some((name, value)) => (name.trim().to_string(), Some(Value::Raw(value.trim().to_string()).as_number())),
+            None => (text.to_string(), None),
+        };
+        match self.as_list() {
+            Value::List(items) => {
+                let texts: Option<Vec<_>> = items
+                    .iter()
+                    .map(|item| match item {
+                        Value::Text(text) => Some(pair(text)),
+                        _ => None,
+                    })
+                    .collect();
+                texts.map_or(Value::List(items), Value::Pairs)
+            }
+            other => other,
         }
     }
 

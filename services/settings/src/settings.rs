@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::Error;
+use crate::experiment::Experiment;
 use crate::nearest::nearest;
 use crate::preset::Preset;
 use crate::reader::{Choice, Reader};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub speech: Speech,
     pub logging: Logging,
     pub shutdown: Shutdown,
+    /// None: every session gets the chosen preset.
+    pub experiment: Option<Experiment>,
     /// Every preset by name, ready to use. "default" is always there.
     pub presets: BTreeMap<String, Preset>,
 }
@@ -270,6 +273,7 @@ impl Settings {
             speech: root.section("speech", Speech::read),
             logging: root.section("logging", Logging::read),
             shutdown: root.section("shutdown", Shutdown::read),
+            experiment: root.section("experiment", Experiment::read),
             presets: BTreeMap::new(),
         }
     }

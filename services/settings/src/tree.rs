@@ -38,6 +38,8 @@ pub(crate) enum Value {
     Float(f64),
     Bool(bool),
     List(Vec<Value>),
+    /// Names, each with its value where it has one.
+    Pairs(Vec<(String, Option<Value>)>),
     /// What no key takes (dates, tables in lists), in words.
     Other(String),
 }
@@ -110,6 +112,7 @@ impl Value {
             Value::Float(number) => format!("the number {number:?}"),
             Value::Bool(value) => value.to_string(),
             Value::List(_) => "a list".to_string(),
+            Value::Pairs(_) => format!("the names {}", shortened(&self.to_toml())),
             Value::Other(words) => words.clone(),
         }
     }
@@ -123,6 +126,12 @@ impl Value {
             Value::Bool(value) => value.to_string(),
             Value::List(values) => {
                 format!("[{}]", values.iter().map(Value::to_toml).collect::<Vec<_>>().join(", "))
+            }
+            Value::Pairs(pairs) if pairs.is_empty() => "{}".to_string(),
+            Value::Pairs(pairs) => {
+                let value = |value: &Option<Value>| value.as_ref().map_or("1".to_string(), Value::to_toml);
+                let pairs = pairs.iter().map(|(name, given)| format!("{} = {}", join("", name), value(given)));
+                format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
             }
         }
     }

@@ -61,6 +61,60 @@ pub(crate) fn share(text: &str) -> Option<f64> {
     (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)
 }
 
+/// "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" as milliseconds since 1970.
+pub(crate) fn moment(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (date, time) = text.split_at_checked(10)?;
+    let [year, month, day] = numbers(date, '-')?;
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of_month = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let month_index = usize::try_from(month - 1).ok()?;
+    if !(1..=*days_of_month.get(month_index)?).contains(&day) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    let leap_days = |year: i64| year / 4 - year / 100 + year / 400;
+    let before: i64 = days_of_month.iter().take(month_index).sum();
+    let days = (year - 1970) * 365 + leap_days(year - 1) - leap_days(1969) + before + day - 1;
+    let time = match time.strip_prefix(['T', 't', ' ']) {
+        None if time.is_empty() => return Some(days * Time::Days.ms() as i64),
+        None => return None,
+        Some(time) => time,
+    };
+    let (time, offset_minutes) = match time.find(['Z', 'z', '+', '-']) {
+        None => (time, 0),
+        Some(at) => (time.get(..at)?, offset(time.get(at..)?)?),
+    };
+    // Parts of a second decide nothing here.
+    let time = time.split_once('.').map_or(time, |(whole, _)| whole);
+    let [hour, minute, second] = match time.matches(':').count() {
+        1 => numbers(&format!("{time}:00"), ':')?,
+        _ => numbers(time, ':')?,
+    };
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let seconds = ((days * 24 + hour) * 60 + minute - offset_minutes) * 60 + second;
+    Some(seconds * 1000)
+}
+
+fn offset(text: &str) -> Option<i64> {
+    let sign = match text.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return (text.len() == 1).then_some(0),
+    };
+    let [hours, minutes, _] = numbers(&format!("{}:00", text.get(1..)?), ':')?;
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
+}
+
+fn numbers(text: &str, between: char) -> Option<[i64; 3]> {
+    let parts: Vec<i64> = text
+        .split(between)
+        .map(|part| part.parse().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit())))
+        .collect::<Option<_>>()?;
+    parts.try_into().ok()
+}
+
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -97,6 +151,37 @@ mod tests {
         assert_eq!(time("s", Time::Seconds), None);
     }
 
+    /// As `date -u -d TEXT +%s` has them.
+    #[test]
+    fn moments() {
+        for (text, seconds) in [
+            ("1970-01-01", 0),
+            ("2026-11-21", 1_795_219_200),
+            ("2024-02-29T12:00:00Z", 1_709_208_000),
+            ("2100-03-01", 4_107_542_400),
+            ("2026-12-01 08:30+01:00", 1_796_110_200),
+            ("2026-12-01T08:30:15.5-02:30", 1_796_122_815),
+        ] {
+            assert_eq!(moment(text), Some(seconds * 1000), "{text}");
+        }
+        for text in [
+            "",
+            "tomorrow",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-12-01T24:00",
+            "2026-12-01Tx",
+            "2026-1-1",
+            "2026-12-01T8",
+            "+026-12-01",
+            "2026-12-01T08:30+1",
+            "2026-12-01T08:30X",
+            "2026-12-0é",
+        ] {
+            assert_eq!(moment(text), None, "{text}");
+        }
+    }
+
     #[test]
     fn shares() {
         assert_eq!(share("20%"), Some(0.2));
@@ -108,7 +193,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,12}") {
-            let _ = (bytes(&text), time(&text, Time::Seconds), share(&text));
+            let _ = (bytes(&text), time(&text, Time::Seconds), share(&text), moment(&text));
+        }
+
+        #[test]
+        fn any_date_is_read_or_refused(text in "[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.]{0,9}[-+Z0-9:]{0,7}") {
+            let _ = moment(&text);
         }
 
         #[test]

@@ -205,6 +205,35 @@ fn printed_config_names_origins_and_loads_as_the_same_settings() {
     assert_eq!((&again.settings.server, &again.settings.limits), (&loaded.settings.server, &loaded.settings.limits));
 }
 
+/// Names that the user chooses: from a file, added to by the environment, replaced by a flag.
+#[test]
+fn an_experiment_from_every_layer() {
+    let file = "[experiment]\nname = \"windows\"\nstart = 2026-12-01\nend = \"2026-12-24T18:00+01:00\"\n\
+                arms = { \"qwen3.5-9b-32k\" = 1, \"qwen3.5-9b-64k\" = 0.5 }\noverrides = { ann = \"qwen3.5-9b-64k\" }\n";
+    let (_folder, mut sources) = user(file);
+    let load = |sources: &Sources| Settings::load(sources).unwrap();
+    let arms = |sources: &Sources| -> Vec<(String, f64)> {
+        let experiment = load(sources).settings.experiment.unwrap();
+        experiment.arms.into_iter().map(|arm| (arm.preset, arm.weight)).collect()
+    };
+    let experiment = load(&sources).settings.experiment.unwrap();
+    assert_eq!((experiment.start_ms, experiment.end_ms), (Some(1_796_083_200_000), Some(1_798_131_600_000)));
+    assert!(experiment.runs_at(1_796_083_200_000) && !experiment.runs_at(1_798_131_600_000));
+    assert_eq!(experiment.overrides["ann"], "qwen3.5-9b-64k");
+    let two = [("qwen3.5-9b-32k".to_string(), 1.0), ("qwen3.5-9b-64k".to_string(), 0.5)];
+    assert_eq!(arms(&sources), two);
+
+    let printed = print_config(&load(&sources));
+    let (_other_folder, again) = user(&printed);
+    assert_eq!(load(&again).settings.experiment, Some(experiment), "{printed}");
+
+    sources.environment.insert("REPRISE__EXPERIMENT__ARMS__DEFAULT".to_string(), "2".to_string());
+    assert_eq!(arms(&sources).len(), 3);
+    sources.flags.push(Flag::new("--set", "experiment.arms", "qwen3.5-9b, qwen3.5-9b-64k=3"));
+    assert_eq!(arms(&sources), [("qwen3.5-9b".to_string(), 1.0), ("qwen3.5-9b-64k".to_string(), 3.0)]);
+    assert_eq!(load(&Sources::default()).settings.experiment, None);
+}
+
 fn without_comments(text: &str) -> Vec<&str> {
     text.lines().map(|line| line.split('#').next().unwrap_or_default().trim_end()).collect()
 }
