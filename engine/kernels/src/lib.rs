@@ -6,6 +6,7 @@ pub mod activation;
 pub mod attention;
 pub mod convolution;
 pub mod cpu;
+pub mod cuda;
 pub mod delta;
 pub mod dense;
 pub mod format;

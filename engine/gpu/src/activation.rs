@@ -1,0 +1,69 @@
+//! Elementwise functions.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::device::{Device, Launch};
+use crate::error::Error;
+use crate::rows::RowsArguments;
+
+/// `SiluTimes` in `activation.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SiluTimes {
+    gate: u64,
+    up: u64,
+    to: RowsArguments,
+    columns: u32,
+    unused: u32,
+}
+
+/// Columns of a block where a row may be cut: a few rows alone would leave most of the device idle.
+const COLUMNS: usize = 1024;
+
+/// silu(gate) · up; both [rows, cols].
+pub fn silu_times(device: &Device, rows: usize, gate: u64, up: u64, to: RowsArguments) -> Result<(), Error> {
+    let columns =
+        if to.has_halves() { to.cols().next_multiple_of(64) } else { COLUMNS.min(to.cols().next_multiple_of(64)) };
+    let grid = (rows as u32, to.cols().div_ceil(columns) as u32, 1);
+    let launch = Launch { grid, threads: 256, shared_bytes: columns * size_of::<f32>() };
+    device.launch("activation", "silu_times", launch, &SiluTimes { gate, up, to, columns: columns as u32, unused: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::testing::{assert_close, random};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::norm::tests::read;
+    use crate::rows::{Forms, Halves, Rows};
+    use crate::testing::{cases, device_of_tests};
+
+    proptest! {
+        #![proptest_config(cases(12))]
+        #[test]
+        fn silu_times_in_pieces_and_whole(count in 1usize..4, cols in 1usize..2500, seed: u64) {
+            let Some(device) = device_of_tests() else { return Ok(()) };
+            let (gate, up) = (random(count * cols, seed), random(count * cols, seed + 1));
+            let [gate_there, up_there] = [&gate, &up].map(|values| Buffer::of(&device, values).unwrap());
+            let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| kernels::activation::silu(*g) * u).collect();
+            let all = Forms { values: true, integers: true, halves: Halves::Two };
+            let rows = Rows::new(&device, count, cols, all).unwrap();
+            for forms in [Forms { halves: Halves::No, ..all }, all] {
+                rows.values.fill_bytes(0xFF).unwrap();
+                rows.codes.fill_bytes(0x7F).unwrap();
+                silu_times(&device, count, gate_there.address(), up_there.address(), rows.arguments(forms)).unwrap();
+                if forms.halves == Halves::Two {
+                    let [values, integers, one, two] = read(&rows, count);
+                    assert_close(&values, &expected, 1e-6);
+                    assert_close(&integers, &expected, 1e-2);
+                    assert_close(&one, &expected, 3e-4);
+                    assert_close(&two, &expected, 1e-6);
+                } else {
+                    assert_close(&rows.values.to_vec().unwrap(), &expected, 1e-6);
+                }
+            }
+        }
+    }
+}

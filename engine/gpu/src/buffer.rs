@@ -1,0 +1,104 @@
+//! Memory of a device.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use crate::device::Device;
+use crate::error::Error;
+
+/// So many values on a device, freed when this is dropped. The device does what it is asked in the order in which it is
+/// asked, so memory may be dropped while kernels that use it are still to come.
+pub struct Buffer<T> {
+    device: Device,
+    address: u64,
+    len: usize,
+    values: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Of undefined content.
+    pub fn new(device: &Device, len: usize) -> Result<Buffer<T>, Error> {
+        let address = device.allocate(len * size_of::<T>())?;
+        Ok(Buffer { device: device.clone(), address, len, values: PhantomData })
+    }
+
+    pub fn zeroed(device: &Device, len: usize) -> Result<Buffer<T>, Error> {
+        let buffer = Buffer::new(device, len)?;
+        buffer.fill_bytes(0)?;
+        Ok(buffer)
+    }
+
+    pub fn of(device: &Device, values: &[T]) -> Result<Buffer<T>, Error> {
+        let buffer = Buffer::new(device, values.len())?;
+        buffer.write(0, values)?;
+        Ok(buffer)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What kernels are given.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The address of the value at `start`.
+    pub fn at(&self, start: usize) -> u64 {
+        assert!(start <= self.len, "an address beyond its buffer");
+        self.address + (start * size_of::<T>()) as u64
+    }
+
+    pub fn write(&self, start: usize, values: &[T]) -> Result<(), Error> {
+        assert!(start + values.len() <= self.len, "values beyond their buffer");
+        self.device.copy_in(self.at(start), bytemuck::cast_slice(values))
+    }
+
+    /// Waits until everything before is done.
+    pub fn read(&self, start: usize, values: &mut [T]) -> Result<(), Error> {
+        assert!(start + values.len() <= self.len, "values beyond their buffer");
+        self.device.copy_out(bytemuck::cast_slice_mut(values), self.at(start))
+    }
+
+    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        let mut values = vec![T::zeroed(); self.len];
+        self.read(0, &mut values)?;
+        Ok(values)
+    }
+
+    pub fn copy_from(&self, start: usize, from: &Buffer<T>, from_start: usize, len: usize) -> Result<(), Error> {
+        assert!(start + len <= self.len && from_start + len <= from.len, "values beyond their buffer");
+        self.device.copy_within(self.at(start), from.at(from_start), len * size_of::<T>())
+    }
+
+    pub fn duplicate(&self) -> Result<Buffer<T>, Error> {
+        let copy = Buffer::new(&self.device, self.len)?;
+        copy.copy_from(0, self, 0, self.len)?;
+        Ok(copy)
+    }
+
+    pub fn fill_bytes(&self, byte: u8) -> Result<(), Error> {
+        self.device.fill(self.address, byte, self.len * size_of::<T>())
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        self.device.free(self.address);
+    }
+}
+
+impl<T> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} values at {:#x}", self.len, self.address)
+    }
+}

@@ -1,0 +1,346 @@
+//! A real GPU, through the driver. One stream: what is asked first is done first, and a copy out is the only wait.
+
+mod cache;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys;
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
+
+use crate::device::{Launch, Properties};
+use crate::error::Error;
+
+pub(crate) struct Cuda {
+    pub processors: u32,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    modules: HashMap<&'static str, sys::CUmodule>,
+    /// Kernels that were used, and the shared memory that was allowed to them.
+    functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
+    target: u32,
+}
+
+// SAFETY: the driver's handles may be used by any thread; each call here makes the context current first.
+unsafe impl Send for Cuda {}
+// SAFETY: as above; what changes is behind a mutex.
+unsafe impl Sync for Cuda {}
+
+pub(crate) struct CudaGraph {
+    graph: sys::CUgraph,
+    ready: sys::CUgraphExec,
+}
+
+// SAFETY: as for `Cuda`.
+unsafe impl Send for CudaGraph {}
+// SAFETY: as for `Cuda`.
+unsafe impl Sync for CudaGraph {}
+
+/// Dynamic shared memory that a kernel has without asking.
+const SHARED_WITHOUT_ASKING: usize = 48 << 10;
+
+impl Cuda {
+    pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Cuda, Error> {
+        // SAFETY: it only looks whether the driver's library can be loaded.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDriver { library: "libcuda.so" });
+        }
+        // SAFETY: each call gets places of the types that the driver's manual gives for it, in the order it asks for:
+        // the driver is initialised, then the device is found, then its context, then everything in that context.
+        unsafe {
+            let no_gpu = |result: CUresult| Error::NoGpu { reason: describe(result) };
+            of(sys::cuInit(0)).map_err(no_gpu)?;
+            let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
+            of(sys::cuDeviceGet(&mut device, ordinal as i32)).map_err(no_gpu)?;
+            let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+            let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            let processors = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+            if major < 8 {
+                return Err(Error::TooOld { name: name(device), major, minor });
+            }
+            check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
+            check("taking the GPU", sys::cuCtxSetCurrent(context))?;
+            check("making a stream", sys::cuStreamCreate(&mut stream, 1))?;
+            keep_freed_memory(device)?;
+            let target = (major * 10 + minor) as u32;
+            let mut cuda = Cuda {
+                processors,
+                device,
+                context,
+                stream,
+                modules: HashMap::new(),
+                functions: Mutex::new(HashMap::new()),
+                target,
+            };
+            let mut driver = 0;
+            check("asking the driver's version", sys::cuDriverGetVersion(&mut driver))?;
+            for (program, code) in cache::programs(target, driver, cache, progress)? {
+                let mut module = null_mut();
+                check("loading kernels", sys::cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
+                cuda.modules.insert(program, module);
+            }
+            Ok(cuda)
+        }
+    }
+
+    pub fn properties(&self) -> Result<Properties, Error> {
+        self.enter()?;
+        let (mut free_bytes, mut memory_bytes) = (0, 0);
+        // SAFETY: both are places for a size.
+        check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
+        let name = name(self.device);
+        Ok(Properties { name, target: self.target, processors: self.processors, memory_bytes, free_bytes })
+    }
+
+    pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
+        self.enter()?;
+        let function = self.function(program, kernel, how.shared_bytes)?;
+        let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
+        let (x, y, z) = how.grid;
+        // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them before
+        // it returns.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                x,
+                y,
+                z,
+                how.threads,
+                1,
+                1,
+                how.shared_bytes as u32,
+                self.stream,
+                parameters.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        of(result).map_err(|result| match lost(result) {
+            Some(lost) => lost,
+            None => Error::Launch { kernel: kernel.to_string(), reason: format!("{} ({how:?})", describe(result)) },
+        })
+    }
+
+    fn function(&self, program: &'static str, kernel: &str, shared_bytes: usize) -> Result<sys::CUfunction, Error> {
+        let failed = |reason: String| Error::Launch { kernel: kernel.to_string(), reason };
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if !functions.contains_key(kernel) {
+            let module = *self.modules.get(program).ok_or_else(|| failed(format!("there is no program {program}")))?;
+            let name = CString::new(kernel).map_err(|error| failed(error.to_string()))?;
+            let mut function = null_mut();
+            // SAFETY: the module is loaded and the name ends in a zero.
+            of(unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) })
+                .map_err(|result| failed(describe(result)))?;
+            functions.insert(kernel.to_string(), (function, SHARED_WITHOUT_ASKING));
+        }
+        let Some((function, allowed)) = functions.get_mut(kernel) else { return Err(failed("it is gone".to_string())) };
+        if shared_bytes > *allowed {
+            let what = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is one of a loaded module.
+            of(unsafe { sys::cuFuncSetAttribute(*function, what, shared_bytes as i32) })
+                .map_err(|result| failed(format!("{shared_bytes} bytes of shared memory: {}", describe(result))))?;
+            *allowed = shared_bytes;
+        }
+        Ok(*function)
+    }
+
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as this.
+        check("waiting for the GPU", unsafe { sys::cuStreamSynchronize(self.stream) })
+    }
+
+    pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
+        self.enter()?;
+        let (mut first, mut last) = (null_mut(), null_mut());
+        let mut elapsed_ms = 0.0;
+        // SAFETY: the events are made here, recorded in our stream and destroyed after it was waited for.
+        unsafe {
+            check("making an event", sys::cuEventCreate(&mut first, 0))?;
+            check("making an event", sys::cuEventCreate(&mut last, 0))?;
+            check("recording an event", sys::cuEventRecord(first, self.stream))?;
+            let result = work();
+            check("recording an event", sys::cuEventRecord(last, self.stream))?;
+            self.synchronize()?;
+            check("reading events", sys::cuEventElapsedTime_v2(&mut elapsed_ms, first, last))?;
+            let _ = sys::cuEventDestroy_v2(first);
+            let _ = sys::cuEventDestroy_v2(last);
+            result.map(|()| elapsed_ms)
+        }
+    }
+
+    pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<CudaGraph, Error> {
+        self.enter()?;
+        let mut graph = null_mut();
+        let mut ready = null_mut();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is ours; capture is ended on every way out of `work`.
+        unsafe {
+            check("recording a graph", sys::cuStreamBeginCapture_v2(self.stream, mode))?;
+            let result = work();
+            let ended = check("recording a graph", sys::cuStreamEndCapture(self.stream, &mut graph));
+            result.and(ended)?;
+            check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
+        }
+        Ok(CudaGraph { graph, ready })
+    }
+
+    pub fn launch_graph(&self, graph: &CudaGraph) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the graph was recorded in this context.
+        check("starting a graph", unsafe { sys::cuGraphLaunch(graph.ready, self.stream) })
+    }
+
+    pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+        self.enter()?;
+        let mut address = 0;
+        // SAFETY: the address is a place for one; memory comes in the stream's order.
+        let result = unsafe { sys::cuMemAllocAsync(&mut address, bytes.max(1), self.stream) };
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let free_mib = self.properties().map_or(0, |properties| properties.free_bytes >> 20);
+            return Err(Error::Memory { wanted_mib: bytes.div_ceil(1 << 20), free_mib });
+        }
+        check("taking memory", result).map(|()| address)
+    }
+
+    pub fn free(&self, address: u64) {
+        // SAFETY: the address came from `allocate`, and `Buffer` frees it once. A device that is lost frees nothing, and
+        // there is nobody to tell.
+        unsafe {
+            let _ = sys::cuCtxSetCurrent(self.context);
+            let _ = sys::cuMemFreeAsync(address, self.stream);
+        }
+    }
+
+    pub fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: `Buffer` has checked the range. From memory that is not pinned the driver returns when it has read it.
+        check("copying to the GPU", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.stream)
+        })
+    }
+
+    pub fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: as above; the wait below ends before `to` is used.
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.stream) };
+        check("copying from the GPU", result).and_then(|()| self.synchronize())
+    }
+
+    pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: `Buffer` has checked both ranges.
+        check("copying on the GPU", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
+    }
+
+    pub fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        self.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: `Buffer` has checked the range.
+        check("filling memory", unsafe { sys::cuMemsetD8Async(at, byte, bytes, self.stream) })
+    }
+
+    /// Every thread that calls the driver needs the context.
+    fn enter(&self) -> Result<(), Error> {
+        // SAFETY: the context was retained when this was opened.
+        check("taking the GPU", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // SAFETY: everything here was made by `open`, and nothing uses it any more.
+        unsafe {
+            let _ = sys::cuCtxSetCurrent(self.context);
+            let _ = sys::cuStreamSynchronize(self.stream);
+            for module in self.modules.values() {
+                let _ = sys::cuModuleUnload(*module);
+            }
+            let _ = sys::cuStreamDestroy_v2(self.stream);
+            let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
+        }
+    }
+}
+
+impl Drop for CudaGraph {
+    fn drop(&mut self) {
+        // SAFETY: both were made by `record`.
+        unsafe {
+            let _ = sys::cuGraphExecDestroy(self.ready);
+            let _ = sys::cuGraphDestroy(self.graph);
+        }
+    }
+}
+
+/// Memory that was freed stays with us: pages and snapshots come and go at every turn.
+unsafe fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
+    let mut pool = null_mut();
+    let mut threshold = u64::MAX;
+    let what = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device exists, and the attribute is a number of 64 bits.
+    unsafe {
+        check("asking for the memory pool", sys::cuDeviceGetDefaultMemPool(&mut pool, device))?;
+        check("keeping memory", sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()))
+    }
+}
+
+fn attribute(device: sys::CUdevice, what: Attribute) -> Result<i32, Error> {
+    let mut value = 0;
+    // SAFETY: the value is a place for a number.
+    check("asking what the GPU is", unsafe { sys::cuDeviceGetAttribute(&mut value, what, device) }).map(|()| value)
+}
+
+fn name(device: sys::CUdevice) -> String {
+    let mut name = [0; 256];
+    // SAFETY: the place is as long as is said; the driver ends what it writes with a zero.
+    let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device) };
+    if result != CUresult::CUDA_SUCCESS {
+        return "a GPU".to_string();
+    }
+    name[255] = 0;
+    // SAFETY: the last byte is a zero, whatever the driver wrote.
+    unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+fn of(result: CUresult) -> Result<(), CUresult> {
+    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(result) }
+}
+
+fn check(action: &'static str, result: CUresult) -> Result<(), Error> {
+    of(result).map_err(|result| lost(result).unwrap_or_else(|| Error::Driver { action, reason: describe(result) }))
+}
+
+/// After these nothing works any more until the device is opened again.
+fn lost(result: CUresult) -> Option<Error> {
+    let fatal = [
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+        CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+        CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+        CUresult::CUDA_ERROR_INVALID_PC,
+        CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
+        CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE,
+        CUresult::CUDA_ERROR_ASSERT,
+    ];
+    fatal.contains(&result).then(|| Error::Lost { reason: describe(result) })
+}
+
+/// The driver's own words.
+fn describe(result: CUresult) -> String {
+    let mut text = null();
+    // SAFETY: the driver gives a constant text, or leaves null where it does not know the number.
+    unsafe {
+        if sys::cuGetErrorString(result, &mut text) == CUresult::CUDA_SUCCESS && !text.is_null() {
+            return CStr::from_ptr(text).to_string_lossy().into_owned();
+        }
+    }
+    format!("error {}", result as u32)
+}

@@ -1,0 +1,101 @@
+//! Compiled kernels on disk, one file for each program, processor, compiler and driver: they are compiled once.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::nvrtc;
+
+/// Every program's machine code. What is not in `folder` is compiled, several at a time, and kept there.
+pub fn programs(
+    target: u32,
+    driver: i32,
+    folder: Option<&Path>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for program in kernels::cuda::PROGRAMS {
+        let source = program.source();
+        let name = file_name(program.name, &source, target, driver);
+        match folder.and_then(|folder| std::fs::read(folder.join(&name)).ok()).and_then(|bytes| unsealed(&bytes)) {
+            Some(code) => found.push((program.name, code)),
+            None => missing.push((program.name, source, name)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    progress(&format!("compiling {} GPU programs for sm_{target}, once", missing.len()));
+    let compiled: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+        let jobs: Vec<_> = missing
+            .into_iter()
+            .map(|(program, source, name)| {
+                scope.spawn(move || nvrtc::compile(program, &source, target).map(|code| (program, code, name)))
+            })
+            .collect();
+        let join = |job: std::thread::ScopedJoinHandle<_>| job.join().unwrap_or(Err(Error::NoCompiler));
+        jobs.into_iter().map(join).collect()
+    });
+    for result in compiled {
+        let (program, code, name) = result?;
+        progress(&format!("{program}: {} KiB", code.len() / 1024));
+        if let Some(folder) = folder {
+            keep(folder, &name, &code)?;
+        }
+        found.push((program, code));
+    }
+    Ok(found)
+}
+
+fn file_name(program: &str, source: &str, target: u32, driver: i32) -> String {
+    let hash = Sha256::new().chain_update(source).chain_update(driver.to_le_bytes()).finalize();
+    format!("{program}.sm_{target}.{}.cubin", hex(&hash[..8]))
+}
+
+/// A file that was cut off or changed is as good as none.
+fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (seal, code) = bytes.split_at_checked(32)?;
+    (Sha256::digest(code)[..] == *seal).then(|| code.to_vec())
+}
+
+/// Into its place by its last step, so that nobody reads half of it.
+fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Cache {
+        file: folder.join(name).display().to_string(),
+        reason: error.to_string(),
+    };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let part = folder.join(format!("{name}.{}.part", std::process::id()));
+    let sealed = [&Sha256::digest(code)[..], code].concat();
+    std::fs::write(&part, sealed).map_err(failed)?;
+    std::fs::rename(&part, folder.join(name)).map_err(failed)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_found_and_what_was_damaged_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = file_name("norm", "a source", 90, 13000);
+        keep(folder.path(), &name, b"code").unwrap();
+        let bytes = std::fs::read(folder.path().join(&name)).unwrap();
+        assert_eq!(unsealed(&bytes), Some(b"code".to_vec()));
+        for damaged in [&bytes[..20], &bytes[..bytes.len() - 1], b""] {
+            assert_eq!(unsealed(damaged), None);
+        }
+        let others = [
+            file_name("norm", "b", 90, 13000),
+            file_name("norm", "a source", 80, 13000),
+            file_name("norm", "a source", 90, 12080),
+        ];
+        assert!(!others.contains(&name));
+    }
+}

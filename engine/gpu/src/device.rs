@@ -1,0 +1,183 @@
+//! What kernels run on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+
+use crate::cuda::Cuda;
+use crate::emulated::Emulated;
+use crate::error::Error;
+
+/// A GPU, or what stands in for it. A clone is the same device.
+#[derive(Clone)]
+pub struct Device(Arc<Backend>);
+
+enum Backend {
+    Cuda(Cuda),
+    Emulated(Emulated),
+}
+
+/// How a kernel is spread over the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    pub grid: (u32, u32, u32),
+    /// Of a block: whole warps.
+    pub threads: u32,
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: usize,
+}
+
+/// What the GPU is, for people and for plans.
+#[derive(Clone, Debug)]
+pub struct Properties {
+    pub name: String,
+    /// Compute capability, as 90 for 9.0.
+    pub target: u32,
+    pub processors: u32,
+    pub memory_bytes: usize,
+    pub free_bytes: usize,
+}
+
+/// Kernels that were recorded once and are started again together.
+pub struct Graph {
+    device: Device,
+    recorded: Recorded,
+}
+
+enum Recorded {
+    Cuda(crate::cuda::CudaGraph),
+    Emulated(Vec<crate::emulated::Started>),
+}
+
+impl Device {
+    /// The GPU with this number. Its kernels are compiled the first time, into `cache`; `progress` hears of it.
+    pub fn cuda(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
+        Ok(Device(Arc::new(Backend::Cuda(Cuda::open(ordinal, cache, progress)?))))
+    }
+
+    /// Runs kernels on the CPU, exactly and slowly. `folder` keeps what was compiled.
+    pub fn emulated(folder: &Path) -> Result<Device, Error> {
+        Ok(Device(Arc::new(Backend::Emulated(Emulated::open(folder, kernels::cuda::PROGRAMS)?))))
+    }
+
+    pub fn is_emulated(&self) -> bool {
+        matches!(&*self.0, Backend::Emulated(_))
+    }
+
+    pub fn properties(&self) -> Result<Properties, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.properties(),
+            Backend::Emulated(_) => Ok(Properties {
+                name: "an emulated GPU".to_string(),
+                target: 80,
+                processors: 4,
+                memory_bytes: 1 << 30,
+                free_bytes: 1 << 30,
+            }),
+        }
+    }
+
+    /// Processors that run blocks.
+    pub fn processors(&self) -> u32 {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.processors,
+            Backend::Emulated(_) => 4,
+        }
+    }
+
+    /// Starts a kernel. `arguments` is the structure that the kernel's source declares.
+    pub fn launch<A: NoUninit>(
+        &self,
+        program: &'static str,
+        kernel: &str,
+        how: Launch,
+        arguments: &A,
+    ) -> Result<(), Error> {
+        if how.grid.0 == 0 || how.grid.1 == 0 || how.grid.2 == 0 {
+            return Ok(());
+        }
+        let arguments = bytemuck::bytes_of(arguments);
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.launch(program, kernel, how, arguments),
+            Backend::Emulated(emulated) => emulated.launch(program, kernel, how, arguments),
+        }
+    }
+
+    /// Waits until everything that was asked for is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.synchronize(),
+            Backend::Emulated(emulated) => emulated.check_memory(),
+        }
+    }
+
+    /// Milliseconds that the device takes for what `work` asks of it, by its own clock.
+    pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.time(work),
+            Backend::Emulated(_) => work().map(|()| f32::NAN),
+        }
+    }
+
+    /// Records the kernels that `work` starts, without running them. It must neither allocate nor wait.
+    pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Graph, Error> {
+        let recorded = match &*self.0 {
+            Backend::Cuda(cuda) => Recorded::Cuda(cuda.record(work)?),
+            Backend::Emulated(emulated) => Recorded::Emulated(emulated.record(work)?),
+        };
+        Ok(Graph { device: self.clone(), recorded })
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.allocate(bytes),
+            Backend::Emulated(emulated) => emulated.allocate(bytes),
+        }
+    }
+
+    pub(crate) fn free(&self, address: u64) {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.free(address),
+            Backend::Emulated(emulated) => emulated.free(address),
+        }
+    }
+
+    pub(crate) fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.copy_in(to, from),
+            Backend::Emulated(emulated) => emulated.copy_in(to, from),
+        }
+    }
+
+    pub(crate) fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.copy_out(to, from),
+            Backend::Emulated(emulated) => emulated.copy_out(to, from),
+        }
+    }
+
+    pub(crate) fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.copy_within(to, from, bytes),
+            Backend::Emulated(emulated) => emulated.copy_within(to, from, bytes),
+        }
+    }
+
+    pub(crate) fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.fill(at, byte, bytes),
+            Backend::Emulated(emulated) => emulated.fill(at, byte, bytes),
+        }
+    }
+}
+
+impl Graph {
+    pub fn launch(&self) -> Result<(), Error> {
+        match (&self.recorded, &*self.device.0) {
+            (Recorded::Cuda(graph), Backend::Cuda(cuda)) => cuda.launch_graph(graph),
+            (Recorded::Emulated(started), Backend::Emulated(emulated)) => emulated.replay(started),
+            _ => unreachable!("a graph stays with the device that recorded it"),
+        }
+    }
+}

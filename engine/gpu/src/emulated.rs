@@ -1,0 +1,286 @@
+//! Runs kernels on the CPU, for tests: the same sources, compiled by the system's C++ compiler behind a small header that
+//! makes each thread of a block a fiber (`shim.h`). It knows what a GPU does not tell: which threads wait for each other
+//! for ever, and what was written beside its memory. It knows nothing about speed.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kernels::cuda::Program;
+use sha2::{Digest, Sha256};
+
+use crate::device::Launch;
+use crate::error::Error;
+
+const SHIM: &str = include_str!("emulated/shim.h");
+/// Bytes around each allocation that nobody may write.
+const GUARD: usize = 256;
+const GUARD_BYTE: u8 = 0xA5;
+
+pub(crate) struct Emulated {
+    programs: HashMap<&'static str, libloading::Library>,
+    /// The start of each allocation, guards and all.
+    memory: Mutex<HashMap<u64, Vec<u8>>>,
+    launches: AtomicU64,
+    recording: Mutex<Option<Vec<Started>>>,
+}
+
+/// A kernel that was started, to be started again.
+#[derive(Clone)]
+pub(crate) struct Started {
+    program: &'static str,
+    kernel: String,
+    how: Launch,
+    arguments: Vec<u8>,
+}
+
+type Kernel = unsafe extern "C" fn(*const c_void);
+type Emulate = unsafe extern "C" fn(Kernel, *const c_void, u32, u32, u32, u32, u32, i32) -> *const c_char;
+
+impl Emulated {
+    pub fn open(folder: &Path, sources: &[Program]) -> Result<Emulated, Error> {
+        std::fs::create_dir_all(folder).map_err(|error| Error::Emulator { reason: error.to_string() })?;
+        let mut programs = HashMap::new();
+        std::thread::scope(|scope| {
+            let builds: Vec<_> = sources
+                .iter()
+                .map(|program| (program.name, scope.spawn(|| build(folder, &program.source()))))
+                .collect();
+            for (name, build) in builds {
+                let file = build.join().map_err(|_| Error::Emulator { reason: "its thread ended".to_string() })??;
+                // SAFETY: the library is one that `build` made; loading it runs no more than the table of halves.
+                let library = unsafe { libloading::Library::new(&file) }
+                    .map_err(|error| Error::Emulator { reason: error.to_string() })?;
+                programs.insert(name, library);
+            }
+            Ok(Emulated {
+                programs,
+                memory: Mutex::new(HashMap::new()),
+                launches: AtomicU64::new(0),
+                recording: Mutex::new(None),
+            })
+        })
+    }
+
+    pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
+        if let Some(recording) = &mut *lock(&self.recording) {
+            recording.push(Started { program, kernel: kernel.to_string(), how, arguments: arguments.to_vec() });
+            return Ok(());
+        }
+        let failed = |reason: String| Error::Launch { kernel: kernel.to_string(), reason };
+        let library = self.programs.get(program).ok_or_else(|| failed(format!("there is no program {program}")))?;
+        // Sixteen-byte alignment, as a GPU gives to arguments.
+        let aligned: Vec<u128> = arguments
+            .chunks(16)
+            .map(|chunk| {
+                let mut bytes = [0; 16];
+                bytes[..chunk.len()].copy_from_slice(chunk);
+                u128::from_ne_bytes(bytes)
+            })
+            .collect();
+        // Every other launch runs its threads backwards, so that a missing barrier shows in one of them.
+        let backwards = (self.launches.fetch_add(1, Ordering::Relaxed) % 2) as i32;
+        // SAFETY: the symbols have these types in `shim.h`, the arguments are the structure that the launcher of this
+        // kernel declares with the same fields, and the library outlives the call.
+        let answer = unsafe {
+            let emulate: libloading::Symbol<Emulate> =
+                library.get(b"emulate").map_err(|error| failed(error.to_string()))?;
+            let start: libloading::Symbol<Kernel> =
+                library.get(kernel.as_bytes()).map_err(|error| failed(error.to_string()))?;
+            let (x, y, z) = how.grid;
+            emulate(*start, aligned.as_ptr().cast(), x, y, z, how.threads, how.shared_bytes as u32, backwards)
+        };
+        if answer.is_null() {
+            return Ok(());
+        }
+        // SAFETY: what is not null is a constant text.
+        Err(failed(unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()))
+    }
+
+    pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Started>, Error> {
+        *lock(&self.recording) = Some(Vec::new());
+        let result = work();
+        let started = lock(&self.recording).take().unwrap_or_default();
+        result.map(|()| started)
+    }
+
+    pub fn replay(&self, started: &[Started]) -> Result<(), Error> {
+        started.iter().try_for_each(|one| self.launch(one.program, &one.kernel, one.how, &one.arguments))
+    }
+
+    /// New memory holds what nobody should count on.
+    pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+        let mut memory = vec![GUARD_BYTE; bytes + 3 * GUARD];
+        let address = (memory.as_ptr() as usize).next_multiple_of(GUARD) + GUARD;
+        let start = address - memory.as_ptr() as usize;
+        memory[start..start + bytes].fill(0xFF);
+        lock(&self.memory).insert(address as u64, memory);
+        Ok(address as u64)
+    }
+
+    pub fn free(&self, address: u64) {
+        if let Some(memory) = lock(&self.memory).remove(&address)
+            && !is_sound(address, &memory)
+            && !std::thread::panicking()
+        {
+            panic!("a kernel wrote beside its memory");
+        }
+    }
+
+    pub fn check_memory(&self) -> Result<(), Error> {
+        let beside = || Error::Lost { reason: "a kernel wrote beside its memory".to_string() };
+        let memory = lock(&self.memory);
+        if memory.iter().all(|(address, memory)| is_sound(*address, memory)) { Ok(()) } else { Err(beside()) }
+    }
+
+    pub fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+        // SAFETY: `Buffer` is the only caller and has checked the range against its allocation.
+        unsafe { std::ptr::copy(from.as_ptr(), to as *mut u8, from.len()) };
+        Ok(())
+    }
+
+    pub fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(from as *const u8, to.as_mut_ptr(), to.len()) };
+        self.check_memory()
+    }
+
+    pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        Ok(())
+    }
+
+    pub fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(at as *mut u8, byte, bytes) };
+        Ok(())
+    }
+}
+
+/// Whether the guards before and behind an allocation are as they were.
+fn is_sound(address: u64, memory: &[u8]) -> bool {
+    let start = address as usize - memory.as_ptr() as usize;
+    let bytes = memory.len() - 3 * GUARD;
+    memory[..start].iter().chain(&memory[start + bytes..]).all(|byte| *byte == GUARD_BYTE)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Compiles a program, once for each text of it.
+fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
+    let hash = Sha256::new().chain_update(SHIM).chain_update(source).finalize();
+    let name: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let file = folder.join(format!("{name}.so"));
+    if file.exists() {
+        return Ok(file);
+    }
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    // Of its own, so that two who build the same thing do not write into each other's file.
+    let own = format!("{name}.{}.{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let (text, part) = (folder.join(format!("{own}.cpp")), folder.join(format!("{own}.part")));
+    let failed = |reason: String| Error::Emulator { reason };
+    std::fs::write(&text, format!("{SHIM}\n{source}")).map_err(|error| failed(error.to_string()))?;
+    let flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-o"];
+    let output = Command::new("g++")
+        .args(flags)
+        .arg(&part)
+        .arg(&text)
+        .output()
+        .map_err(|error| failed(format!("g++: {error}")))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    std::fs::rename(&part, &file).map_err(|error| failed(error.to_string()))?;
+    let _ = std::fs::remove_file(&text);
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::cuda::PRELUDE;
+
+    const WRONG: &str = r#"
+        struct Place { float* out; };
+        // Reads what another thread writes, with or without waiting for it.
+        KERNEL(turn_around, 64, Place) {
+            SHARED(float, values);
+            values[threadIdx.x] = static_cast<float>(threadIdx.x);
+            __syncthreads();
+            a.out[threadIdx.x] = values[63 - threadIdx.x];
+        }
+        KERNEL(turn_around_at_once, 64, Place) {
+            SHARED(float, values);
+            values[threadIdx.x] = static_cast<float>(threadIdx.x);
+            a.out[threadIdx.x] = values[63 - threadIdx.x];
+        }
+        KERNEL(wait_apart, 64, Place) { if (threadIdx.x < 32) __syncthreads(); else warp_sum(threadIdx.x < 40 ? 1.0f : 2.0f); if (threadIdx.x == 33) return; warp_sum(1.0f); }
+        KERNEL(half_a_warp_sums, 32, Place) { if (threadIdx.x < 16) a.out[0] = warp_sum(1.0f); }
+        KERNEL(beside_the_shared, 32, Place) { SHARED(float, values); values[64] = 1.0f; }
+        KERNEL(beside_the_memory, 32, Place) { a.out[64] = 1.0f; }
+        KERNEL(read_before_it_lands, 32, Place) {
+            SHARED(float, values);
+            copy_ahead(values + threadIdx.x % 16 * 4, a.out, true);
+            end_of_copies();
+            a.out[threadIdx.x] = values[threadIdx.x % 16 * 4];
+        }
+    "#;
+
+    fn run(emulated: &Emulated, kernel: &str, out: u64) -> Result<(), Error> {
+        let threads = if kernel.starts_with("turn") || kernel.starts_with("wait") { 64 } else { 32 };
+        let how = Launch { grid: (1, 1, 1), threads, shared_bytes: 64 * 4 };
+        emulated.launch("wrong", kernel, how, &out.to_ne_bytes())
+    }
+
+    /// A checker that finds nothing in what is wrong proves nothing about what is right.
+    #[test]
+    fn what_is_wrong_is_found() {
+        let folder = std::env::temp_dir().join("reprise-gpu-tests");
+        let program = Program { name: "wrong", parts: &[PRELUDE, WRONG] };
+        let emulated = match Emulated::open(&folder, &[program]) {
+            Ok(emulated) => emulated,
+            Err(error) => {
+                assert!(error.to_string().contains("g++: "), "{error}");
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        let out = emulated.allocate(64 * 4).unwrap();
+        let values = |out: u64| {
+            let mut bytes = [0; 64 * 4];
+            emulated.copy_out(&mut bytes, out).unwrap();
+            bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect::<Vec<f32>>()
+        };
+        let turned: Vec<f32> = (0..64).rev().map(|i| i as f32).collect();
+        for _ in 0..2 {
+            run(&emulated, "turn_around", out).unwrap();
+            assert_eq!(values(out), turned);
+        }
+        // In one of both orders the race shows.
+        let raced = [(); 2].map(|()| {
+            run(&emulated, "turn_around_at_once", out).unwrap();
+            values(out) == turned
+        });
+        assert_eq!(raced, [false; 2]);
+        for (kernel, why) in [
+            ("wait_apart", "wait for each other"),
+            ("half_a_warp_sums", "wait for each other"),
+            ("beside_the_shared", "beyond the shared memory"),
+        ] {
+            let error = run(&emulated, kernel, out).unwrap_err().to_string();
+            assert!(error.contains(why), "{kernel}: {error}");
+        }
+        run(&emulated, "read_before_it_lands", out).unwrap();
+        assert!(values(out)[..32].iter().all(|value| value.is_nan()));
+        assert!(emulated.check_memory().is_ok());
+        run(&emulated, "beside_the_memory", out).unwrap();
+        assert!(emulated.check_memory().is_err());
+        lock(&emulated.memory).clear();
+    }
+}

@@ -1,0 +1,20 @@
+//! Memory and kernels of a GPU: buffers in, buffers out. Knows no model and no file.
+//!
+//! The kernels themselves are in `kernels/src/*.cu`, beside their twins for CPUs. Here is what runs them: a real GPU, or
+//! an emulator for tests, and for each stem what starts its kernels.
+
+pub mod activation;
+pub mod buffer;
+mod cuda;
+pub mod device;
+mod emulated;
+pub mod error;
+pub mod norm;
+pub mod nvrtc;
+pub mod rows;
+
+pub mod testing;
+
+pub use buffer::Buffer;
+pub use device::{Device, Launch};
+pub use error::Error;

@@ -1,0 +1,96 @@
+//! NVIDIA's compiler at run time: from a kernel's source to what a GPU runs.
+
+use std::ffi::CString;
+
+use cudarc::nvrtc::{result, sys};
+
+use crate::error::Error;
+
+/// Processors that every kernel must compile for: A100, RTX 30, RTX 40, H100 and H200, RTX 50.
+pub const TARGETS: [u32; 5] = [80, 86, 89, 90, 120];
+
+pub fn is_present() -> bool {
+    // SAFETY: it only looks whether a library of the compiler's name can be loaded.
+    unsafe { sys::is_culib_present() }
+}
+
+/// The compiler's version: what it makes may change with it.
+pub fn version() -> Result<(i32, i32), Error> {
+    if !is_present() {
+        return Err(Error::NoCompiler);
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are places for a number.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    Ok((major, minor))
+}
+
+/// Machine code for GPUs of compute capability `target`.
+pub fn compile(program: &'static str, source: &str, target: u32) -> Result<Vec<u8>, Error> {
+    if !is_present() {
+        return Err(Error::NoCompiler);
+    }
+    let failed = |log: String| Error::Compile { program, target: format!("sm_{target}"), log };
+    let text = CString::new(source).map_err(|error| failed(error.to_string()))?;
+    let name = CString::new(format!("{program}.cu")).map_err(|error| failed(error.to_string()))?;
+    let handle = result::create_program(&text, Some(&name)).map_err(|error| failed(format!("{error:?}")))?;
+    let options = [format!("--gpu-architecture=sm_{target}"), "--std=c++17".to_string(), "-default-device".to_string()];
+    // SAFETY: the program was created above and is destroyed below, after its last use.
+    unsafe {
+        let compiled = result::compile_program(handle, &options);
+        let log = result::get_program_log(handle).unwrap_or_default();
+        let code = compiled.map_err(|_| {
+            let log: Vec<u8> = log.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+            failed(String::from_utf8_lossy(&log).into_owned())
+        });
+        let code = code.and_then(|()| {
+            let mut size = 0;
+            sys::nvrtcGetCUBINSize(handle, &mut size).result().map_err(|error| failed(format!("{error:?}")))?;
+            let mut code = vec![0u8; size];
+            sys::nvrtcGetCUBIN(handle, code.as_mut_ptr().cast())
+                .result()
+                .map_err(|error| failed(format!("{error:?}")))?;
+            Ok(code)
+        });
+        let _ = result::destroy_program(handle);
+        code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiler as `.ci/run` installs it, or that of a CUDA toolkit.
+    fn compiler() -> bool {
+        if is_present() {
+            return true;
+        }
+        assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "{}", Error::NoCompiler);
+        println!("skipped: no libnvrtc is on the library path");
+        false
+    }
+
+    #[test]
+    fn every_kernel_compiles_for_every_processor() {
+        if !compiler() {
+            return;
+        }
+        for program in kernels::cuda::PROGRAMS {
+            for target in TARGETS {
+                let code = compile(program.name, &program.source(), target).unwrap_or_else(|error| panic!("{error}"));
+                println!("{} for sm_{target}: {} bytes", program.name, code.len());
+                assert!(code.starts_with(b"\x7fELF"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_place() {
+        if !compiler() {
+            return;
+        }
+        let error = compile("wrong", "extern \"C\" __global__ void f() {\n  unknown();\n}", 80).unwrap_err();
+        assert!(error.to_string().contains("wrong.cu(2)"), "{error}");
+    }
+}

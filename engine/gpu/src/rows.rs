@@ -1,0 +1,110 @@
+//! Activations on the device, in the forms that products read.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::Error;
+
+/// Columns are filled up with zeros to whole multiples of this.
+pub const PADDED_TO: usize = 64;
+/// Values that share a scale in the form of 8-bit integers.
+pub const GROUP: usize = 16;
+
+/// Which forms rows are written in. A form that nobody reads is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Forms {
+    pub values: bool,
+    pub integers: bool,
+    pub halves: Halves,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Halves {
+    #[default]
+    No,
+    /// 11 bits of each value.
+    One,
+    /// 22 bits.
+    Two,
+}
+
+/// Room for some rows in some forms.
+pub struct Rows {
+    pub cols: usize,
+    pub padded: usize,
+    pub values: Buffer<f32>,
+    pub codes: Buffer<i8>,
+    pub scales: Buffer<f32>,
+    pub sums: Buffer<f32>,
+    pub high: Buffer<u16>,
+    pub low: Buffer<u16>,
+    pub row_scales: Buffer<f32>,
+}
+
+/// `Rows` in `rows.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct RowsArguments {
+    values: u64,
+    codes: u64,
+    scales: u64,
+    sums: u64,
+    high: u64,
+    low: u64,
+    row_scales: u64,
+    cols: u32,
+    padded: u32,
+}
+
+impl Rows {
+    /// `forms` are those that will ever be asked for.
+    pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<Rows, Error> {
+        let padded = cols.next_multiple_of(PADDED_TO);
+        let of = |wanted: bool, len: usize| if wanted { rows * len } else { 0 };
+        let halves = forms.halves != Halves::No;
+        Ok(Rows {
+            cols,
+            padded,
+            values: Buffer::new(device, of(forms.values, cols))?,
+            codes: Buffer::new(device, of(forms.integers, padded))?,
+            scales: Buffer::new(device, of(forms.integers, padded / GROUP))?,
+            sums: Buffer::new(device, of(forms.integers, padded / GROUP))?,
+            high: Buffer::new(device, of(halves, padded))?,
+            low: Buffer::new(device, of(forms.halves == Halves::Two, padded))?,
+            row_scales: Buffer::new(device, of(halves, 1))?,
+        })
+    }
+
+    /// What a kernel is given that writes these forms.
+    pub fn arguments(&self, forms: Forms) -> RowsArguments {
+        self.arguments_of(self.cols, forms)
+    }
+
+    /// The same room for rows of another width, no more in all than it was made for.
+    pub fn arguments_of(&self, cols: usize, forms: Forms) -> RowsArguments {
+        let of = |wanted: bool, address: u64| if wanted { address } else { 0 };
+        let halves = forms.halves != Halves::No;
+        RowsArguments {
+            values: of(forms.values, self.values.address()),
+            codes: of(forms.integers, self.codes.address()),
+            scales: of(forms.integers, self.scales.address()),
+            sums: of(forms.integers, self.sums.address()),
+            high: of(halves, self.high.address()),
+            low: of(forms.halves == Halves::Two, self.low.address()),
+            row_scales: of(halves, self.row_scales.address()),
+            cols: cols as u32,
+            padded: cols.next_multiple_of(PADDED_TO) as u32,
+        }
+    }
+}
+
+impl RowsArguments {
+    pub fn cols(&self) -> usize {
+        self.cols as usize
+    }
+
+    pub fn has_halves(&self) -> bool {
+        self.high != 0
+    }
+}

@@ -1,0 +1,63 @@
+//! What tests of kernels run on.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::device::Device;
+use crate::error::Error;
+
+/// The GPU where there is one, else the emulator; none, with a line that says why, where neither can be had.
+/// `require_cuda` makes a missing GPU a failure. Each of a program's tests gets the same device.
+pub fn device(require_cuda: bool, folder: &Path) -> Option<Device> {
+    static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
+    let mut shared = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if shared.is_none() {
+        *shared = open(require_cuda, folder);
+    }
+    shared.clone()
+}
+
+fn open(require_cuda: bool, folder: &Path) -> Option<Device> {
+    let no_gpu = match Device::cuda(0, Some(&folder.join("cubin")), &mut |line| println!("{line}")) {
+        Ok(device) => {
+            println!("on {}", device.properties().map_or_else(|error| error.to_string(), |properties| properties.name));
+            return Some(device);
+        }
+        Err(error) => error,
+    };
+    assert!(!require_cuda, "{no_gpu}");
+    match Device::emulated(folder) {
+        Ok(device) => {
+            println!("no GPU is used ({no_gpu}): the kernels are emulated");
+            Some(device)
+        }
+        Err(error @ Error::Emulator { .. }) if is_missing_compiler(&error) => {
+            println!("skipped: {no_gpu}; {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A compiler that refuses a kernel is a failure; one that is not there is none.
+fn is_missing_compiler(error: &Error) -> bool {
+    matches!(error, Error::Emulator { reason } if reason.starts_with("g++: "))
+}
+
+/// For the tests of this crate.
+#[cfg(test)]
+pub(crate) fn device_of_tests() -> Option<Device> {
+    device(std::env::var_os("REQUIRE_CUDA").is_some(), &std::env::temp_dir().join("reprise-gpu-tests"))
+}
+
+/// So many random problems; `GPU_CASES` multiplies them where a real GPU does the work.
+#[cfg(test)]
+pub(crate) fn cases(count: u32) -> proptest::test_runner::Config {
+    let times = std::env::var("GPU_CASES").ok().and_then(|times| times.parse::<u32>().ok()).unwrap_or(1);
+    proptest::test_runner::Config {
+        cases: count * times,
+        failure_persistence: None,
+        max_shrink_iters: 60,
+        ..proptest::test_runner::Config::default()
+    }
+}

@@ -1,0 +1,144 @@
+// What all kernels share: types, and the processor's own operations under names that the emulator has too. No header of
+// the CUDA toolkit is included, because where a driver is there need not be a toolkit.
+
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#ifndef EMULATED
+
+// Each kernel takes one structure: what the host fills in is what is written here, field by field.
+#define KERNEL(name, threads, Args) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
+// The block's dynamic shared memory.
+#define SHARED(T, name) \
+    extern __shared__ __align__(16) u8 shared_bytes[]; \
+    T* name = reinterpret_cast<T*>(shared_bytes)
+#define DEVICE __device__ __forceinline__
+
+DEVICE float half_to_float(u16 half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
+DEVICE u16 float_to_half(float value) {
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+// Two halves in one register, the first in its low bits.
+DEVICE u32 halves(float first, float second) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+}
+
+DEVICE u32 bytes_by(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+DEVICE int dot4(int a, int b, int sum) { return __dp4a(a, b, sum); }
+DEVICE float shuffle(float value, u32 lane) { return __shfl_sync(0xffffffffu, value, lane); }
+DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE int shuffle_xor(int value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE void warp_barrier() { __syncwarp(); }
+DEVICE int bits_of(float value) { return __float_as_int(value); }
+
+// c [16, 8] += a [16, 16] · b [16, 8], halves into floats, spread over a warp as the processor wants it.
+DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four 8 × 8 matrices of halves from shared memory; lane 8·i + j gives the address of row j of matrix i.
+DEVICE void load_matrices(u32 (&out)[4], const void* row) {
+    u32 address = static_cast<u32>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// The same, each matrix transposed on the way.
+DEVICE void load_transposed(u32 (&out)[4], const void* row) {
+    u32 address = static_cast<u32>(__cvta_generic_to_shared(row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// Sixteen bytes from global to shared memory while the thread goes on; zeros where there is nothing to copy.
+DEVICE void copy_ahead(void* shared, const void* global, bool there) {
+    u32 address = static_cast<u32>(__cvta_generic_to_shared(shared));
+    int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
+}
+
+DEVICE void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until at most so many of the groups of copies that were begun last are under way.
+template <int LEFT>
+DEVICE void await_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+#endif
+
+// What stands for nothing in a maximum; the infinity itself would make NaN of a difference.
+#define LOWEST (-3.0e38f)
+
+DEVICE float bf16_to_float(u16 value) {
+    union {
+        u32 bits;
+        float value;
+    } number;
+    number.bits = static_cast<u32>(value) << 16;
+    return number.value;
+}
+
+DEVICE u16 float_to_bf16(float value) {
+    u32 bits = static_cast<u32>(bits_of(value));
+    return static_cast<u16>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16); // not a window: half of the last place
+}
+
+// The nearest whole number, ties to even.
+DEVICE int nearest(float value) { return static_cast<int>(rintf(value)); }
+
+DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+DEVICE float warp_sum(float value) {
+    for (u32 mask = 16; mask > 0; mask >>= 1) value += shuffle_xor(value, mask);
+    return value;
+}
+
+DEVICE float warp_max(float value) {
+    for (u32 mask = 16; mask > 0; mask >>= 1) value = fmaxf(value, shuffle_xor(value, mask));
+    return value;
+}
+
+// Over all threads of the block, given to all of them. `scratch` has 32 floats and is free again afterwards.
+DEVICE float block_sum(float value, float* scratch) {
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = 0.0f;
+    for (u32 warp = 0; warp < blockDim.x / 32; warp++) value += scratch[warp];
+    __syncthreads();
+    return value;
+}
+
+DEVICE float block_max(float value, float* scratch) {
+    value = warp_max(value);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = scratch[0];
+    for (u32 warp = 1; warp < blockDim.x / 32; warp++) value = fmaxf(value, scratch[warp]);
+    __syncthreads();
+    return value;
+}
