@@ -16,9 +16,9 @@ mod prepare;
 pub mod scripted;
 mod upstream;
 
-pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, TokenLogprob, Usage};
+pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage};
 pub(crate) use answer::{Writer, channel};
-pub use ask::{Ask, Purpose, ResponseFormat, SamplingOverrides};
+pub use ask::{Ask, Purpose};
 pub use engine::Priority;
 pub use error::Error;
 pub use measure::Measured;

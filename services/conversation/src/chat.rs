@@ -115,14 +115,9 @@ fn ask(request: ChatRequest, preset: Arc<Preset>) -> Ask {
     let mut ask = Ask::new(request.chat, preset);
     ask.priority = request.priority;
     ask.max_tokens = request.max_tokens;
-    ask.sampling = request.sampling;
-    ask.seed = request.seed;
-    ask.stop = request.stop;
+    ask.manner = request.manner;
     ask.tool_choice = request.tool_choice;
     ask.parallel_tool_calls = request.parallel_tool_calls;
-    ask.response_format = request.response_format;
-    ask.logprobs = request.logprobs;
-    ask.ignore_eos = request.ignore_eos;
     ask
 }
 

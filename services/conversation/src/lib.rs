@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod chat;
 pub mod live;
+pub mod manner;
 pub mod metrics;
 pub mod realtime;
 pub mod sentences;

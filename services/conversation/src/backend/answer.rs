@@ -4,6 +4,7 @@
 //! what waits is bounded by the length of the reply.
 
 use super::ask::{Ask, Purpose};
+use crate::manner::TokenLogprob;
 use crate::metrics;
 use engine::Priority;
 use futures_util::task::AtomicWaker;
@@ -88,14 +89,6 @@ pub struct Report {
     pub total_ms: f64,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprob {
-    pub bytes: Vec<u8>,
-    pub logprob: f32,
-    /// The likeliest tokens in its place, best first.
-    pub top: Vec<(Vec<u8>, f32)>,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -124,6 +117,18 @@ pub enum FailureCode {
 }
 
 impl FailureCode {
+    /// Whose fault it is, in the words that clients know.
+    pub fn kind(self) -> &'static str {
+        match self {
+            FailureCode::PromptTooLong | FailureCode::InvalidRequest | FailureCode::Conflict => "invalid_request_error",
+            FailureCode::Busy
+            | FailureCode::Unavailable
+            | FailureCode::EngineFailed
+            | FailureCode::UpstreamFailed
+            | FailureCode::UpstreamTimeout => "server_error",
+        }
+    }
+
     /// A word for programs.
     pub fn word(self) -> &'static str {
         match self {

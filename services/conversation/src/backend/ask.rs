@@ -1,8 +1,8 @@
 //! What a backend is asked.
 
+use crate::manner::Manner;
 use crate::realtime::ToolChoice;
 use engine::Priority;
-use serde_json::Value;
 use settings::{Preset, Thinking};
 use std::sync::Arc;
 use text::chat::ChatPrompt;
@@ -18,17 +18,11 @@ pub struct Ask {
     pub past_owner: Option<u64>,
     /// None: the preset's reply reserve, or what is left of the window if that is less.
     pub max_tokens: Option<u32>,
-    pub sampling: SamplingOverrides,
-    pub seed: Option<u64>,
-    pub stop: Vec<String>,
+    pub manner: Manner,
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
-    pub response_format: ResponseFormat,
     /// None: what the chat's options say, else the preset.
     pub thinking: Option<Thinking>,
-    /// Log probabilities of the chosen tokens and of this many likeliest ones.
-    pub logprobs: Option<usize>,
-    pub ignore_eos: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,30 +37,6 @@ pub enum Purpose {
     WarmHistory { placeholders: usize },
 }
 
-/// What a request says about sampling; the rest is the preset's.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SamplingOverrides {
-    pub temperature: Option<f32>,
-    pub top_p: Option<f32>,
-    pub top_k: Option<u32>,
-    pub min_p: Option<f32>,
-    pub presence_penalty: Option<f32>,
-    pub frequency_penalty: Option<f32>,
-    pub repetition_penalty: Option<f32>,
-    /// Token and what is added to its logit.
-    pub logit_bias: Vec<(u32, f32)>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum ResponseFormat {
-    #[default]
-    Text,
-    /// Any JSON object.
-    JsonObject,
-    /// JSON of this schema.
-    JsonSchema { name: String, schema: Value },
-}
-
 impl Ask {
     /// A reply that somebody waits for, as the preset has it.
     pub fn new(chat: ChatPrompt, preset: Arc<Preset>) -> Ask {
@@ -77,15 +47,10 @@ impl Ask {
             purpose: Purpose::Reply,
             past_owner: None,
             max_tokens: None,
-            sampling: SamplingOverrides::default(),
-            seed: None,
-            stop: Vec::new(),
+            manner: Manner::default(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
-            response_format: ResponseFormat::Text,
             thinking: None,
-            logprobs: None,
-            ignore_eos: false,
         }
     }
 

@@ -47,7 +47,8 @@ impl Ask {
             turn::Priority::Background => Priority::Background,
         };
         ask.max_tokens = generate.max_tokens;
-        ask.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
+        ask.manner = (*generate.manner).clone();
+        ask.manner.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
         ask.tool_choice = config.tool_choice.clone();
         ask.parallel_tool_calls = config.parallel_tool_calls;
         ask
@@ -59,7 +60,7 @@ impl From<Piece> for turn::Piece {
         match piece {
             Piece::Prompt { input_tokens, cached_tokens } => turn::Piece::Prompt { input_tokens, cached_tokens },
             Piece::Reasoning { tokens, .. } => turn::Piece::Reasoning { tokens },
-            Piece::Content { text, tokens, .. } => turn::Piece::Content { text, tokens },
+            Piece::Content { text, tokens, logprobs } => turn::Piece::Content { text, tokens, logprobs },
             Piece::CallStarted { name, call_id } => turn::Piece::CallStarted { name, call_id },
             Piece::CallArguments { json, tokens } => turn::Piece::CallArguments { json, tokens },
             Piece::Done { finish, usage, report } => turn::Piece::Done {
@@ -82,6 +83,7 @@ impl From<Piece> for turn::Piece {
                 }),
             },
             Piece::Failed(failure) => turn::Piece::Failed(turn::BackendFailure {
+                kind: failure.code.kind(),
                 code: failure.code.word().to_owned(),
                 message: failure.message,
             }),

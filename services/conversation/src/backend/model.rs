@@ -1,7 +1,7 @@
 //! From what stands behind a preset's name to a model that computes, and from a preset to the engine's words.
 
 use super::Error;
-use super::ask::SamplingOverrides;
+use crate::manner::SamplingOverrides;
 use engine::Precision;
 use engine::network::Network;
 use engine::open::OpenOptions;

@@ -3,9 +3,10 @@
 //! Runs beside the engine's thread, so that other replies go on meanwhile.
 
 use super::answer::{Failure, FailureCode};
-use super::ask::{Ask, Purpose, ResponseFormat};
+use super::ask::{Ask, Purpose};
 use super::model::{kv_formats, sampling, thinking};
 use super::{Counted, Measured};
+use crate::manner::ResponseFormat;
 use crate::realtime::ToolChoice;
 use engine::{OwnerId, Precision, Request};
 use serde_json::Value;
@@ -71,12 +72,12 @@ impl Preparer {
             ));
         }
         request.max_new_tokens = (ask.max_tokens.unwrap_or(preset.reply_reserve_tokens).max(1) as usize).min(room);
-        request.sampling = sampling(preset, thinking_wanted != Thinking::Off, &ask.sampling);
-        request.sampling.seed = ask.seed;
-        request.sampling.logprobs = ask.logprobs;
+        request.sampling = sampling(preset, thinking_wanted != Thinking::Off, &ask.manner.sampling);
+        request.sampling.seed = ask.manner.seed;
+        request.sampling.logprobs = ask.manner.logprobs;
         request.seed = fresh_seed();
-        request.stop = ask.stop.clone();
-        request.ignore_eos = ask.ignore_eos;
+        request.stop = ask.manner.stop.clone();
+        request.ignore_eos = ask.manner.ignore_eos;
         request.thinking = thinking(thinking_wanted, thinks);
         request.grammar = self.grammar(ask, thinks)?;
         if ask.tool_choice == ToolChoice::None && !ask.chat.tools.is_empty() {
@@ -165,7 +166,7 @@ impl Preparer {
             ToolChoice::Auto if may_call => Some(grammar::ToolChoice::Auto),
             ToolChoice::Auto | ToolChoice::None => None,
         };
-        let form = match &ask.response_format {
+        let form = match &ask.manner.response_format {
             ResponseFormat::Text => None,
             ResponseFormat::JsonObject => Some(Grammar::json_object()),
             ResponseFormat::JsonSchema { schema, .. } => Some(Grammar::json_schema(schema).map_err(refused)?),

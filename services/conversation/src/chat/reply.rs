@@ -1,6 +1,7 @@
 //! A reply in the words of chat completions, as chunks of a stream and as a whole.
 
-use crate::backend::{Finish, Piece, Report, TokenLogprob, Usage};
+use crate::backend::{Finish, Piece, Report, Usage};
+use crate::manner::TokenLogprob;
 use serde_json::{Value, json};
 
 /// One choice on its way. Every chunk has the same id.
@@ -102,7 +103,7 @@ impl Reply {
             }
             // The status is sent long ago: clients look for this in the stream.
             Piece::Failed(failure) => {
-                let error = json!({ "message": failure.message, "type": "server_error", "param": null, "code": failure.code.word() });
+                let error = json!({ "message": failure.message, "type": failure.code.kind(), "param": null, "code": failure.code.word() });
                 chunks.push(json!({ "error": error }));
             }
         }
@@ -154,7 +155,7 @@ impl Reply {
         if logprobs.is_empty() {
             return None;
         }
-        let entries: Vec<Value> = logprobs.iter().map(logprob_value).collect();
+        let entries: Vec<Value> = logprobs.iter().map(|token| json!(token)).collect();
         self.logprobs.get_or_insert_default().extend(entries.iter().cloned());
         Some(json!({ "content": entries, "refusal": null }))
     }
@@ -207,11 +208,4 @@ fn finish_reason(finish: Finish) -> &'static str {
 /// To microseconds: what is behind them is noise.
 fn rounded(ms: f64) -> f64 {
     (ms * 1e3).round() / 1e3
-}
-
-fn logprob_value(token: &TokenLogprob) -> Value {
-    let of = |bytes: &[u8], logprob: f32| json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes });
-    let mut value = of(&token.bytes, token.logprob);
-    value["top_logprobs"] = token.top.iter().map(|(bytes, logprob)| of(bytes, *logprob)).collect();
-    value
 }

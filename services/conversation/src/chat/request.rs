@@ -1,7 +1,8 @@
 //! The body of a chat completion, read forgivingly: what is unknown is let go, what is wrong is named.
 
 use super::prompt;
-use crate::backend::{Priority, ResponseFormat, SamplingOverrides};
+use crate::backend::Priority;
+use crate::manner::{Manner, ResponseFormat, SamplingOverrides};
 use crate::realtime::ToolChoice;
 use crate::server::ApiError;
 use serde_json::{Map, Value};
@@ -17,14 +18,9 @@ pub struct ChatRequest {
     /// A last chunk with the usage, of a stream.
     pub include_usage: bool,
     pub max_tokens: Option<u32>,
-    pub sampling: SamplingOverrides,
-    pub seed: Option<u64>,
-    pub stop: Vec<String>,
+    pub manner: Manner,
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
-    pub response_format: ResponseFormat,
-    pub logprobs: Option<usize>,
-    pub ignore_eos: bool,
     pub priority: Priority,
     /// A durable session to which the messages are added.
     pub session_id: Option<String>,
@@ -67,14 +63,16 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         stream,
         include_usage: include_usage.unwrap_or(false),
         max_tokens: tokens("max_completion_tokens")?.or(tokens("max_tokens")?),
-        sampling: sampling(&fields)?,
-        seed: fields.seed()?,
-        stop: stop(&fields, settings.limits.stop_strings)?,
+        manner: Manner {
+            sampling: sampling(&fields)?,
+            seed: fields.seed()?,
+            stop: stop(&fields, settings.limits.stop_strings)?,
+            response_format: response_format(&fields)?,
+            logprobs: logprobs(&fields)?,
+            ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
+        },
         tool_choice: tool_choice(&fields)?,
         parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-        response_format: response_format(&fields)?,
-        logprobs: logprobs(&fields)?,
-        ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
         priority: priority(&fields, stream)?,
         session_id,
     })

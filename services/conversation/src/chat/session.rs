@@ -6,8 +6,9 @@
 use super::Chat;
 use super::prompt::text_of;
 use super::request::ChatRequest;
-use crate::backend::{Answer, Failure, FailureCode, Finish, Piece, Report, ResponseFormat, Usage, Writer, channel};
+use crate::backend::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, Writer, channel};
 use crate::live::{Attach, Connected, End, ToWrite, Written};
+use crate::manner::TokenLogprob;
 use crate::realtime::{ClientEvent, ItemBody, MaxTokens, NewItem, Received, ResponseParams, Role, SessionUpdate, Tool};
 use crate::server::ApiError;
 use crate::store::{Identity, new_id};
@@ -25,15 +26,6 @@ pub async fn answer(
     id: &str,
     request: ChatRequest,
 ) -> Result<(Answer, String), ApiError> {
-    let unsupported = [
-        (request.response_format != ResponseFormat::Text, "response_format"),
-        (request.logprobs.is_some(), "logprobs"),
-        (!request.stop.is_empty(), "stop"),
-    ];
-    if let Some((_, name)) = unsupported.iter().find(|(is_there, _)| *is_there) {
-        let message = format!("{name} cannot be had together with metadata.session_id: leave one of them out");
-        return Err(ApiError::bad("invalid_value", message).param(*name));
-    }
     let said = Said::new(&request)?;
     let session = match id {
         NEW => chat.live.create(&identity.user, &request.model, None).await?,
@@ -43,7 +35,8 @@ pub async fn answer(
     let mark = new_id("chat")?;
     let (writer, answer) = channel();
     tokio::spawn(async move {
-        let mut listening = Listening { connected, written, writer, mark, response_id: None, calls: 0, done: None };
+        let (response_id, logprobs) = (None, Vec::new());
+        let mut listening = Listening { connected, written, writer, mark, response_id, calls: 0, logprobs, done: None };
         listening.run(said).await;
     });
     Ok((answer, session.id().to_owned()))
@@ -71,7 +64,8 @@ impl Said {
             tools: (!tools.is_empty()).then_some(tools),
             tool_choice: Some(request.tool_choice.clone()),
             max_output_tokens: request.max_tokens.map(MaxTokens::Tokens),
-            temperature: request.sampling.temperature.map(f64::from),
+            temperature: request.manner.sampling.temperature.map(f64::from),
+            manner: request.manner.clone(),
             reasoning_effort: effort.map(str::to_owned),
             parallel_tool_calls: Some(request.parallel_tool_calls),
             ..ResponseParams::default()
@@ -129,6 +123,8 @@ struct Listening {
     mark: String,
     response_id: Option<String>,
     calls: usize,
+    /// Of the text that comes next.
+    logprobs: Vec<TokenLogprob>,
     /// The response is done; its report is still to come.
     done: Option<(Finish, Usage)>,
 }
@@ -221,7 +217,12 @@ impl Listening {
         }
         match kind {
             "response.output_text.delta" => {
-                self.writer.push(Piece::Content { text: text(&event["delta"]), tokens: 0, logprobs: Vec::new() });
+                let logprobs = std::mem::take(&mut self.logprobs);
+                self.writer.push(Piece::Content { text: text(&event["delta"]), tokens: 0, logprobs });
+            }
+            "response.output_text.logprobs" => {
+                let tokens = event["logprobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.logprobs.extend(tokens.iter().filter_map(TokenLogprob::from_value));
             }
             "response.output_item.added" if event["item"]["type"] == "function_call" => {
                 self.calls += 1;

@@ -5,6 +5,7 @@ use super::item::{ItemBody, Part, Role};
 use super::response::{ConversationChoice, InputItem, ResponseParams};
 use super::session::{MaxTokens, SessionUpdate, Tool, ToolChoice, ToolKind};
 use super::{ErrorBody, ErrorCode, Limits};
+use crate::manner::Manner;
 use serde_json::{Map, Value};
 
 /// A client's event with the id that the client gave it.
@@ -229,6 +230,7 @@ fn response(fields: &Fields, limits: &Limits) -> Read<ResponseParams> {
         temperature: temperature(fields)?,
         reasoning_effort: reasoning_effort(fields)?,
         parallel_tool_calls: fields.flag("parallel_tool_calls")?,
+        manner: Manner::default(),
         metadata: metadata(fields, limits)?,
     })
 }

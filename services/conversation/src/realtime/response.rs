@@ -2,6 +2,7 @@
 
 use super::session::{MaxTokens, Tool, ToolChoice};
 use super::{Item, NewItem};
+use crate::manner::Manner;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
@@ -18,6 +19,8 @@ pub struct ResponseParams {
     pub temperature: Option<f64>,
     pub reasoning_effort: Option<String>,
     pub parallel_tool_calls: Option<bool>,
+    /// What has no place on this wire, and chat completions ask for.
+    pub manner: Manner,
     /// Echoed as it came.
     pub metadata: Option<Map<String, Value>>,
 }

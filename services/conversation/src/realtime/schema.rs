@@ -98,6 +98,7 @@ fn server_events() -> Vec<(&'static str, Value)> {
             &of_response(&[("call_id", text()), ("name", text()), ("arguments", text())]),
         ),
         server("rate_limits.updated", &[("rate_limits", list(reference("rate_limit")))]),
+        extension(server("response.output_text.logprobs", &of_content(("logprobs", list(reference("token_logprob")))))),
         extension(server(
             "response.sentence.done",
             &[
@@ -332,6 +333,21 @@ fn shared() -> Map<String, Value> {
                     ("limit", count()),
                     ("remaining", count()),
                     ("reset_seconds", number()),
+                ],
+                &[],
+            ),
+        ),
+        (
+            "token_logprob",
+            closed(
+                &[
+                    ("token", text()),
+                    ("bytes", list(count())),
+                    ("logprob", number()),
+                    (
+                        "top_logprobs",
+                        list(closed(&[("token", text()), ("bytes", list(count())), ("logprob", number())], &[])),
+                    ),
                 ],
                 &[],
             ),

@@ -1,6 +1,7 @@
 //! What the server says. Which of these a connection may hear is decided by `EventKind::is_extension`.
 
 use super::{ErrorBody, Item, Response, SessionView};
+use crate::manner::TokenLogprob;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,6 +75,15 @@ pub enum EventKind {
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },
 
     // The extensions.
+    /// How sure the model was of the tokens of the next delta, where somebody asked for that.
+    #[serde(rename = "response.output_text.logprobs")]
+    TextLogprobs {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        content_index: usize,
+        logprobs: Vec<TokenLogprob>,
+    },
     /// A sentence is complete. Offsets count Unicode scalar values.
     #[serde(rename = "response.sentence.done")]
     SentenceDone {
@@ -142,7 +152,8 @@ impl EventKind {
     pub fn is_extension(&self) -> bool {
         matches!(
             self,
-            EventKind::SentenceDone { .. }
+            EventKind::TextLogprobs { .. }
+                | EventKind::SentenceDone { .. }
                 | EventKind::ContextUpdated { .. }
                 | EventKind::CompactionStarted { .. }
                 | EventKind::CompactionCompleted { .. }
@@ -164,6 +175,7 @@ impl EventKind {
             | EventKind::ContentPartAdded { item_id, .. }
             | EventKind::ContentPartDone { item_id, .. }
             | EventKind::TextDelta { item_id, .. }
+            | EventKind::TextLogprobs { item_id, .. }
             | EventKind::TextDone { item_id, .. }
             | EventKind::ArgumentsDelta { item_id, .. }
             | EventKind::ArgumentsDone { item_id, .. }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::manner::TokenLogprob;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -379,6 +380,13 @@ pub(crate) fn every_server_event() -> Vec<ServerEvent> {
         },
         EventKind::RateLimitsUpdated {
             rate_limits: vec![RateLimit { name: "requests", limit: 600, remaining: 599, reset_seconds: 0.1 }],
+        },
+        EventKind::TextLogprobs {
+            response_id: response_id.clone(),
+            item_id: item_id.clone(),
+            output_index: 0,
+            content_index: 0,
+            logprobs: vec![TokenLogprob { bytes: b"H".to_vec(), logprob: -0.5, top: vec![(b"H".to_vec(), -0.5)] }],
         },
         EventKind::SentenceDone {
             response_id: response_id.clone(),

@@ -44,6 +44,7 @@ impl Machine {
             items: self.conversation.snapshot(),
             context: self.context.clone(),
             config: Arc::new(self.config.clone()),
+            manner: Arc::default(),
             max_tokens: Some(0),
         })));
         let asked_at = Some(moment.now);

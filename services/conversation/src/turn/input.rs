@@ -1,6 +1,7 @@
 //! What can happen to a session.
 
 use super::output::OpId;
+use crate::manner::TokenLogprob;
 use crate::realtime::{ErrorBody, RateLimit, Received, Usage};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -81,6 +82,8 @@ pub enum Piece {
     Content {
         text: String,
         tokens: u64,
+        /// Empty unless asked for.
+        logprobs: Vec<TokenLogprob>,
     },
     /// A function call begins; the one before is complete. None: the machine makes an id.
     CallStarted {
@@ -112,6 +115,8 @@ pub enum Finish {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendFailure {
+    /// Whose fault it is: `invalid_request_error` or `server_error`.
+    pub kind: &'static str,
     /// A word for programs: `backend_failed`, `prompt_too_long`.
     pub code: String,
     pub message: String,

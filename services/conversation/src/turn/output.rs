@@ -1,6 +1,7 @@
 //! What is to be done.
 
 use super::input::{ConnId, Context, GenerationId, Report};
+use crate::manner::Manner;
 use crate::realtime::{Item, ResponseStatus, ServerEvent, SessionConfig, StatusDetails, TurnMs, Usage};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub struct Generate {
     pub context: Arc<Context>,
     /// Instructions, tools and sampling, with those of the response in place of the session's.
     pub config: Arc<SessionConfig>,
+    pub manner: Arc<Manner>,
     /// None: what the window and the preset allow. 0: only warms the cache.
     pub max_tokens: Option<u32>,
 }

@@ -7,6 +7,7 @@ use super::outbox::Action;
 use super::output::{OpId, StoreOp};
 use super::responses::End;
 use super::storing::{Operation, Undo};
+use crate::manner::TokenLogprob;
 use crate::realtime::{
     ContentPart, EventKind, Item, ItemBody, ItemStatus, Response, ResponseError, Role, TurnMs, Usage,
 };
@@ -163,9 +164,9 @@ impl Machine {
                 reply.usage.cached_tokens = cached_tokens;
             }
             Piece::Reasoning { tokens } => reply.usage.output_tokens += tokens,
-            Piece::Content { text, tokens } => {
+            Piece::Content { text, tokens, logprobs } => {
                 reply.usage.output_tokens += tokens;
-                self.say(&mut reply, &text, moment.now);
+                self.say(&mut reply, &text, logprobs, moment.now);
             }
             Piece::CallStarted { name, call_id } => self.begin_call(&mut reply, name, call_id, moment.now),
             Piece::CallArguments { json, tokens } => {
@@ -183,7 +184,7 @@ impl Machine {
             }
             Piece::Failed(failure) => {
                 let error =
-                    ResponseError { kind: "server_error".to_owned(), code: failure.code, message: failure.message };
+                    ResponseError { kind: failure.kind.to_owned(), code: failure.code, message: failure.message };
                 self.conclude(reply, End::Failed(error), moment.now);
                 return;
             }
@@ -192,7 +193,7 @@ impl Machine {
     }
 
     /// A piece of text for the user.
-    fn say(&mut self, reply: &mut Reply, text: &str, now: Millis) {
+    fn say(&mut self, reply: &mut Reply, text: &str, logprobs: Vec<TokenLogprob>, now: Millis) {
         let mut text = text;
         if !matches!(reply.open, Some(Open::Message { .. })) {
             // White space before the first word is the template's, and no reason to begin a message.
@@ -210,15 +211,17 @@ impl Machine {
         all.push_str(text);
         let mut complete = Vec::new();
         sentences.push(text, &mut complete);
-        let delta = EventKind::TextDelta {
-            response_id: reply.response.id.clone(),
-            item_id: item_id.clone(),
-            output_index: reply.outputs - 1,
-            content_index: 0,
-            delta: text.to_owned(),
-        };
-        let to = self.clients.audience(&delta);
+        let (response_id, item_id) = (reply.response.id.clone(), item_id.clone());
         let said = reply.in_conversation.then_some(all.len());
+        let (output_index, content_index) = (reply.outputs - 1, 0);
+        if !logprobs.is_empty() {
+            let (response_id, item_id) = (response_id.clone(), item_id.clone());
+            let kind = EventKind::TextLogprobs { response_id, item_id, output_index, content_index, logprobs };
+            self.tell(reply, None, kind);
+        }
+        let delta = text.to_owned();
+        let delta = EventKind::TextDelta { response_id, item_id, output_index, content_index, delta };
+        let to = self.clients.audience(&delta);
         let action = Action::Send { to, kind: delta, needs: None, if_stored: true, said };
         self.outbox.push(action, Some(reply.generation));
         self.tell_sentences(reply, complete, now);

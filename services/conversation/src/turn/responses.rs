@@ -66,6 +66,7 @@ impl Machine {
             context,
             max_tokens: config.max_output_tokens.limit(),
             config,
+            manner: Arc::new(params.manner.clone()),
         })));
 
         let op = StoreOp::ResponseStarted {

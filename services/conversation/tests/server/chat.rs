@@ -1,7 +1,8 @@
 //! Chat completions over real sockets: what stock clients demand, and what hanging up does.
 
 use crate::support::{PATIENCE, Server, user};
-use conversation::backend::{Failure, FailureCode, Finish, Piece, Priority, Purpose, ResponseFormat, TokenLogprob};
+use conversation::backend::{Failure, FailureCode, Finish, Piece, Priority, Purpose};
+use conversation::manner::{ResponseFormat, TokenLogprob};
 use conversation::realtime::ToolChoice;
 use futures_util::StreamExt;
 use reqwest::Response;
@@ -177,10 +178,16 @@ async fn an_answer_in_one_piece() {
     let answer = posting(&server, says("Is it late?", more));
     let mut asked = server.script.next().await;
     let ask = &asked.ask;
-    assert_eq!((ask.max_tokens, ask.sampling.temperature, ask.seed), (Some(50), Some(0.5), Some(u64::MAX - 2)));
-    assert_eq!((ask.stop.len(), ask.logprobs, ask.ignore_eos, ask.parallel_tool_calls), (2, Some(1), true, false));
-    assert_eq!(ask.sampling.logit_bias, [(5, f32::NEG_INFINITY), (6, 1.5)]);
-    assert!(matches!(&ask.response_format, ResponseFormat::JsonSchema { name, .. } if name == "x"));
+    assert_eq!(
+        (ask.max_tokens, ask.manner.sampling.temperature, ask.manner.seed),
+        (Some(50), Some(0.5), Some(u64::MAX - 2))
+    );
+    assert_eq!(
+        (ask.manner.stop.len(), ask.manner.logprobs, ask.manner.ignore_eos, ask.parallel_tool_calls),
+        (2, Some(1), true, false)
+    );
+    assert_eq!(ask.manner.sampling.logit_bias, [(5, f32::NEG_INFINITY), (6, 1.5)]);
+    assert!(matches!(&ask.manner.response_format, ResponseFormat::JsonSchema { name, .. } if name == "x"));
     assert_eq!(ask.chat.enable_thinking(), Some(false));
     // Nobody listens while it is written: it waits for those to whom somebody does.
     assert_eq!(ask.priority, Priority::Background);
@@ -357,12 +364,7 @@ async fn a_durable_session_keeps_what_is_said_and_its_sockets_hear_it() {
 
     let more = json!({ "stream": true, "metadata": { "session_id": id }, "stream_options": { "include_usage": true } });
     let mut lines = Lines::of(post(&server, &says("And who are you?", more)).await);
-    let mut asked = loop {
-        let asked = server.script.next().await;
-        if asked.ask.purpose == Purpose::Reply {
-            break asked;
-        }
-    };
+    let mut asked = server.reply_asked().await;
     let said: Vec<&Value> = asked.ask.chat.messages[1..].iter().map(|message| &message["content"]).collect();
     assert_eq!(said, ["Hello?", "Hi.", "And who are you?"], "the history is the session's");
     asked.prompt(30, 20);
@@ -384,12 +386,7 @@ async fn a_durable_session_keeps_what_is_said_and_its_sockets_hear_it() {
     assert_eq!(done["response"]["output"][0]["content"][0]["text"], "Me.");
 
     let answer = posting(&server, says("Somebody else", json!({ "metadata": { "session_id": "new" } })));
-    let mut asked = loop {
-        let asked = server.script.next().await;
-        if asked.ask.purpose == Purpose::Reply {
-            break asked;
-        }
-    };
+    let mut asked = server.reply_asked().await;
     assert_eq!(asked.ask.chat.messages.last().unwrap()["content"], "Somebody else");
     asked.say("Welcome.");
     asked.done(Finish::Stop);
@@ -402,6 +399,60 @@ async fn a_durable_session_keeps_what_is_said_and_its_sockets_hear_it() {
     let (status, body) =
         posting(&server, says("x", json!({ "metadata": { "session_id": "sess_none" } }))).await.unwrap();
     assert_eq!((status, &body["error"]["code"]), (404, &json!("session_not_found")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_durable_session_answers_in_the_manner_that_is_asked_for() {
+    let mut server = Server::start().await;
+    let mut socket = server.connect("?extensions=reprise").await;
+    let id = socket.session_id().await;
+    let more = json!({
+        "metadata": { "session_id": id }, "top_p": 0.5, "temperature": 0.25, "seed": 7, "presence_penalty": 1,
+        "frequency_penalty": -1, "stop": "END", "logprobs": true, "top_logprobs": 1, "logit_bias": { "5": 2 },
+        "response_format": { "type": "json_object" }, "max_tokens": 9,
+    });
+    let answer = posting(&server, says("Is it late?", more));
+    let mut asked = server.script.next().await;
+    let manner = &asked.ask.manner;
+    let sampling = &manner.sampling;
+    assert_eq!((sampling.top_p, sampling.temperature, manner.seed), (Some(0.5), Some(0.25), Some(7)));
+    assert_eq!((sampling.presence_penalty, sampling.frequency_penalty), (Some(1.0), Some(-1.0)));
+    assert_eq!((&sampling.logit_bias[..], &manner.stop[..]), (&[(5, 2.0)][..], &["END".to_owned()][..]));
+    assert_eq!((&manner.response_format, manner.logprobs), (&ResponseFormat::JsonObject, Some(1)));
+    assert_eq!(asked.ask.max_tokens, Some(9));
+    let token =
+        |bytes: &[u8]| TokenLogprob { bytes: bytes.to_vec(), logprob: -0.25, top: vec![(bytes.to_vec(), -0.25)] };
+    asked.push(Piece::Content { text: " ".into(), tokens: 1, logprobs: vec![token(b" ")] });
+    asked.push(Piece::Content { text: "{}".into(), tokens: 2, logprobs: vec![token(b"{"), token(b"}")] });
+    asked.done(Finish::Stop);
+    let (status, body) = answer.await.unwrap();
+    assert_eq!(status, 200, "{body}");
+    let choice = &body["choices"][0];
+    assert_eq!(choice["message"]["content"], "{}");
+    let tokens = choice["logprobs"]["content"].as_array().unwrap();
+    let spelled: Vec<&str> = tokens.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert_eq!(spelled, ["{", "}"]);
+    assert_eq!(tokens[0]["top_logprobs"], json!([{ "token": "{", "logprob": -0.25, "bytes": [123] }]));
+    // An extension, told before the words it is about.
+    let told = socket.until("response.output_text.logprobs").await;
+    assert_eq!(told["logprobs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(socket.event().await["type"], "response.output_text.delta");
+
+    // Whose fault it is can be read from the type.
+    let required = json!({ "metadata": { "session_id": id }, "tool_choice": "required" });
+    let answer = posting(&server, says("Lights on", required));
+    server.reply_asked().await.fail(Failure::new(FailureCode::InvalidRequest, "there are no tools"));
+    let (status, error) = answer.await.unwrap();
+    assert_eq!((status, &error["error"]["type"]), (400, &json!("invalid_request_error")), "{error}");
+    let done = loop {
+        let done = socket.until("response.done").await;
+        if done["response"]["status"] == "failed" {
+            break done;
+        }
+    };
+    let error = &done["response"]["status_details"]["error"];
+    assert_eq!((&error["type"], &error["code"]), (&json!("invalid_request_error"), &json!("invalid_request")));
     server.stop().await;
 }
 
@@ -423,12 +474,7 @@ async fn a_session_answers_one_at_a_time_and_a_hang_up_stops_it() {
     let mut streamed = body;
     streamed["stream"] = json!(true);
     let mut lines = Lines::of(post(&server, &streamed).await);
-    let mut asked = loop {
-        let asked = server.script.next().await;
-        if asked.ask.purpose == Purpose::Reply {
-            break asked;
-        }
-    };
+    let mut asked = server.reply_asked().await;
     asked.say("There");
     lines.chunk().await;
     drop(lines);

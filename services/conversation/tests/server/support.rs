@@ -1,7 +1,7 @@
 //! A server to talk to, and a client that waits for events instead of for time.
 
-use conversation::backend::Backend;
-use conversation::backend::scripted::Script;
+use conversation::backend::scripted::{Asked, Script};
+use conversation::backend::{Backend, Purpose};
 use conversation::live::{Parts, Presets};
 use conversation::server::{self, LOCAL_USER};
 use conversation::store::{Options, Owner, Store};
@@ -59,6 +59,16 @@ impl Server {
         let parts = Parts { settings: Arc::new(settings), store: store.clone(), backend, presets };
         let task = tokio::spawn(server::serve(listener, parts, doors, stop.clone()));
         Server { address, script, store, folder: Some(folder), stop, task }
+    }
+
+    /// The next reply that is asked for; what is only read ahead is let go.
+    pub async fn reply_asked(&mut self) -> Asked {
+        loop {
+            let asked = self.script.next().await;
+            if asked.ask.purpose == Purpose::Reply {
+                return asked;
+            }
+        }
     }
 
     /// Stops as on SIGTERM, and gives back the folder.

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use conversation::backend::SamplingOverrides;
 use conversation::backend::model::{Model, kv_formats, sampling};
+use conversation::manner::SamplingOverrides;
 use engine::{Engine, Event, Finish, Limits, Report, Request, Thinking};
 use serde_json::{Value, json};
 use settings::Settings;

@@ -1,7 +1,8 @@
 //! Replies on their way out of the engine: its events become pieces, with the time that each stage took.
 
 use super::thread::failure_of;
-use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Report, TokenLogprob, Usage, Writer};
+use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Report, Usage, Writer};
+use crate::manner::TokenLogprob;
 use engine::{Event, Priority, SeqId, Token};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -1,8 +1,7 @@
 //! The engine's thread with a small model, from asks to pieces.
 
-use crate::backend::{
-    Answer, Ask, Backend, FailureCode, Finish, Piece, Priority, Purpose, Report, ResponseFormat, Usage,
-};
+use crate::backend::{Answer, Ask, Backend, FailureCode, Finish, Piece, Priority, Purpose, Report, Usage};
+use crate::manner::ResponseFormat;
 use crate::realtime::ToolChoice;
 use serde_json::{Value, json};
 use settings::{Flag, Preset, Settings, Sources, Thinking};
@@ -45,7 +44,7 @@ impl Stage {
         let chat = text::chat::normalise(&json!({ "messages": messages })).unwrap();
         let mut ask = Ask::new(chat, self.preset.clone());
         ask.max_tokens = Some(tokens);
-        ask.ignore_eos = true;
+        ask.manner.ignore_eos = true;
         ask
     }
 
@@ -169,7 +168,7 @@ async fn what_cannot_be_asked_is_refused_with_a_reason() {
     assert_eq!(refused(images).await.0, FailureCode::InvalidRequest);
 
     let mut sampling = stage.ask(user("x"), 5);
-    sampling.sampling.top_p = Some(3.0);
+    sampling.manner.sampling.top_p = Some(3.0);
     let (code, message) = refused(sampling).await;
     assert_eq!(code, FailureCode::InvalidRequest);
     assert!(message.contains("top_p"), "{message}");
@@ -206,17 +205,17 @@ async fn too_many_requests_are_refused_and_the_others_answered() {
 async fn promised_forms_hold() {
     let stage = stage().await;
     let mut object = stage.ask(user("Is the light on?"), 200);
-    object.ignore_eos = false;
+    object.manner.ignore_eos = false;
     let schema = json!({
         "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": false,
     });
-    object.response_format = ResponseFormat::JsonSchema { name: "light".into(), schema };
+    object.manner.response_format = ResponseFormat::JsonSchema { name: "light".into(), schema };
     let told = stage.say(object).await;
     assert_eq!(told.finish, Some(Finish::Stop), "{told:?}");
     assert!(serde_json::from_str::<Value>(&told.content).unwrap()["on"].is_boolean());
 
     let mut call = stage.ask(user("Is the light on?"), 200);
-    call.ignore_eos = false;
+    call.manner.ignore_eos = false;
     let parameters =
         json!({"type": "object", "properties": {"room": {"enum": ["kitchen", "hall"]}}, "required": ["room"]});
     call.chat.tools = vec![json!({"type": "function", "function": {"name": "light", "parameters": parameters}})];
@@ -295,7 +294,7 @@ async fn stop_strings_end_a_reply_and_are_not_part_of_it() {
     let whole = stage.say(ask.clone()).await.content;
     let chars: Vec<char> = whole.chars().collect();
     let stop: String = chars[8..11].iter().collect();
-    ask.stop = vec![stop.clone()];
+    ask.manner.stop = vec![stop.clone()];
     let told = stage.say(ask).await;
     assert_eq!(told.finish, Some(Finish::Stop));
     assert_eq!(told.content, whole[..whole.find(&stop).unwrap()].trim_end(), "{whole:?} {stop:?}");
@@ -305,7 +304,7 @@ async fn stop_strings_end_a_reply_and_are_not_part_of_it() {
 async fn log_probabilities_spell_the_content() {
     let stage = stage().await;
     let mut ask = stage.ask(user("Say something"), 25);
-    ask.logprobs = Some(2);
+    ask.manner.logprobs = Some(2);
     let told = stage.say(ask).await;
     let spelled: Vec<u8> = told.logprobs.iter().flat_map(|(bytes, ..)| bytes.clone()).collect();
     let spelled = String::from_utf8_lossy(&spelled).into_owned();

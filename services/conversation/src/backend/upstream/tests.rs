@@ -1,6 +1,7 @@
 //! The upstream as a client of a stand-in on a real socket, which says what the test says.
 
-use crate::backend::{Answer, Ask, Backend, FailureCode, Finish, Piece, Purpose, ResponseFormat, Usage};
+use crate::backend::{Answer, Ask, Backend, FailureCode, Finish, Piece, Purpose, Usage};
+use crate::manner::ResponseFormat;
 use crate::realtime::ToolChoice;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -159,8 +160,8 @@ async fn an_answer_is_streamed() {
     let (backend, mut ask) = backend_of(&settings).await;
     let status = backend.status();
     assert_eq!((status.ready, status.model.as_str(), ask.preset.ctx_size), (true, "big", 9000));
-    (ask.max_tokens, ask.seed, ask.stop) = (Some(77), Some(5), vec!["END".into()]);
-    ask.response_format = ResponseFormat::JsonObject;
+    (ask.max_tokens, ask.manner.seed, ask.manner.stop) = (Some(77), Some(5), vec!["END".into()]);
+    ask.manner.response_format = ResponseFormat::JsonObject;
     let mut answer = backend.ask(ask);
     let mut heard = stand_in.next().await;
     let expected = [

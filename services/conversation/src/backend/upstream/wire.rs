@@ -1,8 +1,9 @@
 //! The words of chat completions, as an upstream hears and says them. Knows no socket.
 
-use crate::backend::answer::{Failure, FailureCode, Finish, Piece, TokenLogprob, Usage};
-use crate::backend::ask::{Ask, ResponseFormat};
+use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Usage};
+use crate::backend::ask::Ask;
 use crate::backend::model::sampling;
+use crate::manner::{ResponseFormat, TokenLogprob};
 use crate::realtime::ToolChoice;
 use serde_json::{Map, Value, json};
 use settings::Thinking;
@@ -10,7 +11,7 @@ use settings::Thinking;
 /// The body of a request.
 pub fn body(ask: &Ask, model: &str) -> Value {
     let thinking = ask.effective_thinking();
-    let sampling = sampling(&ask.preset, thinking != Thinking::Off, &ask.sampling);
+    let sampling = sampling(&ask.preset, thinking != Thinking::Off, &ask.manner.sampling);
     let mut body = json!({
         "model": model,
         "messages": messages(&ask.chat.messages),
@@ -32,18 +33,22 @@ pub fn body(ask: &Ask, model: &str) -> Value {
     set("top_k", sampling.top_k > 0, json!(sampling.top_k));
     set("min_p", sampling.min_p > 0.0, json!(sampling.min_p));
     set("repetition_penalty", sampling.repetition_penalty != 1.0, json!(sampling.repetition_penalty));
-    set("seed", ask.seed.is_some(), json!(ask.seed));
-    set("stop", !ask.stop.is_empty(), json!(ask.stop));
-    set("ignore_eos", ask.ignore_eos, json!(true));
-    set("logprobs", ask.logprobs.is_some(), json!(true));
-    set("top_logprobs", ask.logprobs.is_some(), json!(ask.logprobs));
+    set("seed", ask.manner.seed.is_some(), json!(ask.manner.seed));
+    set("stop", !ask.manner.stop.is_empty(), json!(ask.manner.stop));
+    set("ignore_eos", ask.manner.ignore_eos, json!(true));
+    set("logprobs", ask.manner.logprobs.is_some(), json!(true));
+    set("top_logprobs", ask.manner.logprobs.is_some(), json!(ask.manner.logprobs));
     let bias: Map<String, Value> = sampling
         .logit_bias
         .iter()
         .map(|(token, bias)| (token.to_string(), json!(if bias.is_finite() { *bias } else { -100.0 })))
         .collect();
     set("logit_bias", !bias.is_empty(), Value::Object(bias));
-    set("response_format", ask.response_format != ResponseFormat::Text, response_format(&ask.response_format));
+    set(
+        "response_format",
+        ask.manner.response_format != ResponseFormat::Text,
+        response_format(&ask.manner.response_format),
+    );
     if !ask.chat.tools.is_empty() {
         body["tools"] = json!(ask.chat.tools);
         body["tool_choice"] = tool_choice(&ask.tool_choice);
@@ -57,12 +62,13 @@ pub fn body(ask: &Ask, model: &str) -> Value {
 pub fn messages(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for at in 0..messages.len() {
-        let follows = at.checked_sub(1).is_some_and(|before| {
-            messages[before]["role"] == "tool" || messages[before].get("tool_calls").is_some()
-        });
+        let follows = at
+            .checked_sub(1)
+            .is_some_and(|before| messages[before]["role"] == "tool" || messages[before].get("tool_calls").is_some());
         if messages[at]["role"] == "tool" && !follows {
             let content = messages[at]["content"].as_str().unwrap_or_default();
-            messages[at] = json!({ "role": "user", "content": format!("<tool_response>\n{content}\n</tool_response>") });
+            messages[at] =
+                json!({ "role": "user", "content": format!("<tool_response>\n{content}\n</tool_response>") });
         }
     }
     for call in messages.iter_mut().filter_map(|message| message.get_mut("tool_calls")?.as_array_mut()).flatten() {

@@ -106,14 +106,20 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
         Act::Instructions(number) => {
             s.client(conn, json!({"type": "session.update", "session": {"instructions": format!("{number}")}}));
         }
-        Act::Content(text) => backend(s, conn, Piece::Content { text: (*text).into(), tokens: 1 }),
+        Act::Content(text) => {
+            backend(s, conn, Piece::Content { text: (*text).into(), tokens: 1, logprobs: Vec::new() })
+        }
         Act::Call => backend(s, conn, Piece::CallStarted { name: "f".into(), call_id: None }),
         Act::Arguments => backend(s, conn, Piece::CallArguments { json: "{}".into(), tokens: 1 }),
         Act::Done(finish) => {
             backend(s, conn, Piece::Done { finish: *finish, usage: None, report: Some(Report::default()) });
         }
         Act::Failed => {
-            backend(s, conn, Piece::Failed(BackendFailure { code: "c".into(), message: "m".into() }));
+            backend(
+                s,
+                conn,
+                Piece::Failed(BackendFailure { kind: "server_error", code: "c".into(), message: "m".into() }),
+            );
         }
         Act::Attach { conn, extensions } => {
             if !s.clients.contains_key(&ConnId(u64::from(*conn))) {

@@ -201,7 +201,7 @@ fn half_a_call_is_never_made() {
     let rows = [
         Piece::Done { finish: Finish::MaxTokens, usage: None, report: None },
         Piece::Done { finish: Finish::Cancelled, usage: None, report: None },
-        Piece::Failed(BackendFailure { code: "backend_failed".into(), message: "gone".into() }),
+        Piece::Failed(BackendFailure { kind: "server_error", code: "backend_failed".into(), message: "gone".into() }),
     ];
     for end in rows {
         let mut s = stage();
@@ -224,7 +224,11 @@ fn a_failure_ends_the_response_and_not_the_session() {
         let mut s = stage();
         s.ask("Hi");
         s.content(said);
-        s.backend(Piece::Failed(BackendFailure { code: "prompt_too_long".into(), message: "too long".into() }));
+        s.backend(Piece::Failed(BackendFailure {
+            kind: "server_error",
+            code: "prompt_too_long".into(),
+            message: "too long".into(),
+        }));
         let done = s.clients[&ConnId(1)].frames.last().unwrap();
         assert_eq!(
             done["response"]["status_details"],
@@ -269,7 +273,10 @@ fn responses_beside_the_conversation() {
     assert_eq!(s.heard(1)[1], "error too_many_responses");
     // The one in the conversation goes on.
     let first = s.generations[0].generation;
-    s.input(Input::Backend { generation: first, piece: Piece::Content { text: "Hello.".into(), tokens: 1 } });
+    s.input(Input::Backend {
+        generation: first,
+        piece: Piece::Content { text: "Hello.".into(), tokens: 1, logprobs: Vec::new() },
+    });
     s.input(Input::Backend {
         generation: first,
         piece: Piece::Done { finish: Finish::Stop, usage: None, report: None },
@@ -330,6 +337,9 @@ fn pieces_of_a_generation_that_is_over_are_ignored() {
     s.content("lo.");
     s.done();
     s.done();
-    s.input(Input::Backend { generation: GenerationId(999), piece: Piece::Content { text: "x".into(), tokens: 1 } });
+    s.input(Input::Backend {
+        generation: GenerationId(999),
+        piece: Piece::Content { text: "x".into(), tokens: 1, logprobs: Vec::new() },
+    });
     assert!(s.heard(1).is_empty());
 }

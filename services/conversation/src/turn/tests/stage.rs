@@ -150,7 +150,7 @@ impl Stage {
     }
 
     pub fn content(&mut self, text: &str) {
-        self.backend(Piece::Content { text: text.into(), tokens: 1 });
+        self.backend(Piece::Content { text: text.into(), tokens: 1, logprobs: Vec::new() });
     }
 
     pub fn done(&mut self) {
