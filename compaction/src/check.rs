@@ -1,0 +1,195 @@
+//! Whether a summary may take the place of what it tells.
+//!
+//! Without a model and without a dictionary of the language: what must not be lost is what can be told apart by its form
+//! (names, numbers, dates, quoted words, and whether something is *not* so), and what must not get in has forms too. A
+//! check that is wrong costs one more request in the background, or a sentence that is kept twice.
+
+mod demand;
+mod facts;
+mod held;
+mod lexicon;
+mod orders;
+mod values;
+
+use crate::language;
+use crate::types::{Entry, Kind, Limits, Pin};
+pub use demand::demanded;
+pub use orders::is_order_like;
+
+/// A summary, and what it is to stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission<'a> {
+    /// The entries it takes the place of, without those that its writer did not see.
+    pub covered: &'a [Entry],
+    /// The summary before it, whose place it takes too.
+    pub earlier: &'a str,
+    pub pins: &'a [Pin],
+    pub text: &'a str,
+    pub tokens: u32,
+    /// The model ended it, not a limit.
+    pub finished: bool,
+    /// What is missing can still be asked for.
+    pub may_ask_again: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Accept,
+    AskAgain {
+        missing: Vec<Fact>,
+    },
+    /// It may stand, with these behind it.
+    AppendFacts {
+        missing: Vec<Fact>,
+    },
+    Reject {
+        reason: Reason,
+    },
+}
+
+/// Something that was said and must not be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    pub kind: FactKind,
+    /// The name, number or date itself.
+    pub text: String,
+    /// What it was said in, cut to a length that can be quoted.
+    pub sentence: String,
+    /// The entry it was said in; empty: it stood in the summary before.
+    pub source: String,
+    pub said_by: SaidBy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaidBy {
+    User,
+    Assistant,
+    /// It stood in the summary before.
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactKind {
+    Name,
+    Number,
+    Date,
+    Quote,
+    /// That something is not so.
+    Negation,
+}
+
+/// Why a summary does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Empty,
+    TooLong,
+    OffLanguage,
+    InstructionLike,
+    Unfinished,
+    /// The summary before, once more, although there is news.
+    Copies,
+    /// The prompt would not be smaller.
+    NoReduction,
+    /// None came.
+    Failed,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 8] = [
+        Reason::Empty,
+        Reason::TooLong,
+        Reason::OffLanguage,
+        Reason::InstructionLike,
+        Reason::Unfinished,
+        Reason::Copies,
+        Reason::NoReduction,
+        Reason::Failed,
+    ];
+
+    /// The word for it in events and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Empty => "empty",
+            Reason::TooLong => "too_long",
+            Reason::OffLanguage => "off_language",
+            Reason::InstructionLike => "instruction_like",
+            Reason::Unfinished => "unfinished",
+            Reason::Copies => "copies",
+            Reason::NoReduction => "no_reduction",
+            Reason::Failed => "failed",
+        }
+    }
+}
+
+impl FactKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            FactKind::Name => "name",
+            FactKind::Number => "number",
+            FactKind::Date => "date",
+            FactKind::Quote => "quote",
+            FactKind::Negation => "negation",
+        }
+    }
+}
+
+pub fn check(submission: &Submission, limits: &Limits) -> Verdict {
+    let reject = |reason| Verdict::Reject { reason };
+    if let Some(reason) = refused(submission, limits) {
+        return reject(reason);
+    }
+    let demanded = demanded(submission.covered, submission.earlier, limits);
+    let missing = missing(&demanded, submission.text, submission.pins);
+    if missing.is_empty() {
+        return Verdict::Accept;
+    }
+    if copies(submission) {
+        return reject(Reason::Copies);
+    }
+    match submission.may_ask_again {
+        true => Verdict::AskAgain { missing },
+        false => Verdict::AppendFacts { missing },
+    }
+}
+
+/// The facts that neither the summary nor a pin holds.
+pub fn missing(demanded: &[Fact], summary: &str, pins: &[Pin]) -> Vec<Fact> {
+    let mut held = held::Held::default();
+    held.add(summary);
+    pins.iter().for_each(|pin| held.add(&pin.text));
+    demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
+}
+
+fn refused(submission: &Submission, limits: &Limits) -> Option<Reason> {
+    let Submission { covered, earlier, text, tokens, finished, .. } = *submission;
+    let lines = said_lines(text);
+    if lines.is_empty() {
+        return Some(Reason::Empty);
+    }
+    if !finished {
+        return Some(Reason::Unfinished);
+    }
+    if tokens > limits.summary_tokens {
+        return Some(Reason::TooLong);
+    }
+    if orders::is_instruction_like(text, covered, earlier) {
+        return Some(Reason::InstructionLike);
+    }
+    let is_said = |entry: &&Entry| matches!(entry.kind, Kind::User | Kind::Assistant);
+    let said: Vec<&str> = covered.iter().filter(is_said).map(|entry| entry.text.as_str()).collect();
+    language::differs(&said.join("\n"), &lines.join("\n")).then_some(Reason::OffLanguage)
+}
+
+/// Lines of the summary before, and hardly anything else.
+fn copies(submission: &Submission) -> bool {
+    let (earlier, lines) = (said_lines(submission.earlier), said_lines(submission.text));
+    let copied = lines.iter().filter(|line| earlier.contains(line)).count();
+    !earlier.is_empty() && copied * 10 >= lines.len() * 9
+}
+
+/// Without headings, and without what stands before a line.
+pub(crate) fn said_lines(summary: &str) -> Vec<&str> {
+    let lines = summary.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let lines = lines.map(|line| line.trim_start_matches(['-', '*', '•', ' ']).trim());
+    lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
+}

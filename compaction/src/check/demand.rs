@@ -1,0 +1,189 @@
+//! Which facts of a conversation a memory must hold: more is said than can be kept.
+
+use super::facts::{is_first_person, of_sentence};
+use super::orders::is_order_like;
+use super::values::values;
+use super::{Fact, FactKind, SaidBy, said_lines};
+use crate::language;
+use crate::types::{Entry, Kind, Limits};
+use crate::words::{folded, sentences, stems, words};
+
+/// The facts worth keeping, the most important first, as many as a summary of the allowed size could hold.
+///
+/// What users say of themselves counts most, then what stood in the memory before; questions, and what the assistant
+/// knows anyway, hardly. Results of tools do not count: what mattered of them the assistant said.
+pub fn demanded(covered: &[Entry], earlier: &str, limits: &Limits) -> Vec<Fact> {
+    let mut candidates = Vec::new();
+    for line in said_lines(earlier) {
+        push_facts(&mut candidates, line, "", SaidBy::Memory, false);
+    }
+    let users: Vec<&str> =
+        covered.iter().filter(|entry| entry.kind == Kind::User).map(|entry| entry.text.as_str()).collect();
+    let nouns_have_capitals = language::latin_language(&users.join("\n")) == Some("de");
+    for entry in covered {
+        let said_by = match entry.kind {
+            Kind::User => SaidBy::User,
+            Kind::Assistant => SaidBy::Assistant,
+            Kind::Call { .. } | Kind::Output { .. } | Kind::System => continue,
+        };
+        for sentence in sentences(&entry.text) {
+            push_facts(&mut candidates, sentence, &entry.id, said_by, nouns_have_capitals);
+        }
+    }
+    let mut candidates = merged(candidates);
+    candidates.retain(|candidate| candidate.weight >= LEAST_WEIGHT);
+    // The newest of equals first.
+    candidates.sort_by_key(|candidate| std::cmp::Reverse((candidate.weight, candidate.order)));
+    let most = (limits.summary_tokens / TOKENS_OF_A_FACT).clamp(LEAST_FACTS, MOST_FACTS) as usize;
+    candidates.truncate(most * 4);
+    let kept: Vec<bool> = candidates.iter().map(|candidate| !is_superseded(candidate, &candidates)).collect();
+    let kept = candidates.into_iter().zip(kept).filter(|(_, kept)| *kept);
+    kept.map(|(candidate, _)| candidate.fact).take(most).collect()
+}
+
+struct Candidate {
+    fact: Fact,
+    weight: i32,
+    order: usize,
+    /// The same for the same fact, however it is written.
+    key: String,
+    /// What else its sentence is about.
+    about: Vec<String>,
+    corrects: bool,
+}
+
+fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: SaidBy, capitals: bool) {
+    // What wants to be obeyed is not carried on word for word.
+    if is_order_like(sentence) {
+        return;
+    }
+    let first_person = is_first_person(sentence);
+    let is_question = sentence.trim_end().ends_with(['?', '？']);
+    let corrects = is_correction(sentence);
+    for fact in of_sentence(sentence, source, said_by, capitals) {
+        let base = match said_by {
+            SaidBy::User => 4,
+            SaidBy::Memory => 5,
+            SaidBy::Assistant => 1,
+        };
+        let digits = fact.text.chars().filter(char::is_ascii_digit).count() as i32;
+        let form = match fact.kind {
+            FactKind::Name => i32::from(!capitals),
+            FactKind::Date => 1,
+            FactKind::Number if digits == 0 => -1,
+            FactKind::Number => (digits - 1).min(2),
+            FactKind::Quote | FactKind::Negation => 0,
+        };
+        let asked = if is_question && said_by == SaidBy::User { -3 } else { 0 };
+        let weight = base + form + asked + if first_person { 2 } else { 0 };
+        let own = stems(&fact.text);
+        let about = stems(sentence).into_iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem));
+        let (key, about) = (key(&fact), about.collect());
+        candidates.push(Candidate { fact, weight, order: candidates.len(), key, about, corrects });
+    }
+}
+
+/// What is said again and again weighs more, and counts where it was said last.
+fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut places = std::collections::HashMap::new();
+    let mut merged: Vec<Candidate> = Vec::new();
+    for candidate in candidates {
+        match places.get(&(candidate.fact.kind.name(), candidate.key.clone())) {
+            None => {
+                places.insert((candidate.fact.kind.name(), candidate.key.clone()), merged.len());
+                merged.push(candidate);
+            }
+            Some(&index) => {
+                let known: &mut Candidate = &mut merged[index];
+                let weight = (known.weight.max(candidate.weight) + 1).min(known.weight + 3);
+                if candidate.weight >= known.weight {
+                    *known = candidate;
+                }
+                known.weight = weight;
+            }
+        }
+    }
+    merged
+}
+
+/// A number or date of which the user said another one later.
+fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
+    if !matches!(candidate.fact.kind, FactKind::Number | FactKind::Date) {
+        return false;
+    }
+    all.iter().any(|later| {
+        let shared = candidate.about.iter().filter(|stem| later.about.contains(stem)).count();
+        let same_matter = shared > 0 && (later.corrects || (shared > 1 && shared * 3 >= candidate.about.len() * 2));
+        later.order > candidate.order
+            && later.fact.said_by == SaidBy::User
+            && later.fact.kind == candidate.fact.kind
+            && later.key != candidate.key
+            && later.fact.sentence != candidate.fact.sentence
+            && same_matter
+    })
+}
+
+fn is_correction(sentence: &str) -> bool {
+    let sentence = folded(sentence);
+    let words = words(&sentence);
+    words.iter().any(|word| CORRECTIONS.contains(word))
+        || ["改", "变更", "変更", "不是", "じゃなく", "ではなく"].iter().any(|part| sentence.contains(part))
+}
+
+fn key(fact: &Fact) -> String {
+    match fact.kind {
+        FactKind::Number | FactKind::Date => {
+            let keys = values(&fact.text).into_iter().filter_map(|found| found.value.keys().into_iter().next());
+            keys.collect::<Vec<_>>().join(" ")
+        }
+        _ => folded(&fact.text),
+    }
+}
+
+const CORRECTIONS: &[&str] = &[
+    "now",
+    "instead",
+    "changed",
+    "moved",
+    "actually",
+    "rather",
+    "postponed",
+    "no",
+    "not", // English
+    "jetzt",
+    "doch",
+    "statt",
+    "stattdessen",
+    "verschoben",
+    "nicht",
+    "eigentlich",
+    "sondern", // German
+    "maintenant",
+    "plutôt",
+    "finalement",
+    "déplacé",
+    "reporté",
+    "pas", // French
+    "ahora",
+    "mejor",
+    "cambió",
+    "cambiado",
+    "sino", // Spanish
+    "adesso",
+    "invece",
+    "spostato",
+    "cambiato",
+    "anzi", // Italian
+    "agora",
+    "mudou",
+    "nu",
+    "verplaatst",
+    "теперь",
+    "перенесли",
+];
+
+const LEAST_WEIGHT: i32 = 4;
+/// A line with a fact.
+const TOKENS_OF_A_FACT: u32 = 16;
+const LEAST_FACTS: u32 = 3;
+const MOST_FACTS: u32 = 96;

@@ -1,0 +1,210 @@
+//! What a sentence says that can be told apart by its form.
+
+use super::held::is_negated;
+use super::lexicon;
+use super::values::{Value, values};
+use super::{Fact, FactKind, SaidBy};
+use crate::words::{Script, folded, is_unspaced, script, stems, words};
+
+/// In a language that writes all nouns with a capital, fewer capitals make a name.
+pub fn of_sentence(sentence: &str, source: &str, said_by: SaidBy, nouns_have_capitals: bool) -> Vec<Fact> {
+    let fact = |kind: FactKind, text: &str| Fact {
+        kind,
+        text: text.to_owned(),
+        sentence: clip_around(sentence, text),
+        source: source.to_owned(),
+        said_by,
+    };
+    let mut facts = Vec::new();
+    for found in values(sentence) {
+        let kind = if matches!(found.value, Value::Number(_)) { FactKind::Number } else { FactKind::Date };
+        facts.push(fact(kind, &found.text));
+    }
+    facts.extend(names(sentence, nouns_have_capitals).iter().map(|name| fact(FactKind::Name, name)));
+    facts.extend(quotes(sentence).iter().map(|quote| fact(FactKind::Quote, quote)));
+    if is_negated(sentence) && is_first_person(sentence) && stems(sentence).len() >= 2 {
+        facts.push(fact(FactKind::Negation, &clip_around(sentence, "")));
+    }
+    facts
+}
+
+pub fn is_first_person(sentence: &str) -> bool {
+    let folded = folded(sentence);
+    words(&folded).iter().any(|word| lexicon::is_first_person(word)) || lexicon::has_unspaced_first_person(&folded)
+}
+
+/// Words with a capital that do not owe it to their place, several in a row as one.
+fn names(sentence: &str, nouns_have_capitals: bool) -> Vec<&str> {
+    let mut names = names_without_capitals(sentence);
+    if !sentence.chars().any(char::is_lowercase) {
+        return names;
+    }
+    let (mut open, mut previous): (Option<(usize, usize)>, &str) = (None, "");
+    for word in words(sentence) {
+        let start = word.as_ptr().addr() - sentence.as_ptr().addr();
+        let end = start + word.len();
+        let begins = starts_sentence(&sentence[..start]);
+        let follows = open.is_some_and(|(_, last)| matches!(sentence[last..start].trim_start_matches('.'), " " | "-"));
+        let excused = nouns_have_capitals && lexicon::is_determiner(&folded(previous));
+        if is_name(word) && (follows || !(begins || excused)) {
+            open = match open {
+                Some((first, _)) if follows => Some((first, end)),
+                _ => {
+                    names.extend(open.map(|(first, last)| &sentence[first..last]));
+                    Some((start, end))
+                }
+            };
+        } else {
+            names.extend(open.take().map(|(first, last)| &sentence[first..last]));
+        }
+        previous = word;
+    }
+    names.extend(open.map(|(first, last)| &sentence[first..last]));
+    names
+}
+
+fn is_name(word: &str) -> bool {
+    let lower = folded(word);
+    let plain = lower.split(['\'', '’']).next().unwrap_or(&lower);
+    word.chars().count() > 1
+        && word.starts_with(char::is_uppercase)
+        && plain != "i"
+        && !crate::language::is_common(plain)
+        && lexicon::weekday(plain).is_none()
+        && !matches!(plain, "ok" | "okay" | "tv")
+}
+
+fn starts_sentence(before: &str) -> bool {
+    let last = before.trim_end().chars().next_back();
+    last.is_none_or(|character| {
+        matches!(character, '.' | '!' | '?' | ':' | '…' | '"' | '“' | '„' | '«' | '(' | '¿' | '¡' | '-' | '–' | '—')
+    })
+}
+
+/// Chinese and Japanese names are told by what stands beside them.
+fn names_without_capitals(sentence: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let is_part =
+        |character: char| script(character) == Some(Script::Han) || matches!(character, '\u{30A1}'..='\u{30FC}' | '々');
+    for honorific in ["さん", "様", "先生", "くん", "君", "ちゃん", "氏", "女士", "医生", "老师", "小姐"]
+    {
+        for (at, _) in sentence.match_indices(honorific) {
+            let before = &sentence[..at];
+            let chinese = matches!(honorific, "先生" | "女士" | "医生" | "老师" | "小姐");
+            let longest = if chinese { 1 } else { 6 };
+            let name: Vec<char> =
+                before.chars().rev().take_while(|character| is_part(*character)).take(longest).collect();
+            let bytes: usize = name.iter().map(|character| character.len_utf8()).sum();
+            if name.len() >= if chinese { 1 } else { 2 } {
+                names.push(&sentence[at - bytes..at + if chinese { honorific.len() } else { 0 }]);
+            }
+        }
+    }
+    for (at, called) in sentence.match_indices('叫') {
+        let after = &sentence[at + called.len()..];
+        let name = after.chars().take_while(|&character| is_part(character) && !"的了吧吗呢是".contains(character));
+        let (count, bytes) = name.fold((0, 0), |(count, bytes), character| (count + 1, bytes + character.len_utf8()));
+        if (2..=4).contains(&count) && !after.starts_with(['我', '你', '他', '她', '醒', '做']) {
+            names.push(&after[..bytes]);
+        }
+    }
+    names
+}
+
+/// What stands between quotation marks and is short enough to be a title or a word.
+fn quotes(sentence: &str) -> Vec<&str> {
+    let pairs = [
+        ('"', '"'),
+        ('“', '”'),
+        ('„', '“'),
+        ('«', '»'),
+        ('»', '«'),
+        ('「', '」'),
+        ('『', '』'),
+        ('《', '》'),
+        ('‹', '›'),
+    ];
+    let mut quotes = Vec::new();
+    let mut rest = sentence;
+    while let Some(open) = rest.find(|character| pairs.iter().any(|(left, _)| *left == character)) {
+        let Some(left) = rest[open..].chars().next() else { break };
+        let inner = &rest[open + left.len_utf8()..];
+        let closes = |character| pairs.iter().any(|(opens, closes)| *opens == left && *closes == character);
+        match inner.find(closes) {
+            Some(close) if inner[..close].chars().count() <= LONGEST_QUOTE_CHARS => {
+                quotes.extend(Some(inner[..close].trim()).filter(|quote| quote.chars().any(char::is_alphanumeric)));
+                let closing = inner[close..].chars().next().map_or(0, char::len_utf8);
+                rest = &inner[close + closing..];
+            }
+            _ => rest = inner,
+        }
+    }
+    quotes
+}
+
+/// A long sentence around what matters in it.
+fn clip_around(sentence: &str, text: &str) -> String {
+    let sentence = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
+    let chars: Vec<char> = sentence.chars().collect();
+    if chars.len() <= LONGEST_SENTENCE_CHARS {
+        return sentence;
+    }
+    let at = sentence.find(text).map_or(0, |bytes| sentence[..bytes].chars().count());
+    let first = at.saturating_sub(LONGEST_SENTENCE_CHARS / 2).min(chars.len() - LONGEST_SENTENCE_CHARS);
+    let is_cut = |index: usize| chars[index].is_whitespace() || is_unspaced(chars[index]);
+    let start = (first..at).find(|&index| first == 0 || is_cut(index)).unwrap_or(first);
+    let last = (start + LONGEST_SENTENCE_CHARS).min(chars.len());
+    let end = (start + LONGEST_SENTENCE_CHARS / 2..last).rev().find(|&index| is_cut(index)).unwrap_or(last);
+    let end = if last == chars.len() { last } else { end };
+    chars[start..end].iter().collect::<String>().trim().to_owned()
+}
+
+const LONGEST_QUOTE_CHARS: usize = 80;
+const LONGEST_SENTENCE_CHARS: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(sentence: &str) -> Vec<(FactKind, String)> {
+        let german = crate::language::latin_language(sentence) == Some("de");
+        let facts = of_sentence(sentence, "i", SaidBy::User, german);
+        facts.into_iter().map(|fact| (fact.kind, fact.text)).collect()
+    }
+
+    fn named(sentence: &str) -> Vec<String> {
+        facts(sentence).into_iter().filter(|(kind, _)| *kind == FactKind::Name).map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn names_are_what_has_a_capital_of_its_own() {
+        assert_eq!(named("My dentist is Dr. Okafor in New York, I think."), ["Dr. Okafor", "New York"]);
+        assert_eq!(named("Yesterday I met Ann. On Monday I'm off."), ["Ann"]);
+        assert_eq!(named("Ich bin mit der Katze nach Köln gefahren und das ist nicht mein Haus."), ["Köln"]);
+        assert_eq!(named("Моя сестра Ольга живёт в Риге"), ["Ольга", "Риге"]);
+        assert_eq!(named("我叫王小明，王医生来了"), ["王医生", "王小明"]);
+        assert_eq!(named("明日は田中さんとスミスさんが来る"), ["田中", "スミス"]);
+        assert_eq!(named("WHAT A DAY"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn quotes_and_what_is_not_so() {
+        assert_eq!(facts("i like \"the wall\" a lot"), [(FactKind::Quote, "the wall".to_owned())]);
+        assert_eq!(facts("「千と千尋」を見た"), [(FactKind::Quote, "千と千尋".to_owned())]);
+        let text = "I don't eat meat.";
+        assert_eq!(facts(text), [(FactKind::Negation, text.to_owned())]);
+        let text = "我不吃花生";
+        assert_eq!(facts(text), [(FactKind::Negation, text.to_owned())]);
+        assert_eq!(facts("no, thanks"), []);
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_around_its_fact() {
+        let sentence = format!("{} the code is 4711 and {}", "well you know ".repeat(30), "so on ".repeat(50));
+        let fact = &of_sentence(&sentence, "i", SaidBy::User, false)[0];
+        assert!(fact.sentence.contains("the code is 4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
+        let sentence = format!("{}4711{}", "很".repeat(400), "好".repeat(400));
+        let fact = &of_sentence(&sentence, "i", SaidBy::User, false)[0];
+        assert!(fact.sentence.contains("4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
+    }
+}

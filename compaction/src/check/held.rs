@@ -1,0 +1,80 @@
+//! What a memory holds, and whether a fact is in it.
+
+use std::collections::HashSet;
+
+use super::lexicon;
+use super::values::values;
+use super::{Fact, FactKind, said_lines};
+use crate::words::{folded, stems, words};
+
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// All of it, folded.
+    text: String,
+    /// Of numbers and dates.
+    keys: HashSet<String>,
+    stems: HashSet<String>,
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    stems: Vec<String>,
+    negated: bool,
+}
+
+impl Held {
+    pub fn add(&mut self, text: &str) {
+        for line in said_lines(text) {
+            self.text.push_str(&folded(line));
+            self.text.push('\n');
+            for found in values(line) {
+                self.keys.extend(found.value.keys());
+                self.keys.extend(found.value.parts());
+            }
+            let stems = stems(line);
+            self.stems.extend(stems.iter().cloned());
+            self.lines.push(Line { stems, negated: is_negated(line) });
+        }
+    }
+
+    pub fn holds(&self, fact: &Fact) -> bool {
+        match fact.kind {
+            FactKind::Number | FactKind::Date => {
+                values(&fact.text).iter().all(|found| found.value.keys().iter().any(|key| self.keys.contains(key)))
+            }
+            FactKind::Name => self.has_words(&fact.text),
+            FactKind::Quote => self.text.contains(&folded(&fact.text)) || self.has_words(&fact.text),
+            FactKind::Negation => self.denies(&fact.sentence),
+        }
+    }
+
+    /// Each of them, also with another ending.
+    fn has_words(&self, text: &str) -> bool {
+        let text = folded(text);
+        let spaced = words(&text);
+        if spaced.is_empty() {
+            return self.text.contains(text.trim());
+        }
+        let has = |word: &&str| {
+            let beginning: String = word.chars().take(5).collect();
+            self.text.contains(*word) || (word.chars().count() > 5 && self.stems.contains(&beginning))
+        };
+        spaced.iter().filter(|word| word.chars().count() > 1).all(has)
+    }
+
+    /// A line that is about the same and says no.
+    fn denies(&self, sentence: &str) -> bool {
+        let about = stems(sentence);
+        let is_same = |line: &Line| {
+            let shared = about.iter().filter(|stem| line.stems.contains(stem)).count();
+            shared > 0 && shared * 2 >= about.len().min(4)
+        };
+        self.lines.iter().any(|line| line.negated && is_same(line))
+    }
+}
+
+pub fn is_negated(text: &str) -> bool {
+    let text = folded(text);
+    words(&text).iter().any(|word| lexicon::is_negation(word)) || lexicon::has_unspaced_negation(&text)
+}

@@ -1,0 +1,236 @@
+//! What to do now about a conversation that fills its window.
+//!
+//! Between turns a plan is made in the silence, and may take its time. Before a reply it must be carried out at once, so
+//! it is never a summary. Cheap things go first: reasoning and results of tools that have been used leave the view before
+//! words do.
+
+mod layout;
+
+use crate::types::{History, Limits, Sizes};
+use layout::Layout;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// After a turn: nobody waits.
+    Silence,
+    /// The user has spoken, and `History::entries` ends with what they said.
+    Reply,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The prompt may stay as it is.
+    Nothing,
+    Trim(Trim),
+    /// Only in the silence.
+    Summarise(Summarise),
+    /// Only before a reply.
+    Drop(Drop),
+    /// Only before a reply. Nothing is lost: the message stays in the history, and the next one is answered without it.
+    TooLarge(TooLarge),
+}
+
+/// Old reasoning leaves the view, and results of tools become [`LEFT_OUT`](crate::LEFT_OUT).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// The new `History::trimmed_through`.
+    pub through: String,
+    /// Of the prompt after it.
+    pub expected_tokens: u32,
+}
+
+/// A summary takes the place of the summary before and of the entries up to `through`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summarise {
+    pub through: String,
+    /// Entries so large that the request has no room for them: it shows [`LEFT_OUT`](crate::LEFT_OUT) in their place.
+    pub left_out: Vec<String>,
+    /// Of the request with the reply to it. More than the window where even that does not fit: no model can be asked.
+    pub request_tokens: u32,
+    /// Of the prompt after it, with a summary as long as allowed.
+    pub expected_tokens: u32,
+}
+
+/// Oldest turns leave the prompt, with nothing in their place until a summary is made up for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drop {
+    /// The new `History::dropped_through`.
+    pub through: String,
+    /// The new `History::trimmed_through`, where the turns that stay are too large as they are.
+    pub trim_through: Option<String>,
+    pub expected_tokens: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// The largest entry of the turn.
+    pub id: String,
+    pub tokens: u32,
+    /// What the window leaves for the turn; 0: instructions, tools and memory alone are too large.
+    pub room_tokens: u32,
+}
+
+impl Plan {
+    /// The word for it in events and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Plan::Nothing => "nothing",
+            Plan::Trim(_) => "trim",
+            Plan::Summarise(_) => "summarise",
+            Plan::Drop(_) => "drop",
+            Plan::TooLarge(_) => "too_large",
+        }
+    }
+}
+
+impl TooLarge {
+    /// For the person who sent it.
+    pub fn message(&self) -> String {
+        let TooLarge { tokens, room_tokens, .. } = self;
+        match room_tokens {
+            0 => {
+                "instructions, tools and memory alone fill the window; shorten them, or choose a preset with a larger \
+                  window"
+                    .to_owned()
+            }
+            _ => format!(
+                "the message has {tokens} tokens and the window has room for {room_tokens}; shorten it, or choose a \
+                 preset with a larger window"
+            ),
+        }
+    }
+}
+
+/// What to do now. With the numbers of the history that follows from it, the same question has another answer: a plan
+/// that changes nothing is `Nothing`.
+pub fn plan(history: &History, sizes: &Sizes, limits: &Limits, moment: Moment) -> Plan {
+    let layout = Layout::new(history, sizes, limits);
+    match moment {
+        Moment::Silence => in_silence(&layout),
+        Moment::Reply => before_reply(&layout),
+    }
+}
+
+/// Tokens of the prompt that `plan` reckons with.
+pub fn prompt_tokens(history: &History, sizes: &Sizes) -> u32 {
+    clamp(Layout::now(history, sizes))
+}
+
+/// A summary that covers more than up to `through`, because the prompt came out `excess_tokens` above the target. None:
+/// there is nothing more to cover.
+pub fn tighter(
+    history: &History,
+    sizes: &Sizes,
+    limits: &Limits,
+    through: &str,
+    excess_tokens: u32,
+) -> Option<Summarise> {
+    let layout = Layout::new(history, sizes, limits);
+    let first = history.count_through(Some(through)) + 1;
+    let cut = layout.cut(first, u64::from(excess_tokens))?;
+    summary_of(&layout, cut).filter(|plan| history.count_through(Some(&plan.through)) >= first)
+}
+
+fn in_silence(layout: &Layout) -> Plan {
+    let limits = layout.limits;
+    let owed = layout.dropped > 0;
+    if layout.now < u64::from(limits.soft_tokens()) && !owed {
+        return Plan::Nothing;
+    }
+    if !owed && let Some(trim) = trim(layout) {
+        return Plan::Trim(trim);
+    }
+    if layout.waits_after_giving_up() {
+        return Plan::Nothing;
+    }
+    let Some(cut) = layout.cut(layout.dropped, 0) else { return Plan::Nothing };
+    let Some(plan) = summary_of(layout, cut) else { return Plan::Nothing };
+    let expected = u64::from(plan.expected_tokens);
+    // What was dropped is already out of the prompt: telling it costs room and gains none.
+    let worth_it = match owed {
+        true => expected <= layout.room,
+        false => expected + u64::from(limits.summary_tokens.max(1)) <= layout.now,
+    };
+    if worth_it { Plan::Summarise(plan) } else { Plan::Nothing }
+}
+
+/// Worth it only if it brings the prompt a good part of the way: what stands behind it is computed again.
+fn trim(layout: &Layout) -> Option<Trim> {
+    let limits = layout.limits;
+    let through = layout.tail_start()?;
+    let after = layout.after_trim(through);
+    let halfway = u64::from(limits.soft_tokens()).midpoint(u64::from(limits.target_tokens()));
+    let id = layout.last_id(through)?;
+    (after < layout.now && after <= halfway).then(|| Trim { through: id, expected_tokens: clamp(after) })
+}
+
+fn summary_of(layout: &Layout, cut: usize) -> Option<Summarise> {
+    let (cut, left_out, request) = layout.fit_request(cut)?;
+    Some(Summarise {
+        through: layout.last_id(cut)?,
+        left_out,
+        request_tokens: clamp(request),
+        expected_tokens: clamp(layout.after_summary(cut)),
+    })
+}
+
+fn before_reply(layout: &Layout) -> Plan {
+    if layout.now <= u64::from(layout.limits.hard_tokens()) {
+        return Plan::Nothing;
+    }
+    if let Some(trim) = trim(layout) {
+        return Plan::Trim(trim);
+    }
+    // As for a summary, so that the one that is made up for takes just the place that is left for it.
+    let first = layout.dropped + 1;
+    if let Some(cut) = layout.cut(first, 0)
+        && layout.after_drop(cut, layout.trimmed) <= layout.room
+    {
+        return drop_of(layout, cut, layout.trimmed);
+    }
+    // The last turn alone is too much: it gives up the results of its tools, the newest one last.
+    let all = layout.history.entries.len();
+    let trims = [layout.trimmed, layout.last_output().max(layout.trimmed), all];
+    for trimmed in trims {
+        let expected = layout.after_trim(trimmed);
+        if expected <= layout.room {
+            return match layout.last_id(trimmed) {
+                Some(through) if trimmed > layout.trimmed => {
+                    Plan::Trim(Trim { through, expected_tokens: clamp(expected) })
+                }
+                _ => Plan::Nothing,
+            };
+        }
+        if let Some(cut) = layout.last_cut(first)
+            && layout.after_drop(cut, trimmed) <= layout.room
+        {
+            return drop_of(layout, cut, trimmed);
+        }
+    }
+    // Nobody spoke for a whole window, or the model has called tools for that long: better to cut inside a turn than
+    // to answer no more.
+    if let Some(cut) = layout.cuts_anywhere(first).find(|cut| layout.after_drop(*cut, all) <= layout.room) {
+        return drop_of(layout, cut, all);
+    }
+    too_large(layout)
+}
+
+fn drop_of(layout: &Layout, cut: usize, trimmed: usize) -> Plan {
+    let Some(through) = layout.last_id(cut) else { return Plan::Nothing };
+    let trim_through = if trimmed > layout.trimmed { layout.last_id(trimmed) } else { None };
+    Plan::Drop(Drop { through, trim_through, expected_tokens: clamp(layout.after_drop(cut, trimmed)) })
+}
+
+fn too_large(layout: &Layout) -> Plan {
+    let turn = layout.last_cut(layout.dropped).unwrap_or(layout.dropped);
+    let largest = layout.history.entries.iter().skip(turn).max_by_key(|entry| entry.tokens);
+    Plan::TooLarge(TooLarge {
+        id: largest.map(|entry| entry.id.clone()).unwrap_or_default(),
+        tokens: largest.map_or(0, |entry| entry.tokens),
+        room_tokens: clamp(layout.room.saturating_sub(layout.around_after_drop())),
+    })
+}
+
+fn clamp(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
