@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use crate::Mistake;
 use crate::load::Effective;
 use crate::nearest::nearest;
-use crate::tree::{Leaf, Node, Table, Value, join};
+use crate::tree::{self, Leaf, Node, Table, Value, join};
 use crate::units::{self, Time};
 
 /// A closed set of words.
@@ -427,9 +427,12 @@ impl Value {
         }
     }
 
-    /// `a, b` is a list of two; nothing is an empty one.
+    /// `a, b` is a list of two, as is `["a", "b"]`; nothing is an empty one.
     fn as_list(&self) -> Value {
         let Value::Raw(text) = self else { return self.clone() };
+        if text.trim_start().starts_with('[') {
+            return tree::value(text).unwrap_or_else(|| Value::Text(text.clone()));
+        }
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         Value::List(items.map(|item| Value::Text(item.to_string())).collect())
     }

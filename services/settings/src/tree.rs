@@ -55,6 +55,14 @@ pub(crate) fn parse(text: &str, file: &str, origin: impl Fn(usize) -> Origin) ->
     Ok(table(root.get_ref(), "", origin(1), &|at| origin(line(at))))
 }
 
+/// One value as a file would have it. None: it is none.
+pub(crate) fn value(text: &str) -> Option<Value> {
+    let line = format!("value = {text}");
+    let root = DeTable::parse(&line).ok()?;
+    let root = root.get_ref();
+    root.get("value").filter(|_| root.len() == 1).map(|value| plain(value.get_ref()))
+}
+
 /// Lays `over` on `base`: tables merge, everything else is replaced.
 pub(crate) fn overlay(base: &mut Table, over: Table) {
     for (name, node) in over.entries {

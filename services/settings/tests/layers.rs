@@ -44,6 +44,7 @@ fn text_of_the_environment_becomes_what_the_key_wants() {
     let sources = Sources {
         environment: environment(&[
             ("REPRISE__SERVER__ALLOWED_ORIGINS", "https://a.example, https://b.example"),
+            ("REPRISE__SERVER__ALLOWED_HOSTS", r#"["c.example", "d.example"]"#),
             ("REPRISE__SERVER__PUBLIC", "true"),
             ("REPRISE__MEMORY__TOTAL", "8GiB"),
             ("REPRISE__STORE__PATH", "8080"),
@@ -55,6 +56,7 @@ fn text_of_the_environment_becomes_what_the_key_wants() {
     };
     let settings = Settings::load(&sources).unwrap().settings;
     assert_eq!(settings.server.allowed_origins, ["https://a.example", "https://b.example"]);
+    assert_eq!(settings.server.allowed_hosts, ["c.example", "d.example"]);
     assert!(settings.server.public);
     assert_eq!(settings.memory.total, MemoryTotal::Bytes(8 << 30));
     assert_eq!(settings.store.path.to_str(), Some("8080"));
