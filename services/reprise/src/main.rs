@@ -3,6 +3,8 @@
 mod commands;
 mod configuration;
 mod model;
+#[allow(dead_code)] // until the commands that play it are here
+mod script;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,178 @@
+//! Conversations to play: what is said in every turn, which facts are told, when they are asked for, what a right answer is.
+//!
+//! A script is JSON Lines: a head, then one object a turn. Whoever plays it says every turn, whatever was answered, so that
+//! all who play it hear the same.
+
+mod generate;
+mod languages;
+mod score;
+
+pub use generate::{Generate, generate};
+pub use score::Expected;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    #[serde(flatten)]
+    pub head: Head,
+    #[serde(skip)]
+    pub turns: Vec<Turn>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    pub script: String,
+    /// What the assistant is told to be. None: what the configuration says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// How it was generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    pub says: String,
+    /// The user talked over the last reply: of it only a third was heard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cuts_last_reply: bool,
+    /// The fact that is told here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plants: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Question>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    pub fact: String,
+    pub expects: Expected,
+}
+
+/// Those that are inside the binary.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("household-60", include_str!("../../../config/scripts/household-60.jsonl")),
+    ("household-300", include_str!("../../../config/scripts/household-300.jsonl")),
+];
+
+impl Script {
+    /// A file, or the name of one that is built in.
+    pub fn open(name: &str) -> Result<Script> {
+        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let text = match built_in {
+            Some((_, text)) => (*text).to_owned(),
+            None => std::fs::read_to_string(Path::new(name)).with_context(|| {
+                let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+                format!("cannot read the script {name} (built in are {})", names.join(", "))
+            })?,
+        };
+        Script::parse(&text).with_context(|| format!("the script {name}"))
+    }
+
+    pub fn parse(text: &str) -> Result<Script> {
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let (_, head) = lines.next().context("it is empty")?;
+        let head: Head = serde_json::from_str(head).context("line 1 must be {\"script\": NAME}")?;
+        let mut turns: Vec<Turn> = Vec::new();
+        for (index, line) in lines {
+            let turn: Turn = serde_json::from_str(line).with_context(|| format!("line {}", index + 1))?;
+            if turn.says.trim().is_empty() {
+                bail!("line {}: nothing is said: give `says` some words", index + 1);
+            }
+            if let Some(question) = &turn.asks {
+                question.expects.check().with_context(|| format!("line {}", index + 1))?;
+                let fact = Some(&question.fact);
+                if !turns.iter().any(|turn| turn.plants.as_ref() == fact) {
+                    bail!("line {}: the fact {:?} was not told before", index + 1, question.fact);
+                }
+            }
+            if let Some(fact) = &turn.plants
+                && turns.iter().any(|turn| turn.plants.as_ref() == Some(fact))
+            {
+                bail!("line {}: the fact {fact:?} is told a second time", index + 1);
+            }
+            turns.push(turn);
+        }
+        if turns.is_empty() {
+            bail!("it has no turn");
+        }
+        Ok(Script { head, turns })
+    }
+
+    pub fn text(&self) -> Result<String> {
+        let mut text = serde_json::to_string(&self.head)?;
+        for turn in &self.turns {
+            text.push('\n');
+            text.push_str(&serde_json::to_string(turn)?);
+        }
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// The turn, counted from 0, in which a fact is told.
+    pub fn planted(&self, fact: &str) -> Option<usize> {
+        self.turns.iter().position(|turn| turn.plants.as_deref() == Some(fact))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, expected) in [
+            ("", "it is empty"),
+            ("{}", "line 1 must be"),
+            ("{\"script\": \"x\"}", "it has no turn"),
+            ("{\"script\": \"x\"}\n{\"says\": \" \"}", "line 2: nothing is said"),
+            ("{\"script\": \"x\"}\n\n{\"say\": \"hello\"}", "line 3"),
+            (
+                "{\"script\": \"x\"}\n{\"says\": \"where?\", \"asks\": {\"fact\": \"a\", \"expects\": {\"exact\": \"b\"}}}",
+                "line 2: the fact \"a\" was not told before",
+            ),
+            (
+                "{\"script\": \"x\"}\n{\"says\": \"1\", \"plants\": \"a\"}\n{\"says\": \"2\", \"plants\": \"a\"}",
+                "line 3: the fact \"a\" is told a second time",
+            ),
+            (
+                "{\"script\": \"x\"}\n{\"says\": \"1\", \"plants\": \"a\"}\n\
+                 {\"says\": \"2\", \"asks\": {\"fact\": \"a\", \"expects\": {\"matches\": \"(\"}}}",
+                "line 3: ",
+            ),
+        ] {
+            let error = format!("{:#}", Script::parse(text).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(format!("{:#}", Script::open("no-such").unwrap_err()).contains("household-60, household-300"));
+    }
+
+    /// The files are what the generator writes: their recipe stands in their head. `BLESS=1` writes them anew.
+    #[test]
+    fn the_built_in_scripts_are_what_their_recipe_makes() {
+        for (name, _) in BUILT_IN {
+            let turns: usize = name.rsplit('-').next().unwrap().parse().unwrap();
+            let made = generate(&Generate::built_in(turns)).unwrap().text().unwrap();
+            let file = format!("{}/../../config/scripts/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::write(&file, &made).unwrap();
+                continue;
+            }
+            assert!(
+                made == std::fs::read_to_string(&file).unwrap(),
+                "{name} is another one: run this test with BLESS=1 and read the difference"
+            );
+            let script = Script::open(name).unwrap();
+            assert_eq!(script.turns.len(), turns);
+            assert_eq!(script.text().unwrap(), made);
+            let asked = script.turns.iter().filter(|turn| turn.asks.is_some()).count();
+            assert!(asked * 5 > turns, "{name} asks only {asked} times");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A script of any length: small talk, facts between it, and each fact asked for again when so much was said since then.
+
+use super::languages::{Fact, LANGUAGES, Language, Values};
+use super::{Expected, Head, Question, Script, Turn};
+use anyhow::{Result, bail};
+use experiment::Random;
+use std::collections::HashSet;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generate {
+    pub name: String,
+    pub turns: usize,
+    pub seed: u64,
+    /// Codes of languages; several change every few turns.
+    pub languages: Vec<String>,
+    /// The window that `fills` are shares of, in tokens: the smallest that is compared.
+    pub window_tokens: usize,
+    /// How much is said between a fact and its question.
+    pub fills: Vec<f64>,
+    /// Tokens, about, of a reply.
+    pub reply_tokens: usize,
+}
+
+impl Generate {
+    /// The recipe of those that are in the binary.
+    pub fn built_in(turns: usize) -> Generate {
+        Generate {
+            name: format!("household-{turns}"),
+            turns,
+            seed: 1,
+            languages: vec!["en".to_owned()],
+            window_tokens: if turns < 100 { 1000 } else { 2000 },
+            fills: vec![0.1, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0],
+            reply_tokens: 40,
+        }
+    }
+}
+
+struct Told {
+    fact: String,
+    question: String,
+    expects: Expected,
+    /// Tokens that were said when it is to be asked for.
+    due_tokens: usize,
+}
+
+pub fn generate(asked: &Generate) -> Result<Script> {
+    let languages = languages(&asked.languages)?;
+    if asked.turns == 0 || asked.fills.is_empty() || asked.fills.iter().any(|fill| !(fill.is_finite() && *fill > 0.0)) {
+        bail!("a script needs a turn or more, and fills that are numbers above 0");
+    }
+    let mut random = Random::new(asked.seed);
+    let mut used: HashSet<(usize, &str, &str)> = HashSet::new();
+    let mut waiting: Vec<Told> = Vec::new();
+    let (mut turns, mut said_tokens, mut planted) = (Vec::new(), 0, 0);
+    // Every fill comes as often as another.
+    let mut fills: Vec<f64> = Vec::new();
+    while turns.len() < asked.turns {
+        let left_tokens = (asked.turns - turns.len()) * (asked.reply_tokens + TURN_TOKENS);
+        let index = turns.len() / TURNS_OF_A_LANGUAGE % languages.len();
+        let due = waiting.iter().position(|told| told.due_tokens <= said_tokens);
+        let mut turn = Turn::default();
+        if let Some(due) = due {
+            let told = waiting.remove(due);
+            turn.says = told.question;
+            turn.asks = Some(Question { fact: told.fact, expects: told.expects });
+        } else if let Some((about, fact)) =
+            (random.share() < FACTS).then(|| unused(&mut random, languages[index], index, &mut used)).flatten()
+        {
+            let value = value(&mut random, fact);
+            planted += 1;
+            let name = format!("{}-{}-{planted}", languages[index].code, fact.kind);
+            let fill_in = |text: &str| text.replace("{about}", about).replace("{value}", &value);
+            turn.says = capitalised(&fill_in(random.pick(fact.told).unwrap_or(&"{about}: {value}.")));
+            turn.plants = Some(name.clone());
+            let expects = Expected::Contains(vec![heart_of(&value)]);
+            // People come back to things, sooner and later.
+            for _ in 0..QUESTIONS {
+                if fills.is_empty() {
+                    fills = asked.fills.clone();
+                    random.shuffle(&mut fills);
+                }
+                let after = (fills.pop().unwrap_or(1.0) * asked.window_tokens as f64) as usize;
+                let question = capitalised(&fill_in(random.pick(fact.asked).unwrap_or(&"{about}?")));
+                // What cannot be asked for any more is told all the same.
+                if after < left_tokens {
+                    let due_tokens = said_tokens + after;
+                    waiting.push(Told { fact: name.clone(), question, expects: expects.clone(), due_tokens });
+                }
+            }
+        } else {
+            turn.says = talk(&mut random, languages[index]);
+            turn.cuts_last_reply = turns.len() > 2 && random.share() < CUTS;
+        }
+        said_tokens += tokens(&turn.says) + asked.reply_tokens;
+        turns.push(turn);
+    }
+    let recipe = format!(
+        "reprise ab replay --generate FILE --name {} --turns {} --seed {} --language {} --window {} --fills {} --reply {}",
+        asked.name,
+        asked.turns,
+        asked.seed,
+        asked.languages.join(","),
+        asked.window_tokens,
+        asked.fills.iter().map(f64::to_string).collect::<Vec<_>>().join(","),
+        asked.reply_tokens,
+    );
+    let head = Head { script: asked.name.clone(), instructions: None, recipe: Some(recipe) };
+    Ok(Script { head, turns })
+}
+
+/// Share of turns, of those that ask for nothing, in which a fact is told.
+const FACTS: f64 = 0.3;
+/// How often a fact is asked for.
+const QUESTIONS: usize = 2;
+/// Share of small talk with which the user talks over the last reply.
+const CUTS: f64 = 0.15;
+const TURNS_OF_A_LANGUAGE: usize = 10;
+/// What a turn takes beside the reply: a sentence, and what a template writes around two messages.
+const TURN_TOKENS: usize = 24;
+
+fn languages(codes: &[String]) -> Result<Vec<&'static Language>> {
+    let mut found = Vec::new();
+    for code in codes {
+        match LANGUAGES.iter().find(|language| language.code == code.as_str()) {
+            Some(language) => found.push(*language),
+            None => {
+                let codes: Vec<&str> = LANGUAGES.iter().map(|language| language.code).collect();
+                bail!("there is no language {code:?}: use some of {}", codes.join(", "));
+            }
+        }
+    }
+    if found.is_empty() { bail!("a script needs a language") } else { Ok(found) }
+}
+
+/// A fact about something that was not told of yet.
+fn unused<'a>(
+    random: &mut Random,
+    language: &'a Language,
+    index: usize,
+    used: &mut HashSet<(usize, &'a str, &'a str)>,
+) -> Option<(&'a str, &'a Fact)> {
+    let mut free: Vec<(&str, &Fact)> = Vec::new();
+    for fact in language.facts {
+        free.extend(
+            fact.about.iter().filter(|about| !used.contains(&(index, fact.kind, **about))).map(|about| (*about, fact)),
+        );
+    }
+    let (about, fact) = *random.pick(&free)?;
+    used.insert((index, fact.kind, about));
+    Some((about, fact))
+}
+
+fn value(random: &mut Random, fact: &Fact) -> String {
+    match fact.values {
+        Values::Words(words) => random.pick(words).copied().unwrap_or_default().to_owned(),
+        Values::Number => format!("{}", 1000 + random.below(9000)),
+    }
+}
+
+/// What of a value an answer must say: of a place its name, because people put the little words as they like.
+fn heart_of(value: &str) -> String {
+    value.rsplit([' ', '\'']).next().unwrap_or(value).to_owned()
+}
+
+fn talk(random: &mut Random, language: &Language) -> String {
+    let mut text = random.pick(language.talk).copied().unwrap_or_default().to_owned();
+    for (gap, words) in [("{room}", language.rooms), ("{food}", language.foods), ("{thing}", language.things)] {
+        while text.contains(gap) {
+            text = text.replacen(gap, random.pick(words).unwrap_or(&""), 1);
+        }
+    }
+    let number = 2 + random.below(10);
+    text.replace("{number}", &number.to_string())
+}
+
+/// About three letters and a half a token, in these languages.
+fn tokens(text: &str) -> usize {
+    text.chars().count() * 2 / 7 + TURN_TOKENS / 2
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(turns: usize, seed: u64, languages: &[&str]) -> Script {
+        let languages = languages.iter().map(|code| (*code).to_owned()).collect();
+        generate(&Generate { seed, languages, ..Generate::built_in(turns) }).unwrap()
+    }
+
+    #[test]
+    fn any_length_and_language_makes_a_script_that_reads_back() {
+        for (turns, languages) in
+            [(1, &["en"][..]), (60, &["de"]), (60, &["fr"]), (60, &["es"]), (1000, &["en", "de", "fr", "es"])]
+        {
+            let script = some(turns, 3, languages);
+            assert_eq!(script.turns.len(), turns);
+            assert_eq!(Script::parse(&script.text().unwrap()).unwrap(), script);
+            assert!(script.turns.iter().all(|turn| !turn.says.contains(['{', '}'])));
+            for code in languages.iter().filter(|_| turns > 100) {
+                let told = script.turns.iter().filter_map(|turn| turn.plants.as_deref());
+                assert!(told.filter(|name| name.starts_with(code)).count() > 10, "{code}");
+            }
+        }
+        assert_eq!(some(60, 1, &["en"]), some(60, 1, &["en"]));
+        assert_ne!(some(60, 1, &["en"]).turns, some(60, 2, &["en"]).turns);
+    }
+
+    #[test]
+    fn a_question_comes_when_enough_was_said() {
+        let script = some(300, 1, &["en"]);
+        let mut distances = Vec::new();
+        for (at, turn) in script.turns.iter().enumerate() {
+            let Some(question) = &turn.asks else { continue };
+            let planted = script.planted(&question.fact).unwrap();
+            let fact = &script.turns[planted];
+            assert!(question.expects.is_met_by(&fact.says), "{} is not in {:?}", question.fact, fact.says);
+            assert!(!question.expects.is_met_by(&turn.says), "{:?} tells its answer", turn.says);
+            distances.push(at - planted);
+        }
+        distances.sort_unstable();
+        assert!(distances[0] < 6 && distances[distances.len() - 1] > 60, "{distances:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused() {
+        let right = Generate::built_in(60);
+        for wrong in [
+            Generate { turns: 0, ..right.clone() },
+            Generate { fills: vec![0.0], ..right.clone() },
+            Generate { languages: vec!["xx".into()], ..right.clone() },
+            Generate { languages: Vec::new(), ..right.clone() },
+        ] {
+            assert!(generate(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
