@@ -1,0 +1,28 @@
+"""The curriculum: what share of which kind of conversation at which progress (0 to 1)."""
+import talk
+
+
+def conversation(rng, progress, long=0):
+    roll = rng.random()
+    if progress < 0.16:
+        return talk.recall(rng, rng.randint(2, 7), rng.randint(5, 10), talk=0.1, told_at_once=0.1, system=rng.random() < 0.1)
+    if progress < 0.28:
+        if roll < 0.7:
+            return talk.recall(rng, rng.randint(3, 9), rng.randint(5, 10), talk=0.3)
+        if roll < 0.85:
+            return talk.summarise(rng, rng.randint(1, 6))
+        return talk.after_summary(rng, rng.randint(2, 9), rng.randint(4, 9))
+    if roll < 0.28:
+        return talk.recall(rng, rng.randint(2, 12), rng.randint(3, 10), talk=0.5, styles=0.3, distance=long if rng.random() < 0.5 else 0)
+    if roll < 0.36:
+        return talk.recall(rng, rng.randint(1, 4), rng.randint(4, 7), talk=1.0, styles=0.85)
+    if roll < 0.56:
+        return talk.with_tools(rng, rng.randint(7, 12))
+    if roll < 0.60:
+        return talk.without_tools(rng)
+    if roll < 0.76:
+        return talk.after_summary(rng, rng.randint(1, 22), rng.randint(6, 12))
+    top = 20 if progress > 0.5 else 10
+    if roll < 0.88:
+        return talk.summarise(rng, rng.randint(0, top))
+    return talk.summarise(rng, rng.randint(0, 8), known=rng.randint(1, top))

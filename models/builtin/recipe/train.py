@@ -1,0 +1,147 @@
+"""Trains the built-in model. Stops and goes on at any time: everything is in the checkpoint.
+
+    python train.py --work FOLDER --steps 4000 [--tokens 4096] [--rate 3e-3] [--device cuda]
+
+A file FOLDER/cooldown with a number in it lets the learning rate fall to its end over so many steps, from now on.
+"""
+import os
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")            # other programs compile on the same cores
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+import argparse, collections, json, pathlib, random, time
+import torch
+from tokenizers import Tokenizer
+import mix, render
+from model import CONFIG, Model, initialise
+from optim import Optimizer
+
+HERE = pathlib.Path(__file__).parent
+PAD = 0
+
+
+def samples(rng, tokenizer, count, progress, longest):
+    out = []
+    while len(out) < count:
+        long = rng.choice([0, 0, 2000, 4500, 7000]) if progress > 0.55 else 0
+        home = mix.conversation(rng, progress, long)
+        think = rng.random() < 0.12 and progress > 0.25
+        ids, weights = render.encode(tokenizer, render.segments(home.messages, home.tools, rng, think))
+        if len(ids) <= longest:
+            out.append((ids, weights))
+    return out
+
+
+def batches(rng, tokenizer, progress, tokens, longest):
+    """A pool of conversations, cut into batches of like length, in random order."""
+    pool = sorted(samples(rng, tokenizer, max(48, tokens // 40), progress, longest), key=lambda s: len(s[0]))
+    out, now = [], []
+    for sample in pool:
+        if now and (len(now) + 1) * len(sample[0]) > tokens:
+            out.append(now)
+            now = []
+        now.append(sample)
+    out.append(now)
+    rng.shuffle(out)
+    for batch in out:
+        width = max(len(ids) for ids, _ in batch)
+        ids, weights = torch.full((len(batch), width), PAD), torch.zeros(len(batch), width)
+        for row, (i, w) in enumerate(batch):
+            ids[row, :len(i)], weights[row, :len(w)] = torch.tensor(i), torch.tensor(w)
+        yield ids, weights
+
+
+@torch.no_grad()
+def held_out(model, tokenizer, device, progress, count=50):
+    """Share of answers that would be said exactly right, by what they test, on wordings and values never trained on."""
+    rng = random.Random(77)
+    rng.held = True
+    right, asked = collections.Counter(), collections.Counter()
+    for _ in range(count):
+        home = mix.conversation(rng, progress, 3000 if progress > 0.55 else 0)
+        answers = [m for m in home.messages if m.get("learn")]
+        parts = render.segments(home.messages, home.tools)
+        ids, weights = render.encode(tokenizer, parts)
+        tokens = torch.tensor([ids], device=device)
+        hits = (model(tokens)[0, :-1].argmax(-1) == tokens[0, 1:]).tolist()
+        answer, good, inside = -1, True, False
+        for at in range(1, len(ids)):
+            if weights[at] > 0:
+                if not inside:
+                    answer, good, inside = answer + 1, True, True
+                good &= hits[at - 1]
+            if inside and (weights[at] == 0 or at == len(ids) - 1):
+                inside = False
+                asked[answers[answer]["tests"]] += 1
+                right[answers[answer]["tests"]] += good
+    return {k: round(right[k] / asked[k], 3) for k in sorted(asked)}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--work", type=pathlib.Path, required=True)
+    ap.add_argument("--steps", type=int, default=4000)
+    ap.add_argument("--tokens", type=int, default=4096)
+    ap.add_argument("--longest", type=int, default=2600)
+    ap.add_argument("--rate", type=float, default=3e-3)
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--device", default="cpu")
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--look", type=int, default=100)
+    ap.add_argument("--begin", type=pathlib.Path, help="weights to start from, with a new optimiser")
+    ap.add_argument("--progress", type=float, help="hold the curriculum at this place")
+    args = ap.parse_args()
+    torch.set_num_threads(args.threads)
+    args.work.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
+    model = Model()
+    initialise(model, args.seed)
+    if args.begin:
+        model.load_state_dict(torch.load(args.begin, weights_only=False)["model"])
+    model.to(args.device)
+    optimizer, rng = Optimizer(model), random.Random(args.seed)
+    state = {"step": 0, "tokens": 0, "seconds": 0.0, "fall": None}
+    checkpoint = args.work / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, map_location=args.device, weights_only=False)
+        model.load_state_dict(saved["model"])
+        optimizer.load(saved["optimizer"])
+        state, rng = saved["state"], saved["rng"]
+    log = open(args.work / "log.jsonl", "a")
+    smooth, began = None, time.time()
+    bf16 = args.device != "cpu"                                 # on CPUs without matrix units f32 is the faster one
+    while state["step"] < args.steps:
+        progress = args.progress if args.progress is not None else state["step"] / args.steps
+        for ids, weights in batches(rng, tokenizer, progress, args.tokens, args.longest):
+            if state["fall"] is None and (args.work / "cooldown").exists():
+                state["fall"] = (state["step"], int((args.work / "cooldown").read_text()))
+                args.steps = sum(state["fall"])
+            rate = args.rate * min(1.0, (state["step"] + 1) / 40)
+            begin, length = state["fall"] or (int(args.steps * 0.7), args.steps - int(args.steps * 0.7))
+            rate *= min(1.0, max(0.03, 1 - (state["step"] - begin) / length))
+            ids, weights = ids.to(args.device), weights.to(args.device)
+            with torch.autocast(args.device, dtype=torch.bfloat16, enabled=bf16):
+                loss, _, right, _ = model.loss(ids, weights)
+            for p in model.parameters():
+                p.grad = None
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step(rate, rate)
+            state["step"] += 1
+            state["tokens"] += ids.numel()
+            smooth = loss.item() if smooth is None else 0.95 * smooth + 0.05 * loss.item()
+            if state["step"] % 20 == 0:
+                state["seconds"] += time.time() - began
+                began = time.time()
+                line = {**state, "loss": round(smooth, 4), "right": round(right.float().mean().item(), 3), "rate": rate, "norm": round(float(norm), 3)}
+                if state["step"] % args.look == 0:
+                    line["held_out"] = held_out(model, tokenizer, args.device, progress)
+                print(json.dumps(line), file=log, flush=True)
+            if state["step"] % args.look == 0 or state["step"] >= args.steps:
+                saved = {"model": model.state_dict(), "optimizer": optimizer.state(), "state": state, "rng": rng}
+                torch.save(saved, checkpoint.with_suffix(".new"))
+                checkpoint.with_suffix(".new").rename(checkpoint)
+            if state["step"] >= args.steps:
+                break
+
+
+if __name__ == "__main__":
+    main()
