@@ -9,6 +9,8 @@ mod facts;
 mod held;
 mod lexicon;
 mod orders;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use crate::language;

@@ -5,6 +5,8 @@
 //! words do.
 
 mod layout;
+#[cfg(test)]
+mod tests;
 
 use crate::types::{History, Limits, Sizes};
 use layout::Layout;
@@ -209,8 +211,10 @@ fn before_reply(layout: &Layout) -> Plan {
     }
     // Nobody spoke for a whole window, or the model has called tools for that long: better to cut inside a turn than
     // to answer no more.
-    if let Some(cut) = layout.cuts_anywhere(first).find(|cut| layout.after_drop(*cut, all) <= layout.room) {
-        return drop_of(layout, cut, all);
+    for trimmed in trims {
+        if let Some(cut) = layout.cuts_anywhere(first).find(|cut| layout.after_drop(*cut, trimmed) <= layout.room) {
+            return drop_of(layout, cut, trimmed);
+        }
     }
     too_large(layout)
 }

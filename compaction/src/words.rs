@@ -103,12 +103,18 @@ pub fn stems(text: &str) -> Vec<String> {
         }
     }
     let chars: Vec<char> = text.chars().collect();
-    for pair in chars.windows(2) {
-        let is_word = |character: char| matches!(script(character), Some(Script::Han | Script::Thai));
-        let both = is_word(pair[0]) && is_word(pair[1]);
-        // Kana alone are mostly endings; words in them alone are written in the angular form.
-        let katakana = pair.iter().all(|character| matches!(character, '\u{30A1}'..='\u{30FC}'));
-        if both || katakana {
+    let is_han = |at: usize| chars.get(at).is_some_and(|character| script(*character) == Some(Script::Han));
+    for (at, character) in chars.iter().enumerate() {
+        // Between kana one ideograph is a word. Kana alone are mostly endings; words of their own have the angular form.
+        let is_alone = is_han(at) && !is_han(at + 1) && !(at > 0 && is_han(at - 1));
+        if is_alone && !matches!(character, '私' | '僕' | '俺' | '我' | '你' | '的' | '是') {
+            stems.push(character.to_string());
+        }
+        let pair = &chars[at..chars.len().min(at + 2)];
+        let is_thai = |character: &char| script(*character) == Some(Script::Thai);
+        let is_katakana = |character: &char| matches!(character, '\u{30A1}'..='\u{30FC}');
+        let goes_together = (is_han(at) && is_han(at + 1)) || pair.iter().all(is_thai) || pair.iter().all(is_katakana);
+        if pair.len() == 2 && goes_together {
             stems.push(pair.iter().collect());
         }
     }

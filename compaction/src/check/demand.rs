@@ -70,7 +70,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
         let form = match fact.kind {
             FactKind::Name => i32::from(!capitals),
             FactKind::Date => 1,
-            FactKind::Number if digits == 0 => -1,
+            FactKind::Number if digits < 2 => -1,
             FactKind::Number => (digits - 1).min(2),
             FactKind::Quote | FactKind::Negation => 0,
         };
@@ -140,46 +140,14 @@ fn key(fact: &Fact) -> String {
     }
 }
 
+#[rustfmt::skip]
 const CORRECTIONS: &[&str] = &[
-    "now",
-    "instead",
-    "changed",
-    "moved",
-    "actually",
-    "rather",
-    "postponed",
-    "no",
-    "not", // English
-    "jetzt",
-    "doch",
-    "statt",
-    "stattdessen",
-    "verschoben",
-    "nicht",
-    "eigentlich",
-    "sondern", // German
-    "maintenant",
-    "plutôt",
-    "finalement",
-    "déplacé",
-    "reporté",
-    "pas", // French
-    "ahora",
-    "mejor",
-    "cambió",
-    "cambiado",
-    "sino", // Spanish
-    "adesso",
-    "invece",
-    "spostato",
-    "cambiato",
-    "anzi", // Italian
-    "agora",
-    "mudou",
-    "nu",
-    "verplaatst",
-    "теперь",
-    "перенесли",
+    "now", "instead", "changed", "moved", "actually", "rather", "postponed", "no", "not", // English
+    "jetzt", "doch", "statt", "stattdessen", "verschoben", "nicht", "eigentlich", "sondern", // German
+    "maintenant", "plutôt", "finalement", "déplacé", "reporté", "pas", // French
+    "ahora", "mejor", "cambió", "cambiado", "sino", // Spanish
+    "adesso", "invece", "spostato", "cambiato", "anzi", // Italian
+    "agora", "mudou", "nu", "verplaatst", "теперь", "перенесли",
 ];
 
 const LEAST_WEIGHT: i32 = 4;

@@ -22,8 +22,8 @@ pub fn of_sentence(sentence: &str, source: &str, said_by: SaidBy, nouns_have_cap
     }
     facts.extend(names(sentence, nouns_have_capitals).iter().map(|name| fact(FactKind::Name, name)));
     facts.extend(quotes(sentence).iter().map(|quote| fact(FactKind::Quote, quote)));
-    if is_negated(sentence) && is_first_person(sentence) && stems(sentence).len() >= 2 {
-        facts.push(fact(FactKind::Negation, &clip_around(sentence, "")));
+    if is_negated(sentence) && is_first_person(sentence) {
+        facts.extend(denied(sentence).map(|clause| fact(FactKind::Negation, clause)));
     }
     facts
 }
@@ -31,6 +31,14 @@ pub fn of_sentence(sentence: &str, source: &str, said_by: SaidBy, nouns_have_cap
 pub fn is_first_person(sentence: &str) -> bool {
     let folded = folded(sentence);
     words(&folded).iter().any(|word| lexicon::is_first_person(word)) || lexicon::has_unspaced_first_person(&folded)
+}
+
+/// The part of a sentence that says what is not so.
+fn denied(sentence: &str) -> Option<&str> {
+    let says_something = |text: &&str| stems(text).len() >= 2;
+    let mut clauses = sentence.split([',', ';', '，', '、', '；']);
+    let clause = clauses.find(|clause| is_negated(clause)).map(str::trim).filter(says_something);
+    clause.or(Some(sentence)).filter(says_something)
 }
 
 /// Words with a capital that do not owe it to their place, several in a row as one.
@@ -71,7 +79,7 @@ fn is_name(word: &str) -> bool {
         && plain != "i"
         && !crate::language::is_common(plain)
         && lexicon::weekday(plain).is_none()
-        && !matches!(plain, "ok" | "okay" | "tv")
+        && !matches!(plain, "ok" | "okay" | "tv" | "uhr")
 }
 
 fn starts_sentence(before: &str) -> bool {
@@ -86,17 +94,18 @@ fn names_without_capitals(sentence: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let is_part =
         |character: char| script(character) == Some(Script::Han) || matches!(character, '\u{30A1}'..='\u{30FC}' | '々');
+    let japanese = sentence.chars().any(|character| script(character) == Some(Script::Kana));
     for honorific in ["さん", "様", "先生", "くん", "君", "ちゃん", "氏", "女士", "医生", "老师", "小姐"]
     {
         for (at, _) in sentence.match_indices(honorific) {
             let before = &sentence[..at];
-            let chinese = matches!(honorific, "先生" | "女士" | "医生" | "老师" | "小姐");
-            let longest = if chinese { 1 } else { 6 };
+            // A Chinese family name is one letter, and what stands before it may be anything.
+            let (least, longest, shown) = if japanese { (2, 6, 0) } else { (1, 1, honorific.len()) };
             let name: Vec<char> =
                 before.chars().rev().take_while(|character| is_part(*character)).take(longest).collect();
             let bytes: usize = name.iter().map(|character| character.len_utf8()).sum();
-            if name.len() >= if chinese { 1 } else { 2 } {
-                names.push(&sentence[at - bytes..at + if chinese { honorific.len() } else { 0 }]);
+            if name.len() >= least {
+                names.push(&sentence[at - bytes..at + shown]);
             }
         }
     }

@@ -45,7 +45,7 @@ impl Held {
             }
             FactKind::Name => self.has_words(&fact.text),
             FactKind::Quote => self.text.contains(&folded(&fact.text)) || self.has_words(&fact.text),
-            FactKind::Negation => self.denies(&fact.sentence),
+            FactKind::Negation => self.denies(&fact.text),
         }
     }
 
@@ -64,8 +64,8 @@ impl Held {
     }
 
     /// A line that is about the same and says no.
-    fn denies(&self, sentence: &str) -> bool {
-        let about = stems(sentence);
+    fn denies(&self, clause: &str) -> bool {
+        let about = stems(clause);
         let is_same = |line: &Line| {
             let shared = about.iter().filter(|stem| line.stems.contains(stem)).count();
             shared > 0 && shared * 2 >= about.len().min(4)

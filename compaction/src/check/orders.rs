@@ -77,124 +77,42 @@ fn instructions(summary: &str) -> Vec<&str> {
     lines
 }
 
+#[rustfmt::skip]
 const ROLE_TOKENS: &[&str] = &[
-    "<|",
-    "|>",
-    "<tool_call",
-    "<tool_response",
-    "</tool",
-    "<think",
-    "</think",
-    "<function=",
-    "<parameter=",
-    "[inst]",
-    "[/inst]",
-    "<<sys",
-    "<start_of_turn",
-    "<end_of_turn",
-    "### instruction",
-    "### system",
+    "<|", "|>", "<tool_call", "<tool_response", "</tool", "<think", "</think", "<function=", "<parameter=", "[inst]",
+    "[/inst]", "<<sys", "<start_of_turn", "<end_of_turn", "### instruction", "### system",
 ];
 
+#[rustfmt::skip]
 const FORMULAS: &[&str] = &[
-    "system prompt",
-    "developer mode",
-    "jailbreak",
-    "new instructions:",
-    "neue anweisungen:",
-    "nouvelles instructions :",
-    "you are now a",
-    "you are no longer",
-    "du bist jetzt ein",
-    "tu es maintenant un",
-    "ahora eres un",
-    "ora sei un",
-    "你现在是一个",
-    "你現在是一個",
-    "あなたは今から",
+    "system prompt", "developer mode", "jailbreak", "new instructions:", "neue anweisungen:",
+    "nouvelles instructions :", "you are now a", "you are no longer", "du bist jetzt ein", "tu es maintenant un",
+    "ahora eres un", "ora sei un", "你现在是一个", "你現在是一個", "あなたは今から",
 ];
 
+#[rustfmt::skip]
 const VERBS: &[&str] = &[
-    "ignor",
-    "disregard",
-    "forget",
-    "overrid",
-    "bypass",
-    "vergiss",
-    "vergesst",
-    "missacht",
-    "oubli",
-    "olvid",
-    "dimentic",
-    "esque",
-    "negeer",
-    "vergeet",
-    "забудь",
-    "игнорируй",
-    "zignoruj",
-    "zapomnij",
+    "ignor", "disregard", "forget", "overrid", "bypass", "vergiss", "vergesst", "missacht", "oubli", "olvid",
+    "dimentic", "esque", "negeer", "vergeet", "забудь", "игнорируй", "zignoruj", "zapomnij",
 ];
 
+#[rustfmt::skip]
 const ORDERS: &[&str] = &[
-    "instruct",
-    "rule",
-    "prompt",
-    "guideline",
-    "directive",
-    "anweisung",
-    "vorgabe",
-    "regel",
-    "consigne",
-    "règle",
-    "instruc",
-    "instruç",
-    "regla",
-    "istruzion",
-    "regol",
-    "regra",
-    "instructie",
-    "инструкци",
-    "правил",
-    "instrukcj",
+    "instruct", "rule", "prompt", "guideline", "directive", "anweisung", "vorgabe", "regel", "consigne", "règle",
+    "instruc", "instruç", "regla", "istruzion", "regol", "regra", "instructie", "инструкци", "правил", "instrukcj",
 ];
 
+#[rustfmt::skip]
 const BEFORE: &[&str] = &[
-    "previous",
-    "above",
-    "prior",
-    "earlier",
-    "all",
-    "any",
-    "your",
-    "every",
-    "vorherig",
-    "obig",
-    "bisherig",
-    "frühere",
-    "deine",
-    "précédent",
-    "toutes",
-    "antérieur",
-    "tes",
-    "vos",
-    "anterior",
-    "todas",
-    "tus",
-    "precedent",
-    "tutte",
-    "tue",
-    "suas",
-    "vorige",
-    "eerdere",
-    "предыдущ",
-    "все",
-    "poprzedni",
-    "wszystki",
+    "previous", "above", "prior", "earlier", "all", "any", "your", "every", "vorherig", "obig", "bisherig", "frühere",
+    "deine", "précédent", "toutes", "antérieur", "tes", "vos", "anterior", "todas", "tus", "precedent", "tutte",
+    "tue", "suas", "vorige", "eerdere", "предыдущ", "все", "poprzedni", "wszystki",
 ];
 
 const UNSPACED_VERBS: &[&str] = &["忽略", "无视", "無視", "忘记", "忘記", "忘掉", "忘れて"];
 const UNSPACED_OBJECTS: &[&str] = &["指令", "指示", "提示词", "规则", "規則", "命令", "ルール"];
 
+#[rustfmt::skip]
 const LONGEST_OBJECT_WORDS: usize = 6;
 
 #[cfg(test)]

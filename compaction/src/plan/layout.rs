@@ -134,6 +134,7 @@ impl<'a> Layout<'a> {
         if fitting.is_some() {
             return fitting;
         }
+        let whole = (cut, Vec::new(), request);
         let (cut, mut request) = first?;
         let mut largest: Vec<usize> = (0..cut).collect();
         largest.sort_by_key(|&index| std::cmp::Reverse(shown_at(index)));
@@ -146,7 +147,8 @@ impl<'a> Layout<'a> {
             request -= saved;
             left_out.push(entries[index].id.clone());
         }
-        Some((cut, left_out, request))
+        // No model can be asked anyway.
+        if request > window { Some(whole) } else { Some((cut, left_out, request)) }
     }
 
     /// After an attempt that led to nothing, the next one waits until as much as a summary has been said.
