@@ -1,7 +1,7 @@
 //! Which facts of a conversation a memory must hold: more is said than can be kept.
 
 use super::facts::{is_first_person, of_sentence};
-use super::orders::is_order_like;
+use super::orders::has_order;
 use super::values::values;
 use super::{Fact, FactKind, SaidBy, said_lines};
 use crate::language;
@@ -54,7 +54,7 @@ struct Candidate {
 
 fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: SaidBy, capitals: bool) {
     // What wants to be obeyed is not carried on word for word.
-    if is_order_like(sentence) {
+    if has_order(sentence) {
         return;
     }
     let first_person = is_first_person(sentence);

@@ -16,7 +16,12 @@ pub fn is_instruction_like(summary: &str, covered: &[Entry], earlier: &str) -> b
 
 /// One of the formulas with which texts try to take over a model.
 pub fn is_order_like(text: &str) -> bool {
-    has_role_tokens(text) || sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
+    has_role_tokens(text) || has_order(text)
+}
+
+/// The same for text whose tokens lose their power before it is read.
+pub fn has_order(text: &str) -> bool {
+    sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
 }
 
 fn has_role_tokens(text: &str) -> bool {
