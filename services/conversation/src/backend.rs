@@ -8,6 +8,7 @@ mod answer;
 mod ask;
 mod error;
 mod for_turn;
+mod gpu;
 mod local;
 mod measure;
 pub mod model;
@@ -21,6 +22,7 @@ pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose};
 pub use engine::Priority;
 pub use error::Error;
+pub use gpu::Gpu;
 pub use measure::Measured;
 pub use plan::{Plan, Window, plan};
 

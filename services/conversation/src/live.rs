@@ -10,6 +10,7 @@
 
 mod actor;
 mod error;
+mod experiment;
 mod keeper;
 mod load;
 mod outgoing;
@@ -19,6 +20,7 @@ mod registry;
 
 pub use actor::wall_ms;
 pub use error::Error;
+pub use experiment::check as check_experiment;
 pub use outgoing::{End, Frame, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
 pub use presets::Presets;
 pub use registry::{Attach, Connected, Live, Parts};

@@ -13,6 +13,9 @@
 //! | `reprise_decode_tokens_per_second` | | speed of replies behind their first token |
 //! | `reprise_http_requests_total` | `method`, `route`, `status` | requests over HTTP, websockets when they begin |
 //! | `reprise_http_request_seconds` | `method`, `route` | to the head of the response |
+//! | `reprise_arm_turns_total` | `experiment`, `arm` | turns of sessions that are in an experiment |
+//! | `reprise_arm_first_token_seconds` | `experiment`, `arm` | from `response.create` to the first word |
+//! | `reprise_arm_fill_tokens` | `experiment`, `arm` | tokens in the window after the newest turn |
 //! | `reprise_connections` | | connections now |
 //! | `reprise_sessions_in_memory` | | live sessions now |
 //! | `reprise_engine_ready` | | 1: the model can answer |
@@ -25,6 +28,7 @@
 //! `new_text`, `edited` or `evicted`. No label holds what people say or who they are.
 
 use crate::backend::{Finish, Piece, Priority, Purpose, Status};
+use crate::store::Measurement;
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -153,6 +157,17 @@ pub(crate) fn answered(purpose: Purpose, priority: Priority, last: &Piece) {
     }
 }
 
+/// A turn of a session that is in an experiment.
+pub(crate) fn measured(turn: &Measurement) {
+    let (Some(experiment), Some(arm)) = (&turn.experiment, &turn.arm) else { return };
+    let labels = [("experiment", experiment.clone()), ("arm", arm.clone())];
+    counter!("reprise_arm_turns_total", &labels).increment(1);
+    gauge!("reprise_arm_fill_tokens", &labels).set(turn.fill_tokens as f64);
+    if let Some(ms) = turn.first_token_ms {
+        histogram!("reprise_arm_first_token_seconds", &labels).record(ms / 1e3);
+    }
+}
+
 /// Around every route: who asked for what, and how long the head of the answer took.
 pub async fn watch(request: Request, next: Next) -> Response {
     let method = request.method().as_str().to_owned();
@@ -193,6 +208,10 @@ fn describe() {
     describe_histogram!("reprise_decode_tokens_per_second", Unit::CountPerSecond, speed);
     describe_counter!("reprise_http_requests_total", Unit::Count, "requests over HTTP, websockets when they begin");
     describe_histogram!("reprise_http_request_seconds", Unit::Seconds, "to the head of the response");
+    describe_counter!("reprise_arm_turns_total", Unit::Count, "turns of sessions that are in an experiment");
+    let wait = "from response.create to the first word";
+    describe_histogram!("reprise_arm_first_token_seconds", Unit::Seconds, wait);
+    describe_gauge!("reprise_arm_fill_tokens", Unit::Count, "tokens in the window after the newest turn");
     describe_gauge!("reprise_connections", Unit::Count, "connections now");
     describe_gauge!("reprise_sessions_in_memory", Unit::Count, "live sessions now");
     describe_gauge!("reprise_engine_ready", Unit::Count, "1: the model can answer");
@@ -205,6 +224,7 @@ fn describe() {
 mod tests {
     use super::*;
     use crate::backend::{Failure, FailureCode, Load, Report, Usage};
+    use serde_json::json;
     use std::collections::BTreeSet;
 
     fn rendered() -> String {
@@ -224,8 +244,17 @@ mod tests {
             prefill_ms: 200.0,
             first_token_ms: Some(201.0),
             total_ms: 1201.0,
+            ..Report::default()
         };
         answered(Purpose::Reply, Priority::Talk, &Piece::Done { finish: Finish::Length, usage, report });
+        let turn = json!({
+            "turn": 1, "response": "resp_1", "experiment": "windows", "arm": "large", "preset": "large", "ctx_size": 1000,
+            "tokens_in": 1, "tokens_out": 1, "fill_tokens": 7, "reused_tokens": 0, "computed_tokens": 1,
+            "computed_reason": null, "queue_ms": 0.0, "prefill_ms": 0.0, "first_token_ms": 201.0,
+            "first_sentence_ms": null, "total_ms": 0.0, "decode_ms": 0.0, "compactions": 0, "drops": 0,
+            "barged_in": false, "regenerated": false, "feedback": null, "memory": {}, "created_at_ms": 0,
+        });
+        measured(&serde_json::from_value(turn).unwrap());
         let failure = Failure::new(FailureCode::Busy, "x");
         answered(Purpose::WarmPartial, Priority::Speculate, &Piece::Failed(failure));
     }
@@ -241,6 +270,8 @@ mod tests {
             r#"reprise_decode_tokens_per_second_bucket{le="12"}"#,
             r#"reprise_engine_memory_bytes{kind="pages"} 4096"#,
             r#"reprise_engine_requests{priority="talk"} 2"#,
+            r#"reprise_arm_turns_total{experiment="windows",arm="large"}"#,
+            r#"reprise_arm_fill_tokens{experiment="windows",arm="large"} 7"#,
             "reprise_connections 3",
             "reprise_engine_ready 1",
         ];
@@ -267,7 +298,7 @@ mod tests {
         // What only a server counts is told in its own tests.
         let untold: Vec<_> = table.difference(&told).filter(|name| !name.contains("_http_")).collect();
         assert!(untold.is_empty(), "{untold:?} are in the table, and nobody tells them");
-        let units = ["_total", "_seconds", "_bytes", "_per_second"];
+        let units = ["_total", "_seconds", "_bytes", "_tokens", "_per_second"];
         let now =
             ["reprise_connections", "reprise_sessions_in_memory", "reprise_engine_ready", "reprise_engine_requests"];
         for name in &table {

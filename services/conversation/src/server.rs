@@ -6,6 +6,7 @@ mod accept;
 mod doors;
 mod entry;
 mod errors;
+mod experiments;
 mod gate;
 mod health;
 mod keys;

@@ -1,7 +1,7 @@
 //! The experiment: arms, their weights, when it runs, and who is in an arm whatever the dice say.
 
 use crate::nearest::nearest;
-use crate::reader::{Findings, Reader};
+use crate::reader::{Choice, Findings, Reader};
 use crate::settings::Settings;
 use crate::tree::{Value, join};
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     pub name: String,
+    pub by: DrawnBy,
     /// By name, so that the order in which they were written says nothing.
     pub arms: Vec<ExperimentArm>,
     /// Milliseconds since 1970. None: at once.
@@ -17,6 +18,17 @@ pub struct Experiment {
     pub end_ms: Option<i64>,
     /// Arms by user.
     pub overrides: BTreeMap<String, String>,
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrawnBy {
+    User,
+    Session,
+}
+
+impl Choice for DrawnBy {
+    const ALL: &'static [(&'static str, Self)] = &[("user", DrawnBy::User), ("session", DrawnBy::Session)];
 }
 
 /// An arm has the name of its preset.
@@ -38,6 +50,7 @@ impl Experiment {
             let right = text.chars().count() <= NAME_CHARS && !text.chars().any(char::is_control);
             if right { Ok(text.to_string()) } else { Err(None) }
         });
+        let by = r.choice("by");
         let arms = r.map("arms", ARMS, |value| match value {
             None => Ok(1.0),
             Some(Value::Integer(number)) if (0..=MOST_WEIGHT as i64).contains(number) => Ok(*number as f64),
@@ -51,7 +64,7 @@ impl Experiment {
         let arms = arms.into_iter().map(|(preset, weight)| ExperimentArm { preset, weight }).collect();
         let (start_ms, end_ms) = (r.moment("start"), r.moment("end"));
         let overrides = overrides.into_iter().collect();
-        (!name.is_empty()).then_some(Experiment { name, arms, start_ms, end_ms, overrides })
+        (!name.is_empty()).then_some(Experiment { name, by, arms, start_ms, end_ms, overrides })
     }
 }
 

@@ -22,7 +22,7 @@ mod tree;
 mod units;
 
 pub use error::{Error, Mistake};
-pub use experiment::{Experiment, ExperimentArm};
+pub use experiment::{DrawnBy, Experiment, ExperimentArm};
 pub use load::{Effective, Loaded};
 pub use origin::Origin;
 pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};

@@ -87,6 +87,8 @@ pub struct Report {
     /// From the ask to the first token.
     pub first_token_ms: Option<f64>,
     pub total_ms: f64,
+    /// Bytes by kind that are held for whoever asked. Empty where only the upstream knows.
+    pub memory_bytes: Vec<(&'static str, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

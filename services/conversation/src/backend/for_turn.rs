@@ -80,6 +80,8 @@ impl From<Piece> for turn::Piece {
                     reason: report.reason.map(str::to_owned),
                     queue_ms: report.queue_ms,
                     prefill_ms: report.prefill_ms,
+                    decode_ms: report.first_token_ms.map_or(0.0, |first| (report.total_ms - first).max(0.0)),
+                    memory_bytes: report.memory_bytes,
                 }),
             },
             Piece::Failed(failure) => turn::Piece::Failed(turn::BackendFailure {

@@ -300,6 +300,7 @@ fn report_of(event: &Value) -> Report {
         prefill_ms: ms("prefill").unwrap_or(0.0),
         first_token_ms: ms("first_token"),
         total_ms: ms("total").unwrap_or(0.0),
+        ..Report::default()
     }
 }
 

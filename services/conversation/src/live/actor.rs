@@ -63,6 +63,8 @@ pub struct Actor {
     in_conversation: HashMap<String, bool>,
     fill_tokens: Option<u64>,
     past_owner: u64,
+    /// Of the experiment that the session is in.
+    arm: Option<String>,
     draining_by: Option<Instant>,
     /// The machine was told.
     is_drained: bool,
@@ -101,6 +103,7 @@ impl Actor {
             in_conversation: HashMap::new(),
             fill_tokens: loaded.fill_tokens,
             past_owner: loaded.past_owner,
+            arm: loaded.arm,
             draining_by: None,
             is_drained: false,
             is_greeting: false,
@@ -345,6 +348,7 @@ impl Actor {
         }
         let has_words = matches!(op, StoreOp::ReplyExtended { .. } | StoreOp::ReplyFinished { .. });
         let sent = if has_words { self.sent.clone() } else { Sent::new() };
+        self.keeper.set_heard(!self.connections.is_empty() && !self.is_drained);
         self.keeper.keep(id, op, sent, wall_ms());
     }
 
@@ -352,7 +356,7 @@ impl Actor {
         let span = match (&generate.purpose, &generate.response_id) {
             (Purpose::Reply, Some(request)) => {
                 self.turns += 1;
-                tracing::info_span!("turn", turn = self.turns, request = %request)
+                tracing::info_span!("turn", turn = self.turns, request = %request, arm = self.arm)
             }
             (_, Some(request)) => tracing::info_span!("beside", request = %request),
             (_, None) => tracing::debug_span!("ahead"),
@@ -380,7 +384,7 @@ impl Actor {
     fn fill_notice(&self) -> Option<Input> {
         let (tokens, ctx_size) = (self.fill_tokens?, u64::from(self.preset.ctx_size));
         let fill = tokens as f64 / ctx_size.max(1) as f64;
-        Some(Input::Notice(Notice::ContextUpdated { tokens, ctx_size, fill, arm: None }))
+        Some(Input::Notice(Notice::ContextUpdated { tokens, ctx_size, fill, arm: self.arm.clone() }))
     }
 }
 

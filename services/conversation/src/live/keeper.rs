@@ -6,6 +6,8 @@
 
 use super::outgoing::Outgoing;
 use super::records::{body_of, finished_response, settings_of, status_of};
+use crate::backend::Gpu;
+use crate::metrics;
 use crate::realtime::{ResponseStatus, TurnMs, Usage};
 use crate::store::{
     self, Body, Conversation, FinishedReply, Measurement, NewItem, Position, Reply, ReplyPiece, SessionChange,
@@ -14,7 +16,7 @@ use crate::store::{
 use crate::turn::{OpId, Report, StoreOp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use settings::Preset;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -49,6 +51,13 @@ pub struct Keeper {
     responses: VecDeque<Spent>,
     responses_kept: usize,
     turns: u64,
+    /// In which arm the session is, with the name of the experiment.
+    arm: Option<(String, String)>,
+    /// Behind which item the last reply was asked for.
+    answered: Option<Option<String>>,
+    /// Somebody listens: who is gone does not talk over a reply.
+    is_heard: bool,
+    gpu: Option<Arc<Gpu>>,
 }
 
 struct Waiting {
@@ -60,6 +69,10 @@ struct Waiting {
 
 struct Spent {
     response_id: String,
+    items: Vec<String>,
+    /// What it answers was answered before.
+    regenerated: bool,
+    barged_in: bool,
     ended: Option<(ResponseStatus, Usage)>,
 }
 
@@ -81,6 +94,8 @@ pub struct KeeperStart {
     pub turns: u64,
     /// Responses that may be open at once.
     pub responses: usize,
+    pub arm: Option<(String, String)>,
+    pub gpu: Option<Arc<Gpu>>,
 }
 
 impl Keeper {
@@ -98,7 +113,16 @@ impl Keeper {
             responses: VecDeque::new(),
             responses_kept: start.responses,
             turns: start.turns,
+            arm: start.arm,
+            answered: None,
+            is_heard: false,
+            gpu: start.gpu,
         }
+    }
+
+    /// Whether somebody listens to what is kept next.
+    pub fn set_heard(&mut self, is_heard: bool) {
+        self.is_heard = is_heard;
     }
 
     /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply.
@@ -181,17 +205,29 @@ impl Keeper {
                 };
                 self.run(async move { Kept::Done(id, store.append(&session, new).await.map(drop)) });
             }
-            StoreOp::ItemTruncated { item, content_index, text_end } => self.run(async move {
-                let heard = text_end as u64;
-                let stored = store.truncate(&session, &item.id, content_index, heard, None, at_ms).await;
-                Kept::Done(id, stored.map(drop))
-            }),
+            StoreOp::ItemTruncated { item, content_index, text_end } => {
+                let unmeasured = self.responses.iter_mut().filter(|spent| spent.items.contains(&item.id));
+                unmeasured.for_each(|spent| spent.barged_in = true);
+                self.run(async move {
+                    let heard = text_end as u64;
+                    let truncate = store.truncate(&session, &item.id, content_index, heard, None, at_ms);
+                    let barge_in = store.set_barged_in(&session, &item.id);
+                    let (truncated, marked) = futures_util::join!(truncate, barge_in);
+                    Kept::Done(id, truncated.map(drop).and(marked))
+                });
+            }
             StoreOp::ItemDeleted { item_id } => {
                 self.run(async move { Kept::Done(id, store.delete_item(&session, &item_id, at_ms).await.map(drop)) })
             }
             StoreOp::ResponseStarted { response_id, in_conversation, metadata } => {
                 if in_conversation {
-                    self.responses.push_back(Spent { response_id: response_id.clone(), ended: None });
+                    self.responses.push_back(Spent {
+                        response_id: response_id.clone(),
+                        items: Vec::new(),
+                        regenerated: false,
+                        barged_in: false,
+                        ended: None,
+                    });
                     // A backend that failed reports nothing.
                     while self.responses.len() > self.responses_kept {
                         self.responses.pop_front();
@@ -204,6 +240,12 @@ impl Keeper {
                 });
             }
             StoreOp::ReplyBegun { response_id, item, after } => {
+                if let Some(spent) = self.responses.iter_mut().find(|spent| spent.response_id == response_id) {
+                    if spent.items.is_empty() {
+                        spent.regenerated = self.answered.replace(after.clone()).as_ref() == Some(&after);
+                    }
+                    spent.items.push(item.id.clone());
+                }
                 let body = body_of(&item);
                 let new = NewItem {
                     item_id: Some(item.id.clone()),
@@ -263,6 +305,7 @@ impl Keeper {
             },
             StoreOp::ResponseFinished { response_id, status, details, usage } => {
                 if let Some(spent) = self.responses.iter_mut().find(|spent| spent.response_id == response_id) {
+                    spent.barged_in |= status == ResponseStatus::Cancelled && self.is_heard;
                     spent.ended = Some((status, usage));
                 }
                 let response = finished_response(response_id, status, details.as_ref(), &usage, at_ms);
@@ -303,14 +346,21 @@ impl Keeper {
 
     fn measure(&mut self, response_id: String, report: Report, ms: TurnMs, at_ms: i64) -> Option<Measurement> {
         let index = self.responses.iter().position(|spent| spent.response_id == response_id)?;
-        let (status, usage) = self.responses.remove(index)?.ended?;
+        let Spent { regenerated, barged_in, ended, .. } = self.responses.remove(index)?;
+        let (_, usage) = ended?;
+        let mut memory: Map<String, Value> =
+            report.memory_bytes.iter().map(|(kind, bytes)| ((*kind).to_owned(), json!(bytes))).collect();
+        if let Some(gpu) = &self.gpu {
+            memory.extend(gpu.memory_bytes().into_iter().map(|(kind, bytes)| (kind.to_owned(), json!(bytes))));
+        }
         let turn = self.turns;
         self.turns += 1;
-        Some(Measurement {
+        let (experiment, arm) = self.arm.clone().unzip();
+        let measurement = Measurement {
             turn,
             response: Some(response_id),
-            experiment: None,
-            arm: None,
+            experiment,
+            arm,
             preset: self.preset.name.clone(),
             ctx_size: u64::from(self.preset.ctx_size),
             tokens_in: usage.input_tokens,
@@ -324,14 +374,17 @@ impl Keeper {
             first_token_ms: ms.first_token,
             first_sentence_ms: ms.first_sentence,
             total_ms: ms.total,
-            decode_ms: ms.first_token.map_or(0.0, |first| (ms.total - first).max(0.0)),
+            decode_ms: report.decode_ms,
+            // The store counts them.
             compactions: 0,
             drops: 0,
-            barged_in: status == ResponseStatus::Cancelled,
-            regenerated: false,
+            barged_in,
+            regenerated,
             feedback: None,
-            memory: json!({}),
+            memory: Value::Object(memory),
             created_at_ms: at_ms,
-        })
+        };
+        metrics::measured(&measurement);
+        Some(measurement)
     }
 }

@@ -19,6 +19,7 @@ pub struct Loaded {
     pub fill_tokens: Option<u64>,
     /// Whose what is computed is.
     pub past_owner: u64,
+    pub arm: Option<String>,
 }
 
 pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store::Error> {
@@ -49,9 +50,11 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
         head: view.summary.map(|summary| summary.to_item),
         turns: last.map_or(0, |last| last.turn + 1),
         responses: shared.settings.limits.responses_beside + 2,
+        arm: view.session.experiment.clone().zip(view.session.arm.clone()),
+        gpu: shared.gpu.clone(),
     });
     let fill_tokens = last.map(|last| last.fill_tokens);
-    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner: session.past_owner() })
+    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner: session.past_owner(), arm: view.session.arm })
 }
 
 pub fn wording(settings: &Settings) -> Wording {

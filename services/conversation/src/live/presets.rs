@@ -39,15 +39,26 @@ impl Presets {
         self.presets.values()
     }
 
+    pub fn names(&self) -> String {
+        self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether a client that asks for this model leaves the preset to us.
+    pub fn is_anything(&self, name: &str) -> bool {
+        let is_preset = self.presets.contains_key(name);
+        !is_preset
+            && (name.is_empty() || name == self.model || name == self.chosen.model || name.starts_with(STOCK_NAMES))
+    }
+
     /// What a client means by the name of a model: a preset, the model itself, or nothing in particular.
     pub fn named(&self, name: &str) -> Result<&Arc<Preset>, Error> {
         if let Some(preset) = self.presets.get(name) {
             return Ok(preset);
         }
-        if name.is_empty() || name == self.model || name == self.chosen.model || name.starts_with(STOCK_NAMES) {
+        if self.is_anything(name) {
             return Ok(&self.chosen);
         }
-        let there_are = self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let there_are = self.names();
         Err(Error::NoSuchModel { name: name.to_owned(), there_are, chosen: self.chosen.name.clone() })
     }
 

@@ -1,13 +1,14 @@
 //! Which sessions are in memory, and how one gets there.
 
 use super::actor::{Actor, Command, refuse, wall_ms};
+use super::experiment::{draw, place, place_in};
 use super::load::{load, wording};
 use super::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use super::records::settings_of;
 use super::{Error, Presets};
-use crate::backend::Backend;
+use crate::backend::{Backend, Gpu};
 use crate::realtime::{ErrorBody, RateLimit, Received, SessionConfig, SessionUpdate};
-use crate::store::{NewSession, SessionRef, Store};
+use crate::store::{NewSession, Placement, SessionChange, SessionRef, Store, new_id};
 use crate::turn::{ConnId, Notice, Replay, Wording};
 use serde_json::json;
 use settings::Settings;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub store: Store,
     pub backend: Backend,
     pub presets: Presets,
+    /// None where there is none.
+    pub gpu: Option<Arc<Gpu>>,
     pub wording: Wording,
     /// The zero of the machines' time.
     pub started: Instant,
@@ -102,6 +105,7 @@ impl Live {
         let Parts { settings, store, backend, presets } = parts;
         let shared = Shared {
             wording: wording(&settings),
+            gpu: Gpu::find().map(Arc::new),
             settings,
             store,
             backend,
@@ -125,17 +129,19 @@ impl Live {
 
     /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
     pub async fn create(&self, user: &str, model: &str, update: Option<&SessionUpdate>) -> Result<SessionRef, Error> {
-        let preset = self.shared.presets.named(model)?;
+        let id = new_id("sess")?;
+        let Placement { preset, ctx_size, experiment, arm } =
+            place(&self.shared.settings, &self.shared.presets, user, &id, model, wall_ms())?;
         let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
         if let Some(update) = update {
             config.apply(update);
         }
         let new = NewSession {
-            id: None,
-            preset: preset.name.clone(),
-            ctx_size: u64::from(preset.ctx_size),
-            experiment: None,
-            arm: None,
+            id: Some(id),
+            preset,
+            ctx_size,
+            experiment,
+            arm,
             title: String::new(),
             settings: settings_of(&config),
             instructions: config.instructions,
@@ -165,6 +171,26 @@ impl Live {
             // It was just leaving memory.
             self.shared.forget(session, entry.id);
         }
+    }
+
+    /// Gives a session another preset (None: the arm that the experiment draws for it), because somebody asked for it. From
+    /// its next turn on: its connections are closed, and who comes back finds it there.
+    pub async fn move_session(&self, session: &SessionRef, preset: Option<&str>) -> Result<Placement, Error> {
+        let Shared { presets, settings, .. } = &*self.shared;
+        let placement = match (preset, &settings.experiment) {
+            (Some(preset), _) => place_in(presets, preset)?,
+            (None, Some(experiment)) => draw(experiment, presets, session.user(), session.id())?,
+            (None, None) => return Err(Error::NoExperiment),
+        };
+        let change = SessionChange { placement: Some(placement.clone()), ..SessionChange::default() };
+        self.shared.store.change_session(session, change, wall_ms()).await?;
+        let entry = self.shared.lock().get(session).cloned();
+        if let Some(entry) = entry {
+            let by = Instant::now() + std::time::Duration::from_secs(settings.shutdown.drain_s);
+            let _ = entry.commands.send(Command::Drain { by }).await;
+            entry.commands.closed().await;
+        }
+        Ok(placement)
     }
 
     /// The session is deleted: its connections are closed.

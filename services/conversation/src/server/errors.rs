@@ -65,6 +65,7 @@ impl From<store::Error> for ApiError {
         let (status, code) = match &error {
             E::NoSession { .. } => (StatusCode::NOT_FOUND, "session_not_found"),
             E::NoItem { .. } => (StatusCode::NOT_FOUND, "item_not_found"),
+            E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
             E::EmptyQuery { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
             E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed => {
                 (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
@@ -88,6 +89,9 @@ impl From<live::Error> for ApiError {
             }
             live::Error::TooManySessions { .. } => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", message).retry_after(5)
+            }
+            live::Error::ArmOfAnotherModel { .. } | live::Error::NoExperiment => {
+                ApiError::bad("invalid_value", message).param("preset")
             }
             live::Error::Stopping => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).retry_after(5),
         }

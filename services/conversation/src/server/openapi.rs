@@ -242,6 +242,37 @@ fn words(method: &str, path: &str) -> Words {
             refusals: no_session,
             ..blank
         },
+        ("post", "/v1/sessions/{session_id}/placement") => Words {
+            summary: "Gives a session another preset",
+            description: "Nothing else moves a session that is there, whatever is configured. Its connections are closed; \
+                          from the next turn on it has the new window.",
+            body: Some(json!({
+                "type": "object",
+                "properties": {
+                    "preset": { "type": ["string", "null"], "description": "Null: the arm that the experiment draws." },
+                },
+            })),
+            refusals: &[
+                ("400", "no experiment draws"),
+                ("404", "there is no such session of yours, or no such preset"),
+            ],
+            ..blank
+        },
+        ("post", "/v1/feedback") => Words {
+            summary: "The user's thumb for one response",
+            description: "What experiments compare beside what is measured. The last word counts.",
+            body: Some(json!({
+                "type": "object",
+                "required": ["session_id", "response_id", "value"],
+                "properties": {
+                    "session_id": { "type": "string" },
+                    "response_id": { "type": "string" },
+                    "value": { "type": "integer", "enum": [-1, 0, 1], "description": "0 takes it back." },
+                },
+            })),
+            refusals: &[("400", "the body is wrong"), ("404", "there is no such session or response of yours")],
+            ..blank
+        },
         ("get", "/healthz") => Words {
             summary: "Whether the model can answer",
             description: "Ready only when it can.",

@@ -2,7 +2,7 @@
 
 use super::entry::{guard, require};
 use super::errors::ApiError;
-use super::{App, health, keys, openapi, realtime, sessions};
+use super::{App, experiments, health, keys, openapi, realtime, sessions};
 use crate::store::Scope;
 use crate::{chat, metrics};
 use axum::Router;
@@ -36,6 +36,8 @@ pub fn table() -> Vec<Route> {
         route("delete", "/v1/sessions/{session_id}", Some(Sessions), delete(sessions::delete)),
         route("get", "/v1/sessions/{session_id}/items", Some(Sessions), get(sessions::items)),
         route("get", "/v1/sessions/{session_id}/export", Some(Sessions), get(sessions::export)),
+        route("post", "/v1/sessions/{session_id}/placement", Some(Sessions), post(experiments::place)),
+        route("post", "/v1/feedback", Some(Talk), post(experiments::feedback)),
         route("get", "/healthz", None, get(health::health)),
         route("get", "/metrics", Some(Admin), get(health::metrics)),
         route("get", "/openapi.json", None, get(openapi::serve)),

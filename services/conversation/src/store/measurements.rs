@@ -42,12 +42,31 @@ pub struct Measurement {
 }
 
 impl Store {
+    /// Compactions and drops are counted here: those that were put to use since the turn before.
     pub async fn add_measurement(&self, session: &SessionRef, measurement: Measurement) -> Result<(), Error> {
         let session = session.clone();
         self.write(move |connection| {
             Box::pin(async move {
                 touch(connection, &session, measurement.created_at_ms).await?;
+                let (compactions, drops) = compacted_since_last_turn(connection, &session).await?;
+                let measurement = Measurement { compactions, drops, ..measurement };
                 insert_measurement(connection, &session, &measurement).await
+            })
+        })
+        .await
+    }
+
+    /// The user talked over the reply that this item is of, after it was measured.
+    pub async fn set_barged_in(&self, session: &SessionRef, item: &str) -> Result<(), Error> {
+        let (session, item) = (session.clone(), item.to_owned());
+        self.write(move |connection| {
+            Box::pin(async move {
+                let query = sqlx::query(
+                    "UPDATE measurements SET barged_in = 1 WHERE session = ? AND response IN
+                        (SELECT response FROM item_versions WHERE session = ? AND item_id = ? AND response IS NOT NULL)",
+                );
+                query.bind(session.key).bind(session.key).bind(&item).execute(connection).await?;
+                Ok(())
             })
         })
         .await
@@ -93,6 +112,19 @@ impl Store {
         let rows = self.rows(query.bind(experiment)).await?;
         self.each(&rows, |row| Ok((column(row, "session_user")?, measurement_of(row)?)))
     }
+}
+
+async fn compacted_since_last_turn(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+) -> Result<(u64, u64), Failure> {
+    let query = sqlx::query(
+        "SELECT coalesce(sum(kind = 'summary'), 0) AS compactions, coalesce(sum(kind = 'drop'), 0) AS drops FROM summaries
+         WHERE session = ? AND made_by <> 'user' AND applied_at_ms >
+            (SELECT coalesce(max(created_at_ms), 0) FROM measurements WHERE session = ?)",
+    );
+    let row = query.bind(session.key).bind(session.key).fetch_one(connection).await?;
+    Ok((count(&row, "compactions")?, count(&row, "drops")?))
 }
 
 /// The caller has looked whether the session is there.

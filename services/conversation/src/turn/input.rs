@@ -131,6 +131,10 @@ pub struct Report {
     pub reason: Option<String>,
     pub queue_ms: f64,
     pub prefill_ms: f64,
+    /// From the model's first token to its last, thinking included.
+    pub decode_ms: f64,
+    /// Bytes by kind that are held of this session, as far as the backend knows.
+    pub memory_bytes: Vec<(&'static str, u64)>,
 }
 
 /// What stands in the prompt besides the items.

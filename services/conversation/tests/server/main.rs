@@ -3,5 +3,6 @@
 mod chat;
 mod conversation;
 mod doors;
+mod experiment;
 mod support;
 mod upstream;

@@ -51,7 +51,9 @@ impl Server {
         store.put_user(LOCAL_USER, LOCAL_USER, 1).await.unwrap();
         let (backend, script) = Backend::scripted();
         let chosen = settings.chosen().unwrap().clone();
-        let presets = Presets::new([], chosen, "test-model");
+        let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
+        let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();
+        let presets = Presets::new(arms, chosen, "test-model");
         let listener = server::listen(&settings).await.unwrap();
         let address = listener.local_addr().unwrap();
         let doors = server::check_doors(&settings, &store).await.unwrap();

@@ -5,7 +5,7 @@ mod screen;
 
 use anyhow::{Context, Result};
 use conversation::backend::Backend;
-use conversation::live::{Parts, Presets, wall_ms};
+use conversation::live::{Parts, Presets, check_experiment, wall_ms};
 use conversation::server::{self, LOCAL_USER};
 use conversation::store::{Options, Owner, Store};
 use settings::{Flag, Loaded, Settings};
@@ -103,6 +103,7 @@ async fn serve(settings: &Settings) -> Result<()> {
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
     let presets = Presets::new(started.presets, chosen, &started.model);
+    check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
     let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), backend: started.backend, presets };
     server::serve(listener, parts, doors, stop).await;

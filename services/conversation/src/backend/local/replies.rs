@@ -192,6 +192,7 @@ impl Open {
             prefill_ms: ms(self.first_token.unwrap_or(now).duration_since(started)),
             first_token_ms: self.first_token.map(|first| ms(first.duration_since(self.asked))),
             total_ms: ms(now.duration_since(self.asked)),
+            memory_bytes: Vec::new(),
         }
     }
 }

@@ -165,6 +165,8 @@ fn sentences_and_the_report() {
         reason: Some("edited".into()),
         queue_ms: 0.5,
         prefill_ms: 30.25,
+        decode_ms: 160.0,
+        memory_bytes: vec![("pages", 4096)],
     };
     s.backend(Piece::Done { finish: Finish::Stop, usage: None, report: Some(report.clone()) });
     let heard = s.heard(1);
