@@ -183,7 +183,8 @@ fn exact_product(cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>
 }
 
 fn weights_of(matrix: &Matrix) -> Weights<'_> {
-    Weights { format: matrix.format, rows: matrix.rows, cols: matrix.cols, bytes: &matrix.data }
+    let Matrix { format, rows, cols, layout, .. } = *matrix;
+    Weights { format, rows, cols, layout, bytes: &matrix.data }
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
 use weights::{Ffn, Matrix, Mixer, Model};
@@ -30,7 +31,15 @@ pub struct Opened {
 }
 
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
+    open_with(path, options, &mut |_, _| ())
+}
+
+/// As `open`; `progress` is told how many bytes of how many are ready.
+pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Opened, Error> {
     let mut model = weights::open(path, &weights::OpenOptions { mmap: options.mmap })?;
+    if options.precision == Precision::Integer {
+        weights::pack(&mut model, &Cpu::new(0), progress)?;
+    }
     let tokenizer = vocabulary::tokenizer(&model.vocab)?.with_cache(options.token_cache_bytes);
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);

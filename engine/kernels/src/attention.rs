@@ -5,7 +5,7 @@
 //! long past needs no more working memory than a short one.
 
 use crate::activation::exp;
-use crate::cpu::{Cpu, Level, Parts, level::levels};
+use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes, level::levels};
 use crate::dense::{Block, add_product, rows_times_rows};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::with_scratch;
@@ -267,29 +267,22 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
 }
 
 fn score(level: Level, q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
-    levels!(level, score_body(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]))
+    lanes!(level, score_body(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]))
 }
 
 #[inline(always)]
-fn score_body<const FMA: bool>(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
+fn score_body<L: Lanes>(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
     let (q, keys) = (Block { values: q, stride: dim }, Block { values: keys, stride: dim });
-    rows_times_rows::<FMA>(q, rows, keys, positions, dim, scores, TILE);
+    rows_times_rows::<L>(q, rows, keys, positions, dim, scores, TILE);
 }
 
 fn weigh(level: Level, scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]) {
-    levels!(level, weigh_body(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]))
+    lanes!(level, weigh_body(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]))
 }
 
 #[inline(always)]
-fn weigh_body<const FMA: bool>(
-    scores: &[f32],
-    values: &[f32],
-    rows: usize,
-    positions: usize,
-    dim: usize,
-    sums: &mut [f32],
-) {
-    add_product::<FMA>(scores, TILE, 1, rows, Block { values, stride: dim }, dim, positions, sums, dim);
+fn weigh_body<L: Lanes>(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]) {
+    add_product::<L>(scores, TILE, 1, rows, Block { values, stride: dim }, dim, positions, 1.0, sums, dim);
 }
 
 fn soften(level: Level, scores: &mut [f32], largest: f32) {

@@ -1,5 +1,6 @@
 //! What every kernel runs on: the processor's level, found once, and the threads.
 
+pub(crate) mod lanes;
 pub(crate) mod level;
 mod pool;
 

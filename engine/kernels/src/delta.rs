@@ -12,12 +12,15 @@
 //!
 //! so a chunk costs a few small matrix products and touches the state twice instead of twice a token.
 
-use crate::cpu::{Cpu, Level, Parts, level::levels, level::madd};
-use crate::dense::{Block, add_product, rows_times_rows};
+use crate::activation::exp;
+use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
+use crate::dense::{Block, add_product, transpose};
 use crate::scratch::with_scratch;
 
 /// Tokens that are worked on together.
 const CHUNK: usize = 64;
+/// Tokens of a chunk whose corrections are found one by one, before those behind them use them together.
+const STEP: usize = 16;
 /// Fewer tokens than this go one by one.
 const WORTH_A_CHUNK: usize = 4;
 
@@ -126,91 +129,146 @@ impl<'a> Head<'a> {
 }
 
 fn one(level: Level, job: Head, row: usize, state: &mut [f32]) {
-    let value_dim = job.heads.value_dim;
-    with_scratch(
-        value_dim,
-        |correction| levels!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32], correction: &mut [f32])),
-    );
+    lanes!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
 }
 
+/// Some columns of the state at a time, so that they are near when they are read for the second time:
+/// o = e^g S₀ᵀ q + (k·q) δ, therefore one reading gives both δ and o, and the next writes.
 #[inline(always)]
-fn one_body<const FMA: bool>(job: Head<'_>, row: usize, state: &mut [f32], correction: &mut [f32]) {
+fn one_body<L: Lanes>(job: Head<'_>, row: usize, state: &mut [f32]) {
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     let (q, k, v) = (&job.q(row)[..key_dim], &job.k(row)[..key_dim], job.v(row));
     let at = row * job.heads.value_heads + job.head;
     let (decay, beta) = (job.rows.decay[at].exp(), job.rows.beta[at]);
+    let kq: f32 = k.iter().zip(q).map(|(k, q)| k * q).sum();
     let out = job.out(row);
-    // First pass: Sᵀk. Second: decay, correct and read.
-    correction.fill(0.0);
-    for (s, k) in state.chunks_exact(value_dim).zip(k) {
-        for (sum, s) in correction.iter_mut().zip(s) {
-            *sum = madd::<FMA>(*s, *k, *sum);
+    assert!(state.len() == key_dim * value_dim && v.len() == value_dim && out.len() == value_dim);
+    const REGISTERS: usize = 4;
+    let mut column = 0;
+    while column + REGISTERS * L::COUNT <= value_dim {
+        // SAFETY: the columns from `column` on end inside each row of the state, of v and of the output.
+        unsafe {
+            let (mut by_k, mut by_q) = ([L::splat(0.0); REGISTERS], [L::splat(0.0); REGISTERS]);
+            let state = state.as_mut_ptr().add(column);
+            for i in 0..key_dim {
+                let (k, q) = (L::splat(*k.get_unchecked(i)), L::splat(*q.get_unchecked(i)));
+                for r in 0..REGISTERS {
+                    let s = L::load(state.add(i * value_dim + r * L::COUNT));
+                    by_k[r] = L::madd(s, k, by_k[r]);
+                    by_q[r] = L::madd(s, q, by_q[r]);
+                }
+            }
+            let (scale, beta, kq) = (L::splat(decay), L::splat(beta), L::splat(kq));
+            let mut delta = [L::splat(0.0); REGISTERS];
+            for r in 0..REGISTERS {
+                let at = column + r * L::COUNT;
+                let known = L::mul(L::splat(-decay), by_k[r]);
+                delta[r] = L::mul(beta, L::add(L::load(v.as_ptr().add(at)), known));
+                L::store(out.as_mut_ptr().add(at), L::madd(kq, delta[r], L::mul(scale, by_q[r])));
+            }
+            for i in 0..key_dim {
+                let k = L::splat(*k.get_unchecked(i));
+                for r in 0..REGISTERS {
+                    let place = state.add(i * value_dim + r * L::COUNT);
+                    L::store(place, L::madd(k, delta[r], L::mul(L::load(place), scale)));
+                }
+            }
         }
+        column += REGISTERS * L::COUNT;
     }
-    for (correction, v) in correction.iter_mut().zip(v) {
-        *correction = beta * (v - decay * *correction);
-    }
-    out.fill(0.0);
-    for ((s, k), q) in state.chunks_exact_mut(value_dim).zip(k).zip(q) {
-        for ((s, correction), out) in s.iter_mut().zip(correction.iter()).zip(out.iter_mut()) {
-            *s = madd::<FMA>(*k, *correction, *s * decay);
-            *out = madd::<FMA>(*s, *q, *out);
+    for column in column..value_dim {
+        let read = |by: &[f32]| (0..key_dim).map(|i| state[i * value_dim + column] * by[i]).sum::<f32>();
+        let delta = beta * (v[column] - decay * read(k));
+        out[column] = decay * read(q) + kq * delta;
+        for i in 0..key_dim {
+            let s = &mut state[i * value_dim + column];
+            *s = *s * decay + k[i] * delta;
         }
     }
 }
 
 fn chunk(level: Level, job: Head, first: usize, tokens: usize, state: &mut [f32]) {
-    let value_dim = job.heads.value_dim;
+    let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     with_scratch(
-        tokens * (1 + 2 * tokens + 2 * value_dim),
-        |scratch| levels!(level, chunk_body(job: Head<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
+        tokens * (2 * key_dim + 2 * value_dim + 1) + key_dim * CHUNK + 3 * CHUNK * CHUNK,
+        |scratch| lanes!(level, chunk_body(job: Head<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
     );
 }
 
 #[inline(always)]
-fn chunk_body<const FMA: bool>(job: Head<'_>, first: usize, n: usize, state: &mut [f32], scratch: &mut [f32]) {
+fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32], scratch: &mut [f32]) {
     let heads = job.heads;
-    let (key_dim, value_dim, channels) = (heads.key_dim, heads.value_dim, heads.channels());
+    let (key_dim, value_dim) = (heads.key_dim, heads.value_dim);
+    let (k, scratch) = scratch.split_at_mut(n * key_dim);
+    let (q, scratch) = scratch.split_at_mut(n * key_dim);
+    let (delta, scratch) = scratch.split_at_mut(n * value_dim);
+    let (out, scratch) = scratch.split_at_mut(n * value_dim);
     let (sums, scratch) = scratch.split_at_mut(n);
-    let (kk, scratch) = scratch.split_at_mut(n * n);
-    let (qk, scratch) = scratch.split_at_mut(n * n);
-    let (delta, out) = scratch.split_at_mut(n * value_dim);
-    let (q, k) = (Block { values: job.q(first), stride: channels }, Block { values: job.k(first), stride: channels });
-    let s = Block { values: state, stride: value_dim };
+    let (k_by_columns, scratch) = scratch.split_at_mut(key_dim * CHUNK);
+    let (kk, scratch) = scratch.split_at_mut(CHUNK * CHUNK);
+    let (qk, decays) = scratch.split_at_mut(CHUNK * CHUNK);
 
+    // Rows of one head lie far apart, at a distance that makes them compete for the same few places of the cache.
+    for t in 0..n {
+        k[t * key_dim..][..key_dim].copy_from_slice(&job.k(first + t)[..key_dim]);
+        q[t * key_dim..][..key_dim].copy_from_slice(&job.q(first + t)[..key_dim]);
+    }
+    transpose(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
     running_sums(job.rows.decay, heads.value_heads, job.head, first, sums);
-    rows_times_rows::<FMA>(k, n, k, n, key_dim, kk, n);
-    rows_times_rows::<FMA>(q, n, k, n, key_dim, qk, n);
-    delta.fill(0.0);
-    out.fill(0.0);
-    add_product::<FMA>(k.values, channels, 1, n, s, value_dim, key_dim, delta, value_dim);
-    add_product::<FMA>(q.values, channels, 1, n, s, value_dim, key_dim, out, value_dim);
+    // e^{G_t−G_i} up to the diagonal and for some columns more, which nobody reads.
+    for t in 0..n {
+        let row = &mut decays[t * CHUNK..][..n.min(t / STEP * STEP + STEP)];
+        let own = sums[t];
+        if L::FMA { exp_of::<true>(row, own, sums) } else { exp_of::<false>(row, own, sums) }
+    }
+    // Each token looks at itself and those before it only.
+    for start in (0..n).step_by(STEP) {
+        let rows = STEP.min(n - start);
+        let seen = start + rows;
+        let by = Block { values: k_by_columns, stride: CHUNK };
+        for (a, c) in [(&*k, &mut *kk), (&*q, &mut *qk)] {
+            let (a, c) = (&a[start * key_dim..], &mut c[start * CHUNK..]);
+            add_product::<L>(a, key_dim, 1, rows, by, seen, key_dim, 0.0, c, CHUNK);
+        }
+    }
+    let s = Block { values: state, stride: value_dim };
+    add_product::<L>(k, key_dim, 1, n, s, value_dim, key_dim, 0.0, delta, value_dim);
+    add_product::<L>(q, key_dim, 1, n, s, value_dim, key_dim, 0.0, out, value_dim);
 
-    // The corrections, each from those before it.
     for t in 0..n {
         let beta = job.rows.beta[(first + t) * heads.value_heads + job.head];
         let from_state = sums[t].exp();
-        let (before, own) = delta.split_at_mut(t * value_dim);
-        let own = &mut own[..value_dim];
-        for (own, v) in own.iter_mut().zip(job.v(first + t)) {
+        for (own, v) in delta[t * value_dim..][..value_dim].iter_mut().zip(job.v(first + t)) {
             *own = beta * (v - from_state * *own);
         }
-        let weights = &mut kk[t * n..][..t];
-        for (i, weight) in weights.iter_mut().enumerate() {
-            *weight *= -beta * (sums[t] - sums[i]).exp();
+        out[t * value_dim..][..value_dim].iter_mut().for_each(|out| *out *= from_state);
+        for i in 0..n.min(t / STEP * STEP + STEP) {
+            let decay = decays[t * CHUNK + i];
+            kk[t * CHUNK + i] *= -beta * decay;
+            qk[t * CHUNK + i] *= if i <= t { decay } else { 0.0 };
         }
-        add_product::<FMA>(weights, 0, 1, 1, Block { values: before, stride: value_dim }, value_dim, t, own, value_dim);
+    }
+    // The corrections, each from those before it: of earlier steps together, of the own step one by one.
+    for start in (0..n).step_by(STEP) {
+        let rows = STEP.min(n - start);
+        let (before, own) = delta.split_at_mut(start * value_dim);
+        let weights = &kk[start * CHUNK..];
+        let before = Block { values: before, stride: value_dim };
+        add_product::<L>(weights, CHUNK, 1, rows, before, value_dim, start, 1.0, own, value_dim);
+        for t in 1..rows {
+            let (before, own) = own.split_at_mut(t * value_dim);
+            let before = Block { values: before, stride: value_dim };
+            let weights = &weights[t * CHUNK + start..];
+            add_product::<L>(weights, 0, 1, 1, before, value_dim, t, 1.0, own, value_dim);
+        }
     }
     // The outputs: each sees the state and the corrections up to its own.
-    for t in 0..n {
-        let from_state = sums[t].exp();
-        out[t * value_dim..][..value_dim].iter_mut().for_each(|out| *out *= from_state);
-        for i in 0..n {
-            let weight = &mut qk[t * n + i];
-            *weight = if i <= t { *weight * (sums[t] - sums[i]).exp() } else { 0.0 };
-        }
+    for start in (0..n).step_by(STEP) {
+        let rows = STEP.min(n - start);
+        let corrections = Block { values: delta, stride: value_dim };
+        let (weights, out) = (&qk[start * CHUNK..], &mut out[start * value_dim..]);
+        add_product::<L>(weights, CHUNK, 1, rows, corrections, value_dim, start + rows, 1.0, out, value_dim);
     }
-    add_product::<FMA>(qk, n, 1, n, Block { values: delta, stride: value_dim }, value_dim, n, out, value_dim);
     for t in 0..n {
         job.out(first + t).copy_from_slice(&out[t * value_dim..][..value_dim]);
     }
@@ -220,19 +278,15 @@ fn chunk_body<const FMA: bool>(job: Head<'_>, first: usize, n: usize, state: &mu
         let scale = (last - sum).exp();
         delta.iter_mut().for_each(|delta| *delta *= scale);
     }
-    let decay = last.exp();
-    state.iter_mut().for_each(|s| *s *= decay);
-    add_product::<FMA>(
-        k.values,
-        1,
-        channels,
-        key_dim,
-        Block { values: delta, stride: value_dim },
-        value_dim,
-        n,
-        state,
-        value_dim,
-    );
+    let corrections = Block { values: delta, stride: value_dim };
+    add_product::<L>(k_by_columns, CHUNK, 1, key_dim, corrections, value_dim, n, last.exp(), state, value_dim);
+}
+
+#[inline(always)]
+fn exp_of<const FMA: bool>(row: &mut [f32], own: f32, sums: &[f32]) {
+    for (out, sum) in row.iter_mut().zip(sums) {
+        *out = exp::<FMA>((own - sum).min(0.0));
+    }
 }
 
 /// G: running sums of g over the rows from `first` on.

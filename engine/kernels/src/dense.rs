@@ -2,14 +2,11 @@
 //!
 //! Rows lie `stride` apart, so blocks may be parts of wider rows.
 
-use crate::cpu::level::madd;
-
-/// Lanes that are summed side by side: one register of AVX-512, two of AVX2.
-const LANES: usize = 16;
+use crate::cpu::lanes::Lanes;
 
 /// A row-major block: element (row, column) at `values[row * stride + column]`.
 #[derive(Clone, Copy)]
-pub struct Block<'a> {
+pub(crate) struct Block<'a> {
     pub values: &'a [f32],
     pub stride: usize,
 }
@@ -21,9 +18,9 @@ impl<'a> Block<'a> {
     }
 }
 
-/// c[i, j] = a[i, ..depth] · b[j, ..depth]: both by rows. `c` has stride `c_stride`.
+/// c[i, j] = a[i, ..depth] · b[j, ..depth]: both by rows, for few rows of a. `c` has stride `c_stride`.
 #[inline(always)]
-pub fn rows_times_rows<const FMA: bool>(
+pub(crate) fn rows_times_rows<L: Lanes>(
     a: Block,
     m: usize,
     b: Block,
@@ -32,33 +29,52 @@ pub fn rows_times_rows<const FMA: bool>(
     c: &mut [f32],
     c_stride: usize,
 ) {
-    let mut j = 0;
-    while j + 4 <= n {
-        let rows = [b.row(j, depth), b.row(j + 1, depth), b.row(j + 2, depth), b.row(j + 3, depth)];
-        let mut i = 0;
-        while i + 2 <= m {
-            let sums = dots::<FMA, 2, 4>([a.row(i, depth), a.row(i + 1, depth)], rows, depth);
-            c[i * c_stride + j..][..4].copy_from_slice(&sums[0]);
-            c[(i + 1) * c_stride + j..][..4].copy_from_slice(&sums[1]);
-            i += 2;
+    for i in 0..m {
+        let a = a.row(i, depth);
+        let mut j = 0;
+        while j + 4 <= n {
+            let rows = [b.row(j, depth), b.row(j + 1, depth), b.row(j + 2, depth), b.row(j + 3, depth)];
+            c[i * c_stride + j..][..4].copy_from_slice(&dots::<L, 4>(a, rows, depth));
+            j += 4;
         }
-        if i < m {
-            let sums = dots::<FMA, 1, 4>([a.row(i, depth)], rows, depth);
-            c[i * c_stride + j..][..4].copy_from_slice(&sums[0]);
+        while j < n {
+            c[i * c_stride + j] = dots::<L, 1>(a, [b.row(j, depth)], depth)[0];
+            j += 1;
         }
-        j += 4;
-    }
-    while j < n {
-        for i in 0..m {
-            c[i * c_stride + j] = dots::<FMA, 1, 1>([a.row(i, depth)], [b.row(j, depth)], depth)[0][0];
-        }
-        j += 1;
     }
 }
 
-/// c[i, ..n] += Σ over k of a(i, k) · b[k, ..n], where a(i, k) = a[i * a_row + k * a_column].
+/// One row with each of N rows. Two sums for each, because one would wait for itself.
 #[inline(always)]
-pub fn add_product<const FMA: bool>(
+fn dots<L: Lanes, const N: usize>(a: &[f32], b: [&[f32]; N], depth: usize) -> [f32; N] {
+    let mut sums = [[L::splat(0.0); 2]; N];
+    let whole = depth / (2 * L::COUNT) * (2 * L::COUNT);
+    let mut k = 0;
+    while k < whole {
+        for half in 0..2 {
+            // SAFETY: all slices have `depth` values, and `whole` is no more.
+            unsafe {
+                let at = k + half * L::COUNT;
+                let a = L::load(a.as_ptr().add(at));
+                for j in 0..N {
+                    sums[j][half] = L::madd(a, L::load(b[j].as_ptr().add(at)), sums[j][half]);
+                }
+            }
+        }
+        k += 2 * L::COUNT;
+    }
+    let mut out = [0.0; N];
+    for j in 0..N {
+        let rest: f32 = (whole..depth).map(|k| a[k] * b[j][k]).sum();
+        out[j] = L::sum(L::add(sums[j][0], sums[j][1])) + rest;
+    }
+    out
+}
+
+/// c[i, ..n] = scale · c[i, ..n] + Σ over k of a(i, k) · b[k, ..n], where a(i, k) = a[i * a_row + k * a_column]. With a
+/// scale of zero it does not matter what c holds.
+#[inline(always)]
+pub(crate) fn add_product<L: Lanes>(
     a: &[f32],
     a_row: usize,
     a_column: usize,
@@ -66,117 +82,144 @@ pub fn add_product<const FMA: bool>(
     b: Block,
     n: usize,
     depth: usize,
+    scale: f32,
     c: &mut [f32],
     c_stride: usize,
 ) {
-    let mut i = 0;
-    while i + 4 <= m {
-        add_rows::<FMA, 4>(&a[i * a_row..], a_row, a_column, b, n, depth, &mut c[i * c_stride..], c_stride);
-        i += 4;
-    }
-    while i < m {
-        add_rows::<FMA, 1>(&a[i * a_row..], a_row, a_column, b, n, depth, &mut c[i * c_stride..], c_stride);
-        i += 1;
-    }
-}
-
-#[inline(always)]
-fn add_rows<const FMA: bool, const M: usize>(
-    a: &[f32],
-    a_row: usize,
-    a_column: usize,
-    b: Block,
-    n: usize,
-    depth: usize,
-    c: &mut [f32],
-    c_stride: usize,
-) {
-    const WIDTH: usize = 2 * LANES;
-    if depth == 0 || n == 0 {
+    if m == 0 || n == 0 {
         return;
     }
     // Once here instead of for every value: the loops below do little else than load and multiply.
-    assert!((M - 1) * a_row + (depth - 1) * a_column < a.len() && (depth - 1) * b.stride + n <= b.values.len());
+    assert!((m - 1) * c_stride + n <= c.len());
+    assert!(depth == 0 || (m - 1) * a_row + (depth - 1) * a_column < a.len());
+    assert!(depth == 0 || (depth - 1) * b.stride + n <= b.values.len());
+    let job = Product { a: a.as_ptr(), a_row, a_column, b: b.values.as_ptr(), b_stride: b.stride, depth, scale };
+    let c = c.as_mut_ptr();
     let mut j = 0;
-    while j + WIDTH <= n {
-        let mut sums = [[0.0f32; WIDTH]; M];
-        for k in 0..depth {
-            // SAFETY: k < depth and j + WIDTH <= n, so the row ends where the assertion looked, or before.
-            let b = unsafe { &*b.values.as_ptr().add(k * b.stride + j).cast::<[f32; WIDTH]>() };
-            for i in 0..M {
-                // SAFETY: i < M and k < depth: the assertion looked at the largest of these indices.
-                let a = unsafe { *a.get_unchecked(i * a_row + k * a_column) };
-                for lane in 0..WIDTH {
-                    sums[i][lane] = madd::<FMA>(a, b[lane], sums[i][lane]);
-                }
-            }
+    // SAFETY: the assertions looked at the largest index of each slice.
+    unsafe {
+        // Columns outside: a block of b's columns stays near the core while all rows of a pass by.
+        if L::WIDE == 4 {
+            j = columns::<L, 4, 4>(&job, m, n, j, c, c_stride);
         }
-        for i in 0..M {
-            for (c, sum) in c[i * c_stride + j..][..WIDTH].iter_mut().zip(sums[i]) {
-                *c += sum;
-            }
-        }
-        j += WIDTH;
+        j = columns::<L, 4, 2>(&job, m, n, j, c, c_stride);
+        j = columns::<L, 4, 1>(&job, m, n, j, c, c_stride);
     }
-    for i in 0..M {
+    for i in 0..m {
         for j in j..n {
-            let mut sum = 0.0;
-            for k in 0..depth {
-                sum = madd::<FMA>(a[i * a_row + k * a_column], b.values[k * b.stride + j], sum);
+            let products = (0..depth).map(|k| a[i * a_row + k * a_column] * b.values[k * b.stride + j]);
+            // SAFETY: as above.
+            unsafe {
+                let c = &mut *c.add(i * c_stride + j);
+                let before = if scale == 0.0 { 0.0 } else { *c * scale };
+                *c = before + products.sum::<f32>();
             }
-            c[i * c_stride + j] += sum;
         }
     }
 }
 
-/// All products of M rows with N rows.
-#[inline(always)]
-fn dots<const FMA: bool, const M: usize, const N: usize>(
-    a: [&[f32]; M],
-    b: [&[f32]; N],
+#[derive(Clone, Copy)]
+struct Product {
+    a: *const f32,
+    a_row: usize,
+    a_column: usize,
+    b: *const f32,
+    b_stride: usize,
     depth: usize,
-) -> [[f32; N]; M] {
-    let whole = depth / LANES;
-    let a_chunks = a.map(|row| row[..depth].as_chunks::<LANES>().0);
-    let b_chunks = b.map(|row| row[..depth].as_chunks::<LANES>().0);
-    let mut sums = [[[0.0f32; LANES]; N]; M];
-    for chunk in 0..whole {
+    scale: f32,
+}
+
+/// All rows of as many columns from `j` on as are whole blocks of N registers; returns the first column left.
+///
+/// # Safety
+/// All m rows, depth and n columns lie in memory as `add_product` says.
+#[inline(always)]
+unsafe fn columns<L: Lanes, const M: usize, const N: usize>(
+    job: &Product,
+    m: usize,
+    n: usize,
+    mut j: usize,
+    c: *mut f32,
+    c_stride: usize,
+) -> usize {
+    while j + N * L::COUNT <= n {
+        let mut i = 0;
+        // SAFETY: i + M <= m, and the columns end at n or before.
+        unsafe {
+            let job = Product { b: job.b.add(j), ..*job };
+            while i + M <= m {
+                block::<L, M, N>(&Product { a: job.a.add(i * job.a_row), ..job }, c.add(i * c_stride + j), c_stride);
+                i += M;
+            }
+            while i < m {
+                block::<L, 1, N>(&Product { a: job.a.add(i * job.a_row), ..job }, c.add(i * c_stride + j), c_stride);
+                i += 1;
+            }
+        }
+        j += N * L::COUNT;
+    }
+    j
+}
+
+/// M rows of N registers.
+///
+/// # Safety
+/// They lie in memory, as do `depth` values of each row of a and rows of b.
+#[inline(always)]
+unsafe fn block<L: Lanes, const M: usize, const N: usize>(job: &Product, c: *mut f32, c_stride: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[L::splat(0.0); N]; M];
+        if job.scale != 0.0 {
+            let scale = L::splat(job.scale);
+            for i in 0..M {
+                for j in 0..N {
+                    sums[i][j] = L::mul(L::load(c.add(i * c_stride + j * L::COUNT)), scale);
+                }
+            }
+        }
+        let (mut a, mut b) = (job.a, job.b);
+        for _ in 0..job.depth {
+            let mut row = [L::splat(0.0); N];
+            for j in 0..N {
+                row[j] = L::load(b.add(j * L::COUNT));
+            }
+            for i in 0..M {
+                let a = L::splat(*a.add(i * job.a_row));
+                for j in 0..N {
+                    sums[i][j] = L::madd(a, row[j], sums[i][j]);
+                }
+            }
+            a = a.wrapping_add(job.a_column);
+            b = b.wrapping_add(job.b_stride);
+        }
         for i in 0..M {
             for j in 0..N {
-                let (a, b) = (&a_chunks[i][chunk], &b_chunks[j][chunk]);
-                for lane in 0..LANES {
-                    sums[i][j][lane] = madd::<FMA>(a[lane], b[lane], sums[i][j][lane]);
-                }
+                L::store(c.add(i * c_stride + j * L::COUNT), sums[i][j]);
             }
         }
     }
-    let mut out = [[0.0f32; N]; M];
-    for i in 0..M {
-        for j in 0..N {
-            let mut sum = pairwise(&sums[i][j]);
-            for k in whole * LANES..depth {
-                sum = madd::<FMA>(a[i][k], b[j][k], sum);
-            }
-            out[i][j] = sum;
-        }
-    }
-    out
 }
 
+/// [rows, width], `stride` apart, to [width, rows], `to_stride` apart.
 #[inline(always)]
-fn pairwise(lanes: &[f32; LANES]) -> f32 {
-    let mut half = [0.0f32; LANES / 2];
-    for i in 0..LANES / 2 {
-        half[i] = lanes[i] + lanes[i + LANES / 2];
+pub(crate) fn transpose(from: Block, rows: usize, width: usize, to: &mut [f32], to_stride: usize) {
+    // Small squares, so that what is read and what is written are both few cache lines.
+    const SQUARE: usize = 16;
+    for first in (0..width).step_by(SQUARE) {
+        for row in 0..rows {
+            let values = &from.values[row * from.stride + first..][..SQUARE.min(width - first)];
+            for (i, value) in values.iter().enumerate() {
+                to[(first + i) * to_stride + row] = *value;
+            }
+        }
     }
-    let quarter = [half[0] + half[4], half[1] + half[5], half[2] + half[6], half[3] + half[7]];
-    (quarter[0] + quarter[2]) + (quarter[1] + quarter[3])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{Level, level::levels};
+    use crate::cpu::{Level, lanes::lanes};
     use crate::testing::{assert_close, random};
 
     #[derive(Clone, Copy)]
@@ -189,20 +232,22 @@ mod tests {
     }
 
     #[inline(always)]
-    fn both<const FMA: bool>(case: Case<'_>, by_rows: &mut [f32], added: &mut [f32]) {
+    fn both<L: Lanes>(case: Case<'_>, by_rows: &mut [f32], added: &mut [f32]) {
         let Case { a, b, m, n, depth } = case;
         let block = |values, stride| Block { values, stride };
-        rows_times_rows::<FMA>(block(a, depth), m, block(b, depth), n, depth, by_rows, n);
+        rows_times_rows::<L>(block(a, depth), m, block(b, depth), n, depth, by_rows, n);
         // The same numbers by the other routine: b by columns is the transposed b.
-        let transposed: Vec<f32> = (0..depth * n).map(|i| b[(i % n) * depth + i / n]).collect();
-        add_product::<FMA>(a, depth, 1, m, block(&transposed, n), n, depth, added, n);
+        let mut transposed = vec![0.0; depth * n];
+        transpose(block(b, depth), n, depth, &mut transposed, n);
+        add_product::<L>(a, depth, 1, m, block(&transposed, n), n, depth, 0.5, added, n);
     }
 
     #[test]
     fn as_the_definition_for_every_odd_shape() {
         for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
-            for (m, n, depth) in [(1, 1, 1), (1, 4, 16), (2, 5, 17), (3, 33, 31), (5, 64, 48), (7, 70, 130), (4, 32, 0)]
-            {
+            let shapes =
+                [(1, 1, 1), (1, 4, 16), (2, 5, 17), (3, 33, 31), (5, 64, 48), (7, 70, 130), (6, 150, 9), (4, 32, 0)];
+            for (m, n, depth) in shapes {
                 let (a, b) = (random(m * depth, 1), random(n * depth, 2));
                 let expected: Vec<f32> = (0..m * n)
                     .map(|i| {
@@ -211,11 +256,12 @@ mod tests {
                             .sum::<f64>() as f32
                     })
                     .collect();
-                let (mut by_rows, mut added) = (vec![f32::NAN; m * n], vec![0.0; m * n]);
+                let (mut by_rows, mut added) = (vec![f32::NAN; m * n], vec![8.0; m * n]);
                 let case = Case { a: &a, b: &b, m, n, depth };
                 let (by_rows_out, added_out) = (&mut by_rows[..], &mut added[..]);
-                levels!(level, both(case: Case<'_>, by_rows_out: &mut [f32], added_out: &mut [f32]));
+                lanes!(level, both(case: Case<'_>, by_rows_out: &mut [f32], added_out: &mut [f32]));
                 assert_close(&by_rows, &expected, 1e-5);
+                added.iter_mut().for_each(|x| *x -= 4.0);
                 assert_close(&added, &expected, 1e-5);
             }
         }

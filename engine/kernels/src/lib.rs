@@ -8,7 +8,7 @@ pub mod convolution;
 pub mod cpu;
 pub mod cuda;
 pub mod delta;
-pub mod dense;
+mod dense;
 pub mod format;
 pub mod integers;
 pub mod norm;

@@ -9,21 +9,40 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod integer;
+mod panel;
+mod tiles;
 
-use crate::cpu::{Cpu, Parts, level::levels};
-use crate::dense::{Block, rows_times_rows};
+use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
+use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
 
 pub use activations::Activations;
+use activations::BLOCK;
+pub use panel::{PANEL, pack_panel, panel_bytes};
 
-/// A weight matrix: `rows` rows of `cols` values, each row `format.row_bytes(cols)` bytes.
+/// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     pub format: Format,
     pub rows: usize,
     pub cols: usize,
+    pub layout: Layout,
     pub bytes: &'a [u8],
+}
+
+/// In which order a matrix lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// As in files: row after row, each `format.row_bytes(cols)` bytes.
+    Rows,
+    /// Sixteen rows interleaved (`panel.rs`), for processors that `has_panels` names.
+    Panels,
+}
+
+/// Whether integer products are faster with panels here: matrices are worth repacking when they are loaded.
+pub fn has_panels(level: Level) -> bool {
+    level == Level::Avx512
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +55,12 @@ pub enum Precision {
 
 /// Weight rows that one task works on.
 const ROWS_OF_A_TASK: usize = 16;
+/// From so many rows of activations on it pays to turn unpacked weights, so that no sum goes across lanes.
+const WORTH_TURNING: usize = 8;
+/// Bytes of panels that a task reads one after the other at least, so that the memory can run ahead of it.
+const BYTES_OF_A_TASK: usize = 1 << 15; // not a window: bytes
+/// Tasks for each thread at least, where the matrix has that many panels: a thread that is held up leaves the rest to others.
+const TASKS_OF_A_THREAD: usize = 8;
 
 impl Weights<'_> {
     fn row_bytes(&self) -> usize {
@@ -44,6 +69,9 @@ impl Weights<'_> {
 
     /// The values of one row.
     pub fn row(&self, row: usize, out: &mut [f32]) {
+        if self.layout == Layout::Panels {
+            return panel::row_values(self, row, out);
+        }
         let bytes = self.row_bytes();
         dequantize(self.format, &self.bytes[row * bytes..][..bytes], out);
     }
@@ -56,6 +84,22 @@ pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out
     let integer = precision == Precision::Integer && w.format.is_quantised();
     assert!(!integer || x.is_rounded(), "an integer product needs rounded activations");
     let out = Parts::new(out);
+    #[cfg(target_arch = "x86_64")]
+    if integer && w.layout == Layout::Panels && has_panels(cpu.level) {
+        let panels = w.rows.div_ceil(PANEL);
+        let most = panels.div_ceil(cpu.pool.threads() * TASKS_OF_A_THREAD);
+        let enough = BYTES_OF_A_TASK.div_ceil(w.bytes.len().div_ceil(panels));
+        // Many rows of activations work on two panels at once.
+        let of_a_task = enough.min(most).next_multiple_of(if x.rows() > 1 { 2 } else { 1 });
+        cpu.pool.run(panels.div_ceil(of_a_task), |task| {
+            let first = task * of_a_task;
+            // SAFETY: the processor is of the level, and the columns of these panels are this task's alone.
+            unsafe { avx512::panels(x, w, first, of_a_task.min(panels - first), out) };
+        });
+        return;
+    }
+    // Panels at a level that has no product for them come here only in tests: slow, and right.
+    let integer = integer && w.layout == Layout::Rows;
     cpu.pool.run(w.rows.div_ceil(ROWS_OF_A_TASK), |task| {
         let first = task * ROWS_OF_A_TASK;
         let rows = ROWS_OF_A_TASK.min(w.rows - first);
@@ -76,14 +120,16 @@ pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out
 
 fn f32_rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, write: &mut dyn FnMut(usize, &[f32])) {
     let (m, depth) = (x.rows(), w.cols);
-    with_scratch(rows * depth + m * rows, |scratch| {
-        let (weights, out) = scratch.split_at_mut(rows * depth);
+    let turned = if m < WORTH_TURNING { 0 } else { depth * ROWS_OF_A_TASK };
+    with_scratch(rows * depth + turned + m * ROWS_OF_A_TASK, |scratch| {
+        let (weights, scratch) = scratch.split_at_mut(rows * depth);
+        let (turned, out) = scratch.split_at_mut(turned);
         for (row, values) in weights.chunks_exact_mut(depth).enumerate() {
             w.row(first + row, values);
         }
         let problem = Problem { x: x.values(), weights, m, rows, depth };
-        levels!(cpu.level, f32_body(problem: Problem<'_>, out: &mut [f32]));
-        out.chunks_exact(rows).enumerate().for_each(|(m, values)| write(m, values));
+        lanes!(cpu.level, f32_body(problem: Problem<'_>, turned: &mut [f32], out: &mut [f32]));
+        out.chunks_exact(ROWS_OF_A_TASK).enumerate().for_each(|(m, values)| write(m, &values[..rows]));
     });
 }
 
@@ -97,9 +143,16 @@ struct Problem<'a> {
 }
 
 #[inline(always)]
-fn f32_body<const FMA: bool>(p: Problem<'_>, out: &mut [f32]) {
-    let (x, weights) = (Block { values: p.x, stride: p.depth }, Block { values: p.weights, stride: p.depth });
-    rows_times_rows::<FMA>(x, p.m, weights, p.rows, p.depth, out, p.rows);
+fn f32_body<L: Lanes>(p: Problem<'_>, turned: &mut [f32], out: &mut [f32]) {
+    let weights = Block { values: p.weights, stride: p.depth };
+    if turned.is_empty() {
+        let x = Block { values: p.x, stride: p.depth };
+        return rows_times_rows::<L>(x, p.m, weights, p.rows, p.depth, out, ROWS_OF_A_TASK);
+    }
+    // A task with fewer rows leaves the last columns as they are, and nobody reads what comes of them.
+    transpose(weights, p.rows, p.depth, turned, ROWS_OF_A_TASK);
+    let turned = Block { values: turned, stride: ROWS_OF_A_TASK };
+    add_product::<L>(p.x, p.depth, 1, p.m, turned, p.rows, p.depth, 0.0, out, ROWS_OF_A_TASK);
 }
 
 /// The definition, in f64.
@@ -119,43 +172,56 @@ pub fn reference(x: &[f32], w: Weights) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Level;
     use crate::format::{can_quantize, quantize};
     use crate::testing::{assert_close, random};
 
+    fn panels(w: Weights) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; panel_bytes(w.format, w.rows, w.cols)?];
+        let size = bytes.len() / w.rows.div_ceil(PANEL);
+        bytes.chunks_exact_mut(size).enumerate().for_each(|(panel, out)| pack_panel(&w, panel, out));
+        Some(bytes)
+    }
+
     #[test]
-    fn every_format_level_and_path_is_near_the_reference() {
+    fn every_format_layout_level_and_path_is_near_the_reference() {
         for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
             let cpu = Cpu::with_level(2, level);
             for format in Format::ALL.iter().copied().filter(|format| can_quantize(*format)) {
-                for (m, rows, blocks) in [(1, 1, 1), (3, 37, 1), (2, 16, 3), (7, 5, 2), (9, 40, 2), (6, 16, 1)] {
+                let shapes =
+                    [(1, 1, 1), (3, 37, 1), (2, 16, 3), (7, 5, 2), (9, 40, 2), (6, 16, 1), (1, 333, 2), (25, 48, 3)];
+                for (m, rows, blocks) in shapes {
                     // One and a half 256-blocks for the formats with short blocks: the tail counts too.
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };
                     let (values, x) = (random(rows * cols, 3), random(m * cols, 4));
                     let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
                     quantize(format, &values, &mut bytes);
-                    let w = Weights { format, rows, cols, bytes: &bytes };
+                    let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
                     let expected = reference(&x, w);
                     let mut activations = Activations::default();
                     activations.set(m, cols, &x);
                     activations.quantise(&cpu);
-                    let mut out = vec![f32::NAN; m * rows];
-                    product(&cpu, Precision::F32, &activations, w, &mut out);
-                    assert_close(&out, &expected, 1e-5);
-                    out.fill(f32::NAN);
-                    product(&cpu, Precision::Integer, &activations, w, &mut out);
-                    // A sum that nearly cancels says little: only of many is the distance to the unrounded one told.
-                    let tolerance = if !format.is_quantised() {
-                        1e-5
-                    } else if m * rows < 16 {
-                        0.2
-                    } else {
-                        1.5e-2
-                    };
-                    assert_close(&out, &expected, tolerance);
-                    // Against the rounded activations themselves the integer path is exact but for f32 sums.
-                    if format.is_quantised() {
-                        assert_close(&out, &reference(&activations.rounded(), w), 1e-4);
+                    let packed = panels(w);
+                    let packed = packed.as_ref().map(|bytes| Weights { layout: Layout::Panels, bytes, ..w });
+                    for w in [Some(w), packed].into_iter().flatten() {
+                        let mut out = vec![f32::NAN; m * rows];
+                        product(&cpu, Precision::F32, &activations, w, &mut out);
+                        assert_close(&out, &expected, 1e-5);
+                        out.fill(f32::NAN);
+                        product(&cpu, Precision::Integer, &activations, w, &mut out);
+                        // A sum that nearly cancels says little: only of many is the distance to the unrounded one told.
+                        let tolerance = if !format.is_quantised() {
+                            1e-5
+                        } else if m * rows < 16 {
+                            0.2
+                        } else {
+                            1.5e-2
+                        };
+                        assert_close(&out, &expected, tolerance);
+                        // Against the rounded activations themselves the integer path is exact but for f32 sums.
+                        let integer = format.is_quantised() && (w.layout == Layout::Rows || has_panels(level));
+                        if integer {
+                            assert_close(&out, &reference(&activations.rounded(), w), 1e-4);
+                        }
                     }
                 }
             }

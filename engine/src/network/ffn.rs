@@ -74,7 +74,7 @@ impl Network {
             if rows.is_empty() {
                 continue;
             }
-            normed.gather(rows, &mut routing.gathered);
+            normed.gather(cpu, rows, &mut routing.gathered);
             routing.out.resize(rows.len() * hidden, 0.0);
             let matrices = [&expert.gate, &expert.up, &expert.down];
             self.swiglu(cpu, &routing.gathered, matrices, (gates, ups, inner), &mut routing.out);

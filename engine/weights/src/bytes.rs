@@ -46,6 +46,20 @@ impl Bytes {
         Bytes { owner: Arc::new(Owner::Heap(lines)), start: 0, len: bytes.len() }
     }
 
+    /// Says that these bytes will hardly be read again: of a mapped file, the system may have their memory back.
+    pub fn let_go(&self) {
+        #[cfg(unix)]
+        if let Owner::Map(map) = &*self.owner {
+            // Whole pages only: what lies on the pages at both ends belongs to others too.
+            let (start, end) = (self.start.next_multiple_of(PAGE), (self.start + self.len) / PAGE * PAGE);
+            if start < end {
+                // SAFETY: the map is of a file and only read, so a page that is wanted again comes from there again.
+                // That the system refuses is no harm.
+                let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+            }
+        }
+    }
+
     /// A part of these bytes; None where the range is not inside them.
     pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
         (range.start <= range.end && range.end <= self.len).then(|| Bytes {
@@ -70,7 +84,33 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
+/// Memory for what is made of a file's bytes: no page of it is taken before it is written.
+pub(crate) struct Room(memmap2::MmapMut);
+
+impl Room {
+    pub fn new(len: usize) -> Result<Room, Error> {
+        let map = memmap2::MmapMut::map_anon(len.max(1)).map_err(|source| Error::Memory { bytes: len, source })?;
+        // Large pages spare the processor most of its look-ups of addresses; where there are none, small ones do.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Room(map))
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    pub fn into_bytes(self) -> Result<Bytes, Error> {
+        let len = self.0.len();
+        let map = self.0.make_read_only().map_err(|source| Error::Memory { bytes: len, source })?;
+        Ok(Bytes { owner: Arc::new(Owner::Made(map)), start: 0, len })
+    }
+}
+
 const LINE: usize = 64;
+/// No processor that we compile for has larger small pages.
+#[cfg(unix)]
+const PAGE: usize = 1 << 16; // not a window: bytes of a page
 
 /// Heap memory comes in cache lines, so that its start suits every element type and every vector load.
 #[repr(C, align(64))]
@@ -84,13 +124,14 @@ unsafe impl bytemuck::Pod for Line {}
 
 enum Owner {
     Map(memmap2::Mmap),
+    Made(memmap2::Mmap),
     Heap(Box<[Line]>),
 }
 
 impl Owner {
     fn bytes(&self) -> &[u8] {
         match self {
-            Owner::Map(map) => map,
+            Owner::Map(map) | Owner::Made(map) => map,
             Owner::Heap(lines) => bytemuck::cast_slice(lines),
         }
     }

@@ -20,6 +20,9 @@ pub enum Error {
     #[error("{}: architecture '{arch}' is not of the Qwen3.5 family (qwen35, qwen35moe)", path.display())]
     OtherFamily { path: PathBuf, arch: String },
 
+    #[error("{bytes} bytes of memory for the model could not be had: {source}; free some, or take a smaller model")]
+    Memory { bytes: usize, source: std::io::Error },
+
     /// Of the family, or close to it, but with something that the engine does not compute.
     #[error("{}: {what}", path.display())]
     Unsupported { path: PathBuf, what: String },

@@ -12,6 +12,7 @@ pub mod hf;
 pub mod mixture;
 mod model;
 mod open;
+mod pack;
 mod shape;
 mod stop;
 pub mod synth;
@@ -24,4 +25,5 @@ pub use model::{
     VocabSource,
 };
 pub use open::{OpenOptions, open};
+pub use pack::pack;
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn};

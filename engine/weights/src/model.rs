@@ -1,6 +1,7 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
 use kernels::format::Format;
+use kernels::product::Layout;
 
 use crate::bytes::Bytes;
 use crate::shape::Shape;
@@ -27,12 +28,14 @@ pub struct Model {
     pub notes: Vec<String>,
 }
 
-/// Row-major; each row is `format.row_bytes(cols)` bytes. `data` is aligned to the elements of f32, f16 and bf16.
+/// `data` is aligned to the elements of f32, f16 and bf16.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     pub format: Format,
     pub rows: usize,
     pub cols: usize,
+    /// By rows as it comes from a file, each `format.row_bytes(cols)` bytes; `pack` may change that.
+    pub layout: Layout,
     pub data: Bytes,
 }
 
@@ -40,25 +43,25 @@ impl Matrix {
     /// None where the bytes are not exactly those of `rows` × `cols` values.
     pub fn new(format: Format, rows: usize, cols: usize, data: Bytes) -> Option<Matrix> {
         let size = format.row_bytes(cols)?.checked_mul(rows)?;
-        (size == data.len()).then_some(Matrix { format, rows, cols, data })
+        (size == data.len()).then_some(Matrix { format, rows, cols, layout: Layout::Rows, data })
     }
 
     pub fn row_bytes(&self) -> usize {
         self.data.len().checked_div(self.rows).unwrap_or(0)
     }
 
-    /// The bytes of one row. Panics where there is no such row, as indexing does.
+    /// The bytes of one row of a matrix by rows. Panics where there is no such row, as indexing does.
     pub fn row(&self, row: usize) -> &[u8] {
         let size = self.row_bytes();
         &self.data[row * size..(row + 1) * size]
     }
 
-    /// Some of the rows, as a matrix that shares the bytes.
+    /// Some of the rows of a matrix by rows, as a matrix that shares the bytes.
     pub fn rows(&self, first: usize, count: usize) -> Option<Matrix> {
         let size = self.row_bytes();
         let last = first.checked_add(count).filter(|&last| last <= self.rows)?;
         let data = self.data.slice(first * size..last * size)?;
-        Some(Matrix { format: self.format, rows: count, cols: self.cols, data })
+        Some(Matrix { rows: count, data, ..*self })
     }
 }
 

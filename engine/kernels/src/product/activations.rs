@@ -1,10 +1,13 @@
 //! Activations: f32 rows, and the same rounded to 8 bits, made once and shared by all products that read them.
 
+use super::tiles::Tiles;
 use crate::cpu::{Cpu, Parts, level::levels};
 
-/// Values that share one scale: as many as share one in the weights' integer form. With 32 the rounding of activations
-/// costs a tenth more accuracy and saves next to nothing.
-pub(super) const GROUP: usize = 16;
+/// Values that share one scale: as many as share one in most formats of weights, so that a group costs one correction
+/// and not two. (With 16 the rounding of activations would be a tenth more exact, and prefill a quarter slower.)
+pub(super) const GROUP: usize = 32;
+/// Scales are stored for each 16 values, as the weights' integer form has them.
+const STORED: usize = 16;
 /// Rounded rows are padded with zeros to whole blocks of this many values, the longest block of any weight format.
 pub(super) const BLOCK: usize = 256;
 
@@ -19,6 +22,8 @@ pub struct Activations {
     scales: Vec<f32>,
     /// [rows, padded cols / 16]: sum of the group's rounded values times their scale, for formats with a minimum.
     sums: Vec<f32>,
+    /// The same for products with panels, where this processor has them.
+    tiles: Tiles,
 }
 
 impl Activations {
@@ -56,30 +61,43 @@ impl Activations {
     pub fn quantise(&mut self, cpu: &Cpu) {
         let padded = self.padded();
         self.rounded.resize(self.rows * padded, 0);
-        self.scales.resize(self.rows * padded / GROUP, 0.0);
-        self.sums.resize(self.rows * padded / GROUP, 0.0);
+        self.scales.resize(self.rows * padded / STORED, 0.0);
+        self.sums.resize(self.rows * padded / STORED, 0.0);
         let (rounded, scales, sums) =
             (Parts::new(&mut self.rounded), Parts::new(&mut self.scales), Parts::new(&mut self.sums));
         let (values, cols) = (&self.values, self.cols);
         cpu.pool.run(self.rows, |row| {
             // SAFETY: each task takes the parts of its own row.
             let (rounded, scales, sums) = unsafe {
-                let groups = padded / GROUP;
+                let groups = padded / STORED;
                 (rounded.part(row * padded, padded), scales.part(row * groups, groups), sums.part(row * groups, groups))
             };
             let values = &values[row * cols..][..cols];
             levels!(cpu.level, round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]));
         });
+        self.tile(cpu);
+    }
+
+    /// After the rounded rows were written.
+    fn tile(&mut self, cpu: &Cpu) {
+        if super::has_panels(cpu.level) {
+            let mut tiles = std::mem::take(&mut self.tiles);
+            tiles.fill(cpu, self);
+            self.tiles = tiles;
+        }
     }
 
     /// Some of the rows, in this order, with their rounded values where there are any.
-    pub fn gather(&self, rows: &[usize], out: &mut Activations) {
+    pub fn gather(&self, cpu: &Cpu, rows: &[usize], out: &mut Activations) {
         (out.rows, out.cols) = (rows.len(), self.cols);
-        let groups = self.padded() / GROUP;
+        let groups = self.padded() / STORED;
         copy_rows(&self.values, self.cols, rows, &mut out.values);
         copy_rows(&self.rounded, self.padded(), rows, &mut out.rounded);
         copy_rows(&self.scales, groups, rows, &mut out.scales);
         copy_rows(&self.sums, groups, rows, &mut out.sums);
+        if out.is_rounded() {
+            out.tile(cpu);
+        }
     }
 
     /// What the rounded values stand for.
@@ -88,12 +106,12 @@ impl Activations {
         (0..self.rows * self.cols)
             .map(|i| {
                 let at = i / self.cols * padded + i % self.cols;
-                f32::from(self.rounded[at]) * self.scales[at / GROUP]
+                f32::from(self.rounded[at]) * self.scales[at / STORED]
             })
             .collect()
     }
 
-    fn padded(&self) -> usize {
+    pub(super) fn padded(&self) -> usize {
         self.cols.next_multiple_of(BLOCK)
     }
 
@@ -102,11 +120,15 @@ impl Activations {
         self.rounded.len() == self.rows * self.padded()
     }
 
+    pub(super) fn tiles(&self) -> &Tiles {
+        &self.tiles
+    }
+
     /// Rounded values, scales and sums of one row.
     #[inline]
     pub(super) fn rounded_row(&self, row: usize) -> (&[i8], &[f32], &[f32]) {
         let padded = self.padded();
-        let groups = padded / GROUP;
+        let groups = padded / STORED;
         (
             &self.rounded[row * padded..][..padded],
             &self.scales[row * groups..][..groups],
@@ -132,18 +154,34 @@ fn copy_rows<T: Copy>(from: &[T], width: usize, rows: &[usize], to: &mut Vec<T>)
 
 #[inline(always)]
 fn round_row<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
-    rounded[values.len()..].fill(0);
-    for (group, (scale, sum)) in scales.iter_mut().zip(sums).enumerate() {
-        let start = (group * GROUP).min(values.len());
-        let values = &values[start..(start + GROUP).min(values.len())];
-        let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-        *scale = largest / 127.0;
+    let cols = values.len();
+    rounded[cols..].fill(0);
+    let groups = rounded.as_chunks_mut::<GROUP>().0.iter_mut();
+    let stored = scales.as_chunks_mut::<2>().0.iter_mut().zip(sums.as_chunks_mut::<2>().0);
+    for (group, (rounded, (scales, sums))) in groups.zip(stored).enumerate() {
+        let mut padded = [0.0; GROUP];
+        let values = match values[(group * GROUP).min(cols)..].first_chunk::<GROUP>() {
+            Some(whole) => whole,
+            None => {
+                let rest = &values[(group * GROUP).min(cols)..];
+                padded[..rest.len()].copy_from_slice(rest);
+                &padded
+            }
+        };
+        let mut largest = [0.0f32; 16];
+        for i in 0..16 {
+            let (a, b) = (values[i].abs(), values[i + 16].abs());
+            largest[i] = if a > b { a } else { b };
+        }
+        let largest = largest.iter().fold(0.0f32, |largest, x| if *x > largest { *x } else { largest });
+        let scale = largest / 127.0;
         let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let rounded = &mut rounded[group * GROUP..][..GROUP];
         for (rounded, value) in rounded.iter_mut().zip(values) {
             *rounded = nearest(value * inverse);
         }
-        let total: i32 = rounded.iter().map(|x| i32::from(*x)).sum();
-        *sum = total as f32 * *scale;
+        scales.fill(scale);
+        for (sum, half) in sums.iter_mut().zip(rounded.as_chunks::<16>().0) {
+            *sum = half.iter().map(|x| i32::from(*x)).sum::<i32>() as f32 * scale;
+        }
     }
 }

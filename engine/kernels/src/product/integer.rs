@@ -10,11 +10,9 @@ use crate::integers::{Ints, unpack};
 pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Level::detect` is the only source of this level, and it asked the processor.
-        Level::Avx512 => unsafe { super::avx512::rows(x, w, first, rows, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Level::Avx2 => unsafe { super::avx2::rows(x, w, first, rows, out) },
+        // SAFETY: `Level::detect` is the only source of these levels, and it asked the processor. (The wider registers are
+        // for panels: rows of a file come here only where a format has none.)
+        Level::Avx512 | Level::Avx2 => unsafe { super::avx2::rows(x, w, first, rows, out) },
         _ => portable(x, w, first, rows, out),
     }
 }

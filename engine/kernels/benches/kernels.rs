@@ -1,0 +1,212 @@
+//! How fast each kernel is, beside what this machine can do at all: `cargo bench -p kernels [-- WORDS]`.
+//!
+//! One thread, the shortest of many runs: what other programs take away does not count. Products of few rows are told in
+//! GB/s of weights, which come from memory; those of many rows in operations. Words choose lines that contain one.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use kernels::attention::{self, Queries};
+use kernels::cpu::{Cpu, Level};
+use kernels::delta;
+use kernels::format::{Format, quantize};
+use kernels::product::{Activations, Layout, PANEL, Precision, Weights, has_panels, pack_panel, panel_bytes, product};
+use kernels::testing::random;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let cpu = Cpu::new(1);
+    let bench = Bench { memory_gb_per_s: memory_gb_per_s(), int8_gops: int8_gops(cpu.level), cpu, words };
+    println!("{}, one thread", bench.cpu.level.name());
+    println!("{:44} {:8.1} GB/s", "memory, only read", bench.memory_gb_per_s);
+    if let Some(peak) = bench.int8_gops {
+        println!("{:44} {peak:8.0} GOPS", "dot products of bytes, nothing else");
+    }
+    let formats = [
+        Format::Q4_K,
+        Format::Q5_K,
+        Format::Q6_K,
+        Format::Q8_0,
+        Format::Q4_0,
+        Format::IQ4_XS,
+        Format::BF16,
+        Format::F16,
+        Format::F32,
+    ];
+    for format in formats {
+        bench.product(format);
+    }
+    for rows in [1, 4, 64, 256] {
+        bench.delta(rows);
+    }
+    for (rows, past) in [(1, 4096), (256, 4096)] {
+        for format in [Format::F16, Format::Q8_0, Format::Q4_0] {
+            bench.attention(format, rows, past);
+        }
+    }
+}
+
+struct Bench {
+    cpu: Cpu,
+    words: Vec<String>,
+    memory_gb_per_s: f64,
+    int8_gops: Option<f64>,
+}
+
+impl Bench {
+    fn wants(&self, name: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
+    }
+
+    fn product(&self, format: Format) {
+        // Together the matrices are far larger than any cache, so that a product finds its weights in memory.
+        let (rows, cols, copies) = (1024, 3584, 96);
+        let names = [1, 2, 4, 6, 24, 256].map(|m| (m, format!("{} × {m} rows", format.name())));
+        if !names.iter().any(|(_, name)| self.wants(name)) {
+            return;
+        }
+        let mut bytes = vec![0; rows * format.row_bytes(cols).expect("whole blocks")];
+        quantize(format, &random(rows * cols, 1), &mut bytes);
+        let mut w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
+        let mut packed = Vec::new();
+        if let Some(size) = panel_bytes(format, rows, cols).filter(|_| has_panels(self.cpu.level)) {
+            packed.resize(size, 0);
+            let one = size / rows.div_ceil(PANEL);
+            let begin = Instant::now();
+            packed.chunks_exact_mut(one).enumerate().for_each(|(panel, out)| pack_panel(&w, panel, out));
+            let speed = bytes.len() as f64 / begin.elapsed().as_secs_f64() / 1e9;
+            println!("{:44} {speed:8.2} GB/s", format!("{} to panels", format.name()));
+            w = Weights { layout: Layout::Panels, bytes: &packed, ..w };
+        }
+        let all = w.bytes.repeat(copies);
+        for (m, name) in names.iter().filter(|(_, name)| self.wants(name)) {
+            let mut x = Activations::default();
+            x.set(*m, cols, &random(m * cols, 2));
+            x.quantise(&self.cpu);
+            let mut out = vec![0.0; m * rows];
+            let runs = if *m > 6 { 12 } else { copies };
+            let mut at = 0;
+            let seconds = shortest(runs, || {
+                let w = Weights { bytes: &all[at * w.bytes.len()..][..w.bytes.len()], ..w };
+                at = (at + 1) % copies;
+                product(&self.cpu, Precision::Integer, &x, w, black_box(&mut out));
+            });
+            let gb_per_s = w.bytes.len() as f64 / seconds / 1e9;
+            let gops = 2.0 * (rows * cols * m) as f64 / seconds / 1e9;
+            self.line(name, seconds, gb_per_s, gops);
+        }
+    }
+
+    fn line(&self, name: &str, seconds: f64, gb_per_s: f64, gops: f64) {
+        let of_int8 = self.int8_gops.map_or(String::new(), |peak| format!(", {:3.0} % of bytes", 100.0 * gops / peak));
+        println!(
+            "{name:44} {gb_per_s:8.2} GB/s ({:3.0} %) {gops:8.0} GOPS{of_int8} {:9.1} µs",
+            100.0 * gb_per_s / self.memory_gb_per_s,
+            seconds * 1e6
+        );
+    }
+
+    fn delta(&self, rows: usize) {
+        let name = format!("delta rule, {rows} rows of 16 heads");
+        if !self.wants(&name) {
+            return;
+        }
+        let heads = delta::Heads { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, tiled: false };
+        let mut qkv = random(rows * heads.channels(), 1);
+        qkv.iter_mut().for_each(|x| *x *= 0.1);
+        let decay: Vec<f32> = random(rows * heads.value_heads, 2).iter().map(|x| -0.1 * (x + 1.0)).collect();
+        let beta: Vec<f32> = random(rows * heads.value_heads, 3).iter().map(|x| (x + 1.0) / 2.0).collect();
+        // One state for each layer of a model: more than the caches near the core hold.
+        let mut states = vec![random(heads.state(), 4); 18];
+        let mut out = vec![0.0; rows * heads.values()];
+        let mut at = 0;
+        let seconds = shortest(40, || {
+            let input = delta::Rows { qkv: &qkv, decay: &decay, beta: &beta };
+            delta::advance(&self.cpu, heads, input, &mut states[at], &mut out);
+            at = (at + 1) % 18;
+        });
+        println!("{name:44} {:9.1} µs, {:.2} µs a row", seconds * 1e6, seconds * 1e6 / rows as f64);
+    }
+
+    fn attention(&self, format: Format, rows: usize, past: usize) {
+        let name = format!("attention, {rows} rows after {past}, {}", format.name());
+        if !self.wants(&name) {
+            return;
+        }
+        let layout =
+            attention::Layout { key_format: format, value_format: format, kv_heads: 2, head_dim: 256, page: 256 };
+        let q_heads = 8;
+        let positions: usize = past + rows;
+        let mut pages = vec![vec![0u8; layout.bytes()]; positions.div_ceil(layout.page)];
+        let (keys, values) = (random(2 * 256, 1), random(2 * 256, 2));
+        for position in 0..positions {
+            layout.write(&mut pages[position / layout.page], position % layout.page, &keys, &values);
+        }
+        let q = random(rows * q_heads * 512, 3);
+        let queries = Queries { values: &q, stride: q_heads * 512, head_stride: 512, q_heads, rows, first: past };
+        let mut out = vec![0.0; rows * q_heads * 256];
+        let seconds = shortest(if rows > 1 { 3 } else { 60 }, || {
+            attention::attend(&self.cpu, layout, &pages, 0, queries, &mut out);
+        });
+        let bytes = pages.len() * layout.bytes();
+        let gflops = 4.0 * (rows * q_heads * 256 * (past + rows / 2)) as f64 / seconds / 1e9;
+        println!(
+            "{name:44} {:8.2} GB/s ({:3.0} %) {gflops:8.0} GFLOPS {:9.1} µs",
+            bytes as f64 / seconds / 1e9,
+            100.0 * bytes as f64 / seconds / 1e9 / self.memory_gb_per_s,
+            seconds * 1e6
+        );
+    }
+}
+
+/// The shortest of some runs, in seconds, after one that does not count.
+fn shortest(runs: usize, mut work: impl FnMut()) -> f64 {
+    work();
+    let once = |_| {
+        let begin = Instant::now();
+        work();
+        begin.elapsed().as_secs_f64()
+    };
+    (0..runs).map(once).fold(f64::INFINITY, f64::min)
+}
+
+fn memory_gb_per_s() -> f64 {
+    let words = vec![1u64; 1 << 26]; // not a window: words of memory
+    let mut at = 0;
+    let part = words.len() / 64;
+    let seconds = shortest(192, || {
+        let sum = words[at * part..][..part].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+        at = (at + 1) % 64;
+        black_box(sum);
+    });
+    (part * 8) as f64 / seconds / 1e9
+}
+
+/// Billions of multiplications and additions a second of the instruction that the integer products use.
+fn int8_gops(level: Level) -> Option<f64> {
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512 {
+        const ROUNDS: usize = 100_000;
+        let run = || {
+            // SAFETY: the level says that the processor has the instructions.
+            unsafe { dot_bytes(black_box(ROUNDS)) };
+        };
+        return Some((ROUNDS * 16 * 128) as f64 / shortest(50, run) / 1e9);
+    }
+    let _ = level;
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot_bytes(rounds: usize) {
+    use std::arch::x86_64::*;
+    let (a, b) = (_mm512_set1_epi32(black_box(3)), _mm512_set1_epi32(black_box(5)));
+    let mut sums = [_mm512_setzero_si512(); 16];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, a, b);
+        }
+    }
+    black_box(sums);
+}

@@ -1,0 +1,185 @@
+//! One register of numbers, by level: for the few loops that the compiler does not see through.
+//!
+//! All functions are inlined into bodies that `lanes!` compiles for their level, and must not be called elsewhere.
+
+/// What a body knows of its level.
+pub(crate) trait Lanes {
+    /// A register of `COUNT` numbers.
+    type V: Copy;
+    const COUNT: usize;
+    /// Registers of one row that a block of a product keeps, besides those of its other rows.
+    const WIDE: usize;
+    /// `mul_add` is one instruction.
+    const FMA: bool;
+
+    fn splat(x: f32) -> Self::V;
+    /// # Safety
+    /// `COUNT` numbers can be read.
+    unsafe fn load(from: *const f32) -> Self::V;
+    /// # Safety
+    /// `COUNT` numbers can be written.
+    unsafe fn store(to: *mut f32, v: Self::V);
+    fn add(a: Self::V, b: Self::V) -> Self::V;
+    fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// a · b + c
+    fn madd(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    #[inline(always)]
+    fn sum(v: Self::V) -> f32 {
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: no level has more than sixteen lanes.
+        unsafe { Self::store(lanes.as_mut_ptr(), v) };
+        let lanes = &lanes[..Self::COUNT];
+        let mut sums = [0.0f32; 4];
+        for four in lanes.chunks_exact(4) {
+            for i in 0..4 {
+                sums[i] += four[i];
+            }
+        }
+        (sums[0] + sums[2]) + (sums[1] + sums[3])
+    }
+}
+
+/// Four numbers in a row: what the compiler makes of them on any machine.
+pub(crate) struct Portable;
+
+impl Lanes for Portable {
+    type V = [f32; 4];
+    const COUNT: usize = 4;
+    const WIDE: usize = 2;
+    const FMA: bool = false;
+
+    #[inline(always)]
+    fn splat(x: f32) -> [f32; 4] {
+        [x; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, v: [f32; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn mul(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn madd(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! x86 {
+    ($name:ident, $v:ty, $count:literal, $wide:literal, $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident,
+     $madd:ident) => {
+        pub(crate) struct $name;
+
+        impl Lanes for $name {
+            type V = $v;
+            const COUNT: usize = $count;
+            const WIDE: usize = $wide;
+            const FMA: bool = true;
+
+            #[inline(always)]
+            fn splat(x: f32) -> $v {
+                // SAFETY: only bodies of this level come here, so the processor has the instruction; so below.
+                unsafe { $splat(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const f32) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $load(from) }
+            }
+            #[inline(always)]
+            unsafe fn store(to: *mut f32, v: $v) {
+                // SAFETY: the caller's promise.
+                unsafe { $store(to, v) }
+            }
+            #[inline(always)]
+            fn add(a: $v, b: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $add(a, b) }
+            }
+            #[inline(always)]
+            fn mul(a: $v, b: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $mul(a, b) }
+            }
+            #[inline(always)]
+            fn madd(a: $v, b: $v, c: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $madd(a, b, c) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    x86!(
+        Avx2,
+        __m256,
+        8,
+        2,
+        _mm256_set1_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        _mm256_add_ps,
+        _mm256_mul_ps,
+        _mm256_fmadd_ps
+    );
+    x86!(
+        Avx512,
+        __m512,
+        16,
+        4,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_add_ps,
+        _mm512_mul_ps,
+        _mm512_fmadd_ps
+    );
+}
+
+/// Compiles one body for every level and calls the one that fits, as `levels!` does, with the level's `Lanes` as its type.
+macro_rules! lanes {
+    ($level:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) {
+                $body::<$crate::cpu::lanes::Avx2>($($arg),*)
+            }
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            fn avx512($($arg: $ty),*) {
+                $body::<$crate::cpu::lanes::Avx512>($($arg),*)
+            }
+            match $level {
+                // SAFETY: `Level::detect` is the only source of a level above portable, and it asked the processor.
+                $crate::cpu::Level::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                $crate::cpu::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::cpu::Level::Portable => $body::<$crate::cpu::lanes::Portable>($($arg),*),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $body::<$crate::cpu::lanes::Portable>($($arg),*)
+    }};
+}
+pub(crate) use lanes;

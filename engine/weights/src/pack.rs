@@ -1,0 +1,134 @@
+//! Brings a model's matrices into the order that this processor's products read fastest.
+
+use kernels::cpu::{Cpu, Parts};
+use kernels::format::Format;
+use kernels::product::{Layout, PANEL, Weights, has_panels, pack_panel, panel_bytes};
+
+use crate::bytes::Room;
+use crate::error::Error;
+use crate::model::{Ffn, Matrix, Mixer, Model};
+
+/// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
+/// so that a model is hardly ever there twice. `progress` is told bytes that are done, and of how many.
+pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
+    if !has_panels(cpu.level) {
+        return Ok(());
+    }
+    let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
+    for (matrix, exact) in matrices(model) {
+        if exact {
+            // Read with f32 activations only, and a few rows: unpacked once is better than at every token.
+            to_f32(matrix)?;
+        } else if let Some(size) =
+            panel_bytes(matrix.format, matrix.rows, matrix.cols).filter(|_| matrix.layout == Layout::Rows)
+        {
+            jobs.push((matrix, size));
+        }
+    }
+    let total = jobs.iter().map(|(_, size)| size.next_multiple_of(ALIGNMENT)).sum();
+    let mut room = Room::new(total)?;
+    let mut done = 0;
+    progress(0, total);
+    for (matrix, size) in &jobs {
+        let panels = matrix.rows.div_ceil(PANEL);
+        let of_panel = size / panels.max(1);
+        let out = Parts::new(&mut room.bytes()[done..][..*size]);
+        let source = weights_of(matrix);
+        cpu.pool.run(panels, |panel| {
+            // SAFETY: each task takes the part of its own panel.
+            pack_panel(&source, panel, unsafe { out.part(panel * of_panel, of_panel) });
+        });
+        matrix.data.let_go();
+        done += size.next_multiple_of(ALIGNMENT);
+        progress(done, total);
+    }
+    let all = room.into_bytes()?;
+    let mut at = 0;
+    for (matrix, size) in jobs {
+        matrix.layout = Layout::Panels;
+        matrix.data = all.slice(at..at + size).expect("the room was made for all of them");
+        at += size.next_multiple_of(ALIGNMENT);
+    }
+    Ok(())
+}
+
+/// Matrices begin on lines of the cache.
+const ALIGNMENT: usize = 64;
+
+fn weights_of(matrix: &Matrix) -> Weights<'_> {
+    let Matrix { format, rows, cols, layout, .. } = *matrix;
+    Weights { format, rows, cols, layout, bytes: &matrix.data }
+}
+
+fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
+    if matrix.format == Format::F32 {
+        return Ok(());
+    }
+    let mut room = Room::new(matrix.rows * matrix.cols * size_of::<f32>())?;
+    let mut values = vec![0.0f32; matrix.cols];
+    for (row, out) in room.bytes().chunks_exact_mut(matrix.cols * size_of::<f32>()).enumerate() {
+        weights_of(matrix).row(row, &mut values);
+        out.copy_from_slice(bytemuck::cast_slice(&values));
+    }
+    matrix.data.let_go();
+    (matrix.format, matrix.data) = (Format::F32, room.into_bytes()?);
+    Ok(())
+}
+
+/// All matrices that products read, and whether with exact activations. An embedding that is no head is only looked up
+/// in, row by row.
+fn matrices(model: &mut Model) -> Vec<(&mut Matrix, bool)> {
+    let mut all = vec![(model.head.as_mut().unwrap_or(&mut model.embed), false)];
+    for layer in &mut model.layers {
+        match &mut layer.mixer {
+            Mixer::Attention(w) => all.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, false))),
+            Mixer::Delta(w) => {
+                all.extend([&mut w.qkv, &mut w.z, &mut w.out].map(|w| (w, false)));
+                all.extend([&mut w.a, &mut w.b].map(|w| (w, true)));
+            }
+        }
+        match &mut layer.ffn {
+            Ffn::Dense { gate, up, down } => all.extend([gate, up, down].map(|w| (w, false))),
+            Ffn::Moe(moe) => {
+                all.push((&mut moe.router, false));
+                let experts = moe.experts.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
+                let shared = moe.shared.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
+                all.extend(experts.chain(shared).map(|w| (w, false)));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_model_has_the_same_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        std::fs::write(&path, include_bytes!("../../../tests/data/reference/gguf/dense-wide.q4_k_m.gguf")).unwrap();
+        let open = || crate::open(&path, &crate::OpenOptions { mmap: true }).unwrap();
+        let (mut plain, mut packed) = (open(), open());
+        let mut told = Vec::new();
+        let cpu = Cpu::new(2);
+        pack(&mut packed, &cpu, &mut |done, all| told.push((done, all))).unwrap();
+        if !has_panels(cpu.level) {
+            return println!("skipped: this processor has no panels");
+        }
+        assert!(told.is_sorted() && told.last().is_some_and(|(done, all)| done == all && *done > 0));
+        let mut panels = 0;
+        for ((plain, _), (packed, exact)) in matrices(&mut plain).into_iter().zip(matrices(&mut packed)) {
+            panels += usize::from(packed.layout == Layout::Panels);
+            assert!(!exact || packed.format == Format::F32);
+            let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
+            for row in 0..plain.rows {
+                weights_of(plain).row(row, &mut expected);
+                weights_of(packed).row(row, &mut ours);
+                assert_eq!(ours, expected);
+            }
+        }
+        assert!(panels > 10, "only {panels} matrices were packed");
+    }
+}
