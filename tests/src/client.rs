@@ -3,19 +3,19 @@
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderName;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// Longer than anything takes on a machine that is busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Client {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    socket: WebSocketStream<TcpStream>,
     /// The sub-protocol that the server chose.
     pub protocol: Option<String>,
     /// Everything that was heard.
@@ -33,16 +33,38 @@ pub struct Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed(pub Option<u16>);
 
+impl Refused {
+    /// The status, and the error's word for programs.
+    pub fn code(&self) -> (u16, String) {
+        (self.status, self.body["error"]["code"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
 impl Client {
-    pub async fn connect(url: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
-        let mut request = url.into_client_request().expect("a URL");
+    /// `query` is what follows the path: empty, or from its question mark on.
+    pub async fn connect(address: &str, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        Client::on(stream, address, query, headers).await
+    }
+
+    /// A client whose system holds little of what it does not read.
+    pub async fn with_little_room(address: &str, query: &str) -> Client {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let stream = socket.connect(address.parse().expect("an address")).await.expect("a connection");
+        Client::on(stream, address, query, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    async fn on(stream: TcpStream, address: &str, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        stream.set_nodelay(true).expect("it is a socket");
+        let mut request = format!("ws://{address}/v1/realtime{query}").into_client_request().expect("a URL");
         for (name, value) in headers {
             let name: HeaderName = name.parse().expect("a header's name");
             request.headers_mut().insert(name, value.parse().expect("a header's value"));
         }
         // The tests send what is too large on purpose.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
-        let connecting = tokio_tungstenite::connect_async_with_config(request, Some(config), true);
+        let connecting = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
         match timeout(PATIENCE, connecting).await.expect("an answer") {
             Ok((socket, response)) => {
                 let protocol = response.headers().get("sec-websocket-protocol");
@@ -65,8 +87,14 @@ impl Client {
         timeout(PATIENCE, self.socket.send(message)).await.expect("the server reads")
     }
 
-    /// The user says something and wants an answer of so many tokens.
-    pub async fn ask(&mut self, text: &str, max_tokens: u32) {
+    /// The user says something and wants an answer.
+    pub async fn ask(&mut self, text: &str) {
+        self.say(user(text)).await;
+        self.say(json!({"type": "response.create"})).await;
+    }
+
+    /// The same, with an answer of at most so many tokens.
+    pub async fn ask_for(&mut self, text: &str, max_tokens: u32) {
         self.say(user(text)).await;
         self.say(json!({"type": "response.create", "response": {"max_output_tokens": max_tokens}})).await;
     }
@@ -115,7 +143,19 @@ impl Client {
         }
     }
 
-    /// The code with which the server closes.
+    /// The types of the events up to one of this type.
+    pub async fn types_until(&mut self, kind: &str) -> Vec<String> {
+        let mut types = Vec::new();
+        loop {
+            let event = self.event().await;
+            types.push(event["type"].as_str().expect("a type").to_owned());
+            if event["type"] == kind {
+                return types;
+            }
+        }
+    }
+
+    /// The code with which the server closes, skipping events.
     pub async fn closed(&mut self) -> Closed {
         loop {
             if let Err(closed) = self.next().await {

@@ -87,7 +87,7 @@ impl Service {
     }
 
     pub async fn try_connect(&self, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
-        Client::connect(&format!("ws://{}/v1/realtime{query}", self.address), headers).await
+        Client::connect(&self.address, query, headers).await
     }
 
     /// One request over HTTP: the status and the body.

@@ -26,7 +26,7 @@ async fn three_turns_a_restart_and_a_fourth() {
     let mut expected = Vec::new();
     for turn in 1..=3 {
         let question = format!("This is turn {turn}.");
-        client.ask(&question, 12).await;
+        client.ask_for(&question, 12).await;
         let done = client.until("response.done").await;
         let response = &done["response"];
         assert!(matches!(response["status"].as_str(), Some("completed" | "incomplete")), "{response:#}");
@@ -53,7 +53,7 @@ async fn three_turns_a_restart_and_a_fourth() {
         items.push(client.until("conversation.item.added").await["item"].clone());
     }
     assert_eq!(items.iter().map(words).collect::<Vec<_>>(), expected);
-    client.ask("And a fourth.", 8).await;
+    client.ask_for("And a fourth.", 8).await;
     let more = 1 + client.until("response.done").await["response"]["output"].as_array().unwrap().len();
     let session = service.get(&format!("/v1/sessions/{id}/items")).await;
     assert_eq!(session["data"].as_array().map(Vec::len), Some(expected.len() + more));
@@ -68,7 +68,7 @@ async fn events_come_in_the_order_that_clients_expect() {
     assert_eq!((&created["type"], &created["session"]["type"]), (&json!("session.created"), &json!("realtime")));
     // A random model may have nothing to say.
     for _ in 0..ATTEMPTS {
-        client.ask("Say something.", 12).await;
+        client.ask_for("Say something.", 12).await;
         let (mut types, mut deltas, mut said) = (Vec::new(), 0, String::new());
         let done = loop {
             let event = client.event().await;
@@ -152,7 +152,7 @@ async fn a_barge_in_stops_a_long_reply_and_the_history_says_what_was_heard() {
     // After the end, and a turn that goes on.
     client.say(json!({"type": "response.cancel", "event_id": "mine"})).await;
     assert_eq!(client.expect_error("response_cancel_not_active").await["error"]["event_id"], "mine");
-    client.ask("Never mind.", 4).await;
+    client.ask_for("Never mind.", 4).await;
     client.until("response.done").await;
 
     let items = service.get(&format!("/v1/sessions/{id}/items")).await;
@@ -181,7 +181,7 @@ async fn a_barge_in_stops_a_long_reply_and_the_history_says_what_was_heard() {
 /// model may be done before that: then it is asked again.
 async fn interrupted(client: &mut Client, question: &str, chars: usize) -> (Value, String) {
     for _ in 0..ATTEMPTS {
-        client.ask(question, 300).await;
+        client.ask_for(question, 300).await;
         let (mut heard, mut is_cancelled) = (String::new(), false);
         let done = loop {
             if !is_cancelled && heard.chars().count() >= chars {
@@ -242,7 +242,7 @@ async fn a_stop_lets_the_reply_finish_and_one_that_is_too_long_is_marked() {
     let service = Service::start(&[]).await;
     let mut client = service.connect("").await;
     client.session_id().await;
-    client.ask("A short one.", 6).await;
+    client.ask_for("A short one.", 6).await;
     client.until("response.created").await;
     service.ask_to_stop();
     let done = client.until("response.done").await;
@@ -254,7 +254,7 @@ async fn a_stop_lets_the_reply_finish_and_one_that_is_too_long_is_marked() {
     let service = Service::in_folder(folder, &["--set", "shutdown.drain_s=1"]).await;
     let mut client = service.connect("").await;
     let id = client.session_id().await;
-    client.ask("A very long one.", 100_000).await;
+    client.ask_for("A very long one.", 100_000).await;
     client.until("response.output_text.delta").await;
     service.ask_to_stop();
     let done = client.until("response.done").await;

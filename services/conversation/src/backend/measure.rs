@@ -86,8 +86,13 @@ mod tests {
 
     #[test]
     fn each_block_is_a_message_but_for_results_that_follow_each_other() {
-        let messages =
-            [message("system", "a"), message("user", "b"), message("tool", "123"), message("tool", "1"), message("user", "c")];
+        let messages = [
+            message("system", "a"),
+            message("user", "b"),
+            message("tool", "123"),
+            message("tool", "1"),
+            message("user", "c"),
+        ];
         let measured = Measured::from_marks(total(44), &[10, 13, 25, 40, 44], &messages);
         assert_eq!(measured.messages, [10, 3, 8, 4, 15]);
         // Tools made a block of their own.

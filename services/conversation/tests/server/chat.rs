@@ -1,6 +1,7 @@
 //! Chat completions over real sockets: what stock clients demand, and what hanging up does.
 
-use crate::support::{PATIENCE, Server, user};
+use crate::client::{PATIENCE, user};
+use crate::support::Server;
 use conversation::backend::{Failure, FailureCode, Finish, Piece, Priority, Purpose};
 use conversation::manner::{ResponseFormat, TokenLogprob};
 use conversation::realtime::ToolChoice;

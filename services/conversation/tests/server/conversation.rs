@@ -1,6 +1,7 @@
 //! Talking over a websocket.
 
-use crate::support::{Server, user};
+use crate::client::{Closed, user};
+use crate::support::Server;
 use conversation::backend::Finish;
 use serde_json::{Value, json};
 
@@ -58,7 +59,7 @@ async fn the_conversation_goes_on_after_a_restart() {
     let done = client.until("response.done").await;
     assert_eq!(done["response"]["status"], "completed");
     let folder = server.stop().await;
-    assert_eq!(client.closed().await, Some(1001));
+    assert_eq!(client.closed().await, Closed(Some(1001)));
 
     let mut server = Server::in_folder(folder, |_| {}).await;
     let mut client = server.connect(&format!("?session={id}")).await;

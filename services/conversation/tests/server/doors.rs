@@ -1,6 +1,7 @@
 //! Who may come in, how much of everybody, and what becomes of connections that misbehave.
 
-use crate::support::{Client, Server, user};
+use crate::client::{Client, Closed, Refused, user};
+use crate::support::Server;
 use conversation::backend::Finish;
 use conversation::store::{NewKey, Scope};
 use serde_json::{Value, json};
@@ -28,11 +29,11 @@ async fn locked(change: impl FnOnce(&mut settings::Settings)) -> (Server, String
     (server, keys.pop().unwrap(), bob)
 }
 
-fn code(refused: Result<Client, (u16, Value)>) -> (u16, String) {
-    let (status, body) = refused.err().expect("nobody is let in");
-    let error = &body["error"];
-    assert!(error["message"].is_string() && error["type"].is_string() && error.get("param").is_some(), "{body}");
-    (status, error["code"].as_str().unwrap().to_owned())
+fn code(answer: Result<Client, Refused>) -> (u16, String) {
+    let refused = answer.err().expect("nobody is let in");
+    let error = &refused.body["error"];
+    assert!(error["message"].is_string() && error["type"].is_string() && error.get("param").is_some(), "{refused:?}");
+    refused.code()
 }
 
 #[tokio::test]
@@ -62,7 +63,7 @@ async fn keys_are_checked_and_guessing_is_stopped() {
     assert!(server.try_connect("", &[("authorization", &ann)]).await.is_ok());
     let almost = format!("{}0", &ann[..ann.len() - 1]);
     let refused = server.try_connect("", &[("authorization", &almost)]).await;
-    assert_eq!(refused.err().map(|(status, _)| status), Some(401));
+    assert_eq!(code(refused).0, 401);
     // From now on not even the right one is heard from here.
     assert_eq!(code(server.try_connect("", &[("authorization", &ann)]).await), (429, "rate_limit_exceeded".into()));
     server.stop().await;
@@ -150,7 +151,7 @@ async fn nobody_sees_the_sessions_of_others() {
 
     // Deleted: whoever is connected is told, and it is gone.
     assert_eq!(server.http("DELETE", &format!("/v1/sessions/{id}"), &anns, "").await.0, 200);
-    assert_eq!(client.closed().await, Some(1001));
+    assert_eq!(client.closed().await, Closed(Some(1001)));
     assert_eq!(server.http("GET", &format!("/v1/sessions/{id}"), &anns, "").await.0, 404);
     assert_eq!(server.http("GET", "/v1/sessions/search?q=safe", &anns, "").await.1["data"], json!([]));
     server.stop().await;
@@ -224,7 +225,7 @@ async fn messages_that_are_too_large_or_no_text() {
     client.until("conversation.item.done").await;
     // The library on our side may find out before everything is sent.
     let _ = client.send(Message::text("x".repeat(65 << 10))).await;
-    assert_eq!(client.closed().await, Some(1009));
+    assert_eq!(client.closed().await, Closed(Some(1009)));
 
     let big = "x".repeat(40 << 10);
     let (status, _) = server.http("GET", "/healthz", &[("x-big", &big)], "").await;
@@ -258,7 +259,7 @@ async fn a_reader_that_does_not_read_is_closed_and_the_session_lives_on() {
     reader.say(user("Thank you.")).await;
     reader.until("conversation.item.done").await;
     let ended = sleeper.closed().await;
-    assert!(matches!(ended, None | Some(1008)), "{ended:?}");
+    assert!(matches!(ended, Closed(None | Some(1008))), "{ended:?}");
     server.stop().await;
 }
 
@@ -266,14 +267,14 @@ async fn a_reader_that_does_not_read_is_closed_and_the_session_lives_on() {
 async fn silent_connections_are_closed() {
     let server = Server::with(|settings| settings.limits.first_message_ms = 300).await;
     let mut silent = server.connect("").await;
-    assert_eq!(silent.closed().await, Some(1008));
+    assert_eq!(silent.closed().await, Closed(Some(1008)));
     server.stop().await;
 
     let server = Server::with(|settings| settings.limits.idle_s = 1).await;
     let mut idle = server.connect("").await;
     idle.say(user("Hello")).await;
     idle.until("conversation.item.done").await;
-    assert_eq!(idle.closed().await, Some(1000));
+    assert_eq!(idle.closed().await, Closed(Some(1000)));
     server.stop().await;
 }
 

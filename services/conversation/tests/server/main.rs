@@ -1,6 +1,9 @@
 //! The doors on real sockets, with a store on disk and a backend whose answers the tests give.
 
 mod chat;
+/// The same client as the black-box tests have.
+#[path = "../../../../tests/src/client.rs"]
+mod client;
 mod conversation;
 mod doors;
 mod experiment;

@@ -1,6 +1,7 @@
 //! The service as another service's upstream: what goes in at one end comes out at the other.
 
-use crate::support::{PATIENCE, Server};
+use crate::client::PATIENCE;
+use crate::support::Server;
 use conversation::backend::{Ask, Backend, Failure, FailureCode, Finish, Piece};
 use serde_json::json;
 use settings::{Settings, Sources};
