@@ -2,12 +2,14 @@
 
 use crate::client::{Client, PATIENCE, Refused};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// A random model of the family: it says nothing sensible, at a pace that tests can wait for.
@@ -22,7 +24,12 @@ pub struct Service {
     pub address: String,
     /// What it printed when it was ready.
     pub screen: String,
+    /// Reads what it logs, to its end.
+    log: JoinHandle<String>,
 }
+
+/// What becomes the service by `exec "$@"`, in a place of its own where it may mount what it likes.
+const IN_A_PLACE_OF_ITS_OWN: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
 
 impl Service {
     pub async fn start(more: &[&str]) -> Service {
@@ -39,10 +46,26 @@ impl Service {
 
     /// How it ended and what it said, where it does not start.
     pub async fn try_start(folder: TempDir, more: &[&str]) -> Result<Service, (ExitStatus, String)> {
-        let mut child = command(folder.path(), &["serve", "--port", "0"])
-            .arg("--model")
-            .arg(tiny_model())
-            .args(more)
+        let command = command(folder.path(), &serve(more));
+        Service::launch(command, folder).await
+    }
+
+    /// A shell script goes before, and may mount what it likes (see `may_mount`).
+    pub async fn try_start_after(
+        script: &str,
+        folder: TempDir,
+        more: &[&str],
+    ) -> Result<Service, (ExitStatus, String)> {
+        let [program, arguments @ ..] = IN_A_PLACE_OF_ITS_OWN;
+        let mut command = Command::new(program);
+        command.args(arguments).args(["bash", "-ec", &format!("{script}\nexec \"$@\""), "bash"]);
+        command.arg(crate::reprise::binary()).args(serve(more));
+        command.current_dir(folder.path()).env_clear().env("HOME", folder.path()).kill_on_drop(true);
+        Service::launch(command, folder).await
+    }
+
+    async fn launch(mut command: Command, folder: TempDir) -> Result<Service, (ExitStatus, String)> {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -69,17 +92,27 @@ impl Service {
             return Err((status, error));
         };
         // Somebody has to read the log, or the service would wait for that one day. Tests that fail show it.
-        tokio::spawn(async move {
-            let mut lines = BufReader::new(log).lines();
+        let log = tokio::spawn(async move {
+            let (mut lines, mut all) = (BufReader::new(log).lines(), String::new());
             while let Ok(Some(line)) = lines.next_line().await {
                 eprintln!("service: {line}");
+                all += &line;
+                all.push('\n');
             }
+            all
         });
-        Ok(Service { child, folder: Some(folder), address, screen })
+        Ok(Service { child, folder: Some(folder), address, screen, log })
     }
 
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().expect("the folder is here until the end").path()
+    }
+
+    /// Where its folder is as it sees it itself, with what was mounted before it.
+    pub fn folder_inside(&self) -> PathBuf {
+        let pid = self.child.id().expect("it runs");
+        let folder = self.folder().strip_prefix("/").expect("a whole path");
+        Path::new("/proc").join(pid.to_string()).join("root").join(folder)
     }
 
     pub async fn connect(&self, query: &str) -> Client {
@@ -149,10 +182,35 @@ impl Service {
         assert!(status.success(), "{status}");
         folder
     }
+
+    /// Stops it and gives back what it logged.
+    pub async fn stop_and_read_log(mut self) -> String {
+        self.ask_to_stop();
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
+        assert!(status.success(), "{status}");
+        self.log.await.expect("the log is text")
+    }
+}
+
+/// Whether this machine lets its users mount something for themselves. Says so where not.
+pub async fn may_mount() -> bool {
+    let [program, arguments @ ..] = IN_A_PLACE_OF_ITS_OWN;
+    let tried = Command::new(program).args(arguments).args(["mount", "-t", "tmpfs", "none", "/tmp"]).output().await;
+    let may = tried.is_ok_and(|output| output.status.success());
+    if !may {
+        println!("skipped: this machine does not let a test mount a disk of its own");
+    }
+    may
+}
+
+fn serve(more: &[&str]) -> Vec<String> {
+    let model = tiny_model().to_string_lossy().into_owned();
+    let first = ["serve", "--port", "0", "--model", &model];
+    first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 
 /// The binary in this folder, with nothing of this machine's configuration.
-pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
     let mut command = Command::new(crate::reprise::binary());
     command.args(arguments).current_dir(folder).env_clear().env("HOME", folder).kill_on_drop(true);
     command

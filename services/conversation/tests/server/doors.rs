@@ -4,7 +4,7 @@ use crate::client::{Client, Closed, Refused, user};
 use crate::support::Server;
 use conversation::backend::Finish;
 use conversation::store::{NewKey, Scope};
-use serde_json::{Value, json};
+use serde_json::json;
 use settings::KeysRequired;
 use tokio_tungstenite::tungstenite::Message;
 

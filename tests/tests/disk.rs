@@ -1,0 +1,319 @@
+//! Disks that are full, read-only or to be forgotten, and readers that do not read, with the real binary.
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use tests::client::{Client, Closed, user, words};
+use tests::service::{Service, check_store, may_mount, run_ok};
+
+/// So many bytes have place, and a part of them is taken by what can be removed.
+const SMALL_DISK: &str =
+    "mkdir -p data; mount -t tmpfs -o size=3000k none data; head -c 1000000 /dev/zero > data/filler";
+/// What is computed is kept elsewhere, because it is not what fills the disk here.
+const NO_PASTS: [&str; 2] = ["--set", "memory.disk_path="];
+
+/// Says it, and returns whether it was acknowledged. A refusal must say that the disk is full.
+async fn keep(client: &mut Client, id: &str, text: &str) -> bool {
+    let mut event = user(text);
+    (event["item"]["id"], event["event_id"]) = (json!(id), json!(id));
+    client.say(event).await;
+    loop {
+        let event = client.event().await;
+        match event["type"].as_str() {
+            Some("conversation.item.added") if event["item"]["id"] == id => return true,
+            Some("error") => {
+                let error = &event["error"];
+                assert_eq!((&error["code"], &error["event_id"]), (&json!("store_failed"), &json!(id)), "{error:#}");
+                assert!(error["message"].as_str().unwrap().contains("full"), "{error:#}");
+                return false;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The items as the service has them now: ids and words.
+async fn stored(service: &Service, session: &str) -> Vec<(String, String)> {
+    let mut items = Vec::new();
+    let mut path = format!("/v1/sessions/{session}/items");
+    loop {
+        let page = service.get(&path).await;
+        items.extend(page["data"].as_array().unwrap().iter().map(|item| {
+            let parts = item["body"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let text = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+            (item["item_id"].as_str().unwrap().to_owned(), text)
+        }));
+        let Some(after) = page["after"].as_str() else { return items };
+        path = format!("/v1/sessions/{session}/items?after={after}");
+    }
+}
+
+async fn stored_ids(service: &Service, session: &str) -> Vec<String> {
+    stored(service, session).await.into_iter().map(|(id, _)| id).collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is_room() {
+    if !may_mount().await {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::try_start_after(SMALL_DISK, folder, &NO_PASTS).await.expect("there is room to begin with");
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    let text = "word ".repeat(4000);
+    for n in 0..1000 {
+        let name = format!("i{n}");
+        match keep(&mut client, &name, &text).await {
+            true => kept.push(name),
+            false => refused += 1,
+        }
+        if refused == 3 {
+            break;
+        }
+    }
+    assert!(refused == 3 && kept.len() > 5, "{refused} refused, {} kept", kept.len());
+    // A reply cannot be kept either, and says so. The connection and what is known stay.
+    client
+        .say(json!({"type": "response.create", "response": {"max_output_tokens": 5, "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]}}))
+        .await;
+    let mut heard = String::new();
+    let done = loop {
+        let event = client.event().await;
+        match event["type"].as_str() {
+            Some("response.output_text.delta") => heard += event["delta"].as_str().unwrap(),
+            Some("response.done") => break event["response"].clone(),
+            Some("error") => assert_eq!(event["error"]["code"], "store_failed", "{event:#}"),
+            _ => {}
+        }
+    };
+    assert_eq!(done["status"], "failed", "{done:#}");
+    assert_eq!(done["status_details"]["error"]["code"], "store_failed", "{done:#}");
+    // What could be kept of it was sent.
+    let mut there = stored(&service, &id).await;
+    for (_, text) in there.split_off(kept.len()) {
+        assert!(heard.starts_with(&text), "{text:?} was never sent: {heard:?}");
+    }
+    assert!(there.iter().map(|(id, _)| id).eq(&kept), "{there:#?}");
+
+    std::fs::remove_file(service.folder_inside().join("data/filler")).unwrap();
+    assert!(keep(&mut client, "room", "There is room again.").await);
+    kept.push("room".into());
+    let there: BTreeSet<String> = stored_ids(&service, &id).await.into_iter().collect();
+    assert!(kept.iter().all(|id| there.contains(id)), "{there:?}");
+    // Nothing is written now, so that a copy of the file and its log is a whole store.
+    for name in ["reprise.sqlite3", "reprise.sqlite3-wal"] {
+        std::fs::copy(service.folder_inside().join("data").join(name), service.folder().join(name)).unwrap();
+    }
+    let store = "store.path=reprise.sqlite3";
+    let report = run_ok(service.folder(), &["sessions", "check", "--json", "--set", store]).await;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["problems"], json!([]), "{report:#}");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_only_disk_is_told_at_start_and_loses_nothing() {
+    if !may_mount().await {
+        return;
+    }
+    let service = Service::start(&NO_PASTS).await;
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    assert!(keep(&mut client, "u1", "Before.").await);
+    let folder = service.stop().await;
+    let path = folder.path().to_owned();
+    let read_only = "mount --bind data data; mount -o remount,ro,bind data";
+    let kept = folder.keep();
+    let folder = tempfile::TempDir::with_prefix("reprise-link").unwrap();
+    std::os::unix::fs::symlink(kept.join("data"), folder.path().join("data")).unwrap();
+    let (status, error) =
+        Service::try_start_after(read_only, folder, &NO_PASTS).await.err().expect("it cannot serve from such a disk");
+    assert_eq!(status.code(), Some(1), "{error}");
+    assert!(error.contains("read-only") && error.contains("cannot be written"), "{error}");
+
+    let folder = tempfile::TempDir::with_prefix("reprise-link").unwrap();
+    std::os::unix::fs::symlink(path.join("data"), folder.path().join("data")).unwrap();
+    let service = Service::in_folder(folder, &NO_PASTS).await;
+    assert_eq!(stored_ids(&service, &id).await, ["u1"]);
+    check_store(service.stop().await.path()).await;
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_that_does_not_read_is_closed_and_the_session_lives_on() {
+    let service = Service::start(&["--set", "limits.outgoing_bytes=1MiB"]).await;
+    let mut reader = service.connect("").await;
+    let id = reader.session_id().await;
+    let mut sleeper = Client::with_little_room(&service.address, &format!("?session={id}")).await;
+    sleeper.session_id().await;
+    // More than the system holds for a socket that is not read.
+    let text = "word ".repeat(50_000);
+    let mut kept = Vec::new();
+    for n in 0..40 {
+        kept.push(format!("i{n}"));
+        assert!(keep(&mut reader, &kept[n], &text).await);
+    }
+    let ended = sleeper.closed().await;
+    assert!(matches!(ended, Closed(None | Some(1008))), "{ended:?}");
+    let told = sleeper.heard.iter().filter(|event| event["type"] == "conversation.item.added").count();
+    assert!(told < kept.len(), "all {told} fitted somewhere: nothing was tried");
+    assert!(keep(&mut reader, "last", "Still here.").await);
+    kept.push("last".into());
+    assert_eq!(stored_ids(&service, &id).await, kept);
+    service.stop().await;
+}
+
+/// The names of what was computed and kept, and every byte that stands in the folder.
+fn pasts(folder: &Path) -> BTreeSet<String> {
+    let Ok(entries) = std::fs::read_dir(folder.join("data/state")) else { return BTreeSet::new() };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".line")).collect()
+}
+
+fn word_is_somewhere(folder: &Path, word: &str) -> bool {
+    let entries = std::fs::read_dir(folder.join("data")).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.is_file())
+        .any(|path| std::fs::read(path).unwrap().windows(word.len()).any(|window| window == word.as_bytes()))
+}
+
+const PASTS: [&str; 2] = ["--set", "memory.disk_min_tokens=16"];
+
+/// Talks so long that it is worth keeping what was computed; what it is about stands in the store.
+async fn talk(service: &Service, session: &str, about: &str) -> String {
+    let mut client = service.connect(session).await;
+    let id = client.session_id().await;
+    client.ask_for(&format!("Let us talk about {about} for a long time, and about nothing else at all."), 6).await;
+    client.until("response.done").await;
+    id
+}
+
+#[tokio::test]
+async fn what_is_deleted_is_gone_with_what_was_computed_of_it() {
+    let service = Service::start(&PASTS).await;
+    let [kept, by_command, by_http] = ["harmonicas", "xylophones", "bassoons"];
+    let kept_id = talk(&service, "", kept).await;
+    let folder = service.stop().await;
+    let others = pasts(folder.path());
+    assert!(!others.is_empty());
+
+    // By the command, while nobody serves.
+    let service = Service::in_folder(folder, &PASTS).await;
+    let id = talk(&service, "", by_command).await;
+    let folder = service.stop().await;
+    assert!(pasts(folder.path()).len() > others.len() && word_is_somewhere(folder.path(), by_command));
+    let said = run_ok(folder.path(), &["sessions", "delete", &id, "--yes", "--json"]).await;
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert!(said["sessions"] == 1 && said["computed_files"].as_u64() > Some(0), "{said}");
+    assert_eq!(pasts(folder.path()), others);
+    assert!(!word_is_somewhere(folder.path(), by_command));
+
+    // Over HTTP: what was kept before, and what is in memory.
+    let service = Service::in_folder(folder, &PASTS).await;
+    let id = talk(&service, "", by_http).await;
+    let service = Service::in_folder(service.stop().await, &PASTS).await;
+    assert!(pasts(service.folder()).len() > others.len());
+    talk(&service, &format!("?session={id}"), by_http).await;
+    assert_eq!(service.http("DELETE", &format!("/v1/sessions/{id}"), &[], "").await.0, 200);
+    assert_eq!(pasts(service.folder()), others);
+    assert!(!word_is_somewhere(service.folder(), by_http));
+    let folder = service.stop().await;
+    assert_eq!(pasts(folder.path()), others, "nothing of it comes back when the service writes down what it has");
+
+    // By the command beside a service that has it in memory: it must not write it down later.
+    let service = Service::in_folder(folder, &PASTS).await;
+    let id = talk(&service, "", by_command).await;
+    run_ok(service.folder(), &["sessions", "delete", &id, "--yes"]).await;
+    let folder = service.stop().await;
+    assert_eq!(pasts(folder.path()), others);
+    assert!(!word_is_somewhere(folder.path(), by_command) && word_is_somewhere(folder.path(), kept));
+    let listed = run_ok(folder.path(), &["sessions", "list", "--json"]).await;
+    assert!(listed.contains(&kept_id) && !listed.contains(&id));
+}
+
+/// The same session, as if nobody had used it for so many days.
+fn aged(export: &str, days: i64) -> String {
+    let mut lines = String::new();
+    for line in export.lines() {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        age(&mut line, days * 24 * 3600 * 1000);
+        lines += &line.to_string();
+        lines.push('\n');
+    }
+    lines
+}
+
+fn age(value: &mut Value, ms: i64) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field.as_i64() {
+                    Some(at) if name.ends_with("_at_ms") => *field = json!(at - ms),
+                    _ => age(field, ms),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| age(value, ms)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn retention_takes_what_was_computed_too() {
+    let service = Service::start(&PASTS).await;
+    let old = talk(&service, "", "xylophones").await;
+    let folder = service.stop().await;
+    let state = folder.path().join("data/state");
+    let aside = folder.path().join("aside");
+    std::fs::rename(&state, &aside).unwrap();
+    let export = run_ok(folder.path(), &["sessions", "export", &old]).await;
+    run_ok(folder.path(), &["sessions", "delete", &old, "--yes"]).await;
+    std::fs::write(folder.path().join("old.jsonl"), aged(&export, 10)).unwrap();
+    run_ok(folder.path(), &["sessions", "import", "old.jsonl"]).await;
+    // Let a service do what is left to do about the deletion, before what is computed comes back.
+    let folder = Service::in_folder(folder, &PASTS).await.stop().await;
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::rename(&aside, &state).unwrap();
+    let theirs = pasts(folder.path());
+    assert!(!theirs.is_empty());
+
+    let service = Service::in_folder(folder, &[&PASTS[..], &["--set", "store.retention_days=30"]].concat()).await;
+    assert_eq!(service.http("GET", &format!("/v1/sessions/{old}"), &[], "").await.0, 200, "ten days are not thirty");
+    let folder = service.stop().await;
+    assert!(pasts(folder.path()).is_superset(&theirs));
+
+    let service = Service::in_folder(folder, &[&PASTS[..], &["--set", "store.retention_days=7"]].concat()).await;
+    while service.http("GET", &format!("/v1/sessions/{old}"), &[], "").await.0 != 404 {
+        tokio::task::yield_now().await;
+    }
+    let folder = service.stop().await;
+    assert_eq!(pasts(folder.path()), BTreeSet::new());
+    assert!(!word_is_somewhere(folder.path(), "xylophones"));
+}
+
+#[tokio::test]
+async fn a_session_that_is_exported_and_imported_is_the_same() {
+    let service = Service::start(&NO_PASTS).await;
+    let id = talk(&service, "", "harmonicas").await;
+    let folder = service.stop().await;
+    let export = run_ok(folder.path(), &["sessions", "export", &id]).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::write(elsewhere.path().join("a.jsonl"), &export).unwrap();
+    run_ok(elsewhere.path(), &["sessions", "import", "a.jsonl"]).await;
+    assert_eq!(run_ok(elsewhere.path(), &["sessions", "export", &id]).await, export);
+    let found = run_ok(elsewhere.path(), &["sessions", "search", "harmonicas"]).await;
+    assert!(found.contains("harmonicas") && found.contains("1 found"), "{found}");
+    let shown = run_ok(elsewhere.path(), &["sessions", "show", &id]).await;
+    assert!(shown.contains("harmonicas"), "{shown}");
+    // And the conversation goes on there.
+    let service = Service::in_folder(elsewhere, &NO_PASTS).await;
+    let mut client = service.connect(&format!("?session={id}")).await;
+    let first = client.until("conversation.item.added").await;
+    assert!(words(&first["item"]).contains("harmonicas"));
+    client.ask_for("Go on.", 5).await;
+    client.until("response.done").await;
+    service.stop().await;
+}
