@@ -65,10 +65,11 @@ pub struct Drop {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// The largest entry of the turn.
+    /// The message, or the largest entry where several belong together.
     pub id: String,
+    /// Of what cannot leave: the message, or with it a call and the mark of its result.
     pub tokens: u32,
-    /// What the window leaves for the turn; 0: instructions, tools and memory alone are too large.
+    /// What the window leaves for it; 0: instructions, tools and memory alone are too large.
     pub room_tokens: u32,
 }
 
@@ -226,12 +227,14 @@ fn drop_of(layout: &Layout, cut: usize, trimmed: usize) -> Plan {
 }
 
 fn too_large(layout: &Layout) -> Plan {
-    let turn = layout.last_cut(layout.dropped).unwrap_or(layout.dropped);
-    let largest = layout.history.entries.iter().skip(turn).max_by_key(|entry| entry.tokens);
+    let entries = &layout.history.entries;
+    let turn = layout.cuts_anywhere(layout.dropped + 1).last().unwrap_or(layout.dropped);
+    let largest = entries.iter().skip(turn).max_by_key(|entry| entry.tokens);
+    let around = layout.around_after_drop();
     Plan::TooLarge(TooLarge {
         id: largest.map(|entry| entry.id.clone()).unwrap_or_default(),
-        tokens: largest.map_or(0, |entry| entry.tokens),
-        room_tokens: clamp(layout.room.saturating_sub(layout.around_after_drop())),
+        tokens: clamp(layout.after_drop(turn, entries.len()).saturating_sub(around)),
+        room_tokens: clamp(layout.room.saturating_sub(around)),
     })
 }
 
