@@ -309,7 +309,7 @@ async fn the_terminal_client_talks_and_goes_on() {
 #[tokio::test]
 async fn what_cannot_start_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let output = command(folder.path(), &["serve", "--port", "0"]).output().await.unwrap();
+    let output = command(folder.path(), &["serve", "--port", "0", "--preset", "default"]).output().await.unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("no model to talk with") && error.contains("--model"), "{error}");

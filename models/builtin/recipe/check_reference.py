@@ -26,3 +26,8 @@ with torch.no_grad():
         print(length, "relative difference", error)
         assert error < 1e-5
 print(sum(p.numel() for p in ours.parameters()), "parameters")
+
+# The convolution's own gradient, against finite differences.
+from model import CausalConvolution
+x, taps = (torch.randn(2, 7, 5, dtype=torch.float64, requires_grad=True), torch.randn(5, 4, dtype=torch.float64, requires_grad=True))
+assert torch.autograd.gradcheck(CausalConvolution.apply, (x, taps))

@@ -35,7 +35,7 @@ def delta_rule(q, k, v, g, beta, chunk=64):
     chunk = min(chunk, max(16, 1 << (t - 1).bit_length()))
     q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
     g, beta = (x.transpose(1, 2).float() for x in (g, beta))
-    q = F.normalize(q, dim=-1, eps=1e-12) if False else q * torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6)
+    q = q * torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6)
     k = k * torch.rsqrt((k * k).sum(-1, keepdim=True) + 1e-6)
     q = q * d ** -0.5
     pad = -t % chunk
@@ -67,6 +67,31 @@ def delta_rule(q, k, v, g, beta, chunk=64):
     return out[:, :, :t].transpose(1, 2)
 
 
+class CausalConvolution(torch.autograd.Function):
+    """Depthwise, over this token and the ones before it: [batch, time, channels] by [channels, taps]. Shifted sums in place
+    are several times faster on a CPU than a grouped convolution or what autograd makes of the sums."""
+
+    @staticmethod
+    def forward(ctx, x, taps):
+        ctx.save_for_backward(x, taps)
+        out = x * taps[:, -1]
+        for back in range(1, taps.shape[1]):
+            if back < x.shape[1]:
+                out[:, back:].addcmul_(x[:, :-back], taps[:, -1 - back])
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, taps = ctx.saved_tensors
+        into, of_taps = grad * taps[:, -1], torch.zeros_like(taps)
+        of_taps[:, -1] = (grad * x).sum((0, 1))
+        for back in range(1, taps.shape[1]):
+            if back < x.shape[1]:
+                into[:, :-back].addcmul_(grad[:, back:], taps[:, -1 - back])
+                of_taps[:, -1 - back] = (grad[:, back:] * x[:, :-back]).sum((0, 1))
+        return into, of_taps
+
+
 class DeltaLayer(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -88,10 +113,7 @@ class DeltaLayer(nn.Module):
     def forward(self, x, _rotation):
         b, t, _ = x.shape
         qkv = self.in_proj_qkv(x)
-        taps = self.conv1d.weight[:, 0].to(qkv.dtype)          # shifted sums: faster than a grouped convolution on a CPU
-        mixed = qkv * taps[:, -1]
-        for back in range(1, self.taps):
-            mixed = mixed + F.pad(qkv, (0, 0, back, 0))[:, :t] * taps[:, -1 - back]
+        mixed = CausalConvolution.apply(qkv, self.conv1d.weight[:, 0].to(qkv.dtype))
         q, k, v = (y.reshape(b, t, self.heads, -1) for y in F.silu(mixed).split(self.split, -1))
         g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias.float())
         beta = self.in_proj_b(x).float().sigmoid()

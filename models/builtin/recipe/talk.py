@@ -7,7 +7,7 @@ from words import KINDS, BY_KEY, DAYS, wordings
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORDING = ROOT / "compaction" / "wording"
 # The texts that the service puts around a summary; read, so that the model is trained on what it will meet.
-ASK_SUMMARY, AGAIN, PREFACE, PINS = ((WORDING / f"{n}.txt").read_text().rstrip("\n") for n in ("instruction", "again", "preface", "pins"))
+ASK_SUMMARY, AGAIN, PREFACE, PINS, SAID = ((WORDING / f"{n}.txt").read_text().rstrip("\n") for n in ("instruction", "again", "preface", "pins", "facts"))
 HOUSE = tomllib.loads((ROOT / "config" / "default.toml").read_text())["conversation"]["instructions"]
 SYSTEMS = [HOUSE] * 6 + ["You are a voice assistant.", "You are a helpful assistant.", "Be short.", "You are a voice assistant at home. Answer in one short sentence."]
 
@@ -84,21 +84,25 @@ class Home:
 
     def __init__(self, rng):
         self.rng, self.held, self.facts, self.styles, self.pins = rng, getattr(rng, "held", False), {}, {}, []
-        self.messages, self.tools, self.list = [], None, []
+        self.messages, self.tools, self.list, self.sentences = [], None, [], {}
 
     # -- what is said
 
-    def user(self, text, question=False, openers=words.OPENERS):
+    def user(self, text, question=False, openers=words.OPENERS, value=None):
+        """A sentence rarely begins with the value it tells: at the beginning a word is written with a capital and without a
+        space, which makes other tokens of it."""
         rng = self.rng
-        if openers:
-            text = rng.choice(openers[self.held and rng.random() < 0.5]) + " " + text if rng.random() < 0.5 else text
+        if openers and value and text.startswith(value) and rng.random() < 0.9:
+            text = rng.choice([o for o in openers[self.held and rng.random() < 0.5] if o]).strip() + " " + text
+        elif openers and rng.random() < 0.5:
+            text = rng.choice(openers[self.held and rng.random() < 0.5]).strip() + " " + text
         text = clean(text.strip())
         if rng.random() < 0.85:
             text += "?" if question else "."
-        if rng.random() < 0.08:
+        if rng.random() < 0.05:
             text = text[:1].lower() + text[1:]
         self.messages.append({"role": "user", "content": text.replace("..", ".").replace("? ?", "?")})
-        return text
+        return self.messages[-1]["content"]
 
     def assistant(self, text, short="Okay.", thought="Small talk.", style=True, **tests):
         if style:
@@ -130,7 +134,8 @@ class Home:
             self.facts[key] = value
             parts.append(self.wording(kind.tell).replace("{v}", value))
             said.append(kind.you.replace("{v}", value))
-        self.user(" and ".join(parts))
+        sentence = self.user(" and ".join(parts), value=self.facts[keys[0]])
+        self.sentences.update({key: sentence for key in keys})
         self.assistant("Noted, " + " and ".join(said) + ".", "Noted.", "The user tells me something. I keep it.", tests="tell")
 
     def ask(self, key, tests="recall"):
@@ -232,15 +237,27 @@ class Home:
             sections["Now"] = ["- Small talk."]
         return "\n".join("## " + title + "\n" + "\n".join(lines) for title, lines in sections.items() if lines)
 
-    def memory(self):
+    def memory(self, verbatim=False):
         """What stands in the prompt for all that was said so far."""
         pins = PINS.replace("{lines}", "\n".join("- " + p for p in self.pins)) + "\n" if self.pins else ""
-        return {"role": "tool", "content": PREFACE.replace("{pins}", pins).replace("{summary}", self.summary())}
+        summary = self.summary() if self.facts or self.styles else ""
+        if verbatim:                                            # what the service keeps where no summary came
+            summary = SAID.replace("{lines}", "\n".join("- " + s for s in dict.fromkeys(self.sentences.values())))
+        return {"role": "tool", "content": PREFACE.replace("{pins}", pins).replace("{summary}", summary).rstrip()}
 
-    def compact(self, learn=True):
-        """Asks for the summary, and goes on with only that and the newest turns in sight."""
+    def compact(self):
+        """The request for a summary and the summary; sometimes asked again, for what the first one lacked."""
+        rng, number = self.rng, str(self.rng.randint(90, 600))
+        self.messages.append({"role": "user", "content": ASK_SUMMARY.replace("{words}", number)})
         summary = self.summary()
-        self.messages.append({"role": "user", "content": ASK_SUMMARY.replace("{words}", str(self.rng.choice([200, 250, 300, 400])))})
+        if rng.random() < 0.08 and self.sentences:
+            key = rng.choice(list(self.sentences))
+            kind = BY_KEY[key]
+            line = "- " + kind.user.replace("{v}", self.facts[key]) + "."
+            lines = [x for x in summary.split("\n") if x != line]
+            self.messages.append({"role": "assistant", "content": "\n".join(lines)})
+            lacked = AGAIN.replace("{missing}", '"' + self.sentences[key] + '"').replace("{words}", number)
+            self.messages.append({"role": "user", "content": lacked})
         self.messages.append({"role": "assistant", "content": summary, "thought": "I write the memory.", "learn": 1.0, "tests": "summary", "value": summary})
 
 
@@ -334,13 +351,15 @@ def remembered(home, facts, styles=0.3):
     rng = home.rng
     for key in some_keys(rng, facts):
         home.facts[key] = BY_KEY[key].value(rng, home.held)
+        home.sentences[key] = clean(home.wording(BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
+    verbatim = rng.random() < 0.12
     if rng.random() < styles:
         which = rng.choice(list(STYLES))
         texts, _, draw = STYLES[which]
         home.styles[which] = draw(rng, home.held)
         if rng.random() < 0.7:
             home.pins.append(clean(home.wording(texts).replace("{v}", home.styles[which])) + ".")
-    home.messages.append(home.memory())
+    home.messages.append(home.memory(verbatim))
 
 
 def after_summary(rng, facts, asks):

@@ -6,6 +6,7 @@
 
 mod answer;
 mod ask;
+mod builtin;
 mod error;
 mod for_turn;
 mod gpu;

@@ -4,6 +4,7 @@ pub(crate) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
 /// Name and text of each model file. A test compares the list with the folder.
 pub(crate) const MODELS: &[(&str, &str)] = &[
+    ("builtin.toml", include_str!("../../../config/models/builtin.toml")),
     ("qwen3.5-0.8b.toml", include_str!("../../../config/models/qwen3.5-0.8b.toml")),
     ("qwen3.5-2b.toml", include_str!("../../../config/models/qwen3.5-2b.toml")),
     ("qwen3.5-4b.toml", include_str!("../../../config/models/qwen3.5-4b.toml")),
@@ -11,3 +12,6 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ("qwen3.5-27b.toml", include_str!("../../../config/models/qwen3.5-27b.toml")),
     ("qwen3.5-35b-a3b.toml", include_str!("../../../config/models/qwen3.5-35b-a3b.toml")),
 ];
+
+/// The preset of the model that is inside the binary.
+pub(crate) const TINY: &str = "builtin";

@@ -68,11 +68,12 @@ impl Settings {
         if findings.mistake_count() == 0 {
             check::settings(&settings, &findings);
         }
+        settings.model.preset = preset_to_talk_with(&settings);
 
         let models = model_layers(settings.model.presets_dir.as_deref(), &findings)?;
         let layers = Layers { default: default_presets, models, overrides: override_presets.into() };
         let window = chosen_window(&settings, &merged);
-        settings.presets = presets::resolve(&layers, window.as_ref(), &findings);
+        settings.presets = presets::resolve(&layers, &settings.model.preset, window.as_ref(), &findings);
         choose(&mut settings, &findings);
         if findings.mistake_count() == 0 {
             experiment::check(&settings, &findings);
@@ -119,8 +120,8 @@ fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<Layer>
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let found = format!("{:?}, which is no folder", folder.display().to_string());
         findings.contradiction(&[("model", "presets_dir")], found, "a folder with model files, or \"\"");
-        return Ok(Vec::new());
     }
+    let folder = folder.filter(|folder| folder.is_dir());
     for (name, text) in folder.map(sources::model_files).transpose()?.unwrap_or_default() {
         let shown = folder.unwrap_or(Path::new("")).join(&name).display().to_string();
         files.retain(|(built_in, ..)| *built_in != name);
@@ -133,6 +134,15 @@ fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<Layer>
         findings.read(&root, "", |rest| rest.known(&["preset", "presets"]));
     }
     Ok(layers)
+}
+
+/// Who names a file or a server and no preset wants the numbers that any model can live with, not the built-in model's.
+fn preset_to_talk_with(settings: &Settings) -> String {
+    match settings.model.preset.as_str() {
+        "auto" if settings.model.path.is_some() || settings.upstream.url.is_some() => "default".to_string(),
+        "auto" => built_in::TINY.to_string(),
+        name => name.to_string(),
+    }
 }
 
 /// `[model] ctx_size` as it was written, so that a mistake in it is told there.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Mistake;
+use crate::built_in;
 use crate::nearest::nearest;
 use crate::preset::{self, Preset};
 use crate::reader::Findings;
@@ -46,7 +47,12 @@ impl Layer {
     }
 }
 
-pub(crate) fn resolve(layers: &Layers, window: Option<&ChosenWindow>, findings: &Findings) -> BTreeMap<String, Preset> {
+pub(crate) fn resolve(
+    layers: &Layers,
+    chosen: &str,
+    window: Option<&ChosenWindow>,
+    findings: &Findings,
+) -> BTreeMap<String, Preset> {
     let files = || layers.models.iter().chain(&layers.overrides);
     let mut names: BTreeSet<&str> = files().flat_map(|layer| layer.named.keys()).map(String::as_str).collect();
     names.insert("default");
@@ -64,8 +70,10 @@ pub(crate) fn resolve(layers: &Layers, window: Option<&ChosenWindow>, findings: 
         for layer in layers.models.iter() {
             lay_chain(&mut merged, &chain, layer);
         }
+        // Numbers for real models do not fit the tiny one. Who does not talk with it need not hear of that.
+        let takes_for_all = *name != built_in::TINY || chosen == built_in::TINY;
         for layer in &layers.overrides {
-            if let Some(for_all) = &layer.for_all {
+            if let Some(for_all) = layer.for_all.as_ref().filter(|_| takes_for_all) {
                 overlay(&mut merged, for_all.clone());
             }
             lay_chain(&mut merged, &chain, layer);

@@ -19,7 +19,28 @@ fn defaults_load_and_all_come_from_default_toml() {
     }
     assert_eq!(loaded.settings.server.host.to_string(), "127.0.0.1");
     assert_eq!(loaded.settings.server.port, 8080);
-    assert_eq!(loaded.settings.chosen().unwrap().name, "default");
+    assert_eq!(loaded.settings.chosen().unwrap().name, "builtin");
+}
+
+/// A file or a server that is named without a preset is not talked to as if it were the tiny model.
+#[test]
+fn a_model_of_ones_own_has_the_default_numbers() {
+    let with = |key: &str, value: &str| {
+        let sources = Sources { flags: vec![settings::Flag::new("--x", key, value)], ..Sources::default() };
+        Settings::load(&sources).unwrap().settings.chosen().unwrap().name.clone()
+    };
+    assert_eq!(with("model.path", "model.gguf"), "default");
+    assert_eq!(with("upstream.url", "http://gpu.local/v1"), "default");
+    assert_eq!(with("model.preset", "default"), "default");
+    assert_eq!(with("model.preset", "qwen3.5-4b"), "qwen3.5-4b");
+    // Nor do numbers for real models have to fit it.
+    let flags = vec![
+        settings::Flag::new("--x", "model.preset", "default"),
+        settings::Flag::new("--y", "preset.compaction.tail_tokens", 3000),
+    ];
+    let settings = Settings::load(&Sources { flags, ..Sources::default() }).unwrap().settings;
+    let tail = |preset: &str| settings.presets[preset].compaction.tail_tokens;
+    assert_eq!((tail("default"), tail("builtin")), (3000, 573));
 }
 
 /// Loading refuses a key in the file that no struct asks for, and a struct's key that the file lacks. What is left to
@@ -86,7 +107,7 @@ fn every_size_has_every_window() {
             assert_eq!(preset.thinking, Thinking::Off);
         }
     }
-    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 1, "and the preset \"default\"");
+    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 2, "and \"default\" and \"builtin\"");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_window_gives_way_to_the_model_file_only_if_nobody_asked_for_it() {
     assert_eq!(notice.as_deref(), Some("window 4096 tokens: the model file has no more than that"));
     assert_eq!(settings.fit_to_model("default", 8192).unwrap(), None);
 
-    let mut settings = load("model.ctx_size = 8192\n").settings;
+    let mut settings = load("model.ctx_size = 8192\nmodel.preset = \"default\"\n").settings;
     let error = settings.fit_to_model("default", 4096).unwrap_err().to_string();
     assert!(
         error.ends_with(
@@ -166,7 +166,7 @@ fn a_window_gives_way_to_the_model_file_only_if_nobody_asked_for_it() {
 
 #[test]
 fn a_window_that_gave_way_must_still_reach_its_target() {
-    let mut settings = load("preset.compaction.tail_tokens = 3000\n").settings;
+    let mut settings = load("preset.compaction.tail_tokens = 3000\nmodel.preset = \"default\"\n").settings;
     let error = settings.fit_to_model("default", 4096).unwrap_err().to_string();
     assert!(error.contains("3572 tokens stay") && error.contains("ctx_size 4096 is only 2048"), "{error}");
 }
@@ -176,7 +176,7 @@ fn a_preset_that_does_not_exist_is_told_with_the_nearest() {
     let error = load("").settings.ctx_size("qwen3.5-9b-65k").unwrap_err().to_string();
     assert!(
         error.starts_with(
-            "there is no preset \"qwen3.5-9b-65k\" (did you mean \"qwen3.5-9b-64k\"?); there are: default,"
+            "there is no preset \"qwen3.5-9b-65k\" (did you mean \"qwen3.5-9b-64k\"?); there are: builtin, default,"
         ),
         "{error}"
     );

@@ -21,6 +21,8 @@ pub enum Error {
         folder.display()
     )]
     NoModel { preset: String, folder: PathBuf },
+    #[error("cannot unpack the built-in model to {}: {source}; name another folder with [model] models_dir", file.display())]
+    Unpack { file: PathBuf, source: std::io::Error },
     #[error("the model {} has a window of {native_ctx} tokens, more than can be counted; is the file damaged?", file.display())]
     Window { file: PathBuf, native_ctx: usize },
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! From what stands behind a preset's name to a model that computes, and from a preset to the engine's words.
 
-use super::Error;
+use super::{Error, builtin};
 use crate::manner::SamplingOverrides;
 use engine::Precision;
 use engine::network::Network;
@@ -36,6 +36,7 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
         return Err(Error::NoSuchModel { name: name.to_owned(), presets });
     };
     let file = match preset.model_path(&settings.model.models_dir) {
+        Some(file) if builtin::is_built_in(&file) => builtin::unpack(file)?,
         Some(file) if file.exists() => file,
         Some(file) => return Err(Error::NoModelFile { preset: name.to_owned(), file }),
         None => first_model(&settings.model.models_dir)
@@ -50,6 +51,7 @@ pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Mod
     let opened = engine::open::open(&file, &open_options(settings, precision))?;
     let mut notes = opened.notes;
     let mut settings = settings.clone();
+    notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
     notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
     let preset = settings.preset(&preset.name)?.clone();
     let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
@@ -118,6 +120,7 @@ fn first_model(folder: &Path) -> Option<PathBuf> {
     found.sort();
     found.into_iter().find(|path| {
         let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        let is_gguf = is_gguf && !builtin::is_built_in(path);
         is_gguf || path.join("config.json").is_file()
     })
 }

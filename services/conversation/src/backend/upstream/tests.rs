@@ -111,9 +111,8 @@ impl Heard {
 }
 
 fn settings(url: &str) -> Settings {
-    let mut settings = Settings::load(&Sources::default()).unwrap().settings;
-    settings.upstream.url = Some(url.to_owned());
-    settings
+    let sources = Sources { flags: vec![settings::Flag::new("--upstream", "upstream.url", url)], ..Sources::default() };
+    Settings::load(&sources).unwrap().settings
 }
 
 async fn backend_of(settings: &Settings) -> (Backend, Ask) {
