@@ -4,98 +4,27 @@
 //! a trail of its last tokens. A request finds the line that takes it furthest; a past that was left stays findable
 //! until its memory is needed. What is kept decides how fast a request is answered, never what is answered.
 
-use std::collections::HashSet;
+mod gone;
+mod line;
+mod value;
+
 use std::sync::Arc;
 
 use kernels::attention::Layout;
 use kernels::cpu::Cpu;
+use kernels::format::Format;
 
 use crate::disk::{Disk, Loaded, Stored};
-use crate::memory::{Kind, Meter};
+use crate::memory::Meter;
 use crate::network::{Network, Workspace};
 use crate::request::{OwnerId, Reason};
-use crate::state::{KvFormats, PAGE, Snapshot, State};
+use crate::state::{KvFormats, PAGE, Pages, State};
 use crate::trail::Trail;
+use gone::Gone;
+use value::{Victim, least_valuable};
 
-/// One past: `state` stands at its end.
-pub(crate) struct Line {
-    pub state: State,
-    /// Ascending by position, none behind the end.
-    pub snapshots: Vec<Arc<Snapshot>>,
-    pub trail: Trail,
-    /// Made for something that may never be said: given up as soon as something better is known.
-    pub speculative: bool,
-    /// Who asked for what it holds last.
-    pub owner: Option<OwnerId>,
-}
-
-impl Line {
-    /// The furthest position up to `limit` that can be reached without the model, and the snapshot to start from.
-    fn reach(&self, limit: usize) -> (usize, Option<&Arc<Snapshot>>) {
-        if self.state.position <= limit {
-            return (self.state.position, None);
-        }
-        let before = self.snapshots.iter().rev().find(|snapshot| snapshot.position <= limit);
-        let covered = self.trail.covered();
-        match before {
-            Some(snapshot) if covered.start <= snapshot.position && limit <= covered.end => (limit, Some(snapshot)),
-            Some(snapshot) => (snapshot.position, Some(snapshot)),
-            None => (0, None),
-        }
-    }
-
-    /// Remembers the present state, once.
-    pub fn take_snapshot(&mut self) {
-        if self.snapshots.last().is_none_or(|last| last.position < self.state.position) {
-            self.snapshots.push(Arc::new(self.state.snapshot()));
-        }
-    }
-}
-
-impl Line {
-    /// What must hold between the parts.
-    fn check(&self, tokens: usize) -> Result<(), String> {
-        let position = self.state.position;
-        if tokens != position {
-            return Err(format!("a line of {tokens} tokens stands at {position}"));
-        }
-        if self.state.pages.len() < position.div_ceil(PAGE) {
-            return Err(format!("{} pages for {position} positions", self.state.pages.len()));
-        }
-        if !self.snapshots.is_sorted_by(|a, b| a.position < b.position) {
-            return Err("snapshots out of order".to_string());
-        }
-        if self.snapshots.last().is_some_and(|last| last.position > position) || self.trail.covered().end > position {
-            return Err(format!("a snapshot or a trail behind the end at {position}"));
-        }
-        Ok(())
-    }
-}
-
-/// Adds up what lines hold, shared parts once, and compares with what the meter counted.
-pub(crate) fn check_lines<'a>(lines: impl Iterator<Item = (usize, &'a Line)>, meter: &Meter) -> Result<(), String> {
-    let mut seen = HashSet::new();
-    let mut bytes = [0usize; Kind::ALL.len()];
-    for (tokens, line) in lines {
-        line.check(tokens)?;
-        bytes[Kind::Live as usize] += size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
-        for page in line.state.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
-            bytes[Kind::Pages as usize] += page.len();
-        }
-        for snapshot in line.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
-            bytes[Kind::Snapshots as usize] += size_of_val(&*snapshot.recurrent) + size_of_val(&*snapshot.conv);
-        }
-        for (_, size) in line.trail.pieces().filter(|(piece, _)| seen.insert(*piece)) {
-            bytes[Kind::Trails as usize] += size;
-        }
-    }
-    for kind in Kind::ALL {
-        if bytes[kind as usize] != meter.bytes(kind) {
-            return Err(format!("{}: {} bytes held, {} counted", kind.name(), bytes[kind as usize], meter.bytes(kind)));
-        }
-    }
-    Ok(())
-}
+pub(crate) use line::{Line, Sums};
+pub(crate) use value::Rights;
 
 struct Entry {
     tokens: Vec<u32>,
@@ -103,16 +32,34 @@ struct Entry {
     used: u64,
     /// Handed to the disk, or not worth it.
     saved: bool,
+    /// A newer line holds most of it: it was left, and is kept for who comes back.
+    left: bool,
+}
+
+impl Entry {
+    fn is_needed(&self) -> bool {
+        !self.left && !self.line.speculative
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct CacheLimits {
+    /// Ceiling over all that is held of sequences, running ones included.
+    pub budget_bytes: usize,
+    pub trail_tokens: usize,
+    pub snapshots: Format,
+    /// So many of the most recent pasts are spared by work that nobody waits for.
+    pub needed_lines: usize,
 }
 
 pub(crate) struct Cache {
     entries: Vec<Entry>,
+    gone: Gone,
     /// Counts uses, to tell old from new: the engine knows no clock.
     uses: u64,
-    budget_bytes: usize,
+    limits: CacheLimits,
     meter: Meter,
     disk: Option<Disk>,
-    trail_tokens: usize,
     /// A file is read for a past only where that many tokens come with it.
     worth_reading_tokens: usize,
 }
@@ -123,10 +70,24 @@ pub(crate) struct Found {
     pub reason: Reason,
 }
 
+/// A prompt that is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    pub tokens: &'a [u32],
+    pub layout: Layout,
+    /// No further than this.
+    pub limit: usize,
+    /// To make room for what is read from disk.
+    pub rights: Rights,
+}
+
+/// Less than this is what a template puts first, which is everybody's: to know only that is to know nothing.
+const NOTHING_TOKENS: usize = 16;
+
 impl Cache {
-    pub fn new(budget_bytes: usize, trail_tokens: usize, meter: &Meter) -> Cache {
-        let meter = meter.clone();
-        Cache { entries: Vec::new(), uses: 0, budget_bytes, meter, disk: None, trail_tokens, worth_reading_tokens: 0 }
+    pub fn new(limits: CacheLimits, meter: &Meter) -> Cache {
+        let (entries, gone, meter) = (Vec::new(), Gone::default(), meter.clone());
+        Cache { entries, gone, uses: 0, limits, meter, disk: None, worth_reading_tokens: 0 }
     }
 
     pub fn set_disk(&mut self, disk: Disk, worth_reading_tokens: usize) {
@@ -139,17 +100,29 @@ impl Cache {
 
     /// Hands one line to the disk, the one used last first. Returns whether there was one.
     pub fn save_one(&mut self) -> bool {
-        let Some(disk) = &mut self.disk else { return false };
+        if self.disk.is_none() || !self.entries.iter().any(|entry| !entry.saved) {
+            return false;
+        }
+        // Its end becomes a snapshot until it is written. The writer may hold what others need.
+        let snapshot = self.entries.iter().map(|entry| entry.line.state.shape).next();
+        let bytes = snapshot.map_or(0, |shape| shape.snapshot_bytes(self.limits.snapshots));
+        if !self.make_room(bytes, Rights::NothingNeeded, &mut []) {
+            self.disk.iter_mut().for_each(Disk::flush);
+            if !self.make_room(bytes, Rights::NothingNeeded, &mut []) && !self.make_room(bytes, Rights::All, &mut []) {
+                return false;
+            }
+        }
         let unsaved = self.entries.iter_mut().filter(|entry| !entry.saved);
-        let Some(entry) = unsaved.max_by_key(|entry| entry.used) else { return false };
+        let (Some(entry), Some(disk)) = (unsaved.max_by_key(|entry| entry.used), &mut self.disk) else { return false };
         entry.saved = true;
-        disk.save(&entry.tokens, &entry.line);
+        disk.save(&entry.tokens, &entry.line, self.limits.snapshots);
         true
     }
 
-    /// Drops what was computed for this owner, here and on disk.
+    /// Drops what was computed for an owner, here and on disk.
     pub fn forget(&mut self, owner: OwnerId) {
         self.entries.retain(|entry| entry.line.owner != Some(owner));
+        self.gone.forget(owner);
         if let Some(disk) = &mut self.disk {
             disk.forget(owner);
         }
@@ -169,27 +142,43 @@ impl Cache {
             return;
         }
         self.uses += 1;
-        // A line that this one only makes longer holds nothing that this one lacks.
         let layout = line.state.layout;
+        // A line that this one only makes longer holds nothing that this one lacks.
         self.entries.retain(|old| old.line.state.layout != layout || !tokens.starts_with(&old.tokens));
-        self.entries.push(Entry { tokens, line, used: self.uses, saved: false });
-        self.make_room(0);
+        if !line.speculative {
+            for old in self.entries.iter_mut().filter(|old| old.line.state.layout == layout) {
+                // Little is lost with it now. Whoever comes back to it makes it needed again.
+                old.left |= common(&old.tokens, &tokens) >= old.tokens.len() / 4 * 3;
+                old.saved |= old.left;
+            }
+        }
+        self.entries.push(Entry { tokens, line, used: self.uses, saved: false, left: false });
     }
 
-    /// The line that takes a prompt furthest, but no further than `limit`. `running` are the lines of requests that are
-    /// being computed: they can be branched from, not taken.
+    /// A prompt is about to be looked for: the line that it will begin from is the last that should go.
+    pub fn touch(&mut self, tokens: &[u32], layout: Layout) {
+        self.uses += 1;
+        let uses = self.uses;
+        let ours = self.entries.iter_mut().filter(|entry| entry.line.state.layout == layout);
+        let best = ours.map(|entry| (entry.line.reach(common(&entry.tokens, tokens)).0, entry));
+        if let Some((1.., entry)) = best.max_by_key(|(reached, _)| *reached) {
+            entry.used = uses;
+        }
+    }
+
+    /// The line that takes a prompt furthest. `running` are the lines of requests that are being computed: they can be
+    /// branched from, not taken.
     pub fn find(
         &mut self,
         network: &Network,
         cpu: &Cpu,
         work: &mut Workspace,
-        tokens: &[u32],
-        layout: Layout,
-        limit: usize,
+        sought: Sought,
         running: &[(&[u32], &Line)],
     ) -> Found {
+        let Sought { tokens, layout, limit, .. } = sought;
         self.uses += 1;
-        self.read_if_worth_it(network, tokens, layout, limit);
+        self.read_if_worth_it(network, sought, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
         let mut known = 0;
         let mut edited = false;
@@ -208,52 +197,72 @@ impl Cache {
             }
         }
         let reached = best.map_or(0, |(reached, _)| reached);
-        // A template's first tokens are everybody's: to know only those is to know nothing.
-        let reason = if reached == 0 {
+        let gone = self.gone.known(tokens).max(known).min(limit);
+        let foreign = self.disk.as_ref().map_or(0, |disk| disk.known_to_others(tokens)).min(limit);
+        let reason = if gone > reached && (reached > 0 || gone >= NOTHING_TOKENS) {
+            Reason::Evicted { known_tokens: gone }
+        } else if foreign > reached && foreign >= self.worth_reading_tokens {
+            Reason::OtherModel { known_tokens: foreign }
+        } else if reached == 0 {
             Reason::Cold
-        } else if reached < known.min(limit) {
-            Reason::Evicted { known_tokens: known }
         } else if edited && known < tokens.len() {
             Reason::Edited { at: known }
         } else {
             Reason::NewText
         };
         let line = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
-            Some(running_at) => branch(network, cpu, work, running[running_at].1, reached, &self.meter),
+            Some(running_at) => running[running_at].1.branch(network, cpu, work, reached, &self.meter),
             None => self.begin_from(network, cpu, work, at, reached),
         });
         Found { line, reason }
     }
 
-    /// Brings a line from disk where it takes the prompt further than any that is here.
-    fn read_if_worth_it(&mut self, network: &Network, tokens: &[u32], layout: Layout, limit: usize) {
+    /// Brings a line from disk where it takes the prompt further than any that is here, and no more of it than that.
+    fn read_if_worth_it(&mut self, network: &Network, sought: Sought, running: &[(&[u32], &Line)]) {
+        let Sought { tokens, layout, limit, rights } = sought;
         let Some(disk) = &mut self.disk else { return };
-        let here = self.entries.iter().filter(|entry| entry.line.state.layout == layout);
-        let here = here.map(|entry| entry.line.reach(common(&entry.tokens, tokens).min(limit)).0).max().unwrap_or(0);
+        let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
+        let all = kept.chain(running.iter().copied()).filter(|(_, line)| line.state.layout == layout);
+        let here = all.map(|(past, line)| line.reach(common(past, tokens).min(limit)).0).max().unwrap_or(0);
         let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
         let reach = |stored: &Stored| {
             let limit = common(&stored.tokens, tokens).min(limit);
             stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
         };
-        let there = disk.stored().iter().enumerate().filter(|(_, stored)| ours(stored.kv));
+        let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && ours(stored.kv));
         let best = there.map(|(at, stored)| (reach(stored), at)).max();
-        let Some((_, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else { return };
-        let bytes = disk.stored()[at].bytes as usize;
-        self.make_room(bytes);
-        let Some(disk) = &mut self.disk else { return };
-        let Some(loaded) = disk.load(at, &self.meter) else { return };
-        let owner = disk.owner_of(at);
-        let Loaded { tokens, mut snapshots, pages } = loaded;
-        let Some(end) = snapshots.pop() else { return };
+        let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
+            return;
+        };
+        // Pages that another past has in memory are the same ones.
+        let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
+        let all = kept.chain(running.iter().copied()).filter(|(_, line)| line.state.layout == layout);
+        let shared = all.map(|(past, line)| (common(past, tokens).min(reached) / PAGE, line));
+        let shared: Pages = match shared.max_by_key(|(pages, _)| *pages) {
+            Some((pages, line)) => line.state.pages[..pages].to_vec(),
+            None => Pages::new(),
+        };
         let shape = network.state_shape;
+        let states = disk.stored()[at].positions.iter().filter(|position| **position <= reached).count();
+        let bytes = (reached.div_ceil(PAGE) - shared.len()) * shape.page_bytes(&layout)
+            + states * shape.snapshot_bytes(disk.stored()[at].snapshots)
+            + shape.fixed_bytes();
+        if !self.make_room(bytes, rights, &mut []) {
+            return;
+        }
+        let Some(disk) = &mut self.disk else { return };
+        let owner = disk.stored()[at].owner;
+        let Some(loaded) = disk.load(at, reached, shared, &self.meter) else { return };
+        let Loaded { tokens, snapshots, pages } = loaded;
+        let Some(end) = snapshots.last() else { return };
         let line = Line {
-            state: State::at(&end, &pages, shape, layout, &self.meter),
+            state: State::at(end, &pages, shape, layout, &self.meter),
             snapshots: snapshots.into_iter().map(Arc::new).collect(),
-            trail: Trail::new(&shape, self.trail_tokens, &self.meter),
+            trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
             speculative: false,
             owner,
         };
-        self.entries.push(Entry { tokens, line, used: self.uses, saved: true });
+        self.entries.push(Entry { tokens, line, used: self.uses, saved: true, left: false });
     }
 
     fn begin_from(&mut self, network: &Network, cpu: &Cpu, work: &mut Workspace, at: usize, reached: usize) -> Line {
@@ -261,7 +270,7 @@ impl Cache {
         if whole {
             return self.entries.remove(at).line;
         }
-        let line = branch(network, cpu, work, &self.entries[at].line, reached, &self.meter);
+        let line = self.entries[at].line.branch(network, cpu, work, reached, &self.meter);
         if self.entries[at].line.speculative {
             self.entries.remove(at);
         } else {
@@ -270,88 +279,31 @@ impl Cache {
         line
     }
 
-    /// Frees what saves the least, until `bytes` more fit under the ceiling. Returns whether they do.
-    pub fn make_room(&mut self, bytes: usize) -> bool {
-        while self.meter.total_bytes() + bytes > self.budget_bytes {
-            let Some(victim) = self.least_valuable() else { return false };
+    /// Frees what saves the least, until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
+    /// lines that are being computed, as far as they can be thinned.
+    pub fn make_room(&mut self, bytes: usize, rights: Rights, running: &mut [&mut Line]) -> bool {
+        while self.meter.total_bytes() + bytes > self.limits.budget_bytes {
+            let needed = self.limits.needed_lines;
+            let Some(victim) = least_valuable(&self.entries, running, self.uses, rights, needed) else {
+                return false;
+            };
             match victim {
                 Victim::Snapshot { entry, snapshot } => drop(self.entries[entry].line.snapshots.remove(snapshot)),
+                Victim::Running { line, snapshot } => drop(running[line].snapshots.remove(snapshot)),
                 Victim::Trail { entry } => self.entries[entry].line.trail.clear(),
-                Victim::Line { entry } => drop(self.entries.remove(entry)),
+                Victim::Line { entry } => {
+                    let entry = self.entries.remove(entry);
+                    if !entry.line.speculative {
+                        self.gone.remember(&entry.tokens, entry.line.owner);
+                    }
+                }
             }
         }
         true
     }
-
-    /// Value is the tokens that would have to be computed again, times how likely somebody comes back, per byte.
-    fn least_valuable(&self) -> Option<Victim> {
-        let mut least: Option<(f64, Victim)> = None;
-        let mut offer = |value: f64, bytes: usize, victim: Victim| {
-            let value = value / bytes.max(1) as f64;
-            if least.as_ref().is_none_or(|(smallest, _)| value < *smallest) {
-                least = Some((value, victim));
-            }
-        };
-        for (at, entry) in self.entries.iter().enumerate() {
-            let line = &entry.line;
-            let likely = 1.0 / (1.0 + (self.uses - entry.used) as f64) * if line.speculative { 0.1 } else { 1.0 };
-            let end = line.state.position;
-            let mut before = 0;
-            for (i, snapshot) in line.snapshots.iter().enumerate() {
-                // Voice goes back a turn or two; rarely further.
-                let near = 1.0 / (1.0 + (end - snapshot.position) as f64 / 256.0);
-                if Arc::strong_count(snapshot) == 1 {
-                    let bytes = size_of_val(&*snapshot.recurrent) + size_of_val(&*snapshot.conv);
-                    offer(
-                        (snapshot.position - before) as f64 * near * likely,
-                        bytes,
-                        Victim::Snapshot { entry: at, snapshot: i },
-                    );
-                }
-                before = snapshot.position;
-            }
-            let bytes = line.trail.own_bytes();
-            if bytes > 0 {
-                offer(line.trail.covered().len() as f64 / 2.0 * likely, bytes, Victim::Trail { entry: at });
-            }
-            // Pages that others hold too are neither freed nor lost with this line.
-            let own: Vec<usize> =
-                line.state.pages.iter().filter(|page| Arc::strong_count(page) == 1).map(|page| page.len()).collect();
-            let bytes =
-                own.iter().sum::<usize>() + size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
-            let tokens = (own.len() * PAGE).min(end) + 1;
-            offer(tokens as f64 * likely, bytes, Victim::Line { entry: at });
-        }
-        least.map(|(_, victim)| victim)
-    }
-}
-
-enum Victim {
-    Snapshot { entry: usize, snapshot: usize },
-    Trail { entry: usize },
-    Line { entry: usize },
 }
 
 /// How many tokens two pasts begin with together.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// A new line from a position of another that `reach` found.
-fn branch(network: &Network, cpu: &Cpu, work: &mut Workspace, from: &Line, reached: usize, meter: &Meter) -> Line {
-    let trail = from.trail.branch(reached);
-    let snapshots = from.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
-    let state = match from.reach(reached) {
-        (_, Some(snapshot)) => {
-            let mut state = State::at(snapshot, &from.state.pages, from.state.shape, from.state.layout, meter);
-            if reached > state.position {
-                // The pages hold more positions than the snapshot: those up to here are part of the past as well.
-                state.pages = from.state.pages[..reached.div_ceil(PAGE)].to_vec();
-                network.replay(cpu, &mut state, &from.trail, reached, work);
-            }
-            state
-        }
-        _ => from.state.branch(),
-    };
-    Line { state, snapshots, trail, speculative: false, owner: None }
 }

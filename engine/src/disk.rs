@@ -1,22 +1,26 @@
 //! Lines on disk: a restart goes on with a warm prefix.
 //!
-//! One file a line. What it holds is a cache: a file that is damaged, foreign or of another version is a miss with a
-//! note, never an error. Files are written beside their name and renamed, by a thread of their own, from memory that
-//! the line shares with it.
+//! One file a line and one a full page, which lines share. What they hold is a cache: a file that is damaged, foreign or
+//! of another version is a miss with a note, never an error. Files are written beside their name and renamed, by a
+//! thread of their own, from memory that the line shares with it.
 
 mod file;
 
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use kernels::format::Format;
+
 use crate::cache::Line;
 use crate::memory::Meter;
 use crate::request::OwnerId;
-use crate::state::{KvFormats, Pages, Snapshot, StateShape};
+use crate::snapshot::Snapshot;
+use crate::state::{KvFormats, Pages, StateShape};
 
-pub(crate) use file::Loaded;
+pub(crate) use file::{Loaded, PageName};
 
 /// Where lines are kept, and how much of them.
 #[derive(Clone, Debug)]
@@ -34,15 +38,22 @@ pub(crate) struct Owner {
     pub shape: StateShape,
 }
 
-/// A file that is there.
+/// A line's file that is there.
 pub(crate) struct Stored {
     pub path: PathBuf,
+    /// Of the model that runs. What another one has left is of no use until it comes back.
+    pub ours: bool,
+    pub owner: Option<OwnerId>,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
-    pub owner: Option<OwnerId>,
+    pub snapshots: Format,
     /// Ascending; the last is the end.
     pub positions: Vec<usize>,
+    /// Of its full pages.
+    pub names: Vec<PageName>,
+    /// Without those of its pages, which others may share.
     pub bytes: u64,
+    pub page_file_bytes: u64,
     used: u64,
 }
 
@@ -54,7 +65,8 @@ pub(crate) struct Disk {
     jobs: Option<Sender<Job>>,
     done: Receiver<Result<Stored, String>>,
     writer: Option<JoinHandle<()>>,
-    waiting: usize,
+    /// The pages of each job that is not done: no line that is there has them yet.
+    waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
 }
 
@@ -64,7 +76,11 @@ pub(crate) struct Job {
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub owner: Option<OwnerId>,
+    /// Of the states.
+    pub format: Format,
     pub snapshots: Vec<Arc<Snapshot>>,
+    /// Of the full ones among the pages.
+    pub names: Vec<PageName>,
     pub pages: Pages,
 }
 
@@ -89,9 +105,7 @@ impl Disk {
             }
             let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
             match file::read_head(&path, &owner) {
-                Ok(Some(stored)) => found.push((modified, stored)),
-                // Of another model: that one may come back.
-                Ok(None) => {}
+                Ok(stored) => found.push((modified, stored)),
                 Err(what) => {
                     notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
                     let _ = std::fs::remove_file(&path);
@@ -116,36 +130,44 @@ impl Disk {
             })
             .map_err(|error| format!("no state on disk: {error}"))?;
         let (jobs, writer) = (Some(jobs), Some(writer));
-        Ok(Disk { limits, owner, stored, uses: 0, jobs, done, writer, waiting: 0, notes })
+        let mut disk = Disk { limits, owner, stored, uses: 0, jobs, done, writer, waiting: VecDeque::new(), notes };
+        disk.enforce();
+        disk.sweep();
+        Ok(disk)
     }
 
     /// Hands a line to the writer. Returns whether there was anything to write.
-    pub fn save(&mut self, tokens: &[u32], line: &Line) -> bool {
+    pub fn save(&mut self, tokens: &[u32], line: &Line, format: Format) -> bool {
         self.collect();
         let kv = KvFormats { key: line.state.layout.key_format, value: line.state.layout.value_format };
-        let held = self.stored.iter().any(|stored| stored.kv == kv && stored.tokens.starts_with(tokens));
+        let held = self.stored.iter().any(|stored| stored.ours && stored.kv == kv && stored.tokens.starts_with(tokens));
         if held || tokens.len() < self.limits.min_tokens || line.speculative {
             return false;
         }
-        // The end, and what a barge-in or a retry would go back to.
-        let mut snapshots: Vec<Arc<Snapshot>> = line.snapshots.iter().rev().take(2).rev().cloned().collect();
+        // The head, which other conversations share; what a barge-in or a retry would go back to; the end.
+        let kept: Vec<&Arc<Snapshot>> = line.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
+        let near = kept.len().saturating_sub(2);
+        let first = kept[..near].first();
+        let mut snapshots: Vec<Arc<Snapshot>> = first.into_iter().chain(&kept[near..]).copied().cloned().collect();
         if snapshots.last().is_none_or(|last| last.position < line.state.position) {
-            snapshots.push(Arc::new(line.state.snapshot()));
+            snapshots.push(Arc::new(line.state.snapshot(format)));
         }
         let path = self.limits.folder.join(file::name(tokens, kv, line.owner));
+        let names = file::page_names(tokens, kv, &self.owner);
+        let waiting = names.clone();
         let (tokens, pages) = (tokens.to_vec(), line.state.pages.clone());
-        let job = Job { path, tokens, kv, owner: line.owner, snapshots, pages };
+        let job = Job { path, tokens, kv, owner: line.owner, format, snapshots, names, pages };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        self.waiting += usize::from(sent);
+        self.waiting.extend(sent.then_some(waiting));
         sent
     }
 
     /// Waits for the writer.
     pub fn flush(&mut self) {
-        while self.waiting > 0 {
+        while !self.waiting.is_empty() {
             match self.done.recv() {
                 Ok(done) => self.take(done),
-                Err(_) => self.waiting = 0,
+                Err(_) => self.waiting.clear(),
             }
         }
         self.enforce();
@@ -155,26 +177,30 @@ impl Disk {
         &self.stored
     }
 
-    /// Reads a file. One that does not hold what it promised is deleted.
-    pub fn load(&mut self, at: usize, meter: &Meter) -> Option<Loaded> {
+    /// How many tokens of a prompt another model's files know.
+    pub fn known_to_others(&self, tokens: &[u32]) -> usize {
+        let others = self.stored.iter().filter(|stored| !stored.ours);
+        others.map(|stored| common(&stored.tokens, tokens)).max().unwrap_or(0)
+    }
+
+    /// Reads a past up to one of its positions; `shared` are its first pages, where they are in memory. A file that does
+    /// not hold what it promised is deleted.
+    pub fn load(&mut self, at: usize, end: usize, shared: Pages, meter: &Meter) -> Option<Loaded> {
         self.uses += 1;
         self.stored[at].used = self.uses;
-        match file::read(&self.stored[at].path, &self.owner, meter) {
+        match file::read(&self.stored[at].path, &self.owner, end, shared, meter) {
             Ok(loaded) => Some(loaded),
             Err(what) => {
                 let stored = self.stored.remove(at);
                 self.notes.push(format!("{}: {what}; it is left out and deleted", stored.path.display()));
                 let _ = std::fs::remove_file(&stored.path);
+                self.sweep();
                 None
             }
         }
     }
 
-    pub fn owner_of(&self, at: usize) -> Option<OwnerId> {
-        self.stored.get(at).and_then(|stored| stored.owner)
-    }
-
-    /// Deletes the owner's files, also those of other models.
+    /// Deletes the owner's files, also those of other models, with the pages that nobody else has.
     pub fn forget(&mut self, owner: OwnerId) {
         self.flush();
         self.stored.retain(|stored| stored.owner != Some(owner));
@@ -191,14 +217,14 @@ impl Disk {
     }
 
     fn take(&mut self, done: Result<Stored, String>) {
-        self.waiting = self.waiting.saturating_sub(1);
+        self.waiting.pop_front();
         match done {
             Ok(mut stored) => {
                 self.uses += 1;
                 stored.used = self.uses;
                 // The same conversation, longer: its earlier file holds nothing more.
                 self.stored.retain(|old| {
-                    let replaced = old.kv == stored.kv && stored.tokens.starts_with(&old.tokens);
+                    let replaced = old.ours && old.kv == stored.kv && stored.tokens.starts_with(&old.tokens);
                     !replaced || (old.path != stored.path && delete(&old.path).is_err())
                 });
                 self.stored.push(stored);
@@ -209,13 +235,47 @@ impl Disk {
 
     /// Deletes the files that were not used for the longest time, until the rest fits.
     fn enforce(&mut self) {
-        while self.stored.iter().map(|stored| stored.bytes).sum::<u64>() > self.limits.max_bytes {
+        let mut is_swept = true;
+        while self.bytes() > self.limits.max_bytes {
             let oldest = self.stored.iter().enumerate().min_by_key(|(_, stored)| stored.used).map(|(at, _)| at);
-            let Some(at) = oldest else { return };
+            let Some(at) = oldest else { break };
             let stored = self.stored.remove(at);
             let _ = delete(&stored.path);
+            is_swept = false;
+        }
+        if !is_swept {
+            self.sweep();
         }
     }
+
+    fn bytes(&self) -> u64 {
+        let lines: u64 = self.stored.iter().map(|stored| stored.bytes).sum();
+        let pages =
+            self.stored.iter().flat_map(|stored| stored.names.iter().map(|name| (name, stored.page_file_bytes)));
+        lines + pages.collect::<HashMap<_, _>>().values().sum::<u64>()
+    }
+
+    /// Deletes the pages that no line has any more.
+    fn sweep(&mut self) {
+        let lines = self.stored.iter().flat_map(|stored| &stored.names);
+        let held = lines.chain(self.waiting.iter().flatten()).copied().collect();
+        let _ = sweep(&self.limits.folder, &held);
+    }
+}
+
+fn sweep(folder: &Path, held: &HashSet<PageName>) -> std::io::Result<()> {
+    let held: HashSet<PathBuf> = held.iter().map(|name| file::page_path(folder, name)).collect();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "page") && !held.contains(&path) {
+            delete(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl Drop for Disk {
@@ -235,13 +295,18 @@ pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
     };
     let prefix = file::prefix(owner);
     let mut deleted = 0;
+    let mut held = HashSet::new();
     for entry in entries {
         let path = entry?.path();
         if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
             delete(&path)?;
             deleted += 1;
+        } else if path.extension().is_some_and(|extension| extension == "line") {
+            // One that cannot be read keeps no page alive: whoever uses it deletes it.
+            held.extend(file::read_names(&path).unwrap_or_default());
         }
     }
+    sweep(folder, &held)?;
     Ok(deleted)
 }
 

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use kernels::cpu::Cpu;
+use kernels::format::Format;
 use text::Tokenizer;
 use text::grammar::GrammarEnv;
 
-use crate::cache::{Cache, Line, check_lines};
+use crate::cache::{Cache, CacheLimits, Line, Rights, Sought, Sums};
 use crate::disk::{Disk, DiskLimits, Owner};
 use crate::error::Error;
 use crate::memory::{Kind, Meter};
 use crate::network::{Lane, Network, Wanted, Workspace};
 use crate::request::{Event, Finish, OwnerId, Priority, Request, SeqId};
 use crate::sequence::{Reply, Sequence, Start};
-use crate::state::{PAGE, State};
+use crate::state::{KvFormats, PAGE, State, StateShape};
 use crate::trail::Trail;
 
 /// How much the engine takes on at once.
@@ -27,10 +28,24 @@ pub struct Limits {
     pub max_waiting: usize,
     /// Ceiling over all that is kept of sequences: pages, snapshots, trails, states.
     pub memory_bytes: usize,
+    /// How recurrent states are kept at positions to come back to: one of `snapshot::FORMATS`.
+    pub snapshots: Format,
     /// At most so many tokens lie between two snapshots.
     pub snapshot_spacing_tokens: usize,
     /// Tokens to whose exact position a line can go back.
     pub trail_tokens: usize,
+}
+
+impl Limits {
+    /// What has to fit so that a conversation of so many tokens can be answered, gone back in and gone on with.
+    pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
+        let pages = tokens.div_ceil(PAGE) + 1;
+        let trail = Trail::new(shape, self.trail_tokens, &Meter::default());
+        // A state and the one that branches from it, what is gone back to and the two that a step may take.
+        let states = 2 * shape.fixed_bytes() + 3 * shape.snapshot_bytes(self.snapshots);
+        let trails = trail.bytes_of(self.trail_tokens) + trail.bytes_of(self.prefill_chunk_tokens);
+        Ok(pages * shape.page_bytes(&shape.layout(kv)?) + states + trails)
+    }
 }
 
 pub struct Engine {
@@ -47,14 +62,23 @@ pub struct Engine {
     /// Events of requests that ended between steps.
     ended: Vec<Event>,
     next_id: u64,
+    /// Requests that held a state and are done.
+    done: u64,
+    sums: Sums,
     notes: Vec<String>,
 }
 
 impl Engine {
     pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
         let meter = Meter::default();
+        let of_cache = CacheLimits {
+            budget_bytes: limits.memory_bytes,
+            trail_tokens: limits.trail_tokens,
+            snapshots: limits.snapshots,
+            needed_lines: limits.max_sequences,
+        };
         Engine {
-            cache: Cache::new(limits.memory_bytes, limits.trail_tokens, &meter),
+            cache: Cache::new(of_cache, &meter),
             meter,
             network,
             tokenizer,
@@ -65,6 +89,8 @@ impl Engine {
             sequences: Vec::new(),
             ended: Vec::new(),
             next_id: 0,
+            done: 0,
+            sums: Sums::default(),
             notes: Vec::new(),
         }
     }
@@ -108,6 +134,7 @@ impl Engine {
         let (theirs, others) = sequences.into_iter().partition(|sequence| sequence.owner == Some(owner));
         self.sequences = others;
         let theirs: Vec<Sequence> = theirs;
+        self.done += theirs.len() as u64;
         for mut sequence in theirs {
             let finish = Finish::Cancelled { rest: sequence.reply.rest() };
             self.ended.push(Event::Done { id: sequence.id, finish, report: sequence.report() });
@@ -120,6 +147,10 @@ impl Engine {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.cache.disk().map(|disk| std::mem::take(&mut disk.notes)).unwrap_or_default());
         notes
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub fn network(&self) -> &Network {
@@ -156,16 +187,31 @@ impl Engine {
             prompt_tokens: request.tokens.len(),
             tokens: request.tokens,
             marks: request.marks,
+            owed: Vec::new(),
             line: None,
+            parked_at: None,
             start: None,
             reply,
         });
         Ok(id)
     }
 
+    /// A running reply has come to a place where the future may branch, as the end of a sentence is. Where there is no
+    /// room it is not remembered.
+    pub fn mark(&mut self, id: SeqId) {
+        let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) else { return };
+        let bytes = self.network.state_shape.snapshot_bytes(self.limits.snapshots);
+        if self.make_room(bytes, self.sequences[at].rights())
+            && let Some(line) = &mut self.sequences[at].line
+        {
+            line.take_snapshot(self.limits.snapshots);
+        }
+    }
+
     /// Ends a request; its `Done` comes with the next step. A request that is not there has ended already.
     pub fn cancel(&mut self, id: SeqId) {
         if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
+            self.pay(at);
             let mut sequence = self.sequences.remove(at);
             let finish = Finish::Cancelled { rest: sequence.reply.rest() };
             self.ended.push(Event::Done { id, finish, report: sequence.report() });
@@ -178,44 +224,135 @@ impl Engine {
     pub fn step(&mut self, events: &mut Vec<Event>) -> bool {
         events.append(&mut self.ended);
         self.admit(events);
+        for at in 0..self.sequences.len() {
+            // As late as the trail allows: after a short reply nobody waits for it. What is owed began at most half a trail
+            // before, so half a trail later its beginning is still there.
+            let (sequence, later) = (&self.sequences[at], (self.limits.trail_tokens / 2).saturating_sub(1));
+            let due = sequence.owed.first().is_some_and(|owed| sequence.position() >= owed + later);
+            if due {
+                self.pay(at);
+            }
+        }
         // Somebody waits for a reply: what nobody waits for stands still.
-        let Some(first) = self.sequences.iter().filter(|s| s.line.is_some()).map(|s| s.priority).min() else {
-            return false;
+        let chosen = loop {
+            let Some(first) = self.sequences.iter().filter(|s| s.line.is_some()).map(|s| s.priority).min() else {
+                return !self.sequences.is_empty();
+            };
+            let chosen = self.choose(first);
+            let rights = self.sequences[chosen[0].0].rights();
+            if self.make_room(self.bytes_of(&chosen), rights) {
+                break chosen;
+            }
+            self.give_way(events);
         };
+        self.run(&chosen, events);
+        !self.sequences.is_empty()
+    }
+
+    /// Which sequences the next step takes further, and how far.
+    fn choose(&self, priority: Priority) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             for (at, sequence) in self.sequences.iter().enumerate() {
-                let ours = sequence.line.is_some() && sequence.priority == first && sequence.is_decoding() == decoding;
-                let count = sequence.pending().len().min(sequence.until_mark()).min(budget.max(usize::from(decoding)));
-                if ours && count > 0 {
+                let ours = sequence.line.is_some() && sequence.priority == priority;
+                let until_mark = sequence.until_mark(budget, self.limits.trail_tokens);
+                let count = sequence.pending().len().min(until_mark).min(budget.max(usize::from(decoding)));
+                if ours && sequence.is_decoding() == decoding && count > 0 {
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
                 }
             }
         }
         chosen.sort_unstable();
-        self.cache.make_room(self.bytes_of(&chosen));
-        self.run(&chosen, events);
-        !self.sequences.is_empty()
+        chosen
+    }
+
+    /// There is no room for the next step: the least urgent of those that run waits until another one is done. The last
+    /// one can only be given up, for nobody else will make room for it.
+    fn give_way(&mut self, events: &mut Vec<Event>) {
+        let running = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_some());
+        let Some((_, _, at)) = running.clone().map(|(at, s)| (s.priority, s.id, at)).max() else { return };
+        if running.count() > 1 {
+            self.sequences[at].parked_at = Some(self.done);
+            self.set_aside(at);
+            return;
+        }
+        let sequence = &self.sequences[at];
+        // A reply that somebody needs soon is worth more than what somebody may need; a warm prompt is not.
+        let needed = self.bytes_of(&[(at, 1)]);
+        if sequence.max_new_tokens > 0 && sequence.rights() != Rights::All && self.make_room(needed, Rights::All) {
+            return;
+        }
+        self.give_up(at, events);
+    }
+
+    /// Makes the snapshots that a sequence owes.
+    fn pay(&mut self, at: usize) {
+        let shape = &self.network.state_shape;
+        let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
+        for mark in std::mem::take(&mut self.sequences[at].owed) {
+            if !self.make_room(bytes, self.sequences[at].rights()) {
+                return;
+            }
+            if let Some(line) = &mut self.sequences[at].line {
+                let (network, cpu, work) = (&self.network, &self.cpu, &mut self.work);
+                line.take_snapshot_at(network, cpu, work, mark, self.limits.snapshots, &self.meter);
+            }
+        }
+    }
+
+    fn give_up(&mut self, at: usize, events: &mut Vec<Event>) {
+        let sequence = self.sequences.remove(at);
+        events.push(Event::Failed { id: sequence.id, error: Error::NoRoom { budget_bytes: self.limits.memory_bytes } });
+        self.keep(sequence);
+    }
+
+    fn make_room(&mut self, bytes: usize, rights: Rights) -> bool {
+        let mut running: Vec<&mut Line> = self.sequences.iter_mut().filter_map(|s| s.line.as_mut()).collect();
+        self.cache.make_room(bytes, rights, &mut running)
+    }
+
+    fn set_aside(&mut self, at: usize) {
+        self.pay(at);
+        let sequence = &mut self.sequences[at];
+        if let Some(line) = sequence.line.take() {
+            self.cache.keep(sequence.tokens[..line.state.position].to_vec(), line);
+        }
     }
 
     /// Gives a line to those that wait, the most urgent first; who is more urgent takes the place of who is less.
     fn admit(&mut self, events: &mut Vec<Event>) {
         loop {
-            let waiting = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_none());
+            let running = self.sequences.iter().filter(|s| s.line.is_some()).count();
+            let parked = |s: &Sequence| running > 0 && s.parked_at == Some(self.done);
+            let waiting = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_none() && !parked(s));
             let Some((at, priority)) = waiting.map(|(at, s)| (at, s.priority)).min_by_key(|(at, p)| (*p, *at)) else {
                 return;
             };
-            let active = self.sequences.iter().filter(|s| s.line.is_some());
-            if active.clone().count() >= self.limits.max_sequences.max(1) {
-                let last = active.map(|s| (s.priority, s.id)).max();
-                let Some((_, id)) = last.filter(|(last, _)| *last > priority) else { return };
-                if let Some(sequence) = self.sequences.iter_mut().find(|s| s.id == id)
-                    && let Some(line) = sequence.line.take()
-                {
-                    self.cache.keep(sequence.tokens[..line.state.position].to_vec(), line);
+            let less_urgent = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_some());
+            let less_urgent = less_urgent.map(|(at, s)| (s.priority, s.id, at)).max().filter(|(p, _, _)| *p > priority);
+            if running >= self.limits.max_sequences.max(1) {
+                let Some((_, _, last)) = less_urgent else { return };
+                self.set_aside(last);
+            }
+            // A state, and a snapshot where it begins at a mark.
+            let shape = self.network.state_shape;
+            let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
+            let rights = self.sequences[at].rights();
+            if let Ok(layout) = shape.layout(self.sequences[at].kv) {
+                self.cache.touch(&self.sequences[at].tokens, layout);
+            }
+            if !self.make_room(bytes, rights) {
+                if let Some((_, _, last)) = less_urgent {
+                    self.sequences[last].parked_at = Some(self.done);
+                    self.set_aside(last);
+                } else if running > 0 {
+                    self.sequences[at].parked_at = Some(self.done);
+                } else if self.sequences[at].max_new_tokens == 0 || !self.make_room(bytes, Rights::All) {
+                    self.give_up(at, events);
                 }
+                continue;
             }
             if let Err(error) = self.begin(at, events) {
                 let id = self.sequences.remove(at).id;
@@ -227,7 +364,6 @@ impl Engine {
     /// Finds how much of a sequence is known already.
     fn begin(&mut self, at: usize, events: &mut Vec<Event>) -> Result<(), Error> {
         let shape = self.network.state_shape;
-        self.cache.make_room(2 * shape.fixed_bytes());
         let sequence = &self.sequences[at];
         let layout = shape.layout(sequence.kv)?;
         // The last token has to go through the model to say what follows it.
@@ -238,7 +374,8 @@ impl Engine {
             .filter_map(|other| other.line.as_ref().map(|line| (&other.tokens[..line.state.position], line)))
             .collect();
         let (network, cpu, work) = (&self.network, &self.cpu, &mut self.work);
-        let found = self.cache.find(network, cpu, work, &sequence.tokens, layout, limit, &running);
+        let sought = Sought { tokens: &sequence.tokens, layout, limit, rights: sequence.rights() };
+        let found = self.cache.find(network, cpu, work, sought, &running);
         let mut line = match found.line {
             Some(line) => line,
             None => Line {
@@ -252,7 +389,7 @@ impl Engine {
         (line.speculative, line.owner) = (sequence.speculative, sequence.owner);
         let reused_tokens = line.state.position;
         if sequence.marks.contains(&reused_tokens) {
-            line.take_snapshot();
+            line.take_snapshot(self.limits.snapshots);
         }
         let sequence = &mut self.sequences[at];
         sequence.line = Some(line);
@@ -270,6 +407,20 @@ impl Engine {
 
     /// Computes so many pending tokens of each of these sequences and lets those go on that have a next token.
     fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<Event>) {
+        for (at, count) in chosen {
+            let sequence = &mut self.sequences[*at];
+            let passed = sequence.position() + 1..sequence.position() + count;
+            let owed = sequence.marks.iter().filter(|mark| passed.contains(mark));
+            sequence.owed.extend(owed);
+            if let Some(line) = sequence.line.as_mut().filter(|_| !sequence.owed.is_empty()) {
+                // What they are rebuilt from.
+                let covered = line.trail.covered();
+                let leads = |position| covered.end == line.state.position && covered.start <= position;
+                if line.snapshots.last().is_none_or(|last| !leads(last.position)) {
+                    line.take_snapshot(self.limits.snapshots);
+                }
+            }
+        }
         let mut lanes = Vec::with_capacity(chosen.len());
         let mut rest = &mut self.sequences[..];
         let mut passed = 0;
@@ -296,7 +447,7 @@ impl Engine {
                 let position = line.state.position;
                 let last = line.snapshots.last().map_or(0, |snapshot| snapshot.position);
                 if sequence.marks.binary_search(&position).is_ok() || position - last >= spacing {
-                    line.take_snapshot();
+                    line.take_snapshot(self.limits.snapshots);
                 }
             }
             if !sequence.pending().is_empty() {
@@ -313,6 +464,7 @@ impl Engine {
         }
         for id in ended {
             if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
+                self.pay(at);
                 let sequence = self.sequences.remove(at);
                 self.keep(sequence);
             }
@@ -320,12 +472,13 @@ impl Engine {
     }
 
     fn keep(&mut self, sequence: Sequence) {
+        self.done += 1;
         let Sequence { mut tokens, line: Some(line), .. } = sequence else { return };
         tokens.truncate(line.state.position);
         self.cache.keep(tokens, line);
     }
 
-    /// The most that these tokens may allocate: pages, a snapshot and a trail for each sequence.
+    /// The most that these tokens may allocate: pages, a snapshot before and one behind them, and a trail for each sequence.
     fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
         let lines = chosen.iter().filter_map(|(at, count)| Some((self.sequences[*at].line.as_ref()?, *count)));
@@ -335,7 +488,7 @@ impl Engine {
                 let needed = (position + count).div_ceil(PAGE) - position / PAGE;
                 let shared = pages - position / PAGE;
                 (needed.max(shared)) * shape.page_bytes(&line.state.layout)
-                    + shape.fixed_bytes()
+                    + 2 * shape.snapshot_bytes(self.limits.snapshots)
                     + line.trail.bytes_of(count)
             })
             .sum()
@@ -369,7 +522,7 @@ impl Engine {
             disk.flush();
         }
         let running = self.sequences.iter().filter_map(|s| Some((s.position(), s.line.as_ref()?)));
-        check_lines(self.cache.lines().chain(running), &self.meter)
+        self.sums.check(self.cache.lines().chain(running), &self.meter, self.limits.memory_bytes)
     }
 
     /// Requests that are not done, by priority.

@@ -26,4 +26,9 @@ pub enum Error {
     Window { tokens: usize, ctx_size: usize, reply: usize },
     #[error("{waiting} requests wait already, the limit of the configuration; try again in a moment")]
     Busy { waiting: usize },
+    #[error(
+        "the memory that is planned for conversations ({budget_bytes} bytes) has no room for this one beside those that \
+         are needed; give more memory.total, or choose a smaller window"
+    )]
+    NoRoom { budget_bytes: usize },
 }

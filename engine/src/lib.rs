@@ -10,6 +10,7 @@ pub mod open;
 pub mod request;
 pub mod sampling;
 mod sequence;
+pub mod snapshot;
 pub mod state;
 pub mod trail;
 pub mod vocabulary;

@@ -155,6 +155,8 @@ pub enum Reason {
     Edited { at: usize },
     /// So many tokens were known once, but the state to go on from them is gone.
     Evicted { known_tokens: usize },
+    /// So many tokens are known to another model, whose state is of no use to this one.
+    OtherModel { known_tokens: usize },
 }
 
 impl Reason {
@@ -164,6 +166,7 @@ impl Reason {
             Reason::NewText => "new_text",
             Reason::Edited { .. } => "edited",
             Reason::Evicted { .. } => "evicted",
+            Reason::OtherModel { .. } => "other_model",
         }
     }
 }

@@ -3,7 +3,7 @@
 use text::grammar::Matcher;
 use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
-use crate::cache::Line;
+use crate::cache::{Line, Rights};
 use crate::error::Error;
 use crate::request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Token};
 use crate::sampling::{Choice, Sampler};
@@ -22,8 +22,13 @@ pub(crate) struct Sequence {
     pub prompt_tokens: usize,
     /// Ascending positions of the prompt where the future may branch.
     pub marks: Vec<usize>,
+    /// Marks that were passed without a stop, because somebody waited: their snapshots are made afterwards.
+    pub owed: Vec<usize>,
     /// Holds the first `position` of `tokens`. None: the sequence waits, or had to make place.
     pub line: Option<Line>,
+    /// It had to make place for lack of memory when so many others had ended: there is no more of it before another one
+    /// ends.
+    pub parked_at: Option<u64>,
     /// What was known when the sequence began. None: it has not begun.
     pub start: Option<Start>,
     pub reply: Reply,
@@ -49,9 +54,19 @@ impl Sequence {
         self.line.as_ref().map_or(0, |line| line.state.position)
     }
 
-    /// Tokens up to the next position where a snapshot is wanted.
-    pub fn until_mark(&self) -> usize {
+    /// What it may drop of others: who waits for a reply comes first.
+    pub fn rights(&self) -> Rights {
+        if self.priority == Priority::Talk { Rights::All } else { Rights::NothingNeeded }
+    }
+
+    /// Tokens up to the next position where the batch has to end for a snapshot. Each stop reads the whole model once
+    /// more, so the last words before a reply are read in one go as long as the trail leads back to the marks among them.
+    pub fn until_mark(&self, chunk_tokens: usize, trail_tokens: usize) -> usize {
         let position = self.position();
+        let waits = self.priority == Priority::Talk && self.max_new_tokens > 0;
+        if waits && self.pending().len() <= chunk_tokens.min(trail_tokens / 2) {
+            return usize::MAX;
+        }
         self.marks.iter().find(|mark| **mark > position).map_or(usize::MAX, |mark| mark - position)
     }
 

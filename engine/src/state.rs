@@ -10,6 +10,7 @@ use weights::{LayerKind, Shape};
 
 use crate::error::Error;
 use crate::memory::{Counted, Kind, Meter};
+use crate::snapshot::{Snapshot, packed_bytes};
 
 /// Positions of a page of keys and values.
 pub const PAGE: usize = 256;
@@ -101,6 +102,11 @@ impl StateShape {
     pub fn fixed_bytes(&self) -> usize {
         self.delta_layers * (self.recurrent() + self.conv()) * size_of::<f32>()
     }
+
+    /// Bytes of a snapshot of it.
+    pub fn snapshot_bytes(&self, format: Format) -> usize {
+        packed_bytes(format, self.delta_layers * self.recurrent()) + self.delta_layers * self.conv() * size_of::<f32>()
+    }
 }
 
 /// Where a sequence stands.
@@ -120,13 +126,6 @@ pub struct State {
 /// Keys and values of a sequence, `PAGE` positions a page, all attention layers in each. Pages are shared between the
 /// branches of a conversation; who writes into a shared one gets a copy first.
 pub type Pages = Vec<Arc<Counted<u8>>>;
-
-/// The part of a state that cannot be cut back, at one position.
-pub struct Snapshot {
-    pub position: usize,
-    pub recurrent: Counted<f32>,
-    pub conv: Counted<f32>,
-}
 
 impl State {
     pub fn new(shape: StateShape, formats: KvFormats, meter: &Meter) -> Result<State, Error> {
@@ -154,7 +153,7 @@ impl State {
             layout,
             position: snapshot.position,
             pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
-            recurrent: snapshot.recurrent.copy_as(Kind::Live),
+            recurrent: snapshot.unpack(shape.delta_layers * shape.recurrent(), meter),
             conv: snapshot.conv.copy_as(Kind::Live),
             meter: meter.clone(),
         }
@@ -171,12 +170,8 @@ impl State {
         }
     }
 
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            position: self.position,
-            recurrent: self.recurrent.copy_as(Kind::Snapshots),
-            conv: self.conv.copy_as(Kind::Snapshots),
-        }
+    pub fn snapshot(&self, format: Format) -> Snapshot {
+        Snapshot::of(self, format, &self.meter)
     }
 
     /// Pages for `more` positions behind the present one, owned by this state alone.

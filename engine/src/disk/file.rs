@@ -1,28 +1,43 @@
-//! The format of a line's file. All numbers are little-endian, every part is followed by its CRC-32.
+//! The formats of what is on disk. All numbers are little-endian, every part is followed by its CRC-32.
 //!
 //! ```text
-//! head    magic, version, fingerprint, formats, sizes, counts     the file's whole length follows from it
-//! tokens  u32 each
-//! states  for each snapshot: position u64, recurrent f32 each, convolution f32 each
-//! pages   bytes
+//! NAME.line
+//!   head    magic, version, fingerprint, formats, sizes, counts     the file's whole length follows from it
+//!   tokens  u32 each
+//!   index   for each snapshot its position u64, for each full page its name
+//!   states  for each snapshot: recurrent in its format, convolution f32 each
+//!   rest    the last page, where it is not full
+//! NAME.page
+//!   head    magic, version, formats, the page's own name, bytes
+//!   bytes
 //! ```
+//!
+//! A page's name is a hash of the model, the formats and all tokens up to the page's end: pasts that begin alike share
+//! their pages' files, and a past that grew writes only what is new.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kernels::format::Format;
+use sha2::{Digest, Sha256};
 
 use super::{Job, Owner, Stored};
 use crate::memory::{Counted, Kind, Meter};
 use crate::request::OwnerId;
-use crate::state::{KvFormats, PAGE, Pages, Snapshot};
+use crate::snapshot::{self, Snapshot, packed_bytes};
+use crate::state::{KvFormats, PAGE, Pages};
 
-const MAGIC: &[u8; 8] = b"REPRISEL";
-/// 2: the file's name says whose it is. Files of version 1 could not be deleted with their conversation.
-const VERSION: u32 = 2;
-const HEAD_BYTES: usize = 8 + 4 + 32 + 2 * 4 + 3 * 8 + 8 + 4;
+const LINE: &[u8; 8] = b"REPRISEL";
+const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
+/// 3: full pages have files of their own. From 2 on a line's name says whose it is.
+const VERSION: u32 = 3;
+const HEAD_BYTES: usize = 8 + 4 + 32 + 3 * 4 + 3 * 8 + 8 + 4;
+const PAGE_HEAD_BYTES: usize = 8 + 4 + 2 * 4 + 16 + 8;
+
+/// Of a page: see above.
+pub(crate) type PageName = [u8; 16];
 
 pub(crate) struct Loaded {
     pub tokens: Vec<u32>,
@@ -32,9 +47,11 @@ pub(crate) struct Loaded {
 }
 
 struct Head {
+    fingerprint: [u8; 32],
     kv: KvFormats,
+    snapshots_as: Format,
     page_bytes: usize,
-    recurrent: usize,
+    recurrent_bytes: usize,
     conv: usize,
     tokens: usize,
     snapshots: usize,
@@ -60,55 +77,120 @@ fn owner_of(path: &Path) -> Option<OwnerId> {
     u64::from_str_radix(owner, 16).ok().map(OwnerId)
 }
 
-pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
-    let part = job.path.with_extension("part");
-    let failed = |error: std::io::Error| {
-        let _ = std::fs::remove_file(&part);
-        format!("cannot write {}: {error}; the next start will be slower", job.path.display())
-    };
-    let bytes = write_to(&part, job, owner).map_err(failed)?;
-    std::fs::rename(&part, &job.path).map_err(failed)?;
-    let positions = job.snapshots.iter().map(|snapshot| snapshot.position).collect();
-    let (path, tokens) = (job.path.clone(), job.tokens.clone());
-    Ok(Stored { path, tokens, kv: job.kv, owner: job.owner, positions, bytes, used: 0 })
+/// The names of all full pages.
+pub(super) fn page_names(tokens: &[u32], kv: KvFormats, owner: &Owner) -> Vec<PageName> {
+    let mut hash = Sha256::new();
+    hash.update(owner.fingerprint);
+    hash.update(kv.key.to_gguf().to_le_bytes());
+    hash.update(kv.value.to_gguf().to_le_bytes());
+    let pages = tokens.chunks_exact(PAGE).map(|page| {
+        hash.update(bytemuck::cast_slice::<u32, u8>(page));
+        let mut name = PageName::default();
+        name.copy_from_slice(&hash.clone().finalize()[..16]);
+        name
+    });
+    pages.collect()
 }
 
-fn write_to(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
-    let shape = &owner.shape;
-    let page_bytes = job.pages.first().map_or(0, |page| page.len());
+pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
+    let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    folder.join(format!("{hex}.page"))
+}
+
+/// Pages first: a line that is there has all of its own.
+pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
+    let folder = job.path.parent().unwrap_or(Path::new("."));
+    let failed = |path: &Path, error: std::io::Error| {
+        let _ = std::fs::remove_file(path.with_extension("part"));
+        format!("cannot write {}: {error}; the next start will be slower", path.display())
+    };
+    for (name, page) in job.names.iter().zip(&job.pages) {
+        let path = page_path(folder, name);
+        if !path.exists() {
+            write_page(&path, job.kv, name, page).map_err(|error| failed(&path, error))?;
+        }
+    }
+    let bytes = write_line(&job.path, job, owner).map_err(|error| failed(&job.path, error))?;
+    let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.len() + 8) as u64);
+    Ok(Stored {
+        path: job.path.clone(),
+        ours: true,
+        owner: job.owner,
+        tokens: job.tokens.clone(),
+        kv: job.kv,
+        snapshots: job.format,
+        positions: job.snapshots.iter().map(|snapshot| snapshot.position).collect(),
+        names: job.names.clone(),
+        bytes,
+        page_file_bytes,
+        used: 0,
+    })
+}
+
+/// Beside its place, then renamed into it: a file that is there is whole.
+fn written(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> std::io::Result<u64> {
+    let part = path.with_extension("part");
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
     // What people said can be read out of it.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
+    let file = options.open(&part)?;
     let mut out = BufWriter::with_capacity(1 << 20, &file);
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    head.extend_from_slice(MAGIC);
-    head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&owner.fingerprint);
-    head.extend_from_slice(&job.kv.key.to_gguf().to_le_bytes());
-    head.extend_from_slice(&job.kv.value.to_gguf().to_le_bytes());
-    for size in
-        [page_bytes, shape.delta_layers * shape.recurrent(), shape.delta_layers * shape.conv(), job.tokens.len()]
-    {
-        head.extend_from_slice(&(size as u64).to_le_bytes());
-    }
-    head.extend_from_slice(&(job.snapshots.len() as u32).to_le_bytes());
-    write_part(&mut out, &[&head])?;
-    write_part(&mut out, &[bytemuck::cast_slice(&job.tokens)])?;
-    for snapshot in &job.snapshots {
-        let position = (snapshot.position as u64).to_le_bytes();
-        let (recurrent, conv) = (bytemuck::cast_slice(&snapshot.recurrent), bytemuck::cast_slice(&snapshot.conv));
-        write_part(&mut out, &[&position, recurrent, conv])?;
-    }
-    for page in &job.pages {
-        write_part(&mut out, &[page])?;
-    }
+    write(&mut out)?;
     out.flush()?;
     drop(out);
     file.sync_all()?;
+    std::fs::rename(&part, path)?;
     Ok(file.metadata()?.len())
+}
+
+fn write_page(path: &Path, kv: KvFormats, name: &PageName, page: &[u8]) -> std::io::Result<u64> {
+    written(path, |out| {
+        write_part(out, &[&page_head(kv, name, page.len())])?;
+        write_part(out, &[page])
+    })
+}
+
+fn page_head(kv: KvFormats, name: &PageName, bytes: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(PAGE_HEAD_BYTES);
+    head.extend_from_slice(PAGE_MAGIC);
+    head.extend_from_slice(&VERSION.to_le_bytes());
+    head.extend_from_slice(&kv.key.to_gguf().to_le_bytes());
+    head.extend_from_slice(&kv.value.to_gguf().to_le_bytes());
+    head.extend_from_slice(name);
+    head.extend_from_slice(&(bytes as u64).to_le_bytes());
+    head
+}
+
+fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
+    let shape = &owner.shape;
+    let page_bytes = job.pages.first().map_or(0, |page| page.len());
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    head.extend_from_slice(LINE);
+    head.extend_from_slice(&VERSION.to_le_bytes());
+    head.extend_from_slice(&owner.fingerprint);
+    for format in [job.kv.key, job.kv.value, job.format] {
+        head.extend_from_slice(&format.to_gguf().to_le_bytes());
+    }
+    let recurrent_bytes = packed_bytes(job.format, shape.delta_layers * shape.recurrent());
+    for size in [page_bytes, recurrent_bytes, shape.delta_layers * shape.conv(), job.tokens.len()] {
+        head.extend_from_slice(&(size as u64).to_le_bytes());
+    }
+    head.extend_from_slice(&(job.snapshots.len() as u32).to_le_bytes());
+    let positions: Vec<u64> = job.snapshots.iter().map(|snapshot| snapshot.position as u64).collect();
+    written(path, |out| {
+        write_part(out, &[&head])?;
+        write_part(out, &[bytemuck::cast_slice(&job.tokens)])?;
+        write_part(out, &[bytemuck::cast_slice(&positions), job.names.as_flattened()])?;
+        for snapshot in &job.snapshots {
+            write_part(out, &[&snapshot.recurrent, bytemuck::cast_slice(&snapshot.conv)])?;
+        }
+        match job.pages.get(job.names.len()) {
+            Some(rest) => write_part(out, &[rest]),
+            None => Ok(()),
+        }
+    })
 }
 
 fn write_part(out: &mut impl Write, pieces: &[&[u8]]) -> std::io::Result<()> {
@@ -120,72 +202,103 @@ fn write_part(out: &mut impl Write, pieces: &[&[u8]]) -> std::io::Result<()> {
     out.write_all(&crc.finalize().to_le_bytes())
 }
 
-/// None: of another model.
-pub(super) fn read_head(path: &Path, owner: &Owner) -> Result<Option<Stored>, String> {
-    let mut input = open(path)?;
-    let Some(head) = head(&mut input, owner)? else { return Ok(None) };
-    let tokens = tokens(&mut input, &head)?;
-    let bytes = head.file_bytes().ok_or("its sizes make no sense")?;
-    let mut positions = Vec::new();
-    let file = input.get_mut();
-    for at in 0..head.snapshots {
-        use std::io::{Seek, SeekFrom};
-        file.seek(SeekFrom::Start((head.states_at() + at * head.state_bytes()) as u64))
-            .map_err(|error| error.to_string())?;
-        let mut position = [0; 8];
-        file.read_exact(&mut position).map_err(|error| error.to_string())?;
-        positions.push(usize::try_from(u64::from_le_bytes(position)).map_err(|_| "a position makes no sense")?);
+/// What a line's file holds, without its states and pages.
+pub(super) fn read_head(path: &Path, owner: &Owner) -> Result<Stored, String> {
+    let (mut input, head) = open(path)?;
+    let ours = head.fingerprint == owner.fingerprint;
+    if ours && !head.fits(owner) {
+        return Err("its sizes are not those of its model".to_string());
     }
-    check_positions(&positions, &head)?;
-    let (kv, owner) = (head.kv, owner_of(path));
-    Ok(Some(Stored { path: path.to_path_buf(), tokens, kv, owner, positions, bytes: bytes as u64, used: 0 }))
+    let (tokens, positions, names) = contents(&mut input, &head)?;
+    Ok(Stored {
+        path: path.to_path_buf(),
+        ours,
+        owner: owner_of(path),
+        tokens,
+        kv: head.kv,
+        snapshots: head.snapshots_as,
+        positions,
+        names,
+        bytes: head.file_bytes().unwrap_or(0) as u64,
+        page_file_bytes: (PAGE_HEAD_BYTES + head.page_bytes + 8) as u64,
+        used: 0,
+    })
 }
 
-pub(super) fn read(path: &Path, owner: &Owner, meter: &Meter) -> Result<Loaded, String> {
-    let mut input = open(path)?;
-    let head = head(&mut input, owner)?.ok_or("it belongs to another model")?;
-    let tokens = tokens(&mut input, &head)?;
-    let mut snapshots = Vec::new();
-    for _ in 0..head.snapshots {
-        let mut position = [0; 8];
-        let mut recurrent: Counted<f32> = meter.zeroed(Kind::Snapshots, head.recurrent);
-        let mut conv: Counted<f32> = meter.zeroed(Kind::Snapshots, head.conv);
-        let pieces = [&mut position[..], bytemuck::cast_slice_mut(&mut recurrent), bytemuck::cast_slice_mut(&mut conv)];
-        read_part(&mut input, pieces)?;
-        let position = usize::try_from(u64::from_le_bytes(position)).map_err(|_| "a position makes no sense")?;
-        snapshots.push(Snapshot { position, recurrent, conv });
+/// The pages that a line's file needs.
+pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
+    let (mut input, head) = open(path)?;
+    contents(&mut input, &head).map(|(_, _, names)| names)
+}
+
+/// The past up to `end`, which is one of its snapshots' positions. `shared` are its first pages, where they are in memory.
+pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter: &Meter) -> Result<Loaded, String> {
+    let (mut input, head) = open(path)?;
+    if head.fingerprint != owner.fingerprint || !head.fits(owner) {
+        return Err("it is another file than at the start".to_string());
     }
-    check_positions(&snapshots.iter().map(|snapshot| snapshot.position).collect::<Vec<_>>(), &head)?;
-    let mut pages = Pages::new();
-    for _ in 0..head.pages() {
+    let (mut tokens, positions, names) = contents(&mut input, &head)?;
+    let mut snapshots = Vec::new();
+    for position in positions.iter().filter(|position| **position <= end) {
+        let mut recurrent: Counted<u8> = meter.zeroed(Kind::Snapshots, head.recurrent_bytes);
+        let mut conv: Counted<f32> = meter.zeroed(Kind::Snapshots, head.conv);
+        read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
+        snapshots.push(Snapshot { position: *position, format: head.snapshots_as, recurrent, conv });
+    }
+    if snapshots.last().is_none_or(|last| last.position != end) {
+        return Err("it is another file than at the start".to_string());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut pages = shared;
+    for number in pages.len()..end.div_ceil(PAGE) {
         let mut page: Counted<u8> = meter.zeroed(Kind::Pages, head.page_bytes);
-        read_part(&mut input, [&mut page[..]])?;
+        match names.get(number) {
+            Some(name) => read_page(&page_path(folder, name), head.kv, name, &mut page)?,
+            None => {
+                let rest = head.page_bytes as i64 + 4;
+                input.seek(SeekFrom::End(-rest)).map_err(|error| error.to_string())?;
+                read_part(&mut input, [&mut page[..]])?;
+            }
+        }
         pages.push(Arc::new(page));
     }
+    tokens.truncate(end);
     Ok(Loaded { tokens, snapshots, pages })
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, String> {
-    Ok(BufReader::with_capacity(1 << 20, File::open(path).map_err(|error| error.to_string())?))
+fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Result<(), String> {
+    let file = File::open(path).map_err(|error| format!("its page {}: {error}", path.display()))?;
+    // Its head is small, its bytes are read straight into their place.
+    let mut input = BufReader::with_capacity(PAGE_HEAD_BYTES + 4, file);
+    let mut head = [0; PAGE_HEAD_BYTES];
+    let damaged = |why: String| {
+        let _ = std::fs::remove_file(path);
+        format!("its page {}: {why}", path.display())
+    };
+    read_part(&mut input, [&mut head[..]]).map_err(damaged)?;
+    if head[..] != page_head(kv, name, page.len()) {
+        return Err(damaged("it is another page's".to_string()));
+    }
+    read_part(&mut input, [page]).map_err(damaged)
 }
 
 /// Checks everything that sizes follow from before anything is allocated.
-fn head(input: &mut BufReader<File>, owner: &Owner) -> Result<Option<Head>, String> {
-    let length = input.get_ref().metadata().map_err(|error| error.to_string())?.len();
+fn open(path: &Path) -> Result<(BufReader<File>, Head), String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    let mut input = BufReader::with_capacity(1 << 16, file); // not a window: bytes of a buffer
     let mut bytes = [0; HEAD_BYTES];
-    read_part(input, [&mut bytes[..]])?;
+    input.read_exact(&mut bytes).map_err(|error| error.to_string())?;
     let (magic, rest) = bytes.split_at(8);
     let (version, rest) = rest.split_at(4);
     let (fingerprint, mut rest) = rest.split_at(32);
-    if magic != MAGIC {
+    if magic != LINE {
         return Err("it is no file of ours".to_string());
     }
     if version != VERSION.to_le_bytes() {
         return Err("it is of another version".to_string());
     }
-    if fingerprint != owner.fingerprint {
-        return Ok(None);
-    }
+    check(&mut input, crc32fast::hash(&bytes))?;
     let mut number = |bytes: usize| {
         let (own, others) = rest.split_at(bytes);
         rest = others;
@@ -193,33 +306,28 @@ fn head(input: &mut BufReader<File>, owner: &Owner) -> Result<Option<Head>, Stri
     };
     let mut format = || u32::try_from(number(4)).ok().and_then(Format::from_gguf).ok_or("its formats are unknown");
     let kv = KvFormats { key: format()?, value: format()? };
+    let snapshots_as = format()?;
     let mut size = |bytes: usize| usize::try_from(number(bytes)).map_err(|_| "its sizes make no sense");
-    let (page_bytes, recurrent, conv, tokens, snapshots) = (size(8)?, size(8)?, size(8)?, size(8)?, size(4)?);
-    let head = Head { kv, page_bytes, recurrent, conv, tokens, snapshots };
-    let shape = &owner.shape;
-    let layout = shape.layout(kv).map_err(|error| error.to_string())?;
-    let fits = page_bytes == shape.page_bytes(&layout)
-        && recurrent == shape.delta_layers * shape.recurrent()
-        && conv == shape.delta_layers * shape.conv();
-    if !fits || head.file_bytes().is_none_or(|bytes| bytes as u64 != length) {
+    let (page_bytes, recurrent_bytes, conv, tokens, snapshots) = (size(8)?, size(8)?, size(8)?, size(8)?, size(4)?);
+    let fingerprint = fingerprint.try_into().map_err(|_| "its sizes make no sense")?;
+    let head = Head { fingerprint, kv, snapshots_as, page_bytes, recurrent_bytes, conv, tokens, snapshots };
+    if head.file_bytes().is_none_or(|bytes| bytes as u64 != length) {
         return Err("it is cut short or its sizes make no sense".to_string());
     }
-    Ok(Some(head))
+    Ok((input, head))
 }
 
-fn tokens(input: &mut BufReader<File>, head: &Head) -> Result<Vec<u32>, String> {
+fn contents(input: &mut BufReader<File>, head: &Head) -> Result<(Vec<u32>, Vec<usize>, Vec<PageName>), String> {
     let mut tokens = vec![0u32; head.tokens];
     read_part(input, [bytemuck::cast_slice_mut(&mut tokens)])?;
-    Ok(tokens)
-}
-
-fn check_positions(positions: &[usize], head: &Head) -> Result<(), String> {
-    let ascending = positions.is_sorted_by(|a, b| a < b);
-    if ascending && positions.last() == Some(&head.tokens) {
-        Ok(())
-    } else {
-        Err("its positions make no sense".to_string())
+    let mut positions = vec![0u64; head.snapshots];
+    let mut names = vec![[0; 16]; head.tokens / PAGE];
+    read_part(input, [bytemuck::cast_slice_mut(&mut positions), names.as_flattened_mut()])?;
+    if !positions.is_sorted_by(|a, b| a < b) || positions.last() != Some(&(head.tokens as u64)) {
+        return Err("its positions make no sense".to_string());
     }
+    let positions = positions.into_iter().map(|position| position as usize).collect();
+    Ok((tokens, positions, names))
 }
 
 fn read_part<const N: usize>(input: &mut impl Read, pieces: [&mut [u8]; N]) -> Result<(), String> {
@@ -228,29 +336,32 @@ fn read_part<const N: usize>(input: &mut impl Read, pieces: [&mut [u8]; N]) -> R
         input.read_exact(piece).map_err(|error| error.to_string())?;
         crc.update(piece);
     }
+    check(input, crc.finalize())
+}
+
+fn check(input: &mut impl Read, crc: u32) -> Result<(), String> {
     let mut expected = [0; 4];
     input.read_exact(&mut expected).map_err(|error| error.to_string())?;
-    if crc.finalize().to_le_bytes() == expected { Ok(()) } else { Err("its checksum is wrong".to_string()) }
+    if crc.to_le_bytes() == expected { Ok(()) } else { Err("its checksum is wrong".to_string()) }
 }
 
 impl Head {
-    fn pages(&self) -> usize {
-        self.tokens.div_ceil(PAGE)
-    }
-
-    fn states_at(&self) -> usize {
-        HEAD_BYTES + 4 + self.tokens * 4 + 4
-    }
-
-    fn state_bytes(&self) -> usize {
-        8 + (self.recurrent + self.conv) * 4 + 4
+    fn fits(&self, owner: &Owner) -> bool {
+        let shape = &owner.shape;
+        let layout = shape.layout(self.kv);
+        layout.is_ok_and(|layout| self.page_bytes == shape.page_bytes(&layout))
+            && snapshot::FORMATS.contains(&self.snapshots_as)
+            && self.recurrent_bytes == packed_bytes(self.snapshots_as, shape.delta_layers * shape.recurrent())
+            && self.conv == shape.delta_layers * shape.conv()
     }
 
     fn file_bytes(&self) -> Option<usize> {
         let tokens = self.tokens.checked_mul(4)?.checked_add(HEAD_BYTES + 8)?;
-        let state = self.recurrent.checked_add(self.conv)?.checked_mul(4)?.checked_add(12)?;
+        let index =
+            self.snapshots.checked_mul(8)?.checked_add((self.tokens / PAGE).checked_mul(16)?)?.checked_add(4)?;
+        let state = self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)?;
         let states = state.checked_mul(self.snapshots)?;
-        let pages = self.page_bytes.checked_add(4)?.checked_mul(self.pages())?;
-        tokens.checked_add(states)?.checked_add(pages)
+        let rest = if self.tokens.is_multiple_of(PAGE) { 0 } else { self.page_bytes.checked_add(4)? };
+        tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
     }
 }

@@ -84,6 +84,8 @@ pub struct Status {
     pub load: Load,
     /// How often the engine had to be started again.
     pub restarts: u64,
+    /// How often a debug build looked in idle time whether all that the engine remembers agrees.
+    pub checks: u64,
 }
 
 /// Asks that are not done.

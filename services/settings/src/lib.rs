@@ -29,6 +29,6 @@ pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};
 pub use print::print_config;
 pub use settings::{
     Auth, Conversation, CountTokens, Engine, KeysRequired, Level, Limits, LogFormat, Logging, Memory, MemoryTotal,
-    Model, NotesAs, Precision, Server, Settings, Shutdown, Speech, Store, Upstream,
+    Model, NotesAs, Precision, Server, Settings, Shutdown, SnapshotFormat, Speech, Store, Upstream,
 };
 pub use sources::{Flag, Sources};

@@ -179,6 +179,15 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub fn whole_or_auto(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<usize> {
+        let allowed = format!("\"auto\", or a whole number {}", span(*range.start(), *range.end(), u64::MAX));
+        self.read(key, Value::as_number, None, &allowed, |value| match value {
+            Value::Text(text) if text == "auto" => Ok(None),
+            Value::Integer(number) => in_range(u64::try_from(*number).ok(), &range).map(Some),
+            _ => Err(None),
+        })
+    }
+
     pub fn time<T: TryFrom<u64> + Default>(&self, key: &'static str, unit: Time, range: RangeInclusive<u64>) -> T {
         let range_in_words = span(*range.start(), *range.end(), u64::MAX);
         let allowed =

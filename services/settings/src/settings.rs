@@ -120,7 +120,9 @@ pub enum Precision {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     pub total: MemoryTotal,
-    pub snapshot_spacing_tokens: usize,
+    pub snapshots: SnapshotFormat,
+    /// None: the memory plan chooses.
+    pub snapshot_spacing_tokens: Option<usize>,
     pub trail_tokens: usize,
     pub token_cache_bytes: usize,
     /// None: nothing is kept on disk.
@@ -128,6 +130,13 @@ pub struct Memory {
     pub disk_bytes: u64,
     pub disk_min_tokens: usize,
     pub disk_idle_s: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotFormat {
+    F32,
+    Bf16,
+    Q8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,7 +388,8 @@ impl Memory {
         let total = r.bytes_or_auto("total", 64 << 20..=ANY);
         Memory {
             total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes),
-            snapshot_spacing_tokens: r.whole("snapshot_spacing_tokens", 16..=1 << 20),
+            snapshots: r.choice("snapshots"),
+            snapshot_spacing_tokens: r.whole_or_auto("snapshot_spacing_tokens", 16..=1 << 20),
             trail_tokens: r.whole("trail_tokens", 0..=1 << 20),
             token_cache_bytes: r.bytes("token_cache_bytes", 0..=1 << 40),
             disk_path: unless_empty(r.text("disk_path")).map(PathBuf::from),
@@ -477,6 +487,17 @@ fn unless_empty(text: String) -> Option<String> {
 
 impl Choice for KeysRequired {
     const ALL: &'static [(&'static str, Self)] = &[("auto", KeysRequired::Auto), ("always", KeysRequired::Always)];
+}
+
+impl SnapshotFormat {
+    pub fn name(self) -> &'static str {
+        <Self as Choice>::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Choice for SnapshotFormat {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("f32", SnapshotFormat::F32), ("bf16", SnapshotFormat::Bf16), ("q8", SnapshotFormat::Q8)];
 }
 
 impl Choice for Precision {

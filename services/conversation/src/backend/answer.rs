@@ -78,7 +78,7 @@ pub struct Usage {
 pub struct Report {
     pub reused_tokens: u64,
     pub computed_tokens: u64,
-    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`. None where only the upstream knows.
+    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`. None where only the upstream knows.
     pub reason: Option<&'static str>,
     /// From the ask to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,

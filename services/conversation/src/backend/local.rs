@@ -11,6 +11,7 @@ use super::model;
 use super::plan::Plan;
 use super::prepare::{Prepared, Preparer};
 use super::{Counted, Error, Measured, Status};
+use crate::sentences::SentenceLimits;
 use engine::open::Opened;
 use engine::{Cpu, DiskLimits, Engine, Limits, OwnerId};
 use settings::{Preset, Settings};
@@ -66,6 +67,8 @@ struct Recipe {
     disk: Option<DiskLimits>,
     disk_idle: Duration,
     native_ctx: u32,
+    /// Where a reply may be gone back to when it is talked over.
+    sentences: SentenceLimits,
 }
 
 impl Local {
@@ -75,14 +78,7 @@ impl Local {
         let precision = model.network.precision;
         let recipe = Recipe {
             options: model::open_options(settings, precision),
-            limits: Limits {
-                prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
-                max_sequences: settings.engine.max_sequences,
-                max_waiting: settings.engine.max_waiting,
-                memory_bytes: usize::try_from(plan.engine_bytes()).unwrap_or(usize::MAX),
-                snapshot_spacing_tokens: memory.snapshot_spacing_tokens,
-                trail_tokens: memory.trail_tokens,
-            },
+            limits: plan.limits(settings, precision),
             threads: settings.engine.threads,
             disk: memory.disk_path.as_ref().map(|folder| DiskLimits {
                 folder: folder.clone(),
@@ -91,6 +87,10 @@ impl Local {
             }),
             disk_idle: Duration::from_secs(memory.disk_idle_s),
             native_ctx: model::native_ctx(&model.network, &model.file)?,
+            sentences: SentenceLimits {
+                first_clause_chars: settings.speech.first_clause_chars,
+                max_sentence_chars: settings.speech.max_sentence_chars,
+            },
             file: model.file,
         };
         let name = match model.preset.model.as_str() {

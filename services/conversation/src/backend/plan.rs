@@ -5,8 +5,9 @@ use super::error::NoRoom;
 use super::model::{kv_formats, native_ctx};
 use engine::network::Network;
 use engine::open::{scratch_bytes, weight_bytes};
-use engine::state::PAGE;
-use engine::trail::Trail;
+use engine::snapshot;
+use engine::state::{KvFormats, PAGE, StateShape};
+use engine::{Limits, Precision};
 use settings::{MemoryTotal, Preset, Settings};
 use std::fmt;
 use std::path::Path;
@@ -14,6 +15,8 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub total_bytes: u64,
+    /// The program, its threads and connections, and what its allocator leaves unused.
+    pub process_bytes: u64,
     pub weight_bytes: u64,
     /// Buffers of one step.
     pub scratch_bytes: u64,
@@ -26,6 +29,11 @@ pub struct Plan {
     pub sequence_bytes: u64,
     /// Keys, values, states and trails of pasts: what is left.
     pub left_bytes: u64,
+    /// Tokens between two states to come back to.
+    pub snapshot_spacing_tokens: usize,
+    /// How they are kept.
+    pub snapshots: &'static str,
+    pub snapshot_bytes: u64,
     /// The presets of this model, by window.
     pub windows: Vec<Window>,
 }
@@ -57,10 +65,10 @@ pub fn plan<'p>(
     let state = &network.state_shape;
     // Every sequence that decodes beside the others adds a row to a step.
     let rows = settings.engine.prefill_chunk_tokens + sequences;
-    let trail = Trail::new(state, settings.memory.trail_tokens, &engine::memory::Meter::default());
-    let trail_bytes = trail.bytes_of(settings.memory.trail_tokens);
+    let limits = limits(settings, network.precision);
     let mut plan = Plan {
         total_bytes,
+        process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
         weight_bytes: weight_bytes(&network.model) as u64,
         scratch_bytes: scratch_bytes(network, rows, sequences) as u64,
         vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
@@ -68,16 +76,21 @@ pub fn plan<'p>(
         sequences,
         sequence_bytes: state.fixed_bytes() as u64,
         left_bytes: 0,
+        snapshot_spacing_tokens: 0,
+        snapshots: limits.snapshots.name(),
+        snapshot_bytes: state.snapshot_bytes(limits.snapshots) as u64,
         windows: Vec::new(),
     };
     let kept_bytes = total_bytes.saturating_sub(plan.fixed_bytes());
     plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
+    plan.snapshot_spacing_tokens = match settings.memory.snapshot_spacing_tokens {
+        Some(tokens) => tokens,
+        None => spacing(state, &limits, chosen.ctx_size as usize, plan.left_bytes),
+    };
     let native_ctx = native_ctx(network, file)?;
     let of = |preset: &Preset| -> Result<Window, Error> {
-        let layout = state.layout(kv_formats(preset, network.precision))?;
-        let pages = (preset.ctx_size as usize).div_ceil(PAGE);
-        // Beside keys and values at least one state to go back to and the trail behind it.
-        let bytes = (pages * state.page_bytes(&layout) + state.fixed_bytes() + trail_bytes) as u64;
+        let kv = kv_formats(preset, network.precision);
+        let bytes = limits.bytes_of(state, kv, preset.ctx_size as usize)? as u64;
         let fit = plan.left_bytes / bytes.max(1);
         let (name, ctx_size) = (preset.name.clone(), preset.ctx_size);
         Ok(Window { preset: name, ctx_size, bytes, fit, chosen: preset.name == chosen.name })
@@ -88,10 +101,8 @@ pub fn plan<'p>(
     let own = of(chosen)?;
     if own.fit == 0 {
         let fixed = plan.fixed_bytes() + sequences as u64 * plan.sequence_bytes;
-        let layout = state.layout(kv_formats(chosen, network.precision))?;
-        let for_pages = plan.left_bytes.saturating_sub((state.fixed_bytes() + trail_bytes) as u64);
-        let pages = for_pages / state.page_bytes(&layout).max(1) as u64;
-        let fits_tokens = u32::try_from(pages * PAGE as u64).unwrap_or(u32::MAX);
+        let pages = pages_that_fit(state, &limits, kv_formats(chosen, network.precision), plan.left_bytes)?;
+        let fits_tokens = u32::try_from(pages * PAGE).unwrap_or(u32::MAX);
         let smaller = windows.iter().rev().find(|window| window.fit > 0);
         let advice = match smaller {
             Some(window) => {
@@ -115,13 +126,61 @@ pub fn plan<'p>(
     Ok(plan)
 }
 
+/// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
+fn limits(settings: &Settings, precision: Precision) -> Limits {
+    let memory = &settings.memory;
+    let exact = snapshot::FORMATS[0];
+    Limits {
+        prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
+        max_sequences: settings.engine.max_sequences,
+        max_waiting: settings.engine.max_waiting,
+        memory_bytes: usize::MAX,
+        snapshots: match precision {
+            Precision::F32 => exact,
+            Precision::Integer => snapshot::format(memory.snapshots.name()).unwrap_or(exact),
+        },
+        snapshot_spacing_tokens: PAGE,
+        trail_tokens: memory.trail_tokens,
+    }
+}
+
+/// A page apart, or so far that the snapshots of a full window take a quarter of what is left. What is too many all the
+/// same is thinned by what it saves.
+fn spacing(shape: &StateShape, limits: &Limits, ctx_size: usize, left_bytes: u64) -> usize {
+    let room = (left_bytes / 4 / shape.snapshot_bytes(limits.snapshots).max(1) as u64).max(1);
+    let tokens = (ctx_size as u64).div_ceil(room);
+    usize::try_from(tokens).unwrap_or(ctx_size).next_multiple_of(PAGE)
+}
+
+fn pages_that_fit(shape: &StateShape, limits: &Limits, kv: KvFormats, bytes: u64) -> Result<usize, engine::Error> {
+    let page = shape.page_bytes(&shape.layout(kv)?) as u64;
+    let without = limits.bytes_of(shape, kv, 0)? as u64;
+    Ok(usize::try_from(bytes.saturating_sub(without) / page.max(1)).unwrap_or(usize::MAX))
+}
+
+/// The program with its threads, its store and some connections: resident memory of the service with a model of a
+/// megabyte and nothing remembered, rounded up.
+const PROCESS_BYTES: u64 = 40 << 20;
+
+/// Of the ceiling one part in so many is for what allocators leave unused between pieces. Large pieces are mappings of
+/// their own and leave nothing; what is small is a small part.
+const ALLOCATOR_SHARE: u64 = 50;
+
 /// What a token of the vocabulary takes: resident memory after the start of a model with 248,320 tokens, divided by them.
 const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
     /// What is there whatever is talked about.
     fn fixed_bytes(&self) -> u64 {
-        self.weight_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes
+        self.process_bytes + self.weight_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes
+    }
+
+    pub fn limits(&self, settings: &Settings, precision: Precision) -> Limits {
+        Limits {
+            memory_bytes: usize::try_from(self.engine_bytes()).unwrap_or(usize::MAX),
+            snapshot_spacing_tokens: self.snapshot_spacing_tokens,
+            ..limits(settings, precision)
+        }
     }
 
     /// What the engine may keep of sequences, running ones included.
@@ -136,12 +195,16 @@ impl fmt::Display for Plan {
             |what: &str, bytes: u64, note: &str| writeln!(f, "  {what:<22}{:>10}  {note}", Bytes(bytes).to_string());
         let states = self.sequences as u64 * self.sequence_bytes;
         let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
+        line("the program", self.process_bytes, "with what allocators leave unused")?;
         line("weights", self.weight_bytes, "")?;
         line("buffers of a step", self.scratch_bytes, "")?;
         line("vocabulary", self.vocabulary_bytes, "")?;
         line("tokens of old turns", self.token_cache_bytes, "")?;
         line("states", states, &each)?;
         line("remembered pasts", self.left_bytes, "what is left of the ceiling")?;
+        let spacing =
+            format!("each state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
+        line("  of them", self.snapshot_bytes, &spacing)?;
         line("ceiling", self.total_bytes, "memory.total")?;
         for window in &self.windows {
             let mark = if window.chosen { "*" } else { " " };
@@ -188,7 +251,6 @@ fn machine_bytes() -> u64 {
 mod tests {
     use super::super::model;
     use super::*;
-    use engine::Precision;
     use settings::{Flag, Sources};
 
     const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
@@ -220,6 +282,22 @@ mod tests {
             error.contains("the window of preset default does not fit") && error.contains("more memory"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn states_to_come_back_to_lie_further_apart_where_memory_is_short() {
+        let of = |total, cache| {
+            let more = [("memory.snapshots", "f32"), ("memory.trail_tokens", "0")];
+            planned(&[("memory.total", total), ("memory.token_cache_bytes", cache), more[0], more[1]]).unwrap()
+        };
+        assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE);
+        // Three MiB are left, of which a window takes more than two.
+        let short = of("72MiB", "26100000");
+        assert!(short.snapshot_spacing_tokens > PAGE, "{short}");
+        let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
+        assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");
+        let asked = planned(&[("memory.total", "1GiB"), ("memory.snapshot_spacing_tokens", "100")]).unwrap();
+        assert_eq!(asked.snapshot_spacing_tokens, 100);
     }
 
     #[test]

@@ -305,5 +305,5 @@ fn report_of(event: &Value) -> Report {
 }
 
 fn reason(word: &str) -> Option<&'static str> {
-    ["cold", "new_text", "edited", "evicted"].into_iter().find(|known| *known == word)
+    ["cold", "new_text", "edited", "evicted", "other_model"].into_iter().find(|known| *known == word)
 }

@@ -88,8 +88,9 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
         max_sequences: 1,
         max_waiting: 1,
-        // One reply comes back to nothing: nothing is kept.
-        memory_bytes: 0,
+        // One reply and nothing else.
+        memory_bytes: usize::MAX,
+        snapshots: engine::snapshot::FORMATS[0],
         snapshot_spacing_tokens: usize::MAX,
         trail_tokens: 0,
     };

@@ -3,15 +3,16 @@
 use super::thread::failure_of;
 use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Report, Usage, Writer};
 use crate::manner::TokenLogprob;
+use crate::sentences::{SentenceLimits, Sentences};
 use engine::{Event, Priority, SeqId, Token};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use text::{Reply, Tokenizer};
 
-#[derive(Default)]
 pub(super) struct Replies {
     open: HashMap<SeqId, Open>,
+    sentences: SentenceLimits,
 }
 
 struct Open {
@@ -27,9 +28,22 @@ struct Open {
     asked: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
+    sentences: Sentences,
+    /// A sentence is complete: the voice may be interrupted behind it.
+    is_at_mark: bool,
 }
 
 impl Replies {
+    pub fn new(sentences: SentenceLimits) -> Replies {
+        Replies { open: HashMap::new(), sentences }
+    }
+
+    /// Those that have completed a sentence since this was asked last.
+    pub fn marks(&mut self) -> Vec<SeqId> {
+        let marked = |(id, open): (&SeqId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
+        self.open.iter_mut().filter_map(marked).collect()
+    }
+
     /// `thinks`: the reply begins inside a think block. `tools` give the arguments of calls their types.
     pub fn open(
         &mut self,
@@ -53,6 +67,8 @@ impl Replies {
             asked,
             started: None,
             first_token: None,
+            sentences: Sentences::new(self.sentences),
+            is_at_mark: false,
         };
         self.open.insert(id, open);
     }
@@ -165,6 +181,9 @@ impl Open {
                     Piece::Reasoning { text, tokens }
                 }
                 text::Piece::Content(text) => {
+                    let mut complete = Vec::new();
+                    self.sentences.push(&text, &mut complete);
+                    self.is_at_mark |= !complete.is_empty();
                     if !std::mem::replace(&mut self.content_begun, true) {
                         // White space before the first word is the template's.
                         let space = logprobs.iter().take_while(|token| token.bytes.trim_ascii().is_empty()).count();

@@ -288,6 +288,61 @@ async fn the_next_turn_starts_warm() {
 }
 
 #[tokio::test]
+async fn a_quiet_debug_build_checks_what_it_remembers() {
+    let stage = stage().await;
+    stage.say(stage.ask(user("Are you there?"), 5)).await;
+    // Again after more was computed, and only then.
+    for checks in 1..4 {
+        while stage.backend.status().checks < checks {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        stage.say(stage.ask(user(&format!("And {checks} times?")), 5)).await;
+    }
+}
+
+#[tokio::test]
+async fn each_spoken_sentence_can_be_gone_back_to() {
+    let snapshots = async |first_clause_chars: &str, max_sentence_chars: &str| {
+        let apart = [
+            ("memory.trail_tokens", "0"),
+            ("memory.snapshot_spacing_tokens", "4096"),
+            ("speech.max_sentence_chars", max_sentence_chars),
+            ("speech.first_clause_chars", first_clause_chars),
+        ];
+        let stage = stage_with(&apart).await;
+        let told = stage.say(stage.ask(user("Tell me a long story"), 300)).await;
+        assert_eq!(told.usage.output_tokens, 300);
+        // The status is told before the thread waits for more.
+        while stage.backend.status().load.talk > 0 {
+            tokio::task::yield_now().await;
+        }
+        let memory = stage.backend.status().memory_bytes;
+        (told.content, memory.into_iter().find(|(kind, _)| *kind == "snapshots").unwrap().1)
+    };
+    let (whole, of_the_prompt) = snapshots("1000", "10000").await;
+    let (cut, of_the_reply) = snapshots("39", "40").await;
+    assert_eq!(whole, cut);
+    assert!(of_the_reply >= 2 * of_the_prompt, "{of_the_prompt} and {of_the_reply} bytes for {whole:?}");
+}
+
+#[tokio::test]
+async fn what_another_model_knows_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let messages = json!([
+        {"role": "system", "content": "You are a voice assistant at home. Answer shortly and in the language of the question."},
+        {"role": "user", "content": "Good morning. How is the weather today in the north of the country, and in the south?"},
+    ]);
+    let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
+    let before = stage_with(&disk).await;
+    before.say(before.ask(messages.clone(), 5)).await;
+    before.backend.shutdown().await;
+    let other = MODEL.replace("dense-tied", "dense-gva2");
+    let after = stage_with(&[disk[0], disk[1], ("model.path", &other)]).await;
+    let told = after.say(after.ask(messages, 5)).await;
+    assert_eq!((told.report.reason, told.report.reused_tokens), (Some("other_model"), 0));
+}
+
+#[tokio::test]
 async fn stop_strings_end_a_reply_and_are_not_part_of_it() {
     let stage = stage().await;
     let mut ask = stage.ask(user("Say something"), 40);
@@ -352,8 +407,8 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
 
 #[tokio::test]
 async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
-    // Of 64 MiB these leave less than the model's whole window takes.
-    let tight = [("memory.total", "64MiB"), ("memory.token_cache_bytes", "63600000"), ("engine.max_sequences", "2")];
+    // Of 128 MiB these leave less than the model's whole window takes.
+    let tight = [("memory.total", "128MiB"), ("memory.token_cache_bytes", "85547000"), ("engine.max_sequences", "2")];
     let started = Backend::start(&settings(&tight)).await.unwrap();
     let window = started.settings.chosen().unwrap().ctx_size;
     assert!((2000..4096).contains(&window), "{window}");

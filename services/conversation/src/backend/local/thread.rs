@@ -14,6 +14,9 @@ use tokio::sync::oneshot;
 /// Between two tries to open a model that could not be opened again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Without work, until a debug build checks what the engine remembers.
+const IDLE_CHECK: Duration = Duration::from_millis(20);
+
 pub(super) fn spawn(
     engine: Engine,
     recipe: Recipe,
@@ -103,6 +106,8 @@ struct Serving<'a> {
     has_grammars: bool,
     /// Something may be worth writing to disk when it is quiet.
     unsaved: bool,
+    /// A debug build has not looked yet whether all that is kept agrees.
+    unchecked: bool,
 }
 
 /// What is to be done after the inbox was looked at.
@@ -113,7 +118,8 @@ enum Next {
 
 impl<'a> Serving<'a> {
     fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
-        Serving { engine, replies: Replies::default(), recipe, shared, has_grammars: false, unsaved: false }
+        let replies = Replies::new(recipe.sentences);
+        Serving { engine, replies, recipe, shared, has_grammars: false, unsaved: false, unchecked: false }
     }
 
     fn serve(mut self, inbox: &Receiver<Command>) -> Stopped {
@@ -136,11 +142,15 @@ impl<'a> Serving<'a> {
             for event in events.drain(..) {
                 self.replies.event(event, &tokenizer, began, ended);
             }
+            for id in self.replies.marks() {
+                self.engine.mark(id);
+            }
             if !more && nothing && !self.replies.is_empty() {
                 tracing::error!("the engine has nothing to do, but replies are open; they are given up");
                 self.replies.give_up();
             }
             self.unsaved = true;
+            self.unchecked = cfg!(debug_assertions);
         }
     }
 
@@ -153,13 +163,18 @@ impl<'a> Serving<'a> {
                     Err(TryRecvError::Empty) => return Next::Step,
                     Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
                 }
-            } else if self.unsaved && self.recipe.disk.is_some() {
-                match inbox.recv_timeout(self.recipe.disk_idle) {
+            } else if self.unchecked || (self.unsaved && self.recipe.disk.is_some()) {
+                match inbox.recv_timeout(if self.unchecked { IDLE_CHECK } else { self.recipe.disk_idle }) {
                     Ok(command) => command,
                     Err(RecvTimeoutError::Timeout) => {
+                        if std::mem::take(&mut self.unchecked) {
+                            self.check();
+                            continue;
+                        }
                         // One at a time: somebody may speak any moment.
                         self.unsaved = self.engine.save_one();
                         self.tell_notes();
+                        self.tell_status();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
@@ -210,6 +225,14 @@ impl<'a> Serving<'a> {
         self.tell_notes();
     }
 
+    /// What disagrees is a bug, and nobody should go on with it: the engine is started again and says why.
+    fn check(&mut self) {
+        if let Err(why) = self.engine.check_invariants() {
+            panic!("what the engine remembers does not agree: {why}");
+        }
+        self.shared.status().checks += 1;
+    }
+
     fn tell_notes(&mut self) {
         for note in self.engine.take_notes() {
             tracing::warn!("{note}");
@@ -230,7 +253,7 @@ impl<'a> Serving<'a> {
 pub(super) fn failure_of(error: &engine::Error) -> Failure {
     let code = match error {
         engine::Error::Window { .. } => FailureCode::PromptTooLong,
-        engine::Error::Busy { .. } => FailureCode::Busy,
+        engine::Error::Busy { .. } | engine::Error::NoRoom { .. } => FailureCode::Busy,
         engine::Error::Empty
         | engine::Error::KvFormat { .. }
         | engine::Error::Grammar(_)

@@ -1,0 +1,168 @@
+//! One past that was computed, and what must hold between its parts.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+
+use crate::memory::{Counted, Kind, Meter};
+use crate::network::{Network, Workspace};
+use crate::request::OwnerId;
+use crate::snapshot::Snapshot;
+use crate::state::{PAGE, State};
+use crate::trail::Trail;
+
+/// One past: `state` stands at its end.
+pub(crate) struct Line {
+    pub state: State,
+    /// Ascending by position, none behind the end.
+    pub snapshots: Vec<Arc<Snapshot>>,
+    pub trail: Trail,
+    /// Made for something that may never be said: given up as soon as something better is known.
+    pub speculative: bool,
+    /// With whom it goes when it is to be forgotten.
+    pub owner: Option<OwnerId>,
+}
+
+impl Line {
+    /// The furthest position up to `limit` that can be reached without the model, and the snapshot to start from.
+    pub fn reach(&self, limit: usize) -> (usize, Option<&Arc<Snapshot>>) {
+        if self.state.position <= limit {
+            return (self.state.position, None);
+        }
+        let before = self.snapshots.iter().rev().find(|snapshot| snapshot.position <= limit);
+        let covered = self.trail.covered();
+        match before {
+            Some(snapshot) if covered.start <= snapshot.position && limit <= covered.end => (limit, Some(snapshot)),
+            Some(snapshot) => (snapshot.position, Some(snapshot)),
+            None => (0, None),
+        }
+    }
+
+    /// Remembers the present state, once.
+    pub fn take_snapshot(&mut self, format: Format) {
+        if self.snapshots.last().is_none_or(|last| last.position < self.state.position) {
+            self.snapshots.push(Arc::new(self.state.snapshot(format)));
+        }
+    }
+
+    /// Remembers the state at a position that was passed and that the trail still leads to.
+    pub fn take_snapshot_at(
+        &mut self,
+        network: &Network,
+        cpu: &Cpu,
+        work: &mut Workspace,
+        position: usize,
+        format: Format,
+        meter: &Meter,
+    ) {
+        let at = self.snapshots.partition_point(|snapshot| snapshot.position < position);
+        let is_there = self.snapshots.get(at).is_some_and(|snapshot| snapshot.position == position);
+        if !is_there && position <= self.state.position && self.reach(position).0 == position {
+            let there = self.branch(network, cpu, work, position, meter);
+            self.snapshots.insert(at, Arc::new(there.state.snapshot(format)));
+        }
+    }
+
+    /// A new line from a position that `reach` found.
+    pub fn branch(&self, network: &Network, cpu: &Cpu, work: &mut Workspace, reached: usize, meter: &Meter) -> Line {
+        let trail = self.trail.branch(reached);
+        let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
+        let state = match self.reach(reached) {
+            (_, Some(snapshot)) => {
+                let mut state = State::at(snapshot, &self.state.pages, self.state.shape, self.state.layout, meter);
+                if reached > state.position {
+                    // The pages hold more positions than the snapshot: those up to here are part of the past as well.
+                    state.pages = self.state.pages[..reached.div_ceil(PAGE)].to_vec();
+                    network.replay(cpu, &mut state, &self.trail, reached, work);
+                }
+                state
+            }
+            _ => self.state.branch(),
+        };
+        Line { state, snapshots, trail, speculative: false, owner: self.owner }
+    }
+
+    /// What must hold between the parts.
+    fn check(&self, tokens: usize) -> Result<(), String> {
+        let position = self.state.position;
+        if tokens != position {
+            return Err(format!("a line of {tokens} tokens stands at {position}"));
+        }
+        if self.state.pages.len() < position.div_ceil(PAGE) {
+            return Err(format!("{} pages for {position} positions", self.state.pages.len()));
+        }
+        if !self.snapshots.is_sorted_by(|a, b| a.position < b.position) {
+            return Err("snapshots out of order".to_string());
+        }
+        if self.snapshots.last().is_some_and(|last| last.position > position) || self.trail.covered().end > position {
+            return Err(format!("a snapshot or a trail behind the end at {position}"));
+        }
+        Ok(())
+    }
+}
+
+/// Checksums of what no one may write any more, from the check before. Costs a reading of all memory, so that debug
+/// builds and tests have it.
+#[derive(Default)]
+pub(crate) struct Sums {
+    pages: HashMap<usize, (Weak<Counted<u8>>, u32)>,
+    snapshots: HashMap<usize, (Weak<Snapshot>, u32)>,
+}
+
+impl Sums {
+    /// Adds up what lines hold, shared parts once, compares with what the meter counted, and finds what was written to
+    /// although others read it.
+    pub fn check<'a>(
+        &mut self,
+        lines: impl Iterator<Item = (usize, &'a Line)>,
+        meter: &Meter,
+        budget_bytes: usize,
+    ) -> Result<(), String> {
+        self.pages.retain(|_, (page, _)| page.strong_count() > 0);
+        self.snapshots.retain(|_, (snapshot, _)| snapshot.strong_count() > 0);
+        let mut seen = HashSet::new();
+        let mut full = HashSet::new();
+        let mut bytes = [0usize; Kind::ALL.len()];
+        for (tokens, line) in lines {
+            line.check(tokens)?;
+            bytes[Kind::Live as usize] += size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
+            for (number, page) in line.state.pages.iter().enumerate() {
+                let at = Arc::as_ptr(page) as usize;
+                if seen.insert(at) {
+                    bytes[Kind::Pages as usize] += page.len();
+                }
+                if (number + 1) * PAGE <= line.state.position && full.insert(at) {
+                    let (_, sum) =
+                        self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), crc32fast::hash(page)));
+                    if *sum != crc32fast::hash(page) {
+                        return Err(format!("page {number} of a line of {tokens} tokens was written to"));
+                    }
+                }
+            }
+            for snapshot in line.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
+                bytes[Kind::Snapshots as usize] += snapshot.bytes();
+                let at = Arc::as_ptr(snapshot) as usize;
+                let now = crc32fast::hash(&snapshot.recurrent);
+                let (_, sum) = self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now));
+                if *sum != now {
+                    return Err(format!("the snapshot at {} was written to", snapshot.position));
+                }
+            }
+            for (_, size) in line.trail.pieces().filter(|(piece, _)| seen.insert(*piece)) {
+                bytes[Kind::Trails as usize] += size;
+            }
+        }
+        for kind in Kind::ALL {
+            if bytes[kind as usize] != meter.bytes(kind) {
+                let (held, counted) = (bytes[kind as usize], meter.bytes(kind));
+                return Err(format!("{}: {held} bytes held, {counted} counted", kind.name()));
+            }
+        }
+        if meter.total_bytes() > budget_bytes {
+            return Err(format!("{} bytes held, the ceiling is {budget_bytes}", meter.total_bytes()));
+        }
+        Ok(())
+    }
+}

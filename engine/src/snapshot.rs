@@ -1,0 +1,105 @@
+//! The part of a state that cannot be cut back, at one position to come back to.
+//!
+//! Recurrent states are the largest thing that is kept of a short past, so they may be kept smaller than they are
+//! computed. The convolution's memory is a twentieth of them and stays as it is. What is lost shows only where a past
+//! is gone back to: a sequence that goes on is never rounded. `reprise bench drift` measures it.
+
+use kernels::format::{Format, dequantize, quantize};
+
+use crate::memory::{Counted, Kind, Meter};
+use crate::state::State;
+
+/// The formats that recurrent states may be kept in: exact, half, and a quarter with a scale for each 32 values.
+pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
+
+/// The format that a configuration calls by this name.
+pub fn format(name: &str) -> Option<Format> {
+    match name {
+        "q8" => Some(Format::Q8_0),
+        _ => Format::from_name(name).filter(|format| FORMATS.contains(format)),
+    }
+}
+
+pub struct Snapshot {
+    pub position: usize,
+    pub format: Format,
+    /// [linear layer, value head, key dim, value dim] in blocks of `format`, the last one filled up with zeros.
+    pub recurrent: Counted<u8>,
+    /// [linear layer, kernel - 1, channel]
+    pub conv: Counted<f32>,
+}
+
+impl Snapshot {
+    pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
+        let mut recurrent = meter.zeroed(Kind::Snapshots, packed_bytes(format, state.recurrent.len()));
+        pack(format, &state.recurrent, &mut recurrent);
+        Snapshot { position: state.position, format, recurrent, conv: state.conv.copy_as(Kind::Snapshots) }
+    }
+
+    /// The recurrent state, as it is computed with.
+    pub fn unpack(&self, values: usize, meter: &Meter) -> Counted<f32> {
+        let mut recurrent = meter.zeroed(Kind::Live, values);
+        unpack(self.format, &self.recurrent, &mut recurrent);
+        recurrent
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.recurrent) + size_of_val(&*self.conv)
+    }
+}
+
+pub fn packed_bytes(format: Format, values: usize) -> usize {
+    values.div_ceil(format.block_len()) * format.block_bytes()
+}
+
+fn pack(format: Format, values: &[f32], bytes: &mut [u8]) {
+    let whole = values.len() / format.block_len();
+    let (values, rest) = values.split_at(whole * format.block_len());
+    let (bytes, last) = bytes.split_at_mut(whole * format.block_bytes());
+    quantize(format, values, bytes);
+    if !rest.is_empty() {
+        let mut padded = vec![0.0; format.block_len()];
+        padded[..rest.len()].copy_from_slice(rest);
+        quantize(format, &padded, last);
+    }
+}
+
+fn unpack(format: Format, bytes: &[u8], values: &mut [f32]) {
+    let whole = values.len() / format.block_len();
+    let (values, rest) = values.split_at_mut(whole * format.block_len());
+    let (bytes, last) = bytes.split_at(whole * format.block_bytes());
+    dequantize(format, bytes, values);
+    if !rest.is_empty() {
+        let mut padded = vec![0.0; format.block_len()];
+        dequantize(format, last, &mut padded);
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back_within_its_format() {
+        for (format, relative) in [(Format::F32, 0.0), (Format::BF16, 1.0 / 256.0), (Format::Q8_0, 1.0 / 200.0)] {
+            for len in [1, 31, 32, 33, 1000] {
+                let values: Vec<f32> = (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.03).collect();
+                let mut bytes = vec![0; packed_bytes(format, len)];
+                pack(format, &values, &mut bytes);
+                let mut back = vec![f32::NAN; len];
+                unpack(format, &bytes, &mut back);
+                for (before, after) in values.iter().zip(&back) {
+                    // A block's values share a scale: what is lost is a share of the largest.
+                    assert!((before - after).abs() <= relative * 1.5, "{} {len}: {before} {after}", format.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn formats_have_the_names_of_the_configuration() {
+        assert_eq!(["f32", "bf16", "q8"].map(format), FORMATS.map(Some));
+        assert_eq!((format("q4"), format("f16")), (None, None));
+    }
+}
