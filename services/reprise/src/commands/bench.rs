@@ -1,6 +1,7 @@
 //! `reprise bench`: how fast the model computes here, and what of it a person who talks with the service feels.
 
 mod chat;
+mod drift;
 mod line;
 mod machine;
 mod plot;
@@ -10,6 +11,7 @@ mod service;
 mod sessions;
 mod speed;
 mod summary;
+mod table;
 mod turns;
 
 use crate::configuration;
@@ -37,6 +39,7 @@ enum What {
     Speed(speed::Args),
     Turns(turns::Args),
     Sessions(sessions::Args),
+    Drift(drift::Args),
 }
 
 /// `given` goes on to the service that is started for a measurement.
@@ -48,6 +51,7 @@ pub fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Resu
         What::Speed(args) => speed::run(&args, settings),
         What::Turns(args) => wait_for(turns::run(args, given, settings)),
         What::Sessions(args) => wait_for(sessions::run(args, given, settings)),
+        What::Drift(args) => drift::run(&args, settings),
     }
 }
 

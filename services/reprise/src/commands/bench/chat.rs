@@ -55,6 +55,7 @@ impl Player {
             let told = [message("user", summary), message("assistant", NOTED.to_owned())];
             self.messages.splice(1..kept, told);
         }
+        self.messages.extend(step.note.map(|note| message("system", note)));
         self.messages.push(message("user", step.says));
         let mut turn = Turn::new(number, step.kind);
         let text = self.ask(service, &mut turn).await?;
@@ -85,7 +86,7 @@ impl Player {
         }
         let mut events = Events::new(response);
         let mut text = String::new();
-        let (mut usage, mut timings) = (Value::Null, Value::Null);
+        let (mut usage, mut timings, mut ours) = (Value::Null, Value::Null, Value::Null);
         while let Some(mut event) = events.next().await? {
             if !event["error"].is_null() {
                 bail!("the service says: {}", event["error"]);
@@ -97,7 +98,7 @@ impl Player {
                     text.push_str(piece);
                 }
             }
-            for (kept, key) in [(&mut usage, "usage"), (&mut timings, "timings")] {
+            for (kept, key) in [(&mut usage, "usage"), (&mut timings, "timings"), (&mut ours, "reprise")] {
                 if !event[key].is_null() {
                     *kept = event[key].take();
                 }
@@ -111,6 +112,7 @@ impl Player {
         turn.cached_tokens = cached.or_else(|| usage["prompt_tokens_details"]["cached_tokens"].as_u64());
         turn.computed_tokens =
             turn.prompt_tokens.zip(turn.cached_tokens).map(|(all, cached)| all.saturating_sub(cached));
+        turn.reason = ours["reason"].as_str().map(str::to_owned);
         Ok(text)
     }
 }

@@ -57,6 +57,9 @@ impl Player {
         let mut turn = Turn::new(number, step.kind);
         let mut begin = Instant::now();
         self.change_the_past(&step).await?;
+        if let Some(note) = &step.note {
+            self.create("system", note, None).await?;
+        }
         let id = self.name();
         if let Some(words_per_minute) = self.partials {
             self.speak(&step.says, words_per_minute).await?;
@@ -115,7 +118,7 @@ impl Player {
 
     async fn create(&mut self, role: &str, text: &str, after: Option<String>) -> Result<()> {
         let id = self.name();
-        let kind = if role == "user" { "input_text" } else { "output_text" };
+        let kind = if role == "assistant" { "output_text" } else { "input_text" };
         let content = json!([{ "type": kind, "text": text }]);
         let item = json!({ "id": id, "type": "message", "role": role, "content": content });
         let mut event = json!({ "type": "conversation.item.create", "item": item });

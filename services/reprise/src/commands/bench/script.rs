@@ -44,6 +44,8 @@ pub struct Step {
     pub cuts_last_reply: bool,
     /// What the assistant is told to be, where it changes.
     pub system: Option<String>,
+    /// What the client tells the assistant just before the user speaks: a system message behind the history.
+    pub note: Option<String>,
     /// Stands for all but the last `KEPT` messages.
     pub summary: Option<String>,
     pub says: String,
@@ -57,11 +59,19 @@ pub const NOTED: &str = "Noted.";
 
 pub struct Script {
     random: u64,
+    /// How often a reply is talked over, and how often the oldest turns become a summary. None: never.
+    barge_in_every: usize,
+    compact_every: Option<usize>,
 }
 
 impl Script {
     pub fn new(seed: u64) -> Script {
-        Script { random: seed }
+        Script { random: seed, barge_in_every: 6, compact_every: Some(9) }
+    }
+
+    /// Barge-ins so often, and no compactions.
+    pub fn with_barge_ins(seed: u64, every: usize) -> Script {
+        Script { random: seed, barge_in_every: every, compact_every: None }
     }
 
     /// About as many tokens as `words`: each word is one in the vocabularies of the family.
@@ -82,8 +92,8 @@ impl Script {
 
     /// Turns count from one.
     pub fn step(&mut self, turn: usize) -> Step {
-        let cuts_last_reply = turn > 4 && turn.is_multiple_of(6);
-        let compacts = turn > 6 && turn.is_multiple_of(9);
+        let cuts_last_reply = turn > 4 && turn.is_multiple_of(self.barge_in_every);
+        let compacts = turn > 6 && self.compact_every.is_some_and(|every| turn.is_multiple_of(every));
         let summary = compacts.then(|| {
             let facts: Vec<String> = (0..8).map(|_| self.sentence(10)).collect();
             format!("Summary so far: {}", facts.join(" "))
@@ -94,7 +104,7 @@ impl Script {
             (false, false) => Kind::Turn,
         };
         let words = 8 + self.below(17);
-        Step { kind, cuts_last_reply, system: None, summary, says: self.sentence(words) }
+        Step { kind, cuts_last_reply, system: None, note: None, summary, says: self.sentence(words) }
     }
 
     fn sentence(&mut self, words: usize) -> String {

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Target {
     /// A service that runs, e.g. http://127.0.0.1:8080
     #[arg(long, conflicts_with = "model")]
@@ -87,6 +87,11 @@ impl Service {
         let (process, screen, url) = launch(&running.arguments, running.folder.path()).await?;
         (running.process, running.screen, self.url) = (process, screen, url);
         Ok(())
+    }
+
+    /// What was computed and is on disk. None where it runs elsewhere.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        Some(self.running.as_ref()?.folder.path().join(STATE))
     }
 
     pub fn machine(&self, settings: &Settings) -> Machine {
@@ -165,7 +170,7 @@ fn arguments(
     }
     let own = [("server.public", "false"), ("auth.required", "auto"), ("logging.level", "warn")];
     let own = own.map(|(key, value)| (key, OsString::from(value)));
-    let places = [("store.path", "store.sqlite3"), ("memory.disk_path", "state")];
+    let places = [("store.path", "store.sqlite3"), ("memory.disk_path", STATE)];
     let places = places.map(|(key, name)| (key, folder.join(name).into_os_string()));
     let needs = needs.iter().map(|(key, value)| (*key, OsString::from(value)));
     for (key, value) in own.into_iter().chain(places).chain(needs) {
@@ -196,5 +201,8 @@ pub fn no_rate_limits() -> [(&'static str, String); 2] {
     ["limits.requests_per_minute_per_key", "limits.requests_per_minute_per_address"]
         .map(|key| (key, REQUESTS_PER_MINUTE.to_string()))
 }
+
+/// In the folder of a service that was started here.
+const STATE: &str = "state";
 
 const REQUESTS_PER_MINUTE: u32 = 1_000_000;

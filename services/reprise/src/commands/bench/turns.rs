@@ -5,7 +5,7 @@ use super::plot::{Plot, Series};
 use super::script::{Kind, Script, Step};
 use super::service::{Service, Target, no_rate_limits};
 use super::summary::{Summary, median};
-use super::{chat, realtime, show};
+use super::{chat, realtime, show, table};
 use crate::commands::sessions::print_json;
 use crate::commands::sessions::table::{Align, Table, clean};
 use crate::configuration;
@@ -24,57 +24,76 @@ use std::time::{Duration, Instant};
 /// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
 /// compared gets the same. With --door realtime-partial the user then speaks at --words-per-minute, which is real time
 /// too; the wait is measured from the last spoken word. With the other doors it is measured from sending the turn.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// Where one talks with it
     #[arg(long, value_enum, default_value_t = Door::Chat)]
-    door: Door,
+    pub(super) door: Door,
     /// The model's name in requests of --door chat [default: the first that the server lists]
     #[arg(long)]
-    served_model: Option<String>,
+    pub(super) served_model: Option<String>,
     #[arg(long, default_value_t = 24)]
-    turns: usize,
+    pub(super) turns: usize,
     /// Tokens of a reply
     #[arg(long, default_value_t = 40)]
-    reply: usize,
+    pub(super) reply: usize,
     /// Seconds of silence between a reply and the next turn
     #[arg(long, default_value_t = 1.0)]
-    pause: f64,
+    pub(super) pause: f64,
     /// Tokens, about, that were said before the first turn
     #[arg(long, default_value_t = 0)]
-    history: usize,
+    pub(super) history: usize,
     /// Tokens, about, of the system prompt
     #[arg(long, default_value_t = 600)]
-    system: usize,
+    pub(super) system: usize,
     /// Kills the service before this turn and starts it again on the same store. Of what was computed survives what was
     /// written in idle time: with --set memory.disk_idle_s=0 that is all of it, once the pause is long enough
     #[arg(long, value_name = "TURN", conflicts_with = "url")]
-    restart_before: Option<usize>,
+    pub(super) restart_before: Option<usize>,
     /// The system prompt ends with the time of day, another one at every turn
     #[arg(long)]
-    clock_in_system: bool,
+    pub(super) clock_in_system: bool,
+    /// A system message before each of the user's tells the time of day
+    #[arg(long, conflicts_with = "clock_in_system")]
+    pub(super) clock_as_note: bool,
     /// How fast the user speaks [default: the configuration's speech.words_per_minute]
     #[arg(long)]
-    words_per_minute: Option<f64>,
+    pub(super) words_per_minute: Option<f64>,
     /// Another conversation of the same kind
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Seconds until a silent service is given up
     #[arg(long, default_value_t = 600)]
-    patience: u64,
+    pub(super) patience: u64,
+    /// Plays every case that a household meets and prints one table: ordinary turns, barge-ins, partial transcripts, a
+    /// restart, long histories, ten sessions with one persona, a clock in the system prompt. Takes minutes
+    #[arg(long, conflicts_with_all = ["url", "restart_before", "clock_in_system", "clock_as_note", "history"])]
+    pub(super) table: bool,
+    /// With --table: another OpenAI-compatible server that runs on this machine with the same model, to compare with
+    #[arg(long, value_name = "URL", requires = "table")]
+    pub(super) peer: Option<String>,
+    /// With --table: the longest histories, in tokens, about, that are compared with one of 1,000
+    #[arg(long, value_delimiter = ',', default_values_t = [16_000, 32_000], requires = "table")]
+    pub(super) histories: Vec<usize>,
+    /// With --table: history, in tokens, about, of the session that is restarted
+    #[arg(long, default_value_t = 8_000, requires = "table")]
+    pub(super) restart_history: usize,
+    /// A reply is talked over every so many turns, and no turns become a summary
+    #[arg(long)]
+    pub(super) barge_in_every: Option<usize>,
     /// Prints one object for programs
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Draws the wait over the history into this SVG file
     #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Door {
+pub(super) enum Door {
     /// Chat completions of any OpenAI-compatible server
     Chat,
     /// Our websocket
@@ -100,28 +119,28 @@ pub struct Turn {
 }
 
 #[derive(Serialize)]
-struct Measured {
-    bench: &'static str,
-    machine: Machine,
-    service: String,
-    door: Door,
-    pause_s: f64,
-    reply_tokens: usize,
-    words_per_minute: Option<f64>,
-    seed: u64,
-    clock_in_system: bool,
+pub(super) struct Measured {
+    pub(super) bench: &'static str,
+    pub(super) machine: Machine,
+    pub(super) service: String,
+    pub(super) door: Door,
+    pub(super) pause_s: f64,
+    pub(super) reply_tokens: usize,
+    pub(super) words_per_minute: Option<f64>,
+    pub(super) seed: u64,
+    pub(super) clock_in_system: bool,
     /// From the kill to the first connection.
-    restart_ms: Option<f64>,
-    turns: Vec<Turn>,
-    summary: Vec<OfKind>,
+    pub(super) restart_ms: Option<f64>,
+    pub(super) turns: Vec<Turn>,
+    pub(super) summary: Vec<OfKind>,
 }
 
 /// Without the first turn.
 #[derive(Serialize)]
-struct OfKind {
-    kind: Kind,
-    first_token_ms: Option<Summary>,
-    computed_tokens_median: Option<f64>,
+pub(super) struct OfKind {
+    pub(super) kind: Kind,
+    pub(super) first_token_ms: Option<Summary>,
+    pub(super) computed_tokens_median: Option<f64>,
 }
 
 impl Turn {
@@ -163,17 +182,33 @@ pub async fn run(args: Args, given: &configuration::Args, settings: &Settings) -
     if args.restart_before.is_some_and(|turn| turn < 2 || turn > args.turns) {
         bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
     }
+    if args.barge_in_every == Some(0) {
+        bail!("--barge-in-every is a number of turns from 1 upwards");
+    }
+    if args.table {
+        return table::run(&args, given, settings, words_per_minute).await;
+    }
     let mut service = Service::open(&args.target, given, settings, &no_rate_limits()).await?;
     let measured = play(&args, settings, &mut service, words_per_minute).await;
     service.stop().await;
     let measured = measured?;
-    show(&[plot(&measured)], args.plot.as_deref(), false)?;
+    show(&[plot(&measured.turns)], args.plot.as_deref(), false)?;
     if args.json { print_json(&measured) } else { print(&measured) }
 }
 
-async fn play(args: &Args, settings: &Settings, service: &mut Service, words_per_minute: f64) -> Result<Measured> {
+pub(super) async fn play(
+    args: &Args,
+    settings: &Settings,
+    service: &mut Service,
+    words_per_minute: f64,
+) -> Result<Measured> {
     let mut script = Script::new(args.seed);
     let (system, history) = (script.system(args.system), script.history(args.history));
+    // What is said then is the same after a history of whatever length.
+    let mut script = match args.barge_in_every {
+        None => script,
+        Some(every) => Script::with_barge_ins(args.seed + 1, every),
+    };
     let patience = Duration::from_secs(args.patience);
     let partials = (args.door == Door::RealtimePartial).then_some(words_per_minute);
     let mut player = match args.door {
@@ -197,9 +232,11 @@ async fn play(args: &Args, settings: &Settings, service: &mut Service, words_per
             tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
         }
         let mut step = script.step(number);
+        let clock = format!("It is {:02}:{:02}.", 8 + number / 60 % 12, number % 60);
         if args.clock_in_system {
-            step.system = Some(format!("{system} It is {:02}:{:02}.", 8 + number / 60 % 12, number % 60));
+            step.system = Some(format!("{system} {clock}"));
         }
+        step.note = args.clock_as_note.then_some(clock);
         if args.restart_before == Some(number) {
             let begin = Instant::now();
             service.restart().await?;
@@ -303,15 +340,15 @@ fn print(measured: &Measured) -> Result<()> {
         ]);
     }
     table.print()?;
-    show(&[plot(measured)], None, true)
+    show(&[plot(&measured.turns)], None, true)
 }
 
-fn plot(measured: &Measured) -> Plot {
+fn plot(turns: &[Turn]) -> Plot {
     // Some servers do not count in a stream.
-    let counted = measured.turns.iter().any(|turn| turn.prompt_tokens.is_some());
+    let counted = turns.iter().any(|turn| turn.prompt_tokens.is_some());
     let x = |turn: &Turn| if counted { turn.prompt_tokens.map(|tokens| tokens as f64) } else { Some(turn.turn as f64) };
     let points = |kind| {
-        let turns = measured.turns.iter().skip(1).filter(move |turn| turn.kind == kind);
+        let turns = turns.iter().skip(1).filter(move |turn| turn.kind == kind);
         turns.filter_map(|turn| Some((x(turn)?, turn.first_token_ms?))).collect()
     };
     let series = Kind::ALL.map(|kind| Series { name: kind.name(), mark: kind.mark(), points: points(kind) });

@@ -1,0 +1,243 @@
+//! `reprise bench drift`: what it costs to keep recurrent states in fewer bits.
+//!
+//! One past is read once as it is computed and once for each format, where the state is packed and unpacked again after
+//! every few tokens, as if a conversation were gone back to there each time. All read the same tokens in the same batches,
+//! so that what differs is the format's. The first row packs nothing away and must show no difference.
+
+use super::machine::Machine;
+use super::mib;
+use super::script::Script;
+use super::summary::Summary;
+use crate::commands::sessions::print_json;
+use crate::commands::sessions::table::{Align, Table};
+use crate::model::{self, PrecisionArg};
+use anyhow::{Result, bail};
+use conversation::backend::model::kv_formats;
+use engine::memory::Meter;
+use engine::network::{Lane, Wanted, Workspace};
+use engine::snapshot::FORMATS;
+use engine::state::State;
+use indicatif::ProgressBar;
+use serde::Serialize;
+use settings::Settings;
+
+/// Measures how far states that are kept in fewer bits lead away from exact ones
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
+    #[arg(long)]
+    model: Option<String>,
+    /// Tokens of the past
+    #[arg(long, default_value_t = 2048)]
+    tokens: usize,
+    /// Tokens between two times that the state is packed and unpacked, one measurement for each number
+    #[arg(long, value_delimiter = ',', default_values_t = [16, 256])]
+    every: Vec<usize>,
+    #[arg(long)]
+    precision: Option<PrecisionArg>,
+    /// Another past
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Prints one object for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    bench: &'static str,
+    machine: Machine,
+    model: String,
+    tokens: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    format: &'static str,
+    snapshot_bytes: u64,
+    every_tokens: usize,
+    /// Times that the state was packed and unpacked.
+    times: usize,
+    /// Kullback-Leibler divergence from the exact distribution of the next token, in nats, over all positions behind the
+    /// first packing.
+    kl_mean: f64,
+    kl_p95: f64,
+    kl_max: f64,
+    /// Over the last quarter of the past: what adds up is larger here.
+    kl_last_quarter_mean: f64,
+    /// Share of positions at which the likeliest token is the same.
+    same_top_share: f64,
+}
+
+/// Tokens that are read at once: each costs a row of the vocabulary's width for each format.
+const CHUNK: usize = 16;
+
+pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    if args.tokens < 2 * CHUNK || args.every.iter().any(|every| *every == 0 || *every >= args.tokens) {
+        bail!("--tokens is at least {} and --every lies between 1 and it", 2 * CHUNK);
+    }
+    let precision = model::precision(settings, args.precision);
+    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
+    let opened = model::open(settings, name, precision)?;
+    let mut script = Script::new(args.seed);
+    let said: Vec<String> =
+        script.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
+    let mut tokens = opened.tokenizer.encode(&said.join(" "));
+    if tokens.len() < args.tokens {
+        bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
+    }
+    tokens.truncate(args.tokens);
+    let cpu = model::cpu(settings);
+    let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
+    let mut rows = Vec::new();
+    for every in &args.every {
+        let meter = Meter::default();
+        let shape = opened.network.state_shape;
+        let kv = kv_formats(&opened.preset, precision);
+        let new = || State::new(shape, kv, &meter);
+        let mut states = vec![new()?];
+        for _ in FORMATS {
+            states.push(new()?);
+        }
+        let mut drifts = FORMATS.map(|_| Drift::default());
+        let mut work = Workspace::default();
+        let mut times = 0;
+        let mut at = 0;
+        while at < tokens.len() {
+            let next = (at + CHUNK).min(tokens.len()).min((at / every + 1) * every);
+            let mut lanes: Vec<Lane> = states
+                .iter_mut()
+                .map(|state| Lane { state, tokens: &tokens[at..next], wanted: Wanted::All, trail: None })
+                .collect();
+            let logits = opened.network.forward(&cpu, &mut lanes, &mut work);
+            if times > 0 {
+                let of_lane = logits.len() / states.len();
+                let (exact, others) = logits.split_at(of_lane);
+                for (drift, theirs) in drifts.iter_mut().zip(others.chunks_exact(of_lane)) {
+                    drift.add(exact, theirs, opened.network.shape().vocab);
+                }
+            }
+            bar.inc((next - at) as u64);
+            at = next;
+            if at.is_multiple_of(*every) {
+                times += 1;
+                for (state, format) in states[1..].iter_mut().zip(FORMATS) {
+                    *state = State::at(&state.snapshot(format), &state.pages, shape, state.layout, &meter);
+                }
+            }
+        }
+        for (format, drift) in FORMATS.into_iter().zip(drifts) {
+            rows.push(drift.row(format.name(), shape.snapshot_bytes(format) as u64, *every, times));
+        }
+    }
+    bar.finish_and_clear();
+    let measured = Measured {
+        bench: "drift",
+        machine: Machine::new(settings),
+        model: opened.file.display().to_string(),
+        tokens: tokens.len(),
+        rows,
+    };
+    if args.json { print_json(&measured) } else { print(&measured) }
+}
+
+#[derive(Default)]
+struct Drift {
+    kl: Vec<f64>,
+    same_top: usize,
+}
+
+impl Drift {
+    fn add(&mut self, exact: &[f32], theirs: &[f32], vocab: usize) {
+        for (exact, theirs) in exact.chunks_exact(vocab).zip(theirs.chunks_exact(vocab)) {
+            self.kl.push(divergence(exact, theirs));
+            self.same_top += usize::from(top(exact) == top(theirs));
+        }
+    }
+
+    fn row(self, format: &'static str, snapshot_bytes: u64, every_tokens: usize, times: usize) -> Row {
+        let n = self.kl.len().max(1);
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let summary = Summary::of(self.kl.iter().copied());
+        Row {
+            format,
+            snapshot_bytes,
+            every_tokens,
+            times,
+            kl_mean: mean(&self.kl),
+            kl_p95: summary.map_or(0.0, |summary| summary.p95),
+            kl_max: summary.map_or(0.0, |summary| summary.max),
+            kl_last_quarter_mean: mean(&self.kl[self.kl.len() / 4 * 3..]),
+            same_top_share: self.same_top as f64 / n as f64,
+        }
+    }
+}
+
+/// Of the second distribution from the first, both as logits.
+fn divergence(exact: &[f32], theirs: &[f32]) -> f64 {
+    let whole = |logits: &[f32]| {
+        let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        most + logits.iter().map(|logit| (f64::from(*logit) - most).exp()).sum::<f64>().ln()
+    };
+    let (of_exact, of_theirs) = (whole(exact), whole(theirs));
+    let terms = exact.iter().zip(theirs).map(|(exact, theirs)| {
+        let exact = f64::from(*exact) - of_exact;
+        exact.exp() * (exact - (f64::from(*theirs) - of_theirs))
+    });
+    terms.sum::<f64>().max(0.0)
+}
+
+fn top(logits: &[f32]) -> Option<usize> {
+    logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at)
+}
+
+fn print(measured: &Measured) -> Result<()> {
+    print!("{}", measured.machine);
+    println!("  model      {}\n  past       {} tokens\n", measured.model, measured.tokens);
+    let mut table = Table::new(&[
+        ("format", Align::Left),
+        ("MiB each", Align::Right),
+        ("every", Align::Right),
+        ("times", Align::Right),
+        ("KL mean", Align::Right),
+        ("KL p95", Align::Right),
+        ("KL max", Align::Right),
+        ("last quarter", Align::Right),
+        ("same top %", Align::Right),
+    ]);
+    for row in &measured.rows {
+        let nats = |value: f64| format!("{value:.1e}");
+        table.row([
+            row.format.to_owned(),
+            mib(row.snapshot_bytes),
+            row.every_tokens.to_string(),
+            row.times.to_string(),
+            nats(row.kl_mean),
+            nats(row.kl_p95),
+            nats(row.kl_max),
+            nats(row.kl_last_quarter_mean),
+            format!("{:.2}", row.same_top_share * 100.0),
+        ]);
+    }
+    table.print()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_that_differ_diverge() {
+        let logits = [1.0, 2.0, -3.0];
+        let shifted = logits.map(|logit| logit + 5.0);
+        assert!(divergence(&logits, &shifted) < 1e-12, "a shift is no difference");
+        // Two outcomes, 3:1 against 1:1.
+        let expected = 0.75 * (0.75f64 / 0.5).ln() + 0.25 * (0.25f64 / 0.5).ln();
+        assert!((divergence(&[3f32.ln(), 0.0], &[0.0, 0.0]) - expected).abs() < 1e-6);
+        let mut drift = Drift::default();
+        drift.add(&[1.0, 2.0, 5.0, 4.0], &[1.0, 2.0, 4.0, 5.0], 2);
+        assert_eq!((drift.kl.len(), drift.same_top), (2, 1));
+    }
+}
