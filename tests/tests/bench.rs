@@ -41,6 +41,35 @@ fn list(value: &Value) -> &[Value] {
 }
 
 #[test]
+fn states_in_fewer_bits_drift_and_exact_ones_do_not() {
+    let model = model();
+    let args = [
+        "drift",
+        "--model",
+        model.to_str().unwrap(),
+        "--precision",
+        "f32",
+        "--tokens",
+        "96",
+        "--every",
+        "16",
+        "--json",
+    ];
+    let output = bench(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = list(&measured["rows"]);
+    let formats: Vec<&str> = rows.iter().map(|row| row["format"].as_str().unwrap()).collect();
+    assert_eq!(formats, ["f32", "bf16", "q8_0"]);
+    let of = |key: &str| rows.iter().map(|row| row[key].as_f64().unwrap()).collect::<Vec<_>>();
+    let (kl, bytes) = (of("kl_mean"), of("snapshot_bytes"));
+    assert!(kl[0] == 0.0 && kl[1] > 0.0 && kl[2] > kl[1], "{kl:?}");
+    assert!(bytes[0] > bytes[1] && bytes[1] > bytes[2], "{bytes:?}");
+    assert_eq!(of("same_top_share")[0], 1.0);
+    assert_eq!(of("times"), [6.0; 3]);
+}
+
+#[test]
 fn speed_is_measured_at_every_context_and_batch() {
     // Also without a subcommand.
     let counts = ["--ctx", "40,16", "--decode", "2", "--batch", "1,2", "--rounds", "2", "--memory-mib", "1"];
