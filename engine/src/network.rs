@@ -8,7 +8,7 @@ mod workspace;
 use kernels::cpu::Cpu;
 use kernels::delta::Heads;
 use kernels::norm::rms_norm;
-use kernels::product::{Activations, Precision, Weights, product};
+use kernels::product::{Activations, Precision, Weights, product, products};
 use kernels::rotation::{Rotation, Stretch};
 use weights::{Matrix, Mixer, Model, Shape};
 
@@ -171,15 +171,27 @@ impl Network {
         self.product(cpu, x, matrix, out);
     }
 
+    /// Several products of the same activations, into buffers that take the size they need.
+    fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
+        let matrices = matrices.map(|(matrix, out)| {
+            out.resize(x.rows() * matrix.rows, 0.0);
+            (weights_of(matrix), &mut out[..])
+        });
+        products(cpu, self.precision, x, matrices);
+    }
+
     fn heads(&self) -> Heads {
         self.state_shape.heads
     }
 }
 
 /// Without rounding of activations, whatever the precision of the rest.
-fn exact_product(cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>) {
-    out.resize(x.rows() * matrix.rows, 0.0);
-    product(cpu, Precision::F32, x, weights_of(matrix), out);
+fn exact_products(cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); 2]) {
+    let matrices = matrices.map(|(matrix, out)| {
+        out.resize(x.rows() * matrix.rows, 0.0);
+        (weights_of(matrix), &mut out[..])
+    });
+    products(cpu, Precision::F32, x, matrices);
 }
 
 fn weights_of(matrix: &Matrix) -> Weights<'_> {

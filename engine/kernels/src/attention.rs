@@ -3,17 +3,25 @@
 //! A page holds, for one layer, the keys of all heads and then the values of all heads, each head's rows one after the
 //! other: [kv head, position in page, head dim], in the formats of the sequence. Rows are unpacked tile by tile, so a
 //! long past needs no more working memory than a short one.
+//!
+//! Many query rows lie side by side, [head dim, row]: then scores are [position, row], and neither they nor the softmax
+//! need a sum across lanes. Few are multiplied row by row.
 
 use crate::activation::exp;
 use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes, level::levels};
-use crate::dense::{Block, add_product, rows_times_rows};
+use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize, quantize};
-use crate::scratch::with_scratch;
+use crate::scratch::{with_scratch, with_shared_scratch};
+use crate::unpack::unpack;
 
 /// Positions that are unpacked together.
 const TILE: usize = 64;
 /// Query rows (tokens times the heads that share a key head) that read one unpacked tile.
 const ROWS: usize = 64;
+/// Query rows from which on they lie side by side.
+const MANY: usize = 16;
+/// Values of a head that are multiplied together with all rows, so that they stay near the core.
+const DEPTH: usize = 128;
 
 /// How one layer's keys and values lie in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,22 +123,26 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     }
     let rows_of_part = tokens.min(queries.rows) * group;
     let size = rows_of_part * (layout.head_dim + 2);
-    let mut parts = vec![0.0f32; splits * blocks * layout.kv_heads * size];
-    let shared = Parts::new(&mut parts);
+    with_shared_scratch(splits * blocks * layout.kv_heads * size, |parts| {
+        split_past(cpu, &job, Parts::new(parts), [splits, blocks, tokens, tiles, size]);
+    });
+}
+
+/// As above with the past in `splits` pieces, whose results are put together at the end.
+fn split_past<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
+    cpu: &Cpu,
+    job: &Job<P>,
+    shared: Parts<f32>,
+    [splits, blocks, tokens, tiles, size]: [usize; 5],
+) {
+    let (layout, queries, group) = (job.layout, job.queries, job.group);
     let rows_of = |block: usize| block * tokens..queries.rows.min((block + 1) * tokens);
     cpu.pool.run(splits * blocks * layout.kv_heads, |task| {
         let (split, rest) = (task % splits, task / splits);
         let (head, block) = (rest % layout.kv_heads, rest / layout.kv_heads);
         let rows = rows_of(block);
         with_scratch(job.scratch(rows.len()), |scratch| {
-            run_part(
-                cpu.level,
-                &job,
-                head,
-                rows.clone(),
-                split * tiles / splits..(split + 1) * tiles / splits,
-                scratch,
-            );
+            run_part(cpu.level, job, head, rows.clone(), split * tiles / splits..(split + 1) * tiles / splits, scratch);
             let count = rows.len() * group;
             // SAFETY: each task takes its own part.
             let mine = unsafe { shared.part(task * size, count * (layout.head_dim + 2)) };
@@ -172,15 +184,27 @@ struct Job<'a, P> {
 
 impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
     fn scratch(&self, tokens: usize) -> usize {
-        let rows = tokens * self.group;
-        rows * (2 + self.layout.head_dim) + rows * self.layout.head_dim + rows * TILE + TILE * self.layout.head_dim
+        let (rows, dim) = (tokens * self.group, self.layout.head_dim);
+        rows * (2 + dim) + padded(rows) * (dim + TILE + 1) + rows * dim + TILE * dim
     }
 
-    /// Unpacks the rows of one head that `range` finds in a page, from position `start` on.
-    fn unpack(&self, format: Format, start: usize, range: impl Fn(usize) -> std::ops::Range<usize>, rows: &mut [f32]) {
-        for (i, row) in rows.chunks_exact_mut(self.layout.head_dim).enumerate() {
-            let (page, slot) = ((start + i) / self.layout.page, (start + i) % self.layout.page);
-            dequantize(format, &(*self.pages[page]).as_ref()[self.offset..][range(slot)], row);
+    /// Unpacks rows of one head from position `start` on; `at` tells where a slot of a page lies.
+    fn unpack(
+        &self,
+        level: Level,
+        format: Format,
+        mut start: usize,
+        at: impl Fn(usize) -> std::ops::Range<usize>,
+        mut rows: &mut [f32],
+    ) {
+        let (page, dim) = (self.layout.page, self.layout.head_dim);
+        while !rows.is_empty() {
+            // Slots of one head lie one after the other up to the page's end.
+            let count = (page - start % page).min(rows.len() / dim);
+            let (now, later) = rows.split_at_mut(count * dim);
+            let bytes = at(start % page).start..at((start + count - 1) % page).end;
+            unpack(level, format, &(*self.pages[start / page]).as_ref()[self.offset..][bytes], now);
+            (start, rows) = (start + count, later);
         }
     }
 
@@ -208,6 +232,11 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Rows side by side begin on whole registers.
+fn padded(rows: usize) -> usize {
+    rows.next_multiple_of(16)
+}
+
 /// Leaves a `Part` at the beginning of `scratch`.
 fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     level: Level,
@@ -221,7 +250,9 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     let (dim, rows) = (layout.head_dim, tokens.len() * group);
     let (part, scratch) = scratch.split_at_mut(rows * (2 + dim));
     let (q, scratch) = scratch.split_at_mut(rows * dim);
-    let (scores, tile_values) = scratch.split_at_mut(rows * TILE);
+    let (side_by_side, scratch) = scratch.split_at_mut(padded(rows) * dim);
+    let (scores, scratch) = scratch.split_at_mut(padded(rows) * TILE);
+    let (corrections, unpacked) = scratch.split_at_mut(padded(rows));
     let part = Part::of(part, rows, dim);
     part.largest.fill(f32::NEG_INFINITY);
     part.totals.fill(0.0);
@@ -232,66 +263,162 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
         let values = &queries.values[token * queries.stride + q_head * queries.head_stride..][..dim];
         q.iter_mut().zip(values).for_each(|(q, value)| *q = value * scale);
     }
+    let many = rows >= MANY;
+    if many {
+        side_by_side.fill(0.0);
+        transpose(Block { values: q, stride: dim }, rows, dim, side_by_side, padded(rows));
+    }
     let end = queries.first + tokens.end;
     for tile in tiles {
         let start = tile * TILE;
         if start >= end {
             break;
         }
-        let positions = TILE.min(end - start);
-        let unpacked = &mut tile_values[..positions * dim];
-        job.unpack(layout.key_format, start, |slot| layout.key_at(head, slot), unpacked);
-        let keys: &[f32] = unpacked;
-        score(level, q, keys, rows, positions, dim, scores);
-        for row in 0..rows {
-            let position = queries.first + tokens.start + row / group;
-            let seen = (position + 1).saturating_sub(start).min(positions);
-            let scores = &mut scores[row * TILE..][..positions];
-            scores[seen..].fill(f32::NEG_INFINITY);
-            let largest = scores[..seen].iter().copied().fold(part.largest[row], f32::max);
-            if seen == 0 {
-                scores.fill(0.0);
-                continue;
+        let shape = Shape { rows, dim, positions: TILE.min(end - start) };
+        let unpacked = &mut unpacked[..shape.positions * dim];
+        job.unpack(level, layout.key_format, start, |slot| layout.key_at(head, slot), unpacked);
+        let seen =
+            |row: usize| (queries.first + tokens.start + row / group + 1).saturating_sub(start).min(shape.positions);
+        if many {
+            scores_side_by_side(level, shape, side_by_side, unpacked, scores);
+            for row in (0..rows).take_while(|row| seen(*row) < shape.positions) {
+                for position in seen(row)..shape.positions {
+                    scores[position * padded(rows) + row] = f32::NEG_INFINITY;
+                }
             }
-            let correction = (part.largest[row] - largest).exp();
-            part.largest[row] = largest;
-            soften(level, scores, largest);
-            part.totals[row] = part.totals[row] * correction + scores.iter().sum::<f32>();
-            if correction != 1.0 {
-                part.weighted[row * dim..][..dim].iter_mut().for_each(|sum| *sum *= correction);
+            soften_side_by_side(level, shape, scores, part.largest, part.totals, corrections);
+        } else {
+            scores_by_rows(level, shape, q, unpacked, scores);
+            for row in 0..rows {
+                let scores = &mut scores[row * TILE..][..shape.positions];
+                scores[seen(row)..].fill(f32::NEG_INFINITY);
+                corrections[row] = soften(level, scores, &mut part.largest[row], &mut part.totals[row]);
             }
         }
-        job.unpack(layout.value_format, start, |slot| layout.value_at(head, slot), unpacked);
-        weigh(level, scores, unpacked, rows, positions, dim, part.weighted);
+        for (sums, correction) in part.weighted.chunks_exact_mut(dim).zip(&*corrections) {
+            if *correction != 1.0 {
+                sums.iter_mut().for_each(|sum| *sum *= correction);
+            }
+        }
+        job.unpack(level, layout.value_format, start, |slot| layout.value_at(head, slot), unpacked);
+        weigh(level, shape, scores, unpacked, part.weighted);
     }
 }
 
-fn score(level: Level, q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
-    lanes!(level, score_body(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]))
+#[derive(Clone, Copy)]
+struct Shape {
+    rows: usize,
+    dim: usize,
+    positions: usize,
+}
+
+/// `scores`: [position, padded row]. `q`: [head dim, padded row]
+fn scores_side_by_side(level: Level, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+    lanes!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
 }
 
 #[inline(always)]
-fn score_body<L: Lanes>(q: &[f32], keys: &[f32], rows: usize, positions: usize, dim: usize, scores: &mut [f32]) {
+fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+    let width = padded(shape.rows);
+    for first in (0..shape.dim).step_by(DEPTH) {
+        let depth = DEPTH.min(shape.dim - first);
+        let q = Block { values: &q[first * width..], stride: width };
+        let scale = if first == 0 { 0.0 } else { 1.0 };
+        let keys = &keys[first..];
+        add_product::<L>(keys, shape.dim, 1, shape.positions, q, width, depth, scale, scores, width);
+    }
+}
+
+/// Scores become weights; what was weighted before has to be multiplied by `corrections`.
+fn soften_side_by_side(
+    level: Level,
+    shape: Shape,
+    scores: &mut [f32],
+    largest: &mut [f32],
+    totals: &mut [f32],
+    corrections: &mut [f32],
+) {
+    levels!(level, soften_side_by_side_body(shape: Shape, scores: &mut [f32], largest: &mut [f32], totals: &mut [f32], corrections: &mut [f32]))
+}
+
+#[inline(always)]
+fn soften_side_by_side_body<const FMA: bool>(
+    shape: Shape,
+    scores: &mut [f32],
+    largest: &mut [f32],
+    totals: &mut [f32],
+    corrections: &mut [f32],
+) {
+    let width = padded(shape.rows);
+    let scores = &mut scores[..shape.positions * width];
+    for first in (0..shape.rows).step_by(16) {
+        let rows = 16.min(shape.rows - first);
+        let mut most = [f32::NEG_INFINITY; 16];
+        most[..rows].copy_from_slice(&largest[first..first + rows]);
+        for scores in scores.chunks_exact(width) {
+            for (most, score) in most.iter_mut().zip(&scores[first..first + 16]) {
+                *most = if *score > *most { *score } else { *most };
+            }
+        }
+        // A row that sees nothing yet has no largest score, and its weights are zero whatever they are compared with.
+        let base = most.map(|most| if most == f32::NEG_INFINITY { 0.0 } else { most });
+        let mut sums = [0.0f32; 16];
+        for scores in scores.chunks_exact_mut(width) {
+            for lane in 0..16 {
+                let weight = exp::<FMA>(scores[first + lane] - base[lane]);
+                scores[first + lane] = weight;
+                sums[lane] += weight;
+            }
+        }
+        for row in 0..rows {
+            let correction = exp::<FMA>(largest[first + row] - base[row]);
+            // The exponential of zero is exactly one here, and most tiles bring no larger score.
+            corrections[first + row] = correction;
+            totals[first + row] = totals[first + row] * correction + sums[row];
+            largest[first + row] = most[row];
+        }
+    }
+}
+
+/// `scores`: [row, TILE]. `q`: [row, head dim]
+fn scores_by_rows(level: Level, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+    lanes!(level, by_rows_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
+}
+
+#[inline(always)]
+fn by_rows_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+    let Shape { rows, dim, positions } = shape;
     let (q, keys) = (Block { values: q, stride: dim }, Block { values: keys, stride: dim });
     rows_times_rows::<L>(q, rows, keys, positions, dim, scores, TILE);
 }
 
-fn weigh(level: Level, scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]) {
-    lanes!(level, weigh_body(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]))
+/// One row's scores become weights; returns what was weighted before has to be multiplied by.
+fn soften(level: Level, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+    let most = scores.iter().copied().fold(*largest, f32::max);
+    let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
+    levels!(level, soften_body(scores: &mut [f32], base: f32));
+    let correction = (*largest - base).exp();
+    *total = *total * correction + scores.iter().sum::<f32>();
+    *largest = most;
+    correction
 }
 
 #[inline(always)]
-fn weigh_body<L: Lanes>(scores: &[f32], values: &[f32], rows: usize, positions: usize, dim: usize, sums: &mut [f32]) {
-    add_product::<L>(scores, TILE, 1, rows, Block { values, stride: dim }, dim, positions, 1.0, sums, dim);
+fn soften_body<const FMA: bool>(scores: &mut [f32], base: f32) {
+    scores.iter_mut().for_each(|score| *score = exp::<FMA>(*score - base));
 }
 
-fn soften(level: Level, scores: &mut [f32], largest: f32) {
-    levels!(level, soften_body(scores: &mut [f32], largest: f32))
+/// Adds the values with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves them.
+fn weigh(level: Level, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
+    lanes!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }
 
 #[inline(always)]
-fn soften_body<const FMA: bool>(scores: &mut [f32], largest: f32) {
-    scores.iter_mut().for_each(|score| *score = exp::<FMA>(*score - largest));
+fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
+    let Shape { rows, dim, positions } = shape;
+    let (row, column) = if rows >= MANY { (1, padded(rows)) } else { (TILE, 1) };
+    let values = Block { values, stride: dim };
+    add_product::<L>(weights, row, column, rows, values, dim, positions, 1.0, sums, dim);
 }
 
 /// The definition, in f64, on plain rows: keys and values are [positions, kv heads, head dim].

@@ -29,44 +29,81 @@ pub(crate) fn rows_times_rows<L: Lanes>(
     c: &mut [f32],
     c_stride: usize,
 ) {
-    for i in 0..m {
-        let a = a.row(i, depth);
-        let mut j = 0;
-        while j + 4 <= n {
-            let rows = [b.row(j, depth), b.row(j + 1, depth), b.row(j + 2, depth), b.row(j + 3, depth)];
-            c[i * c_stride + j..][..4].copy_from_slice(&dots::<L, 4>(a, rows, depth));
-            j += 4;
-        }
-        while j < n {
-            c[i * c_stride + j] = dots::<L, 1>(a, [b.row(j, depth)], depth)[0];
-            j += 1;
-        }
+    let mut i = 0;
+    while i < m {
+        // As many rows together as there are, because each row of b that was read is good for all of them.
+        i += match m - i {
+            4.. => some_rows::<L, 4>(a, i, b, n, depth, c, c_stride),
+            2.. => some_rows::<L, 2>(a, i, b, n, depth, c, c_stride),
+            _ => some_rows::<L, 1>(a, i, b, n, depth, c, c_stride),
+        };
     }
 }
 
-/// One row with each of N rows. Two sums for each, because one would wait for itself.
 #[inline(always)]
-fn dots<L: Lanes, const N: usize>(a: &[f32], b: [&[f32]; N], depth: usize) -> [f32; N] {
-    let mut sums = [[L::splat(0.0); 2]; N];
-    let whole = depth / (2 * L::COUNT) * (2 * L::COUNT);
+fn some_rows<L: Lanes, const M: usize>(
+    a: Block,
+    i: usize,
+    b: Block,
+    n: usize,
+    depth: usize,
+    c: &mut [f32],
+    c_stride: usize,
+) -> usize {
+    let mut rows = [a.row(i, depth); M];
+    for (m, row) in rows.iter_mut().enumerate() {
+        *row = a.row(i + m, depth);
+    }
+    let mut j = 0;
+    while j + 4 <= n {
+        let columns = [b.row(j, depth), b.row(j + 1, depth), b.row(j + 2, depth), b.row(j + 3, depth)];
+        for (m, dots) in dots::<L, M, 4>(rows, columns, depth).into_iter().enumerate() {
+            c[(i + m) * c_stride + j..][..4].copy_from_slice(&dots);
+        }
+        j += 4;
+    }
+    while j < n {
+        for (m, [dot]) in dots::<L, M, 1>(rows, [b.row(j, depth)], depth).into_iter().enumerate() {
+            c[(i + m) * c_stride + j] = dot;
+        }
+        j += 1;
+    }
+    M
+}
+
+/// M rows with each of N rows. Two sums for each pair, because one would wait for itself; where pairs are many, the second
+/// is not used.
+#[inline(always)]
+fn dots<L: Lanes, const M: usize, const N: usize>(a: [&[f32]; M], b: [&[f32]; N], depth: usize) -> [[f32; N]; M] {
+    let parts = if M * N >= 8 { 1 } else { 2 };
+    let mut sums = [[[L::splat(0.0); 2]; N]; M];
+    let whole = depth / (parts * L::COUNT) * (parts * L::COUNT);
     let mut k = 0;
     while k < whole {
-        for half in 0..2 {
+        for part in 0..parts {
             // SAFETY: all slices have `depth` values, and `whole` is no more.
             unsafe {
-                let at = k + half * L::COUNT;
-                let a = L::load(a.as_ptr().add(at));
+                let at = k + part * L::COUNT;
+                let mut columns = [L::splat(0.0); N];
                 for j in 0..N {
-                    sums[j][half] = L::madd(a, L::load(b[j].as_ptr().add(at)), sums[j][half]);
+                    columns[j] = L::load(b[j].as_ptr().add(at));
+                }
+                for i in 0..M {
+                    let a = L::load(a[i].as_ptr().add(at));
+                    for j in 0..N {
+                        sums[i][j][part] = L::madd(a, columns[j], sums[i][j][part]);
+                    }
                 }
             }
         }
-        k += 2 * L::COUNT;
+        k += parts * L::COUNT;
     }
-    let mut out = [0.0; N];
-    for j in 0..N {
-        let rest: f32 = (whole..depth).map(|k| a[k] * b[j][k]).sum();
-        out[j] = L::sum(L::add(sums[j][0], sums[j][1])) + rest;
+    let mut out = [[0.0; N]; M];
+    for i in 0..M {
+        for j in 0..N {
+            let rest: f32 = (whole..depth).map(|k| a[i][k] * b[j][k]).sum();
+            out[i][j] = L::sum(L::add(sums[i][j][0], sums[i][j][1])) + rest;
+        }
     }
     out
 }

@@ -15,5 +15,6 @@ pub mod norm;
 pub mod product;
 pub mod rotation;
 mod scratch;
+mod unpack;
 
 pub mod testing;

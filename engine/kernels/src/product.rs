@@ -16,6 +16,7 @@ use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
 use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
+use crate::unpack::unpack;
 
 pub use activations::Activations;
 use activations::BLOCK;
@@ -79,43 +80,90 @@ impl Weights<'_> {
 
 /// `out`: [x.rows(), w.rows].
 pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out: &mut [f32]) {
-    assert_eq!(x.cols(), w.cols);
-    assert_eq!(out.len(), x.rows() * w.rows);
-    let integer = precision == Precision::Integer && w.format.is_quantised();
-    assert!(!integer || x.is_rounded(), "an integer product needs rounded activations");
-    let out = Parts::new(out);
-    #[cfg(target_arch = "x86_64")]
-    if integer && w.layout == Layout::Panels && has_panels(cpu.level) {
-        let panels = w.rows.div_ceil(PANEL);
-        let most = panels.div_ceil(cpu.pool.threads() * TASKS_OF_A_THREAD);
-        let enough = BYTES_OF_A_TASK.div_ceil(w.bytes.len().div_ceil(panels));
-        // Many rows of activations work on two panels at once.
-        let of_a_task = enough.min(most).next_multiple_of(if x.rows() > 1 { 2 } else { 1 });
-        cpu.pool.run(panels.div_ceil(of_a_task), |task| {
-            let first = task * of_a_task;
-            // SAFETY: the processor is of the level, and the columns of these panels are this task's alone.
-            unsafe { avx512::panels(x, w, first, of_a_task.min(panels - first), out) };
-        });
-        return;
+    products(cpu, precision, x, [(w, out)]);
+}
+
+/// Several matrices with the same activations, as one piece of work for all threads.
+pub fn products<const N: usize>(
+    cpu: &Cpu,
+    precision: Precision,
+    x: &Activations,
+    matrices: [(Weights, &mut [f32]); N],
+) {
+    let jobs = matrices.map(|(w, out)| {
+        assert_eq!(x.cols(), w.cols);
+        assert_eq!(out.len(), x.rows() * w.rows);
+        let integer = precision == Precision::Integer && w.format.is_quantised();
+        assert!(!integer || x.is_rounded(), "an integer product needs rounded activations");
+        Job::new(cpu, integer, x, w, Parts::new(out))
+    });
+    let tasks = jobs.iter().map(|job| job.tasks).sum();
+    cpu.pool.run(tasks, |mut task| {
+        for job in &jobs {
+            if task < job.tasks {
+                return job.run(cpu, x, task);
+            }
+            task -= job.tasks;
+        }
+    });
+}
+
+/// One matrix of a piece of work, cut into tasks of some weight rows each.
+struct Job<'a> {
+    w: Weights<'a>,
+    out: Parts<'a, f32>,
+    way: Way,
+    rows_of_a_task: usize,
+    tasks: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    F32,
+    Rows,
+    Panels,
+}
+
+impl<'a> Job<'a> {
+    fn new(cpu: &Cpu, integer: bool, x: &Activations, w: Weights<'a>, out: Parts<'a, f32>) -> Job<'a> {
+        let way = match w.layout {
+            Layout::Rows if integer => Way::Rows,
+            Layout::Panels if integer && has_panels(cpu.level) => Way::Panels,
+            // Panels at a level that has no product for them come here only in tests: slow, and right.
+            _ => Way::F32,
+        };
+        let rows_of_a_task = match way {
+            Way::Panels => {
+                let panels = w.rows.div_ceil(PANEL).max(1);
+                let most = panels.div_ceil(cpu.pool.threads() * TASKS_OF_A_THREAD);
+                let enough = BYTES_OF_A_TASK.div_ceil((w.bytes.len() / panels).max(1));
+                // Many rows of activations work on two panels at once.
+                PANEL * enough.min(most).next_multiple_of(if x.rows() > 1 { 2 } else { 1 })
+            }
+            _ => ROWS_OF_A_TASK,
+        };
+        Job { w, out, way, rows_of_a_task, tasks: w.rows.div_ceil(rows_of_a_task) }
     }
-    // Panels at a level that has no product for them come here only in tests: slow, and right.
-    let integer = integer && w.layout == Layout::Rows;
-    cpu.pool.run(w.rows.div_ceil(ROWS_OF_A_TASK), |task| {
-        let first = task * ROWS_OF_A_TASK;
-        let rows = ROWS_OF_A_TASK.min(w.rows - first);
+
+    fn run(&self, cpu: &Cpu, x: &Activations, task: usize) {
+        let w = self.w;
+        let first = task * self.rows_of_a_task;
+        let rows = self.rows_of_a_task.min(w.rows - first);
         // SAFETY: this task alone writes columns first..first + rows of the output.
         let mut write =
-            |m: usize, values: &[f32]| unsafe { out.part(m * w.rows + first, rows) }.copy_from_slice(values);
-        if integer {
-            with_scratch(x.rows() * rows, |sums| {
+            |m: usize, values: &[f32]| unsafe { self.out.part(m * w.rows + first, rows) }.copy_from_slice(values);
+        match self.way {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the processor is of the level, and the columns of these panels are this task's alone.
+            Way::Panels => unsafe { avx512::panels(x, w, first / PANEL, rows.div_ceil(PANEL), self.out) },
+            Way::Rows => with_scratch(x.rows() * rows, |sums| {
                 sums.fill(0.0);
                 integer::rows(cpu.level, x, w, first, rows, sums);
                 sums.chunks_exact(rows).enumerate().for_each(|(m, values)| write(m, values));
-            });
-        } else {
-            f32_rows(cpu, x, w, first, rows, &mut write);
+            }),
+            _ => f32_rows(cpu, x, w, first, rows, &mut write),
         }
-    });
+    }
 }
 
 fn f32_rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, write: &mut dyn FnMut(usize, &[f32])) {
@@ -125,7 +173,12 @@ fn f32_rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, w
         let (weights, scratch) = scratch.split_at_mut(rows * depth);
         let (turned, out) = scratch.split_at_mut(turned);
         for (row, values) in weights.chunks_exact_mut(depth).enumerate() {
-            w.row(first + row, values);
+            match w.layout {
+                Layout::Rows => {
+                    unpack(cpu.level, w.format, &w.bytes[(first + row) * w.row_bytes()..][..w.row_bytes()], values)
+                }
+                Layout::Panels => w.row(first + row, values),
+            }
         }
         let problem = Problem { x: x.values(), weights, m, rows, depth };
         lanes!(cpu.level, f32_body(problem: Problem<'_>, turned: &mut [f32], out: &mut [f32]));

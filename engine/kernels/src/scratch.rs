@@ -4,11 +4,25 @@ use std::cell::RefCell;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static SHARED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// `len` values of undefined content. Not to be nested.
 pub(crate) fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    SCRATCH.with_borrow_mut(|scratch| {
+    with(&SCRATCH, len, work)
+}
+
+/// The same for what a caller hands its tasks, which may take scratch of their own. Not to be nested in itself.
+pub(crate) fn with_shared_scratch<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    with(&SHARED, len, work)
+}
+
+fn with<R>(
+    place: &'static std::thread::LocalKey<RefCell<Vec<f32>>>,
+    len: usize,
+    work: impl FnOnce(&mut [f32]) -> R,
+) -> R {
+    place.with_borrow_mut(|scratch| {
         if scratch.len() < len {
             scratch.resize(len, 0.0);
         }

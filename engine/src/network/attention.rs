@@ -23,9 +23,8 @@ impl Network {
         let (dim, q_heads, kv_width) = (shape.head_dim, shape.q_heads, shape.kv_heads * shape.head_dim);
         let stride = q_heads * 2 * dim;
         let rows = work.normed.rows();
-        self.product_into(cpu, &work.normed, &weights.q, &mut work.q);
-        self.product_into(cpu, &work.normed, &weights.k, &mut work.k);
-        self.product_into(cpu, &work.normed, &weights.v, &mut work.v);
+        let outputs = [(&weights.q, &mut work.q), (&weights.k, &mut work.k), (&weights.v, &mut work.v)];
+        self.products_into(cpu, &work.normed, outputs);
         {
             let (q, k) = (Parts::new(&mut work.q), Parts::new(&mut work.k));
             let (turns, width) = (&work.turns, self.rotation.dims());

@@ -7,7 +7,7 @@ use kernels::delta::{Rows, advance};
 use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
 use weights::DeltaWeights;
 
-use super::{Lane, Network, Workspace, exact_product};
+use super::{Lane, Network, Workspace, exact_products};
 use crate::state::State;
 use crate::trail::Trail;
 
@@ -27,11 +27,9 @@ impl Network {
         let heads = self.heads();
         let (channels, values, value_heads) = (heads.channels(), heads.values(), heads.value_heads);
         let rows = work.normed.rows();
-        self.product_into(cpu, &work.normed, &weights.qkv, &mut work.q);
-        self.product_into(cpu, &work.normed, &weights.z, &mut work.k);
+        self.products_into(cpu, &work.normed, [(&weights.qkv, &mut work.q), (&weights.z, &mut work.k)]);
         // A decay is an exponential, and acts on all that was said: its few rows are worth exact activations.
-        exact_product(cpu, &work.normed, &weights.a, &mut work.decay);
-        exact_product(cpu, &work.normed, &weights.b, &mut work.beta);
+        exact_products(cpu, &work.normed, [(&weights.a, &mut work.decay), (&weights.b, &mut work.beta)]);
         for (decay, beta) in work.decay.chunks_exact_mut(value_heads).zip(work.beta.chunks_exact_mut(value_heads)) {
             for head in 0..value_heads {
                 decay[head] = weights.a_log_neg[head] * softplus(decay[head] + weights.dt_bias[head]);

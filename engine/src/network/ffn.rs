@@ -27,8 +27,7 @@ impl Network {
         (gates, ups, inner): (&mut Vec<f32>, &mut Vec<f32>, &mut Activations),
         out: &mut [f32],
     ) {
-        self.product_into(cpu, x, gate, gates);
-        self.product_into(cpu, x, up, ups);
+        self.products_into(cpu, x, [(gate, &mut *gates), (up, &mut *ups)]);
         let width = gate.rows;
         let rows = Parts::new(inner.resize(x.rows(), width));
         let (gates, ups) = (&*gates, &*ups);

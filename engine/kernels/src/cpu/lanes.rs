@@ -19,6 +19,17 @@ pub(crate) trait Lanes {
     /// # Safety
     /// `COUNT` numbers can be written.
     unsafe fn store(to: *mut f32, v: Self::V);
+    /// # Safety
+    /// `COUNT` halves can be read.
+    unsafe fn load_f16(from: *const u8) -> Self::V;
+    /// # Safety
+    /// `COUNT` upper halves of f32 can be read.
+    unsafe fn load_bf16(from: *const u8) -> Self::V;
+    /// # Safety
+    /// `COUNT` bytes can be read.
+    unsafe fn load_i8(from: *const i8) -> Self::V;
+    /// A half as a number.
+    fn half(bits: u16) -> f32;
     fn add(a: Self::V, b: Self::V) -> Self::V;
     fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// a · b + c
@@ -31,7 +42,7 @@ pub(crate) trait Lanes {
         unsafe { Self::store(lanes.as_mut_ptr(), v) };
         let lanes = &lanes[..Self::COUNT];
         let mut sums = [0.0f32; 4];
-        for four in lanes.chunks_exact(4) {
+        for four in lanes.as_chunks::<4>().0 {
             for i in 0..4 {
                 sums[i] += four[i];
             }
@@ -64,6 +75,26 @@ impl Lanes for Portable {
         unsafe { to.cast::<[f32; 4]>().write_unaligned(v) }
     }
     #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[[u8; 2]; 4]>().read_unaligned() }.map(|half| half::f16::from_le_bytes(half).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        let halves = unsafe { from.cast::<[[u8; 2]; 4]>().read_unaligned() };
+        halves.map(|half| f32::from_bits(u32::from(u16::from_le_bytes(half)) << 16))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[i8; 4]>().read_unaligned() }.map(f32::from)
+    }
+    #[inline(always)]
+    fn half(bits: u16) -> f32 {
+        half::f16::from_bits(bits).to_f32()
+    }
+    #[inline(always)]
     fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| a[i] + b[i])
     }
@@ -79,8 +110,8 @@ impl Lanes for Portable {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86 {
-    ($name:ident, $v:ty, $count:literal, $wide:literal, $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident,
-     $madd:ident) => {
+    ($name:ident: $v:ty, $count:literal lanes, $wide:literal wide, $splat:ident, $load:ident, $store:ident, $add:ident,
+     $mul:ident, $madd:ident, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr) => {
         pub(crate) struct $name;
 
         impl Lanes for $name {
@@ -103,6 +134,26 @@ macro_rules! x86 {
             unsafe fn store(to: *mut f32, v: $v) {
                 // SAFETY: the caller's promise.
                 unsafe { $store(to, v) }
+            }
+            #[inline(always)]
+            unsafe fn load_f16(from: *const u8) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $f16(from) }
+            }
+            #[inline(always)]
+            unsafe fn load_bf16(from: *const u8) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $bf16(from) }
+            }
+            #[inline(always)]
+            unsafe fn load_i8(from: *const i8) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $i8(from) }
+            }
+            #[inline(always)]
+            fn half(bits: u16) -> f32 {
+                // SAFETY: see `splat`.
+                unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
             }
             #[inline(always)]
             fn add(a: $v, b: $v) -> $v {
@@ -131,30 +182,16 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
 
-    x86!(
-        Avx2,
-        __m256,
-        8,
-        2,
-        _mm256_set1_ps,
-        _mm256_loadu_ps,
-        _mm256_storeu_ps,
-        _mm256_add_ps,
-        _mm256_mul_ps,
-        _mm256_fmadd_ps
-    );
-    x86!(
-        Avx512,
-        __m512,
-        16,
-        4,
-        _mm512_set1_ps,
-        _mm512_loadu_ps,
-        _mm512_storeu_ps,
-        _mm512_add_ps,
-        _mm512_mul_ps,
-        _mm512_fmadd_ps
-    );
+    x86!(Avx2: __m256, 8 lanes, 2 wide, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps,
+        _mm256_mul_ps, _mm256_fmadd_ps,
+        f16: |from: *const u8| _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+        bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
+        i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))));
+    x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
+        _mm512_mul_ps, _mm512_fmadd_ps,
+        f16: |from: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+        bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
+        i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))));
 }
 
 /// Compiles one body for every level and calls the one that fits, as `levels!` does, with the level's `Lanes` as its type.

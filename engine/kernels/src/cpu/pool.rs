@@ -1,7 +1,7 @@
 //! Threads that run one job after the other, without a lock per job.
 //!
 //! A token of a small model is some two hundred jobs of a few microseconds. Workers therefore spin for a moment before
-//! they sleep, and a job is one store to an atomic; the sleeping path (a mutex and a condition) is only entered when
+//! they sleep, and a job is a few stores to atomics; the sleeping path (a mutex and a condition) is only entered when
 //! there was nothing to do for a while.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +26,10 @@ struct Shared {
     job: AtomicPtr<Job<'static>>,
     /// Workers that have not yet left the current job.
     busy: AtomicUsize,
-    asleep: Mutex<usize>,
+    /// Workers that sleep or are about to.
+    asleep: AtomicUsize,
+    /// Held by who goes to sleep and by who wakes, so that nobody is woken before he sleeps.
+    door: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
 }
@@ -46,7 +49,8 @@ impl Pool {
             job_number: AtomicUsize::new(0),
             job: AtomicPtr::new(std::ptr::null_mut()),
             busy: AtomicUsize::new(0),
-            asleep: Mutex::new(0),
+            asleep: AtomicUsize::new(0),
+            door: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
         });
@@ -76,7 +80,9 @@ impl Pool {
         shared.busy.store(self.workers.len(), Ordering::Relaxed);
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         shared.job_number.fetch_add(1, Ordering::SeqCst);
-        if *lock(&shared.asleep) > 0 {
+        // One total order of these operations: a worker either sees the new number before it sleeps, or is counted here.
+        if shared.asleep.load(Ordering::SeqCst) > 0 {
+            drop(lock(&shared.door));
             shared.wake.notify_all();
         }
         job.take_part();
@@ -88,7 +94,7 @@ impl Pool {
             if spins > SPINS_BEFORE_SLEEP { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
         self.taken.store(false, Ordering::Release);
-        let panic = lock(&job.panic).take();
+        let panic = job.panic.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -99,7 +105,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.job_number.fetch_add(1, Ordering::SeqCst);
-        drop(lock(&self.shared.asleep));
+        drop(lock(&self.shared.door));
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
             // A worker catches the panics of jobs, so it has none of its own to report.
@@ -146,12 +152,12 @@ fn wait_for_job(shared: &Shared, seen: usize) -> usize {
         }
         std::hint::spin_loop();
     }
-    let mut asleep = lock(&shared.asleep);
-    *asleep += 1;
+    let mut door = lock(&shared.door);
+    shared.asleep.fetch_add(1, Ordering::SeqCst);
     while shared.job_number.load(Ordering::SeqCst) == seen {
-        asleep = shared.wake.wait(asleep).unwrap_or_else(|poisoned| poisoned.into_inner());
+        door = shared.wake.wait(door).unwrap_or_else(|poisoned| poisoned.into_inner());
     }
-    *asleep -= 1;
+    shared.asleep.fetch_sub(1, Ordering::SeqCst);
     shared.job_number.load(Ordering::SeqCst)
 }
 

@@ -22,6 +22,8 @@ pub struct Activations {
     scales: Vec<f32>,
     /// [rows, padded cols / 16]: sum of the group's rounded values times their scale, for formats with a minimum.
     sums: Vec<f32>,
+    /// The rounded rows are those of `values`.
+    is_rounded: bool,
     /// The same for products with panels, where this processor has them.
     tiles: Tiles,
 }
@@ -43,13 +45,13 @@ impl Activations {
     pub fn resize(&mut self, rows: usize, cols: usize) -> &mut [f32] {
         (self.rows, self.cols) = (rows, cols);
         self.values.resize(rows * cols, 0.0);
-        self.rounded.clear();
+        self.is_rounded = false;
         &mut self.values
     }
 
     /// Rounded rows, if there are any, are out of date from here on.
     pub fn values_mut(&mut self) -> &mut [f32] {
-        self.rounded.clear();
+        self.is_rounded = false;
         &mut self.values
     }
 
@@ -76,6 +78,7 @@ impl Activations {
             levels!(cpu.level, round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]));
         });
         self.tile(cpu);
+        self.is_rounded = true;
     }
 
     /// After the rounded rows were written.
@@ -95,7 +98,8 @@ impl Activations {
         copy_rows(&self.rounded, self.padded(), rows, &mut out.rounded);
         copy_rows(&self.scales, groups, rows, &mut out.scales);
         copy_rows(&self.sums, groups, rows, &mut out.sums);
-        if out.is_rounded() {
+        out.is_rounded = self.is_rounded;
+        if out.is_rounded {
             out.tile(cpu);
         }
     }
@@ -117,7 +121,7 @@ impl Activations {
 
     /// Whether `quantise` was called since the values were written.
     pub(super) fn is_rounded(&self) -> bool {
-        self.rounded.len() == self.rows * self.padded()
+        self.is_rounded
     }
 
     pub(super) fn tiles(&self) -> &Tiles {

@@ -87,6 +87,8 @@ struct At {
     prefill_tokens_per_s: f64,
     /// The last piece of it, where attention reads most.
     prefill_last_chunk_tokens_per_s: f64,
+    /// What the threads together computed for it in the best round, whatever else the machine did meanwhile.
+    prefill_cpu_ms: Option<f64>,
     decode: Vec<Decoded>,
     /// The most memory that was ever taken until here in the first round.
     peak_rss_bytes: Option<u64>,
@@ -98,6 +100,8 @@ struct Decoded {
     /// Of all sequences together.
     tokens_per_s: f64,
     ms_per_step: f64,
+    /// As `prefill_cpu_ms`, for one step.
+    cpu_ms_per_step: Option<f64>,
     /// Bytes of weights a second; None where the sequences of a batch need different experts.
     weight_gb_per_s: Option<f64>,
     share_of_memory_speed: Option<f64>,
@@ -165,10 +169,10 @@ struct Bench<'a> {
 
 /// What one round saw at one context.
 struct Seen {
-    prefill: Duration,
+    prefill: Took,
     last_chunk_tokens_per_s: f64,
     /// One for each batch.
-    decode: Vec<Duration>,
+    decode: Vec<Took>,
     memory: Option<Memory>,
 }
 
@@ -197,17 +201,18 @@ impl Bench<'_> {
 
     fn round(&self, work: &mut Workspace, bar: &ProgressBar) -> Result<Vec<Seen>> {
         let mut state = self.state()?;
-        let mut prefill = Duration::ZERO;
+        let mut prefill = Took::default();
         let mut seen = Vec::new();
         for ctx in self.contexts {
             let mut last_chunk_tokens_per_s = 0.0;
             while state.position < *ctx {
                 let tokens = self.chunk.min(ctx - state.position);
                 let took = self.read(&mut state, tokens, work);
-                prefill += took;
+                prefill.wall += took.wall;
+                prefill.cpu += took.cpu;
                 // A context that ends shortly after a whole chunk leaves a crumb, which is no measure.
                 if tokens == self.chunk || last_chunk_tokens_per_s == 0.0 {
-                    last_chunk_tokens_per_s = tokens as f64 / took.as_secs_f64();
+                    last_chunk_tokens_per_s = tokens as f64 / took.wall.as_secs_f64();
                 }
                 bar.inc(tokens as u64);
             }
@@ -225,15 +230,20 @@ impl Bench<'_> {
     }
 
     fn at(&self, about: &About, ctx: usize, seen: Vec<&Seen>) -> Option<At> {
-        let prefill_s = median(seen.iter().map(|seen| seen.prefill.as_secs_f64()))?;
+        let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
+        let least_cpu_ms = |took: &dyn Fn(&Seen) -> Duration| {
+            let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
+            least.map(|least| least.as_secs_f64() * 1e3)
+        };
         let decode = self.args.batch.iter().enumerate().map(|(index, &batch)| {
-            let total_s = median(seen.iter().map(|seen| seen.decode[index].as_secs_f64()))?;
+            let total_s = median(seen.iter().map(|seen| seen.decode[index].wall.as_secs_f64()))?;
             let step_s = total_s / self.args.decode as f64;
             let same_weights = batch == 1 || self.network.shape().moe.is_none();
             Some(Decoded {
                 batch,
                 tokens_per_s: batch as f64 / step_s,
                 ms_per_step: step_s * 1e3,
+                cpu_ms_per_step: least_cpu_ms(&|seen| seen.decode[index].cpu).map(|ms| ms / self.args.decode as f64),
                 weight_gb_per_s: same_weights.then(|| about.weight_bytes_per_token as f64 / step_s / 1e9),
                 share_of_memory_speed: None,
             })
@@ -243,6 +253,7 @@ impl Bench<'_> {
             prefill_ms: prefill_s * 1e3,
             prefill_tokens_per_s: ctx as f64 / prefill_s,
             prefill_last_chunk_tokens_per_s: median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
+            prefill_cpu_ms: least_cpu_ms(&|seen| seen.prefill.cpu),
             decode: decode.collect::<Option<_>>()?,
             peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
         })
@@ -252,16 +263,16 @@ impl Bench<'_> {
         Ok(State::new(self.network.state_shape, self.kv, &Meter::default())?)
     }
 
-    fn read(&self, state: &mut State, count: usize, work: &mut Workspace) -> Duration {
+    fn read(&self, state: &mut State, count: usize, work: &mut Workspace) -> Took {
         let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
-        let begin = Instant::now();
+        let begin = Begin::now();
         let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None };
         black_box(self.network.forward(&self.cpu, &mut [lane], work));
-        begin.elapsed()
+        begin.took()
     }
 
-    fn write(&self, states: &mut [State], count: usize, work: &mut Workspace) -> Duration {
-        let begin = Instant::now();
+    fn write(&self, states: &mut [State], count: usize, work: &mut Workspace) -> Took {
+        let begin = Begin::now();
         for at in 0..count {
             let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
             let lanes = states.iter_mut().zip(&tokens);
@@ -269,13 +280,44 @@ impl Bench<'_> {
             let mut lanes: Vec<Lane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
             black_box(self.network.forward(&self.cpu, &mut lanes, work));
         }
-        begin.elapsed()
+        begin.took()
     }
 
     /// What is read does not matter for the time, except that experts are chosen by it: so not one token again and again.
     fn token(&self, at: usize) -> u32 {
         (at.wrapping_mul(7919) % self.network.shape().vocab) as u32
     }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Took {
+    wall: Duration,
+    /// Of all threads together; zero where the system does not tell.
+    cpu: Duration,
+}
+
+struct Begin {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Begin {
+    fn now() -> Begin {
+        Begin { cpu: cpu_time(), at: Instant::now() }
+    }
+
+    fn took(&self) -> Took {
+        Took { wall: self.at.elapsed(), cpu: cpu_time().saturating_sub(self.cpu) }
+    }
+}
+
+/// What this process's threads have computed, as Linux counts it.
+fn cpu_time() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let of_thread = |folder: PathBuf| -> Option<u64> {
+        std::fs::read_to_string(folder.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    };
+    Duration::from_nanos(threads.filter_map(|thread| of_thread(thread.path())).sum())
 }
 
 /// Bytes of weights that one token of one sequence makes the processor read.
@@ -348,9 +390,11 @@ fn print(measured: &Measured) -> Result<()> {
         ("context", Align::Right),
         ("prefill tokens/s", Align::Right),
         ("its last chunk", Align::Right),
+        ("CPU ms", Align::Right),
         ("sequences", Align::Right),
         ("decode tokens/s", Align::Right),
         ("ms a step", Align::Right),
+        ("CPU ms", Align::Right),
         ("weights GB/s", Align::Right),
         ("of memory", Align::Right),
         ("peak MiB", Align::Right),
@@ -363,9 +407,11 @@ fn print(measured: &Measured) -> Result<()> {
                 once(at.ctx.to_string()),
                 once(format!("{:.1}", at.prefill_tokens_per_s)),
                 once(format!("{:.1}", at.prefill_last_chunk_tokens_per_s)),
+                once(or_dash(at.prefill_cpu_ms.map(|ms| format!("{ms:.0}")))),
                 decoded.batch.to_string(),
                 format!("{:.1}", decoded.tokens_per_s),
                 format!("{:.2}", decoded.ms_per_step),
+                or_dash(decoded.cpu_ms_per_step.map(|ms| format!("{ms:.2}"))),
                 or_dash(decoded.weight_gb_per_s.map(|speed| format!("{speed:.2}"))),
                 or_dash(decoded.share_of_memory_speed.map(|share| format!("{:.0} %", share * 100.0))),
                 once(or_dash(at.peak_rss_bytes.map(mib))),

@@ -1,0 +1,91 @@
+//! Values of the plainer formats at the speed of this processor's level: what `format::dequantize` gives, to the bit.
+//!
+//! Keys and values are unpacked again for every token, and weights that are no blocks for every product.
+
+use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+use crate::format::{Format, dequantize};
+
+/// As `dequantize`.
+pub(crate) fn unpack(level: Level, format: Format, bytes: &[u8], out: &mut [f32]) {
+    assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
+    match format {
+        Format::F16 => lanes!(level, f16(bytes: &[u8], out: &mut [f32])),
+        Format::BF16 => lanes!(level, bf16(bytes: &[u8], out: &mut [f32])),
+        Format::Q8_0 => lanes!(level, q8_0(bytes: &[u8], out: &mut [f32])),
+        Format::Q4_0 => lanes!(level, q4_0(bytes: &[u8], out: &mut [f32])),
+        _ => dequantize(format, bytes, out),
+    }
+}
+
+#[inline(always)]
+fn f16<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
+    let whole = out.len() / L::COUNT * L::COUNT;
+    for at in (0..whole).step_by(L::COUNT) {
+        // SAFETY: `bytes` has two for each value.
+        unsafe { L::store(out.as_mut_ptr().add(at), L::load_f16(bytes.as_ptr().add(2 * at))) };
+    }
+    dequantize(Format::F16, &bytes[2 * whole..], &mut out[whole..]);
+}
+
+#[inline(always)]
+fn bf16<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
+    let whole = out.len() / L::COUNT * L::COUNT;
+    for at in (0..whole).step_by(L::COUNT) {
+        // SAFETY: as above.
+        unsafe { L::store(out.as_mut_ptr().add(at), L::load_bf16(bytes.as_ptr().add(2 * at))) };
+    }
+    dequantize(Format::BF16, &bytes[2 * whole..], &mut out[whole..]);
+}
+
+#[inline(always)]
+fn q8_0<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
+    for (block, out) in bytes.as_chunks::<34>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        let codes: &[i8] = bytemuck::cast_slice(&block[2..]);
+        scaled::<L>([block[0], block[1]], codes.first_chunk().expect("32 codes"), out);
+    }
+}
+
+#[inline(always)]
+fn q4_0<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
+    for (block, out) in bytes.as_chunks::<18>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        let mut codes = [0i8; 32];
+        for (i, byte) in block[2..].iter().enumerate() {
+            codes[i] = (byte & 15) as i8 - 8;
+            codes[i + 16] = (byte >> 4) as i8 - 8;
+        }
+        scaled::<L>([block[0], block[1]], &codes, out);
+    }
+}
+
+#[inline(always)]
+fn scaled<L: Lanes>(scale: [u8; 2], codes: &[i8; 32], out: &mut [f32; 32]) {
+    let scale = L::splat(L::half(u16::from_le_bytes(scale)));
+    for at in (0..32).step_by(L::COUNT) {
+        // SAFETY: 32 is a multiple of any level's lanes.
+        unsafe { L::store(out.as_mut_ptr().add(at), L::mul(scale, L::load_i8(codes.as_ptr().add(at)))) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::quantize;
+    use crate::testing::random;
+
+    #[test]
+    fn to_the_bit_as_at_leisure() {
+        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            for format in [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::Q4_K] {
+                for len in [0, 1, 7, 32, 96, 255, 256, 1024] {
+                    let Some(size) = format.row_bytes(len) else { continue };
+                    let mut bytes = vec![0; size];
+                    quantize(format, &random(len, 9), &mut bytes);
+                    let (mut expected, mut ours) = (vec![0.0; len], vec![f32::NAN; len]);
+                    dequantize(format, &bytes, &mut expected);
+                    unpack(level, format, &bytes, &mut ours);
+                    assert_eq!(ours, expected, "{} of {len} at {}", format.name(), level.name());
+                }
+            }
+        }
+    }
+}

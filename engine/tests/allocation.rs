@@ -1,0 +1,80 @@
+//! A token costs no memory once the buffers have seen one: counted over all threads, in a process of this test's own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use engine::memory::Meter;
+use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::state::{KvFormats, State};
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is done by the system's allocator; the count touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn no_allocation_per_token_after_warm_up() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference/gguf");
+    for (file, threads, kv) in [
+        ("dense-wide.q4_k_m.gguf", 2, Format::F16),
+        ("dense-wide.q8_0.gguf", 1, Format::Q8_0),
+        // More threads than heads: the past is cut between them.
+        ("dense-wide.q4_k_m.gguf", 8, Format::Q8_0),
+        ("moe.bf16.gguf", 2, Format::F16),
+    ] {
+        let mut model = weights::open(&folder.join(file), &weights::OpenOptions { mmap: true }).unwrap();
+        let cpu = Cpu::new(threads);
+        weights::pack(&mut model, &cpu, &mut |_, _| ()).unwrap();
+        let network = Network::new(model, Precision::Integer);
+        let kv = KvFormats { key: kv, value: kv };
+        let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
+        let mut work = Workspace::default();
+        let mut one = |state: &mut State, token: u32| {
+            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None }];
+            network.forward(&cpu, &mut lanes, &mut work)[0]
+        };
+        // Tokens of many kinds, so that each expert has been asked once and every thread has had every kind of task.
+        for token in 0..100 {
+            one(&mut state, token * 3);
+        }
+        // All on the state's first page: a new page is memory that is wanted.
+        let before = COUNT.load(Ordering::Relaxed);
+        for token in 0..100 {
+            one(&mut state, token * 3 + 1);
+        }
+        let allocations = COUNT.load(Ordering::Relaxed) - before;
+        // A thread that slept through the warm-up meets its first task later, and an expert its first token: each once.
+        assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens");
+    }
+}
+
+#[test]
+fn an_allocation_is_counted() {
+    let before = COUNT.load(Ordering::Relaxed);
+    drop(std::hint::black_box(vec![1u8; 100]));
+    assert!(COUNT.load(Ordering::Relaxed) > before);
+}
