@@ -23,6 +23,7 @@ pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose};
 pub use engine::Priority;
 pub use error::Error;
+pub(crate) use for_turn::{PLACEHOLDER, chat_of, chat_with};
 pub use gpu::Gpu;
 pub use measure::Measured;
 pub use plan::{Plan, Window, plan};

@@ -9,6 +9,8 @@
 //! - Words of a reply are given to the store after they were written to a connection's socket.
 
 mod actor;
+mod changes;
+mod compaction;
 mod error;
 mod experiment;
 mod keeper;

@@ -11,6 +11,12 @@
 //! | `reprise_first_token_seconds` | `priority` | from the request to the first token: the wait |
 //! | `reprise_answer_seconds` | `priority` | from the request to the end of the reply |
 //! | `reprise_decode_tokens_per_second` | | speed of replies behind their first token |
+//! | `reprise_compactions_total` | `outcome` | how attempts to keep a conversation in its window ended |
+//! | `reprise_compaction_seconds` | | from the look at a conversation to the swap |
+//! | `reprise_compaction_tokens_total` | `when` | tokens of compacted prompts, before and after |
+//! | `reprise_compaction_rejections_total` | `reason` | summaries of the model that did not count |
+//! | `reprise_compaction_fallbacks_total` | | summaries put together without the model |
+//! | `reprise_recalls_total` | `found` | searches of the past that the model made |
 //! | `reprise_http_requests_total` | `method`, `route`, `status` | requests over HTTP, websockets when they begin |
 //! | `reprise_http_request_seconds` | `method`, `route` | to the head of the response |
 //! | `reprise_arm_turns_total` | `experiment`, `arm` | turns of sessions that are in an experiment |
@@ -25,7 +31,8 @@
 //!
 //! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
 //! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `warm`) or the code of its failure; `reason` is `cold`,
-//! `new_text`, `edited` or `evicted`. No label holds what people say or who they are.
+//! `new_text`, `edited` or `evicted`, of a rejection as the `compaction` crate names it; a compaction is `completed`,
+//! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say or who they are.
 
 use crate::backend::{Finish, Piece, Priority, Purpose, Status};
 use crate::store::Measurement;
@@ -157,6 +164,30 @@ pub(crate) fn answered(purpose: Purpose, priority: Priority, last: &Piece) {
     }
 }
 
+/// A smaller view of a conversation is in use: `completed` with a summary, `trimmed` without results of tools, `dropped`
+/// without oldest turns.
+pub(crate) fn compacted(outcome: &'static str, took: Duration, tokens_before: u64, tokens_after: u64) {
+    compaction_ended(outcome);
+    histogram!("reprise_compaction_seconds").record(took.as_secs_f64());
+    counter!("reprise_compaction_tokens_total", "when" => "before").increment(tokens_before);
+    counter!("reprise_compaction_tokens_total", "when" => "after").increment(tokens_after);
+}
+
+/// An attempt is over: also `failed`, or `cancelled` because what it was about has changed.
+pub(crate) fn compaction_ended(outcome: &'static str) {
+    counter!("reprise_compactions_total", "outcome" => outcome).increment(1);
+}
+
+/// A summary is made; what was rejected on the way to it.
+pub(crate) fn summary_made(rejected: &[compaction::Reason], fell_back: bool) {
+    for reason in rejected {
+        counter!("reprise_compaction_rejections_total", "reason" => reason.name()).increment(1);
+    }
+    if fell_back {
+        counter!("reprise_compaction_fallbacks_total").increment(1);
+    }
+}
+
 /// A turn of a session that is in an experiment.
 pub(crate) fn measured(turn: &Measurement) {
     let (Some(experiment), Some(arm)) = (&turn.experiment, &turn.arm) else { return };
@@ -166,6 +197,11 @@ pub(crate) fn measured(turn: &Measurement) {
     if let Some(ms) = turn.first_token_ms {
         histogram!("reprise_arm_first_token_seconds", &labels).record(ms / 1e3);
     }
+}
+
+/// The model searched the past.
+pub(crate) fn recalled(found: bool) {
+    counter!("reprise_recalls_total", "found" => if found { "yes" } else { "no" }).increment(1);
 }
 
 /// Around every route: who asked for what, and how long the head of the answer took.
@@ -206,6 +242,16 @@ fn describe() {
     describe_histogram!("reprise_answer_seconds", Unit::Seconds, "from the request to the end of the reply");
     let speed = "speed of replies behind their first token";
     describe_histogram!("reprise_decode_tokens_per_second", Unit::CountPerSecond, speed);
+    let outcomes = "how attempts to keep a conversation in its window ended";
+    describe_counter!("reprise_compactions_total", Unit::Count, outcomes);
+    describe_histogram!("reprise_compaction_seconds", Unit::Seconds, "from the look at a conversation to the swap");
+    let tokens = "tokens of compacted prompts, before and after";
+    describe_counter!("reprise_compaction_tokens_total", Unit::Count, tokens);
+    let rejections = "summaries of the model that did not count";
+    describe_counter!("reprise_compaction_rejections_total", Unit::Count, rejections);
+    let fallbacks = "summaries put together without the model";
+    describe_counter!("reprise_compaction_fallbacks_total", Unit::Count, fallbacks);
+    describe_counter!("reprise_recalls_total", Unit::Count, "searches of the past that the model made");
     describe_counter!("reprise_http_requests_total", Unit::Count, "requests over HTTP, websockets when they begin");
     describe_histogram!("reprise_http_request_seconds", Unit::Seconds, "to the head of the response");
     describe_counter!("reprise_arm_turns_total", Unit::Count, "turns of sessions that are in an experiment");
@@ -257,6 +303,9 @@ mod tests {
         measured(&serde_json::from_value(turn).unwrap());
         let failure = Failure::new(FailureCode::Busy, "x");
         answered(Purpose::WarmPartial, Priority::Speculate, &Piece::Failed(failure));
+        compacted("completed", Duration::from_millis(300), 900, 400);
+        summary_made(&[compaction::Reason::Empty], true);
+        recalled(true);
     }
 
     #[tokio::test]

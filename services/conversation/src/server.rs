@@ -10,6 +10,7 @@ mod experiments;
 mod gate;
 mod health;
 mod keys;
+mod memory;
 mod openapi;
 mod realtime;
 mod routes;

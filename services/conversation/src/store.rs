@@ -42,7 +42,7 @@ pub use records::{
 pub use replies::{FinishedReply, Reply, ReplyPiece};
 pub use responses::{Conversation, FinishedResponse, Response, ResponseStatus};
 pub use search::{Hit, Search};
-pub use summaries::{MadeBy, NewSummary, Pin, Summary, SummaryKind};
+pub use summaries::{MadeBy, MemoryStamp, NewSummary, Pin, Summary, SummaryKind};
 pub use view::View;
 
 use futures_util::future::BoxFuture;

@@ -19,13 +19,15 @@ mod machine;
 mod outbox;
 mod output;
 mod prompt;
+mod recall;
 mod replies;
 mod responses;
 mod storing;
 #[cfg(test)]
 mod tests;
 
-pub use input::{BackendFailure, ConnId, Context, Finish, GenerationId, Input, Millis, Notice, Piece, Replay, Report};
+pub use input::{BackendFailure, ConnId, Context, Finish, Found, GenerationId, Input, Millis, Notice, Piece, Replay, Report};
 pub use machine::{Machine, Start, TurnLimits};
 pub use output::{CloseReason, Generate, OpId, Output, Priority, Purpose, StoreOp};
-pub use prompt::{Prompt, SystemNotes, Wording, messages};
+pub use prompt::{LaidOut, Prompt, SystemNotes, Wording, lay_out, leading, messages};
+pub use recall::{RECALL, RECALL_CALL_ID, has_recall, query_of, recall_tool};

@@ -18,6 +18,8 @@ pub struct Ask {
     pub past_owner: Option<u64>,
     /// None: the preset's reply reserve, or what is left of the window if that is less.
     pub max_tokens: Option<u32>,
+    /// A longer prompt fails as too long, because whoever asks can make it shorter. None: all that the window holds.
+    pub prompt_limit_tokens: Option<u32>,
     pub manner: Manner,
     pub tool_choice: ToolChoice,
     pub parallel_tool_calls: bool,
@@ -47,6 +49,7 @@ impl Ask {
             purpose: Purpose::Reply,
             past_owner: None,
             max_tokens: None,
+            prompt_limit_tokens: None,
             manner: Manner::default(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,

@@ -60,7 +60,8 @@ impl Preparer {
             return Ok(Prepared { request, thinks });
         }
         let room = request.ctx_size.saturating_sub(request.tokens.len());
-        if room == 0 {
+        let is_longer = |limit: u32| request.tokens.len() > limit as usize;
+        if room == 0 || ask.prompt_limit_tokens.is_some_and(is_longer) {
             return Err(Failure::new(
                 FailureCode::PromptTooLong,
                 format!(

@@ -9,8 +9,8 @@
 //! asked.cancelled().await                      // or wait until it was cancelled
 //! ```
 
-use super::answer::{Answer, Failure, Finish, Piece, Report, Usage, Writer, channel_for};
-use super::ask::Ask;
+use super::answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, Writer, channel_for};
+use super::ask::{Ask, Purpose};
 use super::{Counted, Measured, Status};
 use settings::Preset;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +49,12 @@ impl Scripted {
 
     pub fn ask(&self, ask: Ask) -> Answer {
         let (writer, answer) = channel_for(&ask);
+        let window = ask.prompt_limit_tokens.unwrap_or(u32::MAX).min(ask.preset.ctx_size);
+        if ask.purpose == Purpose::Reply && tokens_of(&ask.chat) > u64::from(window) {
+            let message = format!("the prompt has {} tokens and may have {window}", tokens_of(&ask.chat));
+            writer.fail(Failure::new(FailureCode::PromptTooLong, message));
+            return answer;
+        }
         // Where no test listens any more the answer fails, as it should.
         let _ = self.asked.send(Asked { ask, writer, usage: Usage::default(), calls: 0 });
         answer

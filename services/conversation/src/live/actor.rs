@@ -1,5 +1,10 @@
 //! The task of one session: whatever happens becomes an input of the machine, and what the machine says is done.
 
+mod compacting;
+mod recalling;
+
+pub use compacting::Compacting;
+
 use super::Error;
 use super::keeper::{Answered, Keeper, Sent};
 use super::load::Loaded;
@@ -42,6 +47,10 @@ pub enum Command {
     },
     /// Leave memory if nobody needs the session.
     Leave,
+    /// Its summaries or pins were changed: answers when the prompt shows it.
+    Reload {
+        done: oneshot::Sender<()>,
+    },
     /// The session is deleted: close at once.
     Gone,
 }
@@ -63,6 +72,7 @@ pub struct Actor {
     in_conversation: HashMap<String, bool>,
     fill_tokens: Option<u64>,
     past_owner: u64,
+    compacting: Compacting,
     /// Of the experiment that the session is in.
     arm: Option<String>,
     draining_by: Option<Instant>,
@@ -78,6 +88,9 @@ pub struct Actor {
 struct Generation {
     cancel: CancellationToken,
     span: Span,
+    /// Of a reply in the conversation: it may have to be asked for with less in its prompt.
+    generate: Option<Box<Generate>>,
+    tries: u32,
 }
 
 /// Why the task ended.
@@ -103,6 +116,7 @@ impl Actor {
             in_conversation: HashMap::new(),
             fill_tokens: loaded.fill_tokens,
             past_owner: loaded.past_owner,
+            compacting: loaded.compacting,
             arm: loaded.arm,
             draining_by: None,
             is_drained: false,
@@ -121,8 +135,10 @@ impl Actor {
         let idle = Duration::from_secs(self.shared.settings.limits.live_session_idle_s);
         let written = self.written.clone();
         loop {
+            self.go_on_compacting();
             let tick = self.machine.next_deadline().map(|due| self.shared.started + Duration::from_millis(due));
-            let leave = (self.connections.is_empty() && self.machine.is_idle()).then(|| self.used_at + idle);
+            let unused = self.connections.is_empty() && self.machine.is_idle() && self.compacting.is_quiet();
+            let leave = unused.then(|| self.used_at + idle);
             let drain = self.draining_by.filter(|_| !self.is_drained);
             let wake = [tick, drain, leave].into_iter().flatten().min();
             let turned = tokio::select! {
@@ -136,6 +152,10 @@ impl Actor {
                 }
                 answered = self.keeper.next() => {
                     self.answered(answered);
+                    Turned::On
+                }
+                happened = self.compacting.next() => {
+                    self.compacting_happened(happened);
                     Turned::On
                 }
                 Some((generation, piece)) = self.answers.next() => {
@@ -183,6 +203,7 @@ impl Actor {
             Command::Drain { by } => self.draining_by = Some(self.draining_by.map_or(by, |before| before.min(by))),
             Command::Leave if self.connections.is_empty() && self.machine.is_idle() => return Turned::Over,
             Command::Leave => {}
+            Command::Reload { done } => self.compacting.begin_reload(done),
             Command::Gone => self.gone = true,
         }
         Turned::On
@@ -236,6 +257,11 @@ impl Actor {
         if let Piece::Failed(failure) = &piece {
             tracing::warn!(code = failure.code.word(), message = %failure.message, "the backend could not answer");
         }
+        if let Piece::Failed(failure) = &piece
+            && self.makes_room(generation, failure)
+        {
+            return;
+        }
         let is_last = piece.is_last();
         self.feed(Input::Backend { generation, piece: piece.into() });
         drop(entered);
@@ -280,11 +306,13 @@ impl Actor {
         match output {
             Output::Send { to, event } => self.send(&to, &event, inputs),
             Output::Store { id, op } => self.store(id, op, inputs),
-            Output::Generate(generate) => self.generate(&generate),
+            Output::Generate(generate) => self.generate(generate),
+            Output::Recall { generation, queries, shown } => self.search_past(generation, queries, shown),
             Output::CancelGenerate { generation } => {
                 if let Some(generation) = self.generations.get(&generation) {
                     generation.cancel.cancel();
                 }
+                inputs.extend(self.cancel_waiting(generation));
             }
             Output::Close { conn, reason } => {
                 if let Some(outgoing) = self.connections.remove(&conn) {
@@ -322,12 +350,17 @@ impl Actor {
     }
 
     fn store(&mut self, id: OpId, op: StoreOp, inputs: &mut VecDeque<Input>) {
+        inputs.extend(self.compacting_sees(&op));
         match &op {
             StoreOp::ResponseStarted { response_id, in_conversation, .. } => {
                 self.in_conversation.insert(response_id.clone(), *in_conversation);
             }
             StoreOp::ResponseFinished { response_id, status, usage, .. } => {
                 let in_conversation = self.in_conversation.remove(response_id).unwrap_or(false);
+                if in_conversation {
+                    let is_known = usage.input_tokens > 0;
+                    self.compacting.turn_ended(if is_known { usage.input_tokens + usage.output_tokens } else { 0 });
+                }
                 // A reply that was cancelled before its prompt was read tells nothing of the fill.
                 if in_conversation && usage.input_tokens > 0 && *status != ResponseStatus::Failed {
                     self.fill_tokens = Some(usage.input_tokens + usage.output_tokens);
@@ -352,7 +385,7 @@ impl Actor {
         self.keeper.keep(id, op, sent, wall_ms());
     }
 
-    fn generate(&mut self, generate: &Generate) {
+    fn generate(&mut self, generate: Box<Generate>) {
         let span = match (&generate.purpose, &generate.response_id) {
             (Purpose::Reply, Some(request)) => {
                 self.turns += 1;
@@ -361,17 +394,26 @@ impl Actor {
             (_, Some(request)) => tracing::info_span!("beside", request = %request),
             (_, None) => tracing::debug_span!("ahead"),
         };
-        let entered = span.enter();
-        let mut ask = Ask::for_turn(generate, &self.preset, &self.shared.wording);
-        ask.past_owner = Some(self.past_owner);
+        let cancel = CancellationToken::new();
+        let is_reply = generate.purpose == Purpose::Reply;
+        let kept = is_reply.then(|| generate.clone());
+        self.generations.insert(generate.generation, Generation { cancel, span, generate: kept, tries: 0 });
+        self.ask_backend(generate, is_reply.then(|| self.compacting.prompt_limit_tokens()));
+    }
+
+    /// Asks, or asks again, for a generation that is known.
+    fn ask_backend(&mut self, generate: Box<Generate>, prompt_limit_tokens: Option<u32>) {
+        let Some(generation) = self.generations.get_mut(&generate.generation) else { return };
+        let entered = generation.span.enter();
+        let mut ask = Ask::for_turn(&generate, &self.preset, &self.shared.wording);
+        (ask.past_owner, ask.prompt_limit_tokens) = (Some(self.past_owner), prompt_limit_tokens);
         if self.shared.settings.logging.user_text && generate.response_id.is_some() {
             tracing::info!(asked = %ask.chat.messages.last().map(ToString::to_string).unwrap_or_default(), "a reply is asked for");
         }
         let answer = self.shared.backend.ask(ask);
         drop(entered);
-        let cancel = answer.canceller();
+        generation.cancel = answer.canceller();
         let id = generate.generation;
-        self.generations.insert(id, Generation { cancel, span });
         self.answers.push(answer.map(move |piece| (id, piece)).boxed());
     }
 

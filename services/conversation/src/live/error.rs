@@ -1,5 +1,6 @@
 //! Why a session could not be had.
 
+use crate::backend::Failure;
 use crate::store;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +13,27 @@ pub enum Error {
         "{limit} sessions are in memory and all of them are in use: try again later, or raise limits.live_sessions"
     )]
     TooManySessions { limit: usize },
+    #[error("there is no summary in use that could be undone: see the session's summaries")]
+    NoSummaryToUndo,
+    #[error("there is no such summary that was undone: see the session's summaries")]
+    NoSummaryToRedo,
+    #[error("there is no such summary to edit: see the session's summaries")]
+    NoSummaryToEdit,
+    #[error("the text is empty: write at least a word")]
+    EmptyText,
+    #[error(
+        "the summary has about {tokens} tokens and may have {limit}: shorten it, or raise compaction.summary_tokens"
+    )]
+    SummaryTooLong { tokens: u32, limit: u32 },
+    #[error(
+        "the prompt would have {tokens} tokens and may have {limit}: choose a preset with a larger window, or leave the \
+         summary in use"
+    )]
+    DoesNotFit { tokens: u64, limit: u64 },
+    #[error("the pins have no more room ({limit} tokens): remove one first")]
+    PinsFull { limit: u32 },
+    #[error(transparent)]
+    Backend(Failure),
     #[error(
         "the arm {arm:?} of the experiment is no preset of the model that runs, and all arms use one copy of its weights: use \
          some of {there_are}, or run the arms' model"

@@ -120,6 +120,11 @@ impl Keeper {
         }
     }
 
+    /// What stood before all that was in memory is in memory now, behind this item of the store.
+    pub fn stand_behind(&mut self, head: Option<String>) {
+        self.head = head;
+    }
+
     /// Whether somebody listens to what is kept next.
     pub fn set_heard(&mut self, is_heard: bool) {
         self.is_heard = is_heard;

@@ -1,13 +1,15 @@
 //! A session from the store into memory.
 
+use super::actor::Compacting;
+use super::compaction::{Kitchen, Made, Shelf, Standing, limits_of};
 use super::keeper::{Keeper, KeeperStart};
 use super::records::{config_of, item_of};
 use super::registry::Shared;
+use crate::realtime::Item;
 use crate::sentences::SentenceLimits;
 use crate::speech::SpeakingRate;
 use crate::store::{self, SessionRef};
 use crate::turn::{self, Machine, SystemNotes, TurnLimits, Wording};
-use serde_json::{Value, json};
 use settings::{NotesAs, Preset, Settings};
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ pub struct Loaded {
     pub fill_tokens: Option<u64>,
     /// Whose what is computed is.
     pub past_owner: u64,
+    pub compacting: Compacting,
     pub arm: Option<String>,
 }
 
@@ -26,15 +29,25 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let preset = shared.presets.of_session(&view.session.preset, view.session.ctx_size);
-    let preface = view.summary.as_ref().map(|summary| told(&summary.text, &shared.wording));
+    let standing = Standing::of(&view);
+    let made = Made::left_over(&view, &standing);
+    let items: Vec<_> = view.head.iter().chain(&view.items).filter_map(item_of).map(Arc::new).collect();
+    let context = standing.context(&items, &limits_of(&preset), preset.recall > 0);
+    let kitchen = Kitchen {
+        backend: shared.backend.clone(),
+        preset: preset.clone(),
+        wording: shared.wording.clone(),
+        past_owner: Some(session.past_owner()),
+    };
+    let shelf = Shelf { store: shared.store.clone(), session: session.clone() };
     let machine = Machine::new(turn::Start {
         session_id: session.id().to_owned(),
         conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
         model: shared.presets.model().to_owned(),
         config: config_of(&view.session),
-        items: view.items.iter().filter_map(item_of).collect(),
-        context: turn::Context { preface: preface.into_iter().collect(), ..turn::Context::default() },
-        limits: turn_limits(&shared.settings),
+        items: items.iter().map(|item| Item::clone(item)).collect(),
+        context,
+        limits: turn_limits(&shared.settings, &preset),
         sentences: SentenceLimits {
             first_clause_chars: shared.settings.speech.first_clause_chars,
             max_sentence_chars: shared.settings.speech.max_sentence_chars,
@@ -54,7 +67,9 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
         gpu: shared.gpu.clone(),
     });
     let fill_tokens = last.map(|last| last.fill_tokens);
-    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner: session.past_owner(), arm: view.session.arm })
+    let compacting = Compacting::new(kitchen, shelf, standing, made);
+    let (past_owner, arm) = (session.past_owner(), view.session.arm);
+    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner, arm, compacting })
 }
 
 pub fn wording(settings: &Settings) -> Wording {
@@ -70,23 +85,14 @@ pub fn wording(settings: &Settings) -> Wording {
     }
 }
 
-fn turn_limits(settings: &Settings) -> TurnLimits {
+fn turn_limits(settings: &Settings, preset: &Preset) -> TurnLimits {
     let limits = &settings.limits;
     TurnLimits {
         session_items: usize::try_from(limits.session_items).unwrap_or(usize::MAX),
         responses_beside: limits.responses_beside,
         outbox_steps: limits.waiting_steps,
         speculate_ms: Some(settings.conversation.speculate_ms),
-    }
-}
-
-/// What a summary tells stands where the history stood, put as a note.
-fn told(summary: &str, wording: &Wording) -> Value {
-    match &wording.system_notes {
-        SystemNotes::AsSystem => json!({ "role": "system", "content": summary }),
-        SystemNotes::AsUser { before, after } => {
-            json!({ "role": "user", "content": format!("{before}{summary}{after}") })
-        }
+        recalls: preset.recall,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which sessions are in memory, and how one gets there.
 
 use super::actor::{Actor, Command, refuse, wall_ms};
+use super::compaction::Kitchen;
 use super::experiment::{draw, place, place_in};
 use super::load::{load, wording};
 use super::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
@@ -8,7 +9,7 @@ use super::records::settings_of;
 use super::{Error, Presets};
 use crate::backend::{Backend, Gpu};
 use crate::realtime::{ErrorBody, RateLimit, Received, SessionConfig, SessionUpdate};
-use crate::store::{NewSession, Placement, SessionChange, SessionRef, Store, new_id};
+use crate::store::{MemoryStamp, NewSession, Placement, SessionChange, SessionRef, Store, new_id};
 use crate::turn::{ConnId, Notice, Replay, Wording};
 use serde_json::json;
 use settings::Settings;
@@ -61,6 +62,8 @@ struct Entry {
     /// Connections that were attached and have not departed.
     connections: Arc<AtomicU64>,
     used_at: Instant,
+    /// Of its summaries and pins, as they were when last looked at.
+    seen: Option<MemoryStamp>,
 }
 
 /// What a connection is.
@@ -120,6 +123,35 @@ impl Live {
 
     pub fn presets(&self) -> &Presets {
         &self.shared.presets
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    pub(super) fn kitchen_of(&self, preset: &str, ctx_size: u64, session: &SessionRef) -> Kitchen {
+        Kitchen {
+            backend: self.shared.backend.clone(),
+            preset: self.shared.presets.of_session(preset, ctx_size),
+            wording: self.shared.wording.clone(),
+            past_owner: Some(session.past_owner()),
+        }
+    }
+
+    /// How to tell a session something, if it is in memory.
+    pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Command>> {
+        self.shared.lock().get(session).map(|entry| entry.commands.clone())
+    }
+
+    /// The sessions in memory, and what was last seen of their summaries and pins.
+    pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<MemoryStamp>)> {
+        self.shared.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
+    }
+
+    pub(super) fn see(&self, session: &SessionRef, stamp: MemoryStamp) {
+        if let Some(entry) = self.shared.lock().get_mut(session) {
+            entry.seen = Some(stamp);
+        }
     }
 
     /// Sessions in memory.
@@ -255,6 +287,7 @@ impl Live {
             written: written.clone(),
             connections: Arc::default(),
             used_at: Instant::now(),
+            seen: None,
         };
         let span = tracing::info_span!("session", session = %session.id());
         let session = session.clone();

@@ -110,12 +110,14 @@ fn server_events() -> Vec<(&'static str, Value)> {
                 ("text_end", count()),
             ],
         )),
+        extension(server("response.recall.done", &[("response_id", text()), ("query", text()), ("places", count())])),
         extension(server(
             "context.updated",
             &[("tokens", count()), ("ctx_size", count()), ("fill", number()), ("arm", nullable(text()))],
         )),
         extension(server("compaction.started", &compaction)),
         extension(server("compaction.completed", &compaction)),
+        extension(server("compaction.dropped", &compaction)),
         extension(server("compaction.failed", &compaction_failed)),
         extension(server(
             "turn.report",

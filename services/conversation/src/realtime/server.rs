@@ -94,6 +94,9 @@ pub enum EventKind {
         text_start: usize,
         text_end: usize,
     },
+    /// The model searched what is no longer in its prompt, in so many places it found something.
+    #[serde(rename = "response.recall.done")]
+    RecallDone { response_id: String, query: String, places: usize },
     /// How full the window is.
     #[serde(rename = "context.updated")]
     ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
@@ -101,6 +104,9 @@ pub enum EventKind {
     CompactionStarted { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
     #[serde(rename = "compaction.completed")]
     CompactionCompleted { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
+    /// Oldest turns left the prompt, because it was full and no summary was ready. One is made up for them.
+    #[serde(rename = "compaction.dropped")]
+    CompactionDropped { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
     #[serde(rename = "compaction.failed")]
     CompactionFailed {
         summary_id: String,
@@ -154,9 +160,11 @@ impl EventKind {
             self,
             EventKind::TextLogprobs { .. }
                 | EventKind::SentenceDone { .. }
+                | EventKind::RecallDone { .. }
                 | EventKind::ContextUpdated { .. }
                 | EventKind::CompactionStarted { .. }
                 | EventKind::CompactionCompleted { .. }
+                | EventKind::CompactionDropped { .. }
                 | EventKind::CompactionFailed { .. }
                 | EventKind::TurnReport { .. }
         )
@@ -187,9 +195,11 @@ impl EventKind {
             | EventKind::ResponseCreated { .. }
             | EventKind::ResponseDone { .. }
             | EventKind::RateLimitsUpdated { .. }
+            | EventKind::RecallDone { .. }
             | EventKind::ContextUpdated { .. }
             | EventKind::CompactionStarted { .. }
             | EventKind::CompactionCompleted { .. }
+            | EventKind::CompactionDropped { .. }
             | EventKind::CompactionFailed { .. }
             | EventKind::TurnReport { .. } => false,
         }

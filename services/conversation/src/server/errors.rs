@@ -65,6 +65,9 @@ impl From<store::Error> for ApiError {
         let (status, code) = match &error {
             E::NoSession { .. } => (StatusCode::NOT_FOUND, "session_not_found"),
             E::NoItem { .. } => (StatusCode::NOT_FOUND, "item_not_found"),
+            E::NoSummary { .. } => (StatusCode::NOT_FOUND, "summary_not_found"),
+            E::NoPin { .. } => (StatusCode::NOT_FOUND, "pin_not_found"),
+            E::StaleSummary { .. } => (StatusCode::CONFLICT, "stale_summary"),
             E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
             E::EmptyQuery { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
             E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed => {
@@ -93,6 +96,15 @@ impl From<live::Error> for ApiError {
             live::Error::ArmOfAnotherModel { .. } | live::Error::NoExperiment => {
                 ApiError::bad("invalid_value", message).param("preset")
             }
+            live::Error::NoSummaryToUndo | live::Error::NoSummaryToRedo | live::Error::NoSummaryToEdit => {
+                ApiError::new(StatusCode::NOT_FOUND, "summary_not_found", message)
+            }
+            live::Error::EmptyText | live::Error::SummaryTooLong { .. } => {
+                ApiError::bad("invalid_value", message).param("text")
+            }
+            live::Error::DoesNotFit { .. } => ApiError::new(StatusCode::CONFLICT, "does_not_fit", message),
+            live::Error::PinsFull { .. } => ApiError::new(StatusCode::CONFLICT, "pins_full", message),
+            live::Error::Backend(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "model_unavailable", message),
             live::Error::Stopping => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).retry_after(5),
         }
     }

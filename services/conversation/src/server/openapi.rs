@@ -273,6 +273,80 @@ fn words(method: &str, path: &str) -> Words {
             refusals: &[("400", "the body is wrong"), ("404", "there is no such session or response of yours")],
             ..blank
         },
+        ("get", "/v1/sessions/{session_id}/summaries") => Words {
+            summary: "The summaries that stood or could stand for old turns, the newest first",
+            description: "Every version, with what it covers, its checks and its tokens; `in_use` is true of the one in \
+                          the prompt.",
+            answer: ("200", JSON, list_schema()),
+            refusals: no_session,
+            ..blank
+        },
+        ("post", "/v1/sessions/{session_id}/summaries") => Words {
+            summary: "Puts your words in the place of a summary",
+            description: "A new version that covers the same turns, in use at once.",
+            body: Some(json!({
+                "type": "object",
+                "required": ["text"],
+                "properties": {
+                    "text": { "type": "string" },
+                    "version": { "type": "integer", "description": "The summary to edit; else the one in use." },
+                },
+            })),
+            refusals: &[
+                ("400", "the text is empty or too long"),
+                ("404", "there is no such session or summary of yours"),
+                ("409", "the prompt would be too long"),
+            ],
+            ..blank
+        },
+        ("post", "/v1/sessions/{session_id}/summaries/undo") => Words {
+            summary: "Takes back the summary in use",
+            description: "The one before it stands again, or the whole history, if that fits the window.",
+            body: Some(version_schema("must be the one in use; it is undone in any case")),
+            refusals: &[
+                ("404", "there is no such session of yours, or no summary in use"),
+                ("409", "the prompt would be too long"),
+            ],
+            ..blank
+        },
+        ("post", "/v1/sessions/{session_id}/summaries/redo") => Words {
+            summary: "Puts a summary to use again that was undone",
+            description: "Refused where what it covers was changed since.",
+            body: Some(version_schema("the one to use; else the last that was undone")),
+            refusals: &[
+                ("404", "there is no such session of yours, or no such summary that was undone"),
+                ("409", "what it covers was changed since"),
+            ],
+            ..blank
+        },
+        ("get", "/v1/sessions/{session_id}/pins") => Words {
+            summary: "What the assistant always sees word for word",
+            description: "Made where the user asked for it ('remember that ...', 'from now on ...'), or over this API.",
+            answer: ("200", JSON, list_schema()),
+            refusals: no_session,
+            ..blank
+        },
+        ("post", "/v1/sessions/{session_id}/pins") => Words {
+            summary: "Pins a text",
+            description: "It stands in the next prompt as a note, and from the next compaction on beside the summary.",
+            body: Some(json!({
+                "type": "object",
+                "required": ["text"],
+                "properties": { "text": { "type": "string" } },
+            })),
+            refusals: &[
+                ("400", "the text is empty"),
+                ("404", "there is no such session of yours"),
+                ("409", "the pins have no more room"),
+            ],
+            ..blank
+        },
+        ("delete", "/v1/sessions/{session_id}/pins/{pin_id}") => Words {
+            summary: "Removes a pin",
+            description: "From the next turn on it is not in the prompt.",
+            refusals: &[("404", "there is no such session or pin of yours")],
+            ..blank
+        },
         ("get", "/healthz") => Words {
             summary: "Whether the model can answer",
             description: "Ready only when it can.",
@@ -290,6 +364,10 @@ fn words(method: &str, path: &str) -> Words {
         }
         _ => blank,
     }
+}
+
+fn version_schema(meaning: &str) -> Value {
+    json!({ "type": "object", "properties": { "version": { "type": "integer", "description": meaning } } })
 }
 
 fn list_schema() -> Value {

@@ -2,7 +2,7 @@
 
 use super::entry::{guard, require};
 use super::errors::ApiError;
-use super::{App, experiments, health, keys, openapi, realtime, sessions};
+use super::{App, experiments, health, keys, memory, openapi, realtime, sessions};
 use crate::store::Scope;
 use crate::{chat, metrics};
 use axum::Router;
@@ -38,6 +38,13 @@ pub fn table() -> Vec<Route> {
         route("get", "/v1/sessions/{session_id}/export", Some(Sessions), get(sessions::export)),
         route("post", "/v1/sessions/{session_id}/placement", Some(Sessions), post(experiments::place)),
         route("post", "/v1/feedback", Some(Talk), post(experiments::feedback)),
+        route("get", "/v1/sessions/{session_id}/summaries", Some(Sessions), get(memory::summaries)),
+        route("post", "/v1/sessions/{session_id}/summaries", Some(Sessions), post(memory::edit)),
+        route("post", "/v1/sessions/{session_id}/summaries/undo", Some(Sessions), post(memory::undo)),
+        route("post", "/v1/sessions/{session_id}/summaries/redo", Some(Sessions), post(memory::redo)),
+        route("get", "/v1/sessions/{session_id}/pins", Some(Sessions), get(memory::pins)),
+        route("post", "/v1/sessions/{session_id}/pins", Some(Sessions), post(memory::add_pin)),
+        route("delete", "/v1/sessions/{session_id}/pins/{pin_id}", Some(Sessions), delete(memory::remove_pin)),
         route("get", "/healthz", None, get(health::health)),
         route("get", "/metrics", Some(Admin), get(health::metrics)),
         route("get", "/openapi.json", None, get(openapi::serve)),

@@ -19,7 +19,7 @@ pub async fn run(app: App) {
     loop {
         tokio::select! {
             _ = times.tick() => delete_unused(&app).await,
-            _ = looks.tick() => {}
+            _ = looks.tick() => app.live.look_for_changes().await,
         }
         forget_deleted(&app).await;
     }

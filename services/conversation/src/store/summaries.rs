@@ -84,6 +84,17 @@ pub struct Pin {
     pub removed_at_ms: Option<i64>,
 }
 
+/// What the summaries and pins of a session were like at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStamp((u64, i64, u64));
+
+impl Summary {
+    /// It was put to use and not undone. Of several such versions the newest stands.
+    pub fn is_in_use(&self) -> bool {
+        self.applied_at_ms.is_some() && self.undone_at_ms.is_none()
+    }
+}
+
 impl Store {
     /// Keeps a summary that is not in use yet; returns its version. Refused when what it covers changed since it was
     /// planned.
@@ -210,6 +221,19 @@ impl Store {
             })
         })
         .await
+    }
+
+    /// Another one than before: somebody changed the session's summaries or pins.
+    pub async fn memory_stamp(&self, session: &SessionRef) -> Result<MemoryStamp, Error> {
+        let query = sqlx::query(
+            "SELECT (SELECT count(*) FROM summaries WHERE session = ?1) AS summaries,
+                (SELECT coalesce(sum(coalesce(applied_at_ms, 0) + 7 * coalesce(undone_at_ms, 0)), 0)
+                    FROM summaries WHERE session = ?1) AS uses,
+                (SELECT count(*) + count(removed_at_ms) FROM pins WHERE session = ?1) AS pins",
+        );
+        let row = self.optional_row(query.bind(session.key)).await?.ok_or_else(|| session.missing())?;
+        let stamp = (|| Ok((count(&row, "summaries")?, column(&row, "uses")?, count(&row, "pins")?)))();
+        stamp.map(MemoryStamp).map_err(|failure: Failure| failure.at(self.path()))
     }
 
     /// Removed ones too, if asked.

@@ -6,7 +6,7 @@ use super::rows::{column, count};
 use super::sessions::session_of;
 use super::summaries::{Pin, Summary, pins_of_session, summary_of};
 use super::writer::Failure;
-use super::{Error, Item, Session, SessionRef, Status, Store};
+use super::{Error, Item, Role, Session, SessionRef, Status, Store};
 use sqlx::sqlite::SqliteConnection;
 
 /// A session as it goes into a prompt: the newest applied summary and what was said after it.
@@ -19,6 +19,8 @@ pub struct View {
     /// The last version there is, in use or not, undone or not.
     pub newest_summary: Option<Summary>,
     pub pins: Vec<Pin>,
+    /// Instructions at the head of the conversation that the summary covers: they stand whatever is summarised.
+    pub head: Vec<Item>,
     pub items: Vec<Item>,
     /// Items whose words left the view: results of tools.
     pub trimmed: Vec<String>,
@@ -75,6 +77,9 @@ impl Store {
     }
 }
 
+/// System messages at the head of a conversation that are looked for. More of them are no instructions.
+const MOST_AT_HEAD: i64 = 32;
+
 async fn load(connection: &mut SqliteConnection, session: &SessionRef) -> Result<View, Failure> {
     let query = sqlx::query("SELECT * FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL");
     let row = query.bind(session.key).bind(session.user.to_string()).fetch_optional(&mut *connection).await?;
@@ -94,6 +99,12 @@ async fn load(connection: &mut SqliteConnection, session: &SessionRef) -> Result
     let newest_summary = row.map(|row| summary_of(&row, &session.id)).transpose()?;
     let from = summary.as_ref().map(|summary| summary.to_place.clone()).unwrap_or_default();
     let items = items_after(connection, session, &from, -1).await?;
+    let mut head = Vec::new();
+    if let Some(summary) = &summary {
+        let first = items_after(connection, session, &[], MOST_AT_HEAD).await?;
+        let is_instruction = |item: &Item| item.body.role() == Some(Role::System) && item.place <= summary.to_place;
+        head.extend(first.into_iter().take_while(is_instruction));
+    }
     let query =
         sqlx::query("SELECT item_id FROM items WHERE session = ? AND place > ? AND trimmed = 1 AND deleted = 0");
     let rows = query.bind(session.key).bind(&from).fetch_all(&mut *connection).await?;
@@ -101,7 +112,7 @@ async fn load(connection: &mut SqliteConnection, session: &SessionRef) -> Result
     let query = sqlx::query("SELECT coalesce(max(seq), 0) AS seq FROM item_versions WHERE session = ?");
     let last_seq = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "seq")?;
     let pins = pins_of_session(connection, session, false).await?;
-    Ok(View { session: record, summary, summary_is_stale, newest_summary, pins, items, trimmed, last_seq })
+    Ok(View { session: record, summary, summary_is_stale, newest_summary, pins, head, items, trimmed, last_seq })
 }
 
 pub async fn changed_under(

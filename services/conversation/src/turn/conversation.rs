@@ -1,6 +1,7 @@
 //! The items of a session, in order.
 
-use crate::realtime::{Item, ItemStatus};
+use super::recall::is_hidden;
+use crate::realtime::{Item, ItemBody, ItemStatus, Role};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ pub enum Place<'a> {
 
 impl Conversation {
     pub fn new(items: Vec<Item>) -> Conversation {
-        let entry = |item| Entry { item: Arc::new(item), announced: true, covered: false };
+        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
         Conversation { entries: items.into_iter().map(entry).collect() }
     }
 
@@ -104,11 +105,13 @@ impl Conversation {
         self.entries.insert(at, removed.entry);
     }
 
-    /// Puts items before all others that were not in memory, because a summary told them.
+    /// Puts items before all others that were not in memory, because a summary told them. From now on no item is covered.
     pub fn recover(&mut self, items: Vec<Item>) {
         let missing = items.into_iter().filter(|item| !self.has(&item.id)).map(Arc::new);
-        let missing: Vec<_> = missing.map(|item| Entry { item, announced: true, covered: true }).collect();
+        let missing = missing.map(|item| Entry { announced: !is_hidden(&item), item, covered: false });
+        let missing: Vec<_> = missing.collect();
         self.entries.splice(..0, missing);
+        self.entries.iter_mut().for_each(|entry| entry.covered = false);
     }
 
     /// Marks the items up to this one as told by a summary. An unknown id changes nothing.
@@ -120,8 +123,11 @@ impl Conversation {
                 None => return,
             },
         };
+        // Instructions at the head stand whatever is summarised.
+        let is_instruction = |entry: &&Entry| matches!(&entry.item.body, ItemBody::Message { role: Role::System, .. });
+        let leading = self.entries.iter().take_while(is_instruction).count();
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            entry.covered = index < covered;
+            entry.covered = (leading..covered).contains(&index);
         }
     }
 

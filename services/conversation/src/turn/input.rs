@@ -2,7 +2,7 @@
 
 use super::output::OpId;
 use crate::manner::TokenLogprob;
-use crate::realtime::{ErrorBody, RateLimit, Received, Usage};
+use crate::realtime::{ErrorBody, Item, RateLimit, Received, Usage};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -51,6 +51,13 @@ pub enum Input {
     },
     /// What stands in the prompt besides the items has changed: from the next reply on.
     Context(Context),
+    /// Items that were not in memory because a summary told them, in order: they stand before all others.
+    Recovered(Vec<Item>),
+    /// What was found, of each query.
+    Recalled {
+        generation: GenerationId,
+        results: Vec<Found>,
+    },
     /// Something to tell the clients that concerns no item and no reply.
     Notice(Notice),
     /// The service stops: replies in flight are marked cut off, then the connections are closed.
@@ -122,6 +129,14 @@ pub struct BackendFailure {
     pub message: String,
 }
 
+/// What a search of the past found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// As the model reads it.
+    pub text: String,
+    pub places: usize,
+}
+
 /// What the backend measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -147,6 +162,8 @@ pub struct Context {
     pub covered_through: Option<String>,
     /// Results of tools whose words left the prompt because they are stale. Their calls stay.
     pub trimmed: HashSet<String>,
+    /// The model has the tool `recall`, with which it finds what is not in the prompt.
+    pub recall: bool,
     /// What changes from turn to turn (the time, the room), placed as late as possible.
     pub notes: Vec<String>,
 }
@@ -157,5 +174,7 @@ pub enum Notice {
     ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
     CompactionStarted { summary_id: String, version: u64, tokens_before: u64 },
     CompactionCompleted { summary_id: String, version: u64, tokens_before: u64, tokens_after: u64 },
+    /// Oldest turns left the prompt without a summary.
+    CompactionDropped { summary_id: String, version: u64, tokens_before: u64, tokens_after: u64 },
     CompactionFailed { summary_id: String, version: u64, tokens_before: u64, message: String },
 }

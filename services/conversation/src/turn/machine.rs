@@ -3,9 +3,9 @@
 use super::buffer::Warming;
 use super::clients::Clients;
 use super::conversation::Conversation;
-use super::input::{ConnId, Context, Input, Millis, Notice, Replay};
+use super::input::{ConnId, Context, GenerationId, Input, Millis, Notice, Replay};
 use super::outbox::{Action, Outbox};
-use super::output::{CloseReason, OpId, Output};
+use super::output::{CloseReason, Generate, OpId, Output, Purpose};
 use super::replies::Reply;
 use super::responses::Ended;
 use super::storing::Operation;
@@ -43,6 +43,8 @@ pub struct TurnLimits {
     pub outbox_steps: usize,
     /// Least time between two speculations. None: no speculation.
     pub speculate_ms: Option<u64>,
+    /// Searches of the past that the model may make for one reply.
+    pub recalls: u32,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,8 @@ impl Machine {
             Input::StoreAcked { op } => self.store_acked(op),
             Input::StoreFailed { op, message } => self.store_failed(op, &message, moment),
             Input::Context(context) => self.set_context(context),
+            Input::Recovered(items) => self.conversation.recover(items),
+            Input::Recalled { generation, results } => self.recalled(generation, &results, moment),
             Input::Notice(notice) => self.notice(notice),
             Input::Drain => self.drain(moment),
             Input::Tick => {}
@@ -135,6 +139,42 @@ impl Machine {
     /// Nobody is connected and nothing is under way: the session may leave memory.
     pub fn is_idle(&self) -> bool {
         self.clients.is_empty() && self.replies.is_empty() && self.outbox.is_settled() && self.operations.is_empty()
+    }
+
+    /// The store has all that was said.
+    pub fn is_settled(&self) -> bool {
+        self.outbox.is_settled() && self.operations.is_empty()
+    }
+
+    /// What stands in the prompt besides the items.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// What a prompt would be made of if items up to this one did not stand in it.
+    pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
+        let mut conversation = self.conversation.clone();
+        conversation.cover_through(covered_through);
+        conversation.snapshot()
+    }
+
+    /// The prompt of the next turn with another view of the past, to be warmed before it is used.
+    pub fn ahead(&self, items: Vec<Arc<Item>>, context: Context) -> Generate {
+        Generate {
+            generation: GenerationId(0),
+            response_id: None,
+            purpose: Purpose::History,
+            items,
+            context: Arc::new(context),
+            config: Arc::new(self.config.clone()),
+            manner: Arc::default(),
+            max_tokens: Some(0),
+        }
+    }
+
+    /// Whether some of these items are not in memory.
+    pub fn lacks(&self, items: &[Item]) -> bool {
+        items.iter().any(|item| !self.conversation.has(&item.id))
     }
 
     /// Whether a reply of the conversation is under way.
@@ -240,6 +280,9 @@ impl Machine {
             }
             Notice::CompactionCompleted { summary_id, version, tokens_before, tokens_after } => {
                 EventKind::CompactionCompleted { summary_id, version, tokens_before, tokens_after: Some(tokens_after) }
+            }
+            Notice::CompactionDropped { summary_id, version, tokens_before, tokens_after } => {
+                EventKind::CompactionDropped { summary_id, version, tokens_before, tokens_after: Some(tokens_after) }
             }
             Notice::CompactionFailed { summary_id, version, tokens_before, message } => {
                 EventKind::CompactionFailed { summary_id, version, tokens_before, tokens_after: None, message }

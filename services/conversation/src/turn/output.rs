@@ -19,6 +19,12 @@ pub enum Output {
         op: StoreOp,
     },
     Generate(Box<Generate>),
+    /// Search the past for each of these; answered with `Input::Recalled`. What is in the prompt need not be found.
+    Recall {
+        generation: GenerationId,
+        queries: Vec<String>,
+        shown: Vec<Arc<Item>>,
+    },
     /// The backend answers with a last `Piece::Done`, which tells what the generation cost.
     CancelGenerate {
         generation: GenerationId,

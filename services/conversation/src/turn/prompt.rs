@@ -40,7 +40,24 @@ pub enum SystemNotes {
 
 /// The messages, in the shape of chat completions, but for a call's arguments: they are the object, not its text.
 pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
-    let leading = items.iter().take_while(|item| role(item) == Some(Role::System)).count();
+    lay_out(items, prompt).messages
+}
+
+/// Messages, and which items are told by which.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaidOut {
+    pub messages: Vec<Value>,
+    /// Of each item. None: nothing of it is said.
+    pub message_of_item: Vec<Option<usize>>,
+}
+
+/// Items at the head that are instructions: no summary tells them.
+pub fn leading(items: &[Arc<Item>]) -> usize {
+    items.iter().take_while(|item| role(item) == Some(Role::System)).count()
+}
+
+pub fn lay_out(items: &[Arc<Item>], prompt: &Prompt) -> LaidOut {
+    let leading = leading(items);
     let mut head = vec![prompt.instructions.trim().to_owned()];
     head.extend(items[..leading].iter().map(|item| words(item)));
     head.retain(|text| !text.is_empty());
@@ -49,6 +66,7 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
     if !head.is_empty() {
         messages.push(message("system", head.join("\n\n")));
     }
+    let mut message_of_item = vec![Some(0).filter(|_| !head.is_empty()); leading];
     messages.extend(prompt.context.preface.iter().cloned());
     let mut question = None;
     for (index, item) in items.iter().enumerate().skip(leading) {
@@ -57,10 +75,12 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
         } else if let ItemBody::FunctionCallOutput { call_id, .. } = &item.body
             && prompt.context.trimmed.contains(&item.id)
         {
-            messages.push(tool_result(call_id, TRIMMED));
-        } else {
-            push_item(&mut messages, item, prompt.wording);
+            messages.push(tool_result(call_id, compaction::LEFT_OUT));
+        } else if !push_item(&mut messages, item, prompt.wording) {
+            message_of_item.push(None);
+            continue;
         }
+        message_of_item.push(Some(messages.len() - 1));
         if matches!(role(item), Some(Role::User | Role::System)) {
             question = Some(messages.len() - 1);
         }
@@ -69,22 +89,23 @@ pub fn messages(items: &[Arc<Item>], prompt: &Prompt) -> Vec<Value> {
         question = Some(messages.len());
         messages.push(message("user", partial.to_owned()));
     }
+    let mut insert = |at: usize, message: Value, messages: &mut Vec<Value>| {
+        messages.insert(at, message);
+        message_of_item.iter_mut().flatten().filter(|index| **index >= at).for_each(|index| *index += 1);
+    };
     let mut notes = prompt.context.notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).peekable();
     if notes.peek().is_some() {
         let at = question.unwrap_or(messages.len());
-        messages.insert(at, note(notes.collect::<Vec<_>>().join("\n"), prompt.wording));
+        insert(at, note(notes.collect::<Vec<_>>().join("\n"), prompt.wording), &mut messages);
     }
     // The first that is said must be the user's.
     let first = messages.iter().take_while(|message| message["role"] == "system").count();
     let first = first + prompt.context.preface.len();
     if messages.get(first).is_none_or(|message| message["role"] != "user") {
-        messages.insert(first, message("user", prompt.wording.opening.clone()));
+        insert(first, message("user", prompt.wording.opening.clone()), &mut messages);
     }
-    messages
+    LaidOut { messages, message_of_item }
 }
-
-/// Stands for a result that is stale: the model sees that there was one, and does not ask for it as if there were none.
-const TRIMMED: &str = "(no longer shown)";
 
 /// Some clients put what the user typed into a system message: it comes right after an answer, and no message of the
 /// user follows it.
@@ -97,24 +118,27 @@ fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
             == Some(Role::Assistant)
 }
 
-fn push_item(messages: &mut Vec<Value>, item: &Item, wording: &Wording) {
+/// Whether there is something to say.
+fn push_item(messages: &mut Vec<Value>, item: &Item, wording: &Wording) -> bool {
     match &item.body {
         ItemBody::Message { role: Role::System, .. } => messages.push(note(words(item), wording)),
         ItemBody::Message { role: Role::User, .. } => messages.push(message("user", words(item))),
         ItemBody::Message { role: Role::Assistant, .. } => {
             let text = words(item);
             // Nothing of it was heard: it was not said.
-            if !text.is_empty() {
-                messages.push(message("assistant", text));
+            if text.is_empty() {
+                return false;
             }
+            messages.push(message("assistant", text));
         }
         // No client was told to make it.
-        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
+        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => return false,
         ItemBody::FunctionCall { call_id, name, arguments } => push_call(messages, call_id, name, arguments),
         ItemBody::FunctionCallOutput { call_id, output } => {
             messages.push(tool_result(call_id, output));
         }
     }
+    true
 }
 
 fn tool_result(call_id: &str, content: &str) -> Value {
@@ -265,7 +289,8 @@ mod tests {
     fn a_stale_result_leaves_its_call() {
         let items = [said(Role::User, "Light"), call("c1", "{}"), output("c1", "on"), said(Role::User, "Thanks")];
         let context = Context { trimmed: ["x".to_owned()].into(), ..Context::default() };
-        assert_eq!(lines(&items, &context, None)[3], "tool: (no longer shown)");
+        let left_out = format!("tool: {}", compaction::LEFT_OUT);
+        assert_eq!(lines(&items, &context, None)[3], left_out);
         assert_eq!(lines(&items, &Context::default(), None)[3], "tool: on");
     }
 
@@ -318,6 +343,28 @@ mod tests {
         tool: ok
         assistant:  [{"id":"c3","type":"function","function":{"name":"light","arguments":{"arguments":"not json"}}}]
         "#);
+    }
+
+    #[test]
+    fn each_item_is_found_in_its_message() {
+        let items = [
+            said(Role::System, "The user is Ann."),
+            said(Role::Assistant, "Hello."),
+            said(Role::Assistant, ""),
+            said(Role::User, "Light"),
+            said(Role::Assistant, "One moment."),
+            call("c1", "{}"),
+            output("c1", "on"),
+            said(Role::User, "Thanks"),
+        ];
+        let preface = vec![json!({"role": "tool", "content": "Summary."})];
+        let context = Context { preface, notes: vec!["It is 10:05.".into()], ..Context::default() };
+        let wording = wording();
+        let prompt = Prompt { instructions: "Be brief.", context: &context, partial: None, wording: &wording };
+        let LaidOut { messages, message_of_item } = lay_out(&items, &prompt);
+        // system, preface, opening, hello, light, moment and call, on, note, thanks
+        let expected = [Some(0), Some(3), None, Some(4), Some(5), Some(5), Some(6), Some(8)];
+        assert_eq!((messages.len(), &message_of_item[..]), (9, &expected[..]));
     }
 
     #[test]

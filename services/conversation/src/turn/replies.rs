@@ -1,10 +1,11 @@
 //! A reply while it is made: pieces of the backend become events.
 
 use super::conversation::{Conversation, Place};
-use super::input::{GenerationId, Millis, Piece};
+use super::input::{Finish, GenerationId, Millis, Piece};
 use super::machine::{Machine, Moment};
 use super::outbox::Action;
-use super::output::{OpId, StoreOp};
+use super::output::{Generate, OpId, StoreOp};
+use super::recall::Recall;
 use super::responses::End;
 use super::storing::{Operation, Undo};
 use crate::manner::TokenLogprob;
@@ -36,13 +37,33 @@ pub struct Reply {
     pub stored: usize,
     /// The operation that gives the store the last of them.
     pub storing: Option<OpId>,
+    /// What it was asked with: it goes on from there when the model has searched the past.
+    pub asked: Option<Box<Generate>>,
+    /// Searches the model may still make, and those that it has asked for.
+    pub recalls_left: u32,
+    pub recalls: Vec<Recall>,
+    /// The next item stands behind this one, of which clients do not know.
+    pub behind: Option<String>,
 }
 
 /// What is being said.
 #[derive(Debug)]
 pub enum Open {
-    Message { item_id: String, text: String, sentences: Sentences },
-    Call { item_id: String, call_id: String, name: String, arguments: String },
+    Message {
+        item_id: String,
+        text: String,
+        sentences: Sentences,
+    },
+    Call {
+        item_id: String,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    /// A call that the service answers.
+    Recall {
+        arguments: String,
+    },
 }
 
 impl Reply {
@@ -55,9 +76,10 @@ impl Reply {
     }
 
     pub fn open_item_id(&self) -> Option<&str> {
-        self.open.as_ref().map(|open| match open {
-            Open::Message { item_id, .. } | Open::Call { item_id, .. } => item_id.as_str(),
-        })
+        match self.open.as_ref()? {
+            Open::Message { item_id, .. } | Open::Call { item_id, .. } => Some(item_id.as_str()),
+            Open::Recall { .. } => None,
+        }
     }
 
     pub fn is_saying(&self, item_id: &str) -> bool {
@@ -71,6 +93,7 @@ impl Reply {
                 Item::new(item_id, ItemBody::message(Role::Assistant, text), ItemStatus::InProgress)
             }
             Open::Call { item_id, call_id, name, arguments } => call_item(item_id, call_id, name, arguments),
+            Open::Recall { .. } => return None,
         })
     }
 
@@ -82,6 +105,7 @@ impl Reply {
         let item = match open {
             Open::Message { item_id, .. } => empty_message(item_id),
             Open::Call { item_id, call_id, name, .. } => call_item(item_id, call_id, name, ""),
+            Open::Recall { .. } => return events,
         };
         let item_id = item.id.clone();
         let previous_item_id = conversation.previous_announced(&item_id);
@@ -113,7 +137,7 @@ impl Reply {
                 call_id: call_id.clone(),
                 delta: arguments.clone(),
             }),
-            Open::Call { .. } => {}
+            Open::Call { .. } | Open::Recall { .. } => {}
         }
         events
     }
@@ -168,6 +192,9 @@ impl Machine {
                 reply.usage.output_tokens += tokens;
                 self.say(&mut reply, &text, logprobs, moment.now);
             }
+            Piece::CallStarted { name, .. } if self.is_recall(&reply, &name) => {
+                self.begin_recall(&mut reply, moment.now)
+            }
             Piece::CallStarted { name, call_id } => self.begin_call(&mut reply, name, call_id, moment.now),
             Piece::CallArguments { json, tokens } => {
                 reply.usage.output_tokens += tokens;
@@ -175,6 +202,10 @@ impl Machine {
             }
             Piece::Done { finish, usage, report } => {
                 reply.usage = usage.unwrap_or(reply.usage);
+                if finish == Finish::Stop && self.searches(&mut reply, moment) {
+                    self.replies.push(reply);
+                    return;
+                }
                 let response_id = reply.response.id.clone();
                 let ms = self.conclude(reply, End::from_backend(finish), moment.now);
                 if let Some(report) = report {
@@ -276,6 +307,9 @@ impl Machine {
     }
 
     fn extend_call(&mut self, reply: &mut Reply, json: &str) {
+        if let Some(Open::Recall { arguments }) = &mut reply.open {
+            return arguments.push_str(json);
+        }
         let Some(Open::Call { item_id, call_id, arguments, .. }) = &mut reply.open else { return };
         if json.is_empty() {
             return;
@@ -293,11 +327,12 @@ impl Machine {
 
     /// Gives a new item of the reply its place: `before` says what it was asked to stand behind, else it stands behind
     /// the item of the reply before it, or at the end.
-    fn begin_item(&mut self, reply: &Reply, item: Item, before: Option<Option<String>>) -> Option<OpId> {
+    fn begin_item(&mut self, reply: &mut Reply, item: Item, before: Option<Option<String>>) -> Option<OpId> {
         if !reply.in_conversation {
             return None;
         }
         let last = reply.response.output.iter().rev().find(|item| self.conversation.has(&item.id));
+        let before = before.or_else(|| reply.behind.clone().map(Some));
         let place = match (&before, last) {
             (Some(None), _) => Place::Head,
             (Some(Some(id)), _) => Place::After(id),
@@ -307,6 +342,7 @@ impl Machine {
         let after = self.conversation.insert(item.clone(), false, place);
         let undo = Undo::Begun(reply.generation, item.id.clone());
         let op = StoreOp::ReplyBegun { response_id: reply.response.id.clone(), item, after };
+        reply.behind = None;
         Some(self.queue_operation(op, Operation::own(undo), false, Some(reply.generation)))
     }
 
@@ -336,6 +372,10 @@ impl Machine {
             Some(Open::Call { item_id, call_id, name, arguments }) if status == ItemStatus::Completed => {
                 self.close_call(reply, item_id, call_id, name, arguments);
             }
+            Some(Open::Recall { arguments }) if status == ItemStatus::Completed => {
+                reply.recalls.push(Recall::new(&mut self.ids, &arguments));
+            }
+            Some(Open::Recall { .. }) => {}
             // Half a call must not be made: clients act on a call that is done, so this one never was.
             Some(Open::Call { item_id, .. }) => self.take_call_back(reply, item_id),
         }

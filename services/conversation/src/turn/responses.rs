@@ -58,7 +58,7 @@ impl Machine {
         if in_conversation {
             self.stop_warming(moment);
         }
-        moment.out.push(Output::Generate(Box::new(Generate {
+        let generate = Box::new(Generate {
             generation,
             response_id: Some(response.id.clone()),
             purpose: if in_conversation { Purpose::Reply } else { Purpose::Beside },
@@ -67,7 +67,9 @@ impl Machine {
             max_tokens: config.max_output_tokens.limit(),
             config,
             manner: Arc::new(params.manner.clone()),
-        })));
+        });
+        let asked = in_conversation.then(|| generate.clone());
+        moment.out.push(Output::Generate(generate));
 
         let op = StoreOp::ResponseStarted {
             response_id: response.id.clone(),
@@ -89,6 +91,10 @@ impl Machine {
             sent: 0,
             stored: 0,
             storing: None,
+            asked,
+            recalls_left: self.limits.recalls,
+            recalls: Vec::new(),
+            behind: None,
         };
         if in_conversation {
             self.reserve_place(&mut reply);

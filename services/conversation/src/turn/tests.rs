@@ -5,6 +5,7 @@ mod extensions;
 mod frames;
 mod items;
 mod random;
+mod recall;
 mod responses;
 mod stage;
 mod storing;

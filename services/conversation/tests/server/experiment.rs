@@ -1,6 +1,7 @@
 //! Arms on live traffic: who gets which, who is moved, and what is measured of a turn.
 
-use crate::support::{Client, Server};
+use crate::client::Client;
+use crate::support::Server;
 use conversation::backend::{Finish, Piece, Report};
 use conversation::server::LOCAL_USER;
 use conversation::store::Measurement;

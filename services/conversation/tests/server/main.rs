@@ -5,6 +5,7 @@ mod chat;
 #[allow(dead_code)]
 #[path = "../../../../tests/src/client.rs"]
 mod client;
+mod compaction;
 mod conversation;
 mod doors;
 mod experiment;

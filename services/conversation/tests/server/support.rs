@@ -64,6 +64,12 @@ impl Server {
         }
     }
 
+    /// For a test that plays the model in a task of its own.
+    pub fn take_script(&mut self) -> Script {
+        let (_, nothing) = Backend::scripted();
+        std::mem::replace(&mut self.script, nothing)
+    }
+
     /// Stops as on SIGTERM, and gives back the folder.
     pub async fn stop(mut self) -> TempDir {
         self.stop.cancel();

@@ -211,12 +211,14 @@ fn notices_go_to_those_who_asked() {
         Notice::ContextUpdated { tokens: 5, ctx_size: 10, fill: 0.5, arm: Some("a".into()) },
         Notice::CompactionStarted { summary_id: "s".into(), version: 1, tokens_before: 9 },
         Notice::CompactionCompleted { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
+        Notice::CompactionDropped { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
         Notice::CompactionFailed { summary_id: "s".into(), version: 1, tokens_before: 9, message: "m".into() },
     ];
     for notice in notices {
         s.input(Input::Notice(notice));
     }
-    assert_eq!(s.heard(1), ["context.updated", "compaction.started", "compaction.completed", "compaction.failed"]);
+    let kinds = ["started", "completed", "dropped", "failed"].map(|kind| format!("compaction.{kind}"));
+    assert_eq!(s.heard(1), [&["context.updated".to_owned()], &kinds[..]].concat());
     assert!(s.heard(2).is_empty());
     s.input(Input::Notice(Notice::RateLimits { conn: ConnId(2), rate_limits: vec![] }));
     assert_eq!((s.heard(1).len(), s.heard(2)), (0, vec!["rate_limits.updated".to_owned()]));

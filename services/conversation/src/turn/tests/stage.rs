@@ -16,6 +16,7 @@ pub struct Stage {
     pub clients: BTreeMap<ConnId, Ear>,
     pub generations: Vec<Generate>,
     pub stopped: Vec<GenerationId>,
+    pub recalls: Vec<(GenerationId, Vec<String>)>,
     pub closed: Vec<(ConnId, CloseReason)>,
     pub store: Shelf,
     /// Answers the store at once.
@@ -67,7 +68,13 @@ pub fn start() -> Start {
         config: SessionConfig::new("Be brief."),
         items: Vec::new(),
         context: Context::default(),
-        limits: TurnLimits { session_items: 50, responses_beside: 2, outbox_steps: 200, speculate_ms: None },
+        limits: TurnLimits {
+            session_items: 50,
+            responses_beside: 2,
+            outbox_steps: 200,
+            speculate_ms: None,
+            recalls: 1,
+        },
         sentences: SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 },
         speaking: SPEAKING,
         id_seed: 7,
@@ -99,6 +106,7 @@ impl Stage {
             clients: BTreeMap::new(),
             generations: Vec::new(),
             stopped: Vec::new(),
+            recalls: Vec::new(),
             closed: Vec::new(),
             store,
             store_answers: true,
@@ -212,6 +220,7 @@ impl Stage {
                 }
                 Output::Store { id, op } => self.unanswered.push_back((id, op)),
                 Output::Generate(generate) => self.generations.push(*generate),
+                Output::Recall { generation, queries, .. } => self.recalls.push((generation, queries)),
                 Output::CancelGenerate { generation } => self.stopped.push(generation),
                 Output::Close { conn, reason } => {
                     self.closed.push((conn, reason));
@@ -310,7 +319,8 @@ impl Stage {
 impl Ear {
     fn hear(&mut self, frame: Value) {
         let kind = frame["type"].as_str().unwrap();
-        let extension = ["response.sentence.done", "context.updated", "turn.report"].contains(&kind)
+        let extension = ["response.sentence.done", "response.recall.done", "context.updated", "turn.report"]
+            .contains(&kind)
             || kind.starts_with("compaction.");
         assert!(self.extensions || !extension, "not asked for: {frame}");
         if self.frames.is_empty() {

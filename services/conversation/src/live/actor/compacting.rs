@@ -1,0 +1,636 @@
+//! Keeps the session's conversation within its window, in the silence between its turns: carries out what `Flow` says.
+//!
+//! One step at a time, and dropping it stops it. Beside it runs what somebody waits for: room for a reply.
+
+use super::recalling::recall;
+use super::{Actor, wall_ms};
+use crate::backend::{Ask, Failure, FailureCode, Piece, Priority};
+use crate::live::compaction::{
+    Act, Effort, Flow, Kitchen, Look, Made, Now, Past, Room, Shelf, Standing, Trouble, limits_of, look, make,
+    make_room, pin_wishes, placed_pins, trimmed, wishes,
+};
+use crate::metrics;
+use crate::realtime::Item;
+use crate::store::{self, MadeBy, NewSummary, Pin, SummaryKind};
+use crate::turn::{self, Context, Found, Generate, GenerationId, Input, Notice, StoreOp};
+use compaction::{Limits, Plan};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::json;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+pub struct Compacting {
+    flow: Flow,
+    kitchen: Kitchen,
+    shelf: Shelf,
+    limits: Limits,
+    standing: Standing,
+    step: Option<BoxFuture<'static, Stepped>>,
+    beside: FuturesUnordered<BoxFuture<'static, Beside>>,
+    made: Option<Made>,
+    /// What the plan takes out of the prompt. None: there is no plan yet, so that every change matters.
+    covers: Option<HashSet<String>>,
+    /// The version that clients were told of.
+    told: Option<(u64, u64)>,
+    gave_up_at: Option<String>,
+    last_item: Option<String>,
+    begun: Instant,
+    epoch: u64,
+    /// Replies that wait for room.
+    waiting: HashMap<GenerationId, Box<Generate>>,
+    /// Who waits until a change of the store is in the prompt.
+    reloads: Vec<oneshot::Sender<()>>,
+    reloading: bool,
+    /// Since the last turn that was measured.
+    pub swaps: u64,
+    pub drops: u64,
+}
+
+/// A step came to its end.
+pub enum Stepped {
+    Looked(Result<Box<Look>, Trouble>),
+    Made(Result<Made, Trouble>),
+    Warmed,
+    Swapped(Result<(), store::Error>),
+}
+
+/// So did something beside it.
+pub enum Beside {
+    Room(GenerationId, Result<Room, Failure>),
+    Dropped(Result<u64, store::Error>),
+    Pinned(Result<Vec<Pin>, store::Error>),
+    Reloaded(u64, Result<Box<Past>, store::Error>),
+    Recalled(GenerationId, Vec<Found>),
+}
+
+pub enum Happened {
+    Step(Stepped),
+    Beside(Beside),
+}
+
+/// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
+const MOST_TRIES: u32 = 4;
+
+impl Compacting {
+    pub fn new(kitchen: Kitchen, shelf: Shelf, standing: Standing, made: Option<Made>) -> Compacting {
+        let mut flow = Flow::new(made.is_some());
+        if standing.owes_summary {
+            flow.look_soon();
+        }
+        Compacting {
+            flow,
+            limits: limits_of(&kitchen.preset),
+            kitchen,
+            shelf,
+            standing,
+            step: None,
+            beside: FuturesUnordered::new(),
+            covers: None,
+            told: made.as_ref().and_then(|made| Some((made.version?, made.tokens_before))),
+            made,
+            gave_up_at: None,
+            last_item: None,
+            begun: Instant::now(),
+            epoch: 0,
+            waiting: HashMap::new(),
+            reloads: Vec::new(),
+            reloading: false,
+            swaps: 0,
+            drops: 0,
+        }
+    }
+
+    /// The next thing that came to its end; never, while nothing is under way.
+    pub async fn next(&mut self) -> Happened {
+        let step = async {
+            match &mut self.step {
+                Some(step) => step.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            stepped = step => {
+                self.step = None;
+                Happened::Step(stepped)
+            }
+            Some(beside) = self.beside.next() => Happened::Beside(beside),
+        }
+    }
+
+    /// Nothing would be lost if the session left memory now, and nobody waits.
+    pub fn is_quiet(&self) -> bool {
+        self.flow.is_quiet() && self.beside.is_empty() && self.reloads.is_empty()
+    }
+
+    /// A turn is over, with so many tokens in the window; 0: nobody knows.
+    pub fn turn_ended(&mut self, tokens: u64) {
+        let mark = if self.standing.held { self.limits.hard_tokens() } else { self.limits.soft_tokens() };
+        if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
+            self.flow.look_soon();
+        }
+    }
+
+    pub fn begin_reload(&mut self, done: oneshot::Sender<()>) {
+        self.reloads.push(done);
+    }
+
+    /// The prompt may not be longer than this.
+    pub fn prompt_limit_tokens(&self) -> u32 {
+        self.limits.hard_tokens()
+    }
+
+    fn stop(&mut self) {
+        (self.step, self.made, self.covers) = (None, None, None);
+    }
+
+    fn has_recall(&self) -> bool {
+        self.kitchen.preset.recall > 0
+    }
+
+    /// Whether the change is to something that the plan takes out of the prompt.
+    fn is_touched(&self, op: &StoreOp) -> bool {
+        let is_covered = |id: &String| self.covers.as_ref().is_none_or(|covers| covers.contains(id));
+        match op {
+            StoreOp::ItemTruncated { item, .. } => is_covered(&item.id),
+            StoreOp::ItemDeleted { item_id } => is_covered(item_id),
+            // Behind the last that is covered is not under it.
+            StoreOp::ItemAdded { after: Some(after), .. } => {
+                self.covers.as_ref().is_some_and(|covers| covers.contains(after)) && self.last_covered() != Some(after)
+            }
+            StoreOp::ItemAdded { after: None, .. } | StoreOp::ConfigChanged { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn last_covered(&self) -> Option<&String> {
+        self.made.as_ref().and_then(|made| made.standing.covered_through.as_ref())
+    }
+}
+
+impl Actor {
+    /// Begins what is due. To be called whenever something happened.
+    pub(super) fn go_on_compacting(&mut self) {
+        let now = self.silence();
+        if let Some(act) = self.compacting.flow.next(now) {
+            self.begin_step(act);
+        }
+        let c = &mut self.compacting;
+        if !c.reloads.is_empty() && !c.reloading && now.settled && !now.replying && !c.flow.is_swapping() {
+            c.reloading = true;
+            let (shelf, epoch) = (c.shelf.clone(), c.epoch);
+            c.beside.push(Box::pin(async move {
+                let past = Past::load(&shelf.store, &shelf.session).await;
+                Beside::Reloaded(epoch, past.map(Box::new))
+            }));
+        }
+    }
+
+    pub(super) fn compacting_happened(&mut self, happened: Happened) {
+        match happened {
+            Happened::Step(Stepped::Looked(looked)) => self.looked(looked),
+            Happened::Step(Stepped::Made(made)) => self.summary_made(made),
+            Happened::Step(Stepped::Warmed) => {
+                let now = self.silence();
+                if let Some(act) = self.compacting.flow.warmed(now) {
+                    self.begin_step(act);
+                }
+            }
+            Happened::Step(Stepped::Swapped(swapped)) => self.swapped(swapped),
+            Happened::Beside(Beside::Room(generation, room)) => self.room_made(generation, room),
+            Happened::Beside(Beside::Dropped(dropped)) => match dropped {
+                Ok(version) => {
+                    let standing = &mut self.compacting.standing;
+                    standing.newest_version = standing.newest_version.max(version);
+                    if standing.owes_summary {
+                        standing.version = Some(version);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "what left the prompt is back in it after a restart"),
+            },
+            Happened::Beside(Beside::Pinned(pins)) => match pins {
+                Ok(pins) => {
+                    self.compacting.standing.pins = pins;
+                    self.refresh_context();
+                }
+                Err(error) => tracing::error!(%error, "a pin could not be kept"),
+            },
+            Happened::Beside(Beside::Reloaded(epoch, past)) => self.reloaded(epoch, past),
+            Happened::Beside(Beside::Recalled(generation, results)) => {
+                self.feed(Input::Recalled { generation, results });
+            }
+        }
+    }
+
+    /// An operation is on its way to the store: a part of the conversation changes.
+    pub(super) fn compacting_sees(&mut self, op: &StoreOp) -> Option<Input> {
+        let c = &mut self.compacting;
+        match op {
+            StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. } => {
+                return None;
+            }
+            _ => c.epoch += 1,
+        }
+        if let StoreOp::ItemAdded { item, .. } = op
+            && !wishes(item).is_empty()
+        {
+            self.pin(item.clone());
+        }
+        if let StoreOp::ItemDeleted { item_id } = op {
+            self.unpin(item_id);
+        }
+        let c = &mut self.compacting;
+        // A swap that is under way is refused by the store itself.
+        if !c.flow.is_quiet() && !c.flow.is_swapping() && c.is_touched(op) {
+            tracing::info!("what was to be summarised has changed: it is planned anew");
+            metrics::compaction_ended("cancelled");
+            c.stop();
+            c.flow.start_over();
+            return self.failed_notice("what it was to tell has changed; it is planned anew");
+        }
+        None
+    }
+
+    /// A reply whose prompt is too long is asked for again with less in it. True: it is not over.
+    pub(super) fn makes_room(&mut self, id: GenerationId, failure: &Failure) -> bool {
+        if failure.code != FailureCode::PromptTooLong {
+            return false;
+        }
+        let Some(generation) = self.generations.get_mut(&id) else { return false };
+        let (Some(generate), true) = (generation.generate.clone(), generation.tries < MOST_TRIES) else { return false };
+        generation.tries += 1;
+        let tries = generation.tries;
+        let c = &mut self.compacting;
+        c.waiting.insert(id, generate.clone());
+        if c.made.as_ref().is_some_and(|made| made.version.is_some()) && c.flow.swap_now() {
+            self.begin_step(Act::Swap);
+        } else if !c.flow.is_swapping() {
+            self.begin_room(id, generate, tries);
+        }
+        true
+    }
+
+    /// The client does not want the reply any more that waits for room.
+    pub(super) fn cancel_waiting(&mut self, id: GenerationId) -> Option<Input> {
+        self.compacting.waiting.remove(&id)?;
+        self.generations.remove(&id);
+        let piece = turn::Piece::Done { finish: turn::Finish::Cancelled, usage: None, report: None };
+        Some(Input::Backend { generation: id, piece })
+    }
+
+    /// The model wants to know what was said once.
+    pub(super) fn search_past(&mut self, generation: GenerationId, queries: Vec<String>, shown: Vec<Arc<Item>>) {
+        let (settings, shelf) = (self.shared.settings.clone(), self.compacting.shelf.clone());
+        self.compacting.beside.push(Box::pin(async move {
+            Beside::Recalled(generation, recall(&settings, &shelf, &queries, &shown).await)
+        }));
+    }
+
+    pub(super) fn silence(&self) -> Now {
+        Now {
+            replying: self.machine.is_replying(),
+            settled: self.machine.is_settled(),
+            ending: self.draining_by.is_some() || self.gone,
+            epoch: self.compacting.epoch,
+        }
+    }
+
+    fn begin_step(&mut self, act: Act) {
+        let c = &mut self.compacting;
+        let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
+        c.step = Some(match act {
+            Act::Look => {
+                c.covers = None;
+                c.begun = Instant::now();
+                let gave_up_at = c.gave_up_at.clone();
+                Box::pin(async move { Stepped::Looked(look(&kitchen, &shelf, gave_up_at).await.map(Box::new)) })
+            }
+            Act::Warm => {
+                let Some(made) = &c.made else { return c.flow.over() };
+                let through = made.standing.covered_through.as_deref();
+                let items = self.machine.items_behind(through);
+                let context = made.standing.context(&items, &c.limits, c.has_recall());
+                let generate = self.machine.ahead(items, context);
+                let mut ask = Ask::for_turn(&generate, &kitchen.preset, &kitchen.wording);
+                (ask.priority, ask.past_owner) = (Priority::Background, kitchen.past_owner);
+                let mut answer = kitchen.backend.ask(ask);
+                Box::pin(async move {
+                    // What cannot be warmed is computed when it is needed.
+                    while let Some(piece) = answer.next().await {
+                        if let Piece::Failed(failure) = piece {
+                            tracing::debug!(%failure, "a compacted prompt was not warmed");
+                        }
+                    }
+                    Stepped::Warmed
+                })
+            }
+            Act::Swap => {
+                let Some(made) = &c.made else { return c.flow.over() };
+                let (version, trimmed) = (made.version, made.trimmed.clone());
+                Box::pin(async move {
+                    let swapped = match version {
+                        Some(version) => shelf.store.apply_summary(&shelf.session, version, trimmed, wall_ms()).await,
+                        None => shelf.store.trim_results(&shelf.session, trimmed, wall_ms()).await,
+                    };
+                    Stepped::Swapped(swapped)
+                })
+            }
+        });
+    }
+
+    fn looked(&mut self, looked: Result<Box<Look>, Trouble>) {
+        let c = &mut self.compacting;
+        let look = match looked {
+            Ok(look) => look,
+            Err(trouble) => return self.gave_up(&trouble),
+        };
+        c.standing.pins.clone_from(&look.past.standing.pins);
+        c.covers = Some(look.covers.clone());
+        c.last_item.clone_from(&look.last_item);
+        tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
+        match look.plan.clone() {
+            Plan::Trim(trim) => {
+                c.made = Some(trimmed(&look, &trim.through, trim.expected_tokens));
+                c.flow.made();
+            }
+            Plan::Summarise(plan) => {
+                let tokens_before = look.weighed.total.tokens;
+                let version = look.past.standing.newest_version + 1;
+                let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
+                c.told = Some((version, tokens_before));
+                c.flow.making();
+                c.step = Some(Box::pin(async move { Stepped::Made(make(&kitchen, &shelf, &look, plan).await) }));
+                let summary_id = summary_id(version);
+                self.feed(Input::Notice(Notice::CompactionStarted { summary_id, version, tokens_before }));
+            }
+            Plan::Nothing | Plan::Drop(_) | Plan::TooLarge(_) => c.flow.over(),
+        }
+    }
+
+    fn summary_made(&mut self, made: Result<Made, Trouble>) {
+        let c = &mut self.compacting;
+        match made {
+            Ok(made) => {
+                metrics::summary_made(&made.effort.rejected, made.effort.fell_back);
+                let Effort { requests, reused_tokens, computed_tokens, .. } = made.effort;
+                tracing::info!(version = made.version, requests, reused_tokens, computed_tokens, "a summary is made");
+                c.made = Some(made);
+                c.flow.made();
+            }
+            Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
+                metrics::compaction_ended("cancelled");
+                c.stop();
+                c.flow.start_over();
+                self.tell_failed("what it was to tell has changed; it is planned anew");
+            }
+            Err(trouble) => self.gave_up(&trouble),
+        }
+    }
+
+    fn gave_up(&mut self, trouble: &Trouble) {
+        tracing::warn!(%trouble, "the conversation was not compacted; it is tried again later");
+        metrics::compaction_ended("failed");
+        let c = &mut self.compacting;
+        c.stop();
+        c.flow.over();
+        // Whoever could not be asked may be there after the next turn.
+        if !matches!(trouble, Trouble::Backend(_)) {
+            c.gave_up_at.clone_from(&c.last_item);
+        }
+        self.tell_failed(&trouble.to_string());
+    }
+
+    fn swapped(&mut self, swapped: Result<(), store::Error>) {
+        let c = &mut self.compacting;
+        let Some(made) = c.made.take() else { return c.flow.over() };
+        match swapped {
+            Ok(()) => {
+                let Made { version, mut standing, tokens_before, tokens_after, .. } = made;
+                standing.pins = std::mem::take(&mut c.standing.pins);
+                c.standing = standing;
+                c.flow.over();
+                (c.covers, c.gave_up_at) = (None, None);
+                c.swaps += 1;
+                let took = c.begun.elapsed();
+                metrics::compacted(
+                    if version.is_some() { "completed" } else { "trimmed" },
+                    took,
+                    tokens_before,
+                    tokens_after,
+                );
+                tracing::info!(
+                    version,
+                    tokens_before,
+                    tokens_after,
+                    duration_ms = took.as_secs_f64() * 1e3,
+                    "the conversation is compacted"
+                );
+                self.fill_tokens = Some(tokens_after);
+                self.refresh_context();
+                if let Some(version) = version {
+                    self.compacting.told = None;
+                    let summary_id = summary_id(version);
+                    let done = Notice::CompactionCompleted { summary_id, version, tokens_before, tokens_after };
+                    self.feed(Input::Notice(done));
+                }
+                self.tell_fill();
+            }
+            Err(error) => {
+                metrics::compaction_ended("cancelled");
+                c.stop();
+                match &error {
+                    store::Error::StaleSummary { .. } => c.flow.start_over(),
+                    _ => {
+                        tracing::error!(%error, "a summary could not be put to use");
+                        c.flow.over();
+                    }
+                }
+                self.tell_failed(&error.to_string());
+            }
+        }
+        for (id, generate) in std::mem::take(&mut self.compacting.waiting) {
+            self.ask_again(id, generate, Some(self.compacting.prompt_limit_tokens()));
+        }
+    }
+
+    fn begin_room(&mut self, id: GenerationId, generate: Box<Generate>, tries: u32) {
+        let c = &mut self.compacting;
+        let (kitchen, standing) = (c.kitchen.clone(), c.standing.clone());
+        c.beside
+            .push(Box::pin(async move { Beside::Room(id, make_room(&kitchen, &standing, &generate, tries).await) }));
+    }
+
+    fn room_made(&mut self, id: GenerationId, room: Result<Room, Failure>) {
+        let Some(generate) = self.compacting.waiting.remove(&id) else { return };
+        match room {
+            Ok(Room::Enough) => self.ask_again(id, generate, None),
+            Ok(Room::Drop { standing, dropped, tokens_before, tokens_after }) => {
+                self.drop_turns(*standing, dropped, tokens_before, tokens_after);
+                self.ask_again(id, generate, None);
+            }
+            Ok(Room::TooLarge(message)) => self.fail(id, Failure::new(FailureCode::PromptTooLong, message)),
+            Err(failure) => self.fail(id, failure),
+        }
+    }
+
+    /// Oldest turns leave the prompt at once; the store follows.
+    fn drop_turns(&mut self, standing: Standing, dropped: Option<[String; 2]>, tokens_before: u64, tokens_after: u64) {
+        let c = &mut self.compacting;
+        // What was planned was for another view.
+        c.stop();
+        c.flow.start_over();
+        c.standing = standing;
+        c.drops += 1;
+        metrics::compacted("dropped", std::time::Duration::ZERO, tokens_before, tokens_after);
+        tracing::warn!(tokens_before, tokens_after, "oldest turns left the prompt, because no summary was ready");
+        let (shelf, trimmed) = (c.shelf.clone(), c.standing.trimmed.iter().cloned().collect());
+        let version = c.standing.newest_version + 1;
+        match dropped {
+            Some([from_item, to_item]) => {
+                let new = NewSummary {
+                    kind: SummaryKind::Drop,
+                    made_by: MadeBy::Fallback,
+                    based_on: c.standing.text_version,
+                    from_item,
+                    to_item,
+                    through_seq: 0,
+                    text: c.standing.text.clone(),
+                    pins: placed_pins(&c.standing),
+                    checks: json!({}),
+                    tokens_before,
+                    tokens_after,
+                    arm: None,
+                    created_at_ms: wall_ms(),
+                };
+                c.beside.push(Box::pin(async move {
+                    Beside::Dropped(shelf.store.add_applied_summary(&shelf.session, new, trimmed).await)
+                }));
+            }
+            None => c.beside.push(Box::pin(async move {
+                let trimmed = shelf.store.trim_results(&shelf.session, trimmed, wall_ms()).await;
+                Beside::Dropped(trimmed.map(|()| version - 1))
+            })),
+        }
+        self.fill_tokens = Some(tokens_after);
+        self.refresh_context();
+        let summary_id = summary_id(version);
+        self.feed(Input::Notice(Notice::CompactionDropped { summary_id, version, tokens_before, tokens_after }));
+        self.tell_fill();
+    }
+
+    /// The same reply, from what stands in the prompt now.
+    fn ask_again(&mut self, id: GenerationId, mut generate: Box<Generate>, limit: Option<u32>) {
+        if !self.generations.contains_key(&id) {
+            return;
+        }
+        let standing = &self.compacting.standing;
+        let covered = standing.covered_through.as_ref();
+        let cut = covered.and_then(|through| generate.items.iter().position(|item| item.id == *through));
+        if let Some(cut) = cut {
+            let leading = turn::leading(&generate.items);
+            generate.items.drain(leading.min(cut + 1)..=cut);
+        }
+        let context = standing.context(&generate.items, &self.compacting.limits, self.compacting.has_recall());
+        generate.context = Arc::new(context);
+        self.ask_backend(generate, limit);
+    }
+
+    fn fail(&mut self, id: GenerationId, failure: Failure) {
+        self.generations.remove(&id);
+        self.feed(Input::Backend { generation: id, piece: Piece::Failed(failure).into() });
+    }
+
+    /// The store was changed by somebody else: the prompt follows.
+    fn reloaded(&mut self, epoch: u64, past: Result<Box<Past>, store::Error>) {
+        self.compacting.reloading = false;
+        let now = self.silence();
+        if epoch != self.compacting.epoch || !now.settled || now.replying {
+            return; // again, in the next silence
+        }
+        match past {
+            Ok(past) => {
+                let Past { standing, items, leading, .. } = *past;
+                let c = &mut self.compacting;
+                c.stop();
+                c.flow.over();
+                let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
+                if standing.owes_summary {
+                    c.flow.look_soon();
+                }
+                let missing: Vec<Item> = items[leading..].iter().map(|item| Item::clone(item)).collect();
+                if self.machine.lacks(&missing) {
+                    self.keeper.stand_behind(behind);
+                }
+                self.feed(Input::Recovered(missing));
+                self.compacting.standing = standing;
+                self.refresh_context();
+            }
+            Err(error) => tracing::error!(%error, "a change of the session could not be read"),
+        }
+        self.compacting.reloads.drain(..).for_each(|done| {
+            let _ = done.send(());
+        });
+    }
+
+    /// The prompt shows what stands.
+    fn refresh_context(&mut self) {
+        let c = &self.compacting;
+        let items = self.machine.items_behind(c.standing.covered_through.as_deref());
+        let context: Context = c.standing.context(&items, &c.limits, c.has_recall());
+        if context != *self.machine.context() {
+            self.feed(Input::Context(context));
+        }
+    }
+
+    fn tell_failed(&mut self, message: &str) {
+        if let Some(notice) = self.failed_notice(message) {
+            self.feed(notice);
+        }
+    }
+
+    /// Where clients were told that it began.
+    fn failed_notice(&mut self, message: &str) -> Option<Input> {
+        let (version, tokens_before) = self.compacting.told.take()?;
+        let (summary_id, message) = (summary_id(version), message.to_owned());
+        Some(Input::Notice(Notice::CompactionFailed { summary_id, version, tokens_before, message }))
+    }
+
+    fn pin(&mut self, item: Item) {
+        let c = &mut self.compacting;
+        let (shelf, limits, mut pins) = (c.shelf.clone(), c.limits, c.standing.pins.clone());
+        c.beside.push(Box::pin(async move {
+            let pinned = async {
+                pin_wishes(&shelf, &limits, &item, &mut pins).await?;
+                shelf.store.pins(&shelf.session, false).await
+            };
+            Beside::Pinned(pinned.await)
+        }));
+    }
+
+    /// What was not said is not to be kept.
+    fn unpin(&mut self, item_id: &str) {
+        let c = &mut self.compacting;
+        let of_item = |pin: &&Pin| pin.made_by == MadeBy::Model && pin.source_item.as_deref() == Some(item_id);
+        let ids: Vec<String> = c.standing.pins.iter().filter(of_item).map(|pin| pin.id.clone()).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let shelf = c.shelf.clone();
+        c.beside.push(Box::pin(async move {
+            let unpinned = async {
+                for id in ids {
+                    shelf.store.remove_pin(&shelf.session, &id, wall_ms()).await?;
+                }
+                shelf.store.pins(&shelf.session, false).await
+            };
+            Beside::Pinned(unpinned.await)
+        }));
+    }
+}
+
+/// By which clients know a summary of the session.
+fn summary_id(version: u64) -> String {
+    format!("summary_{version}")
+}

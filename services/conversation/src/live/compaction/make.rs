@@ -1,0 +1,355 @@
+//! A summary, from the look at a conversation to the store. Asks the model when it has nothing else to do, once more where
+//! something is missing, and takes what was said word for word where that fails too.
+
+use super::standing::{message_of, pin_of};
+use super::weigh::{Kitchen, Weighed, entry, results_through, weigh};
+use super::{Past, Standing, limits_of};
+use crate::backend::{Answer, Ask, Failure, FailureCode, Finish, Piece, Usage, chat_with};
+use crate::live::wall_ms;
+use crate::realtime::{Item, ItemBody};
+use crate::store::{self, MadeBy, NewSummary, SessionRef, Store, SummaryKind, View};
+use crate::turn::{Context, Prompt, lay_out};
+use compaction::{Admission, Attempt, Fact, Job, Limits, Moment, Outcome, Plan, Reason, Reply, Step, Summarise};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a look at a conversation showed.
+pub struct Look {
+    pub past: Past,
+    pub weighed: Weighed,
+    pub plan: Plan,
+    /// Items that the plan takes out of the prompt, and those before them.
+    pub covers: HashSet<String>,
+    /// The newest item there was.
+    pub last_item: Option<String>,
+}
+
+/// A smaller view that is not in use yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// None: only results of tools leave.
+    pub version: Option<u64>,
+    /// What will stand in the prompt.
+    pub standing: Standing,
+    /// Results of tools that leave with it.
+    pub trimmed: Vec<String>,
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+    pub effort: Effort,
+}
+
+impl Made {
+    /// A summary that was made and checked before the last start, and is not in use: the work is not lost.
+    pub fn left_over(view: &View, standing: &Standing) -> Option<Made> {
+        let newest = view.newest_summary.as_ref()?;
+        let is_new = newest.applied_at_ms.is_none() && newest.undone_at_ms.is_none();
+        if !is_new
+            || newest.kind != SummaryKind::Summary
+            || standing.version.is_some_and(|in_use| in_use > newest.version)
+        {
+            return None;
+        }
+        Some(Made {
+            version: Some(newest.version),
+            standing: standing.with(newest),
+            trimmed: Vec::new(),
+            tokens_before: newest.tokens_before,
+            tokens_after: newest.tokens_after,
+            effort: Effort::default(),
+        })
+    }
+}
+
+/// What it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Effort {
+    /// Requests to the model.
+    pub requests: u64,
+    pub rejected: Vec<Reason>,
+    /// Facts that were put behind a summary that lacked them.
+    pub appended: Vec<Fact>,
+    /// Facts that are only in the history from then on.
+    pub lost: Vec<Fact>,
+    /// No summary of the model held: these are words of the conversation.
+    pub fell_back: bool,
+    pub reused_tokens: u64,
+    pub computed_tokens: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Backend(#[from] Failure),
+    #[error("no summary holds ({})", .0.name())]
+    GaveUp(Reason),
+    #[error("a pin is not in the prompt that was made")]
+    PinMissing,
+}
+
+/// Where the store is, and whose conversation.
+#[derive(Clone)]
+pub struct Shelf {
+    pub store: Store,
+    pub session: SessionRef,
+}
+
+pub async fn look(kitchen: &Kitchen, shelf: &Shelf, gave_up_at: Option<String>) -> Result<Look, Trouble> {
+    let limits = limits_of(&kitchen.preset);
+    let mut past = Past::load(&shelf.store, &shelf.session).await?;
+    pin_what_was_asked_for(shelf, &limits, &mut past).await?;
+    let mut weighed = weigh(kitchen, &past).await?;
+    weighed.history.gave_up_at = gave_up_at;
+    let mut plan = compaction::plan(&weighed.history, &weighed.sizes, &limits, Moment::Silence);
+    let is_tight = weighed.total.tokens > u64::from(limits.hard_tokens());
+    if past.standing.held && !is_tight && !past.standing.owes_summary {
+        plan = Plan::Nothing;
+    }
+    let through = match &plan {
+        Plan::Trim(trim) => Some(&trim.through),
+        Plan::Summarise(summarise) => Some(&summarise.through),
+        _ => None,
+    };
+    let end = through.and_then(|id| past.items.iter().position(|item| item.id == *id)).map_or(0, |index| index + 1);
+    let covers = past.items[..end].iter().map(|item| item.id.clone()).collect();
+    let last_item = past.items.last().map(|item| item.id.clone());
+    Ok(Look { past, weighed, plan, covers, last_item })
+}
+
+/// Only results of tools leave: no model is needed for that.
+pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> Made {
+    let mut standing = look.past.standing.clone();
+    let results = results_through(&look.past.items, through);
+    let trimmed: Vec<String> = results.into_iter().filter(|id| !standing.trimmed.contains(id)).collect();
+    standing.trimmed.extend(trimmed.iter().cloned());
+    let (tokens_before, tokens_after) = (look.weighed.total.tokens, u64::from(expected_tokens));
+    Made { version: None, standing, trimmed, tokens_before, tokens_after, effort: Effort::default() }
+}
+
+/// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
+pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise) -> Result<Made, Trouble> {
+    let Look { past, weighed, .. } = look;
+    let limits = limits_of(&kitchen.preset);
+    let job = Job {
+        history: weighed.history.clone(),
+        sizes: weighed.sizes,
+        limits,
+        pins: past.standing.pins.iter().map(pin_of).collect(),
+    };
+    let mut effort = Effort::default();
+    let mut tokens_after = 0;
+    let (mut attempt, mut step) = Attempt::begin(job, plan);
+    let outcome = loop {
+        step = match step {
+            Step::Ask(request) => {
+                effort.requests += 1;
+                match ask(kitchen, past, &request, effort.requests > 1).await {
+                    Ok(said) => {
+                        effort.reused_tokens += said.reused_tokens;
+                        effort.computed_tokens += said.computed_tokens;
+                        attempt.replied(said.reply)
+                    }
+                    // Another time it may well answer, and until then nothing is lost.
+                    Err(failure) if is_passing(&failure) => return Err(failure.into()),
+                    Err(failure) => {
+                        tracing::warn!(%failure, "the model cannot be asked for a summary");
+                        attempt.failed()
+                    }
+                }
+            }
+            Step::Measure(outcome) => {
+                let (standing, shown) = after(past, &outcome);
+                let context = standing.context(&shown, &limits, kitchen.preset.recall > 0);
+                check_pins(&standing, &context)?;
+                tokens_after = kitchen.count(&past.config, &shown, &context).await?.tokens;
+                attempt.measured(u32::try_from(tokens_after).unwrap_or(u32::MAX))
+            }
+            Step::Swap(outcome) => break outcome,
+            Step::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
+        };
+    };
+    let (mut standing, _) = after(past, &outcome);
+    effort.take(&outcome);
+    let tokens_before = weighed.total.tokens;
+    let new = new_summary(past, &standing, &effort, tokens_before, tokens_after);
+    let version = shelf.store.add_summary(&shelf.session, new).await?;
+    (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
+    Ok(Made { version: Some(version), standing, trimmed: Vec::new(), tokens_before, tokens_after, effort })
+}
+
+/// What will stand in the prompt, and the words behind it.
+fn after(past: &Past, outcome: &Outcome) -> (Standing, Vec<Arc<Item>>) {
+    let mut standing = past.standing.clone();
+    standing.text.clone_from(&outcome.summary);
+    standing.covered_through = Some(outcome.through.clone());
+    (standing.owes_summary, standing.held, standing.is_stale) = (false, false, false);
+    standing.place_pins();
+    let cut = past.items.iter().position(|item| item.id == outcome.through).map_or(0, |index| index + 1);
+    let shown = past.items[..past.leading].iter().chain(&past.items[cut.max(past.leading)..]).cloned().collect();
+    (standing, shown)
+}
+
+fn is_passing(failure: &Failure) -> bool {
+    use FailureCode::{Busy, EngineFailed, Unavailable, UpstreamFailed, UpstreamTimeout};
+    matches!(failure.code, Busy | EngineFailed | Unavailable | UpstreamFailed | UpstreamTimeout)
+}
+
+impl Effort {
+    fn take(&mut self, outcome: &Outcome) {
+        self.rejected.clone_from(&outcome.rejected);
+        (self.appended, self.lost) = (outcome.appended.clone(), outcome.lost.clone());
+        self.fell_back = outcome.made_by == compaction::MadeBy::Fallback;
+    }
+}
+
+fn new_summary(past: &Past, standing: &Standing, effort: &Effort, tokens_before: u64, tokens_after: u64) -> NewSummary {
+    let to_item = standing.covered_through.clone().unwrap_or_default();
+    let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
+    NewSummary {
+        kind: SummaryKind::Summary,
+        made_by: if effort.fell_back { MadeBy::Fallback } else { MadeBy::Model },
+        based_on: past.standing.text_version,
+        from_item,
+        to_item,
+        through_seq: past.last_seq,
+        text: standing.text.clone(),
+        pins: placed_pins(standing),
+        checks: checks(effort),
+        tokens_before,
+        tokens_after,
+        arm: None,
+        created_at_ms: wall_ms(),
+    }
+}
+
+/// In the order in which they were made.
+pub fn placed_pins(standing: &Standing) -> Value {
+    let placed = standing.pins.iter().filter(|pin| standing.placed_pins.contains(&pin.id));
+    json!(placed.map(|pin| &pin.id).collect::<Vec<_>>())
+}
+
+fn checks(effort: &Effort) -> Value {
+    let facts = |facts: &[Fact]| -> Vec<Value> {
+        let fact = |fact: &Fact| json!({ "kind": fact.kind.name(), "text": fact.text, "source": fact.source });
+        facts.iter().map(fact).collect()
+    };
+    json!({
+        "requests": effort.requests,
+        "rejected": effort.rejected.iter().map(|reason| reason.name()).collect::<Vec<_>>(),
+        "appended_facts": facts(&effort.appended),
+        "lost_facts": facts(&effort.lost),
+        "reused_tokens": effort.reused_tokens,
+        "computed_tokens": effort.computed_tokens,
+    })
+}
+
+fn check_pins(standing: &Standing, context: &Context) -> Result<(), Trouble> {
+    let text: String = context.preface.iter().filter_map(|message| message["content"].as_str()).collect();
+    let pins: Vec<_> = standing.pins.iter().map(pin_of).collect();
+    if compaction::missing_pins(&text, &pins).is_empty() { Ok(()) } else { Err(Trouble::PinMissing) }
+}
+
+struct Said {
+    reply: Reply,
+    reused_tokens: u64,
+    computed_tokens: u64,
+}
+
+/// The prompt is the conversation's as the model has read it, up to the plan's cut, so that only the request and the
+/// summary are computed.
+async fn ask(kitchen: &Kitchen, past: &Past, request: &compaction::Ask, again: bool) -> Result<Said, Failure> {
+    let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
+    let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
+    let mut context = past.base.context(&past.items, &limits_of(&kitchen.preset), kitchen.preset.recall > 0);
+    // They stand behind the conversation.
+    context.notes.clear();
+    let wording = &kitchen.wording;
+    let prompt = Prompt { instructions: &past.config.instructions, context: &context, partial: None, wording };
+    let mut messages = lay_out(&items, &prompt).messages;
+    messages.extend(request.messages.iter().map(message_of));
+    let chat = chat_with(&past.config, &context, messages);
+    let mut ask = Ask::for_summary(chat, &kitchen.preset, request.max_tokens, again);
+    ask.past_owner = kitchen.past_owner;
+    read(kitchen.backend.ask(ask)).await
+}
+
+async fn read(mut answer: Answer) -> Result<Said, Failure> {
+    let mut text = String::new();
+    while let Some(piece) = answer.next().await {
+        match piece {
+            Piece::Content { text: more, .. } => text.push_str(&more),
+            Piece::Done { finish, usage: Usage { output_tokens, .. }, report } => {
+                let tokens = u32::try_from(output_tokens).unwrap_or(u32::MAX);
+                return Ok(Said {
+                    reply: Reply { text: text.trim().to_owned(), tokens, finished: finish == Finish::Stop },
+                    reused_tokens: report.reused_tokens,
+                    computed_tokens: report.computed_tokens,
+                });
+            }
+            Piece::Failed(failure) => return Err(failure),
+            _ => {}
+        }
+    }
+    Err(Failure::new(FailureCode::EngineFailed, "the summary broke off; it is asked for again later"))
+}
+
+/// The item as the request shows it.
+fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
+    if !left_out.contains(&item.id) {
+        return item.clone();
+    }
+    let mut item = Item::clone(item);
+    match &mut item.body {
+        ItemBody::Message { content, .. } => {
+            content.truncate(1);
+            content.iter_mut().for_each(|part| part.text = compaction::LEFT_OUT.to_owned());
+        }
+        ItemBody::FunctionCall { arguments, .. } => *arguments = "{}".to_owned(),
+        ItemBody::FunctionCallOutput { output, .. } => *output = compaction::LEFT_OUT.to_owned(),
+    }
+    Arc::new(item)
+}
+
+/// What the user asked to be kept word for word and is no pin yet: said before this was looked for, or right before a
+/// crash.
+async fn pin_what_was_asked_for(shelf: &Shelf, limits: &Limits, past: &mut Past) -> Result<(), store::Error> {
+    let known = shelf.store.pins(&shelf.session, true).await?;
+    let mut added = false;
+    for item in past.items.iter().filter(|item| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&item.id))) {
+        added |= pin_wishes(shelf, limits, item, &mut past.standing.pins).await?;
+    }
+    if added {
+        past.base.pins.clone_from(&past.standing.pins);
+    }
+    Ok(())
+}
+
+/// What this item asks to be kept word for word.
+pub fn wishes(item: &Item) -> Vec<String> {
+    compaction::detect_pins(&entry(item, 0))
+}
+
+/// Pins what this item asks to be kept, beside the pins that there are. Whether there was something.
+pub async fn pin_wishes(
+    shelf: &Shelf,
+    limits: &Limits,
+    item: &Item,
+    pins: &mut Vec<store::Pin>,
+) -> Result<bool, store::Error> {
+    let mut added = false;
+    for text in wishes(item) {
+        let there: Vec<_> = pins.iter().map(pin_of).collect();
+        match compaction::admit(&there, &text, limits) {
+            Admission::Add => {
+                let pin = shelf.store.add_pin(&shelf.session, &text, Some(&item.id), MadeBy::Model, wall_ms()).await?;
+                pins.push(pin);
+                added = true;
+            }
+            Admission::Known => {}
+            Admission::Full => tracing::warn!(item = %item.id, "there is no room for another pin: remove one"),
+        }
+    }
+    Ok(added)
+}

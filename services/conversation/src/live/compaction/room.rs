@@ -1,0 +1,63 @@
+//! Room for a reply that somebody waits for: nothing is asked of the model, and nothing is waited for.
+
+use super::weigh::{Kitchen, weigh_shown};
+use super::{Standing, limits_of};
+use crate::backend::Failure;
+use crate::turn::Generate;
+use compaction::{Moment, Plan, plan};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Room {
+    /// It was counted too high before.
+    Enough,
+    Drop {
+        /// What stays of the past. The store does not know of it yet.
+        standing: Box<Standing>,
+        /// The first and the last item that leave; None: only results of tools do.
+        dropped: Option<[String; 2]>,
+        tokens_before: u64,
+        tokens_after: u64,
+    },
+    /// What was said is larger than the window: what to tell the person who said it.
+    TooLarge(String),
+}
+
+/// `generate` ends with what the user said.
+pub async fn make_room(
+    kitchen: &Kitchen,
+    standing: &Standing,
+    generate: &Generate,
+    tries: u32,
+) -> Result<Room, Failure> {
+    let mut limits = limits_of(&kitchen.preset);
+    // What was refused although there was room by our count had less room than we thought.
+    limits.ctx_size -= limits.ctx_size / 8 * (tries.saturating_sub(1)).min(4);
+    let Generate { items, context, config, .. } = generate;
+    let weighed = weigh_shown(kitchen, config, standing, items, context, None).await?;
+    let mut after = standing.clone();
+    let first = weighed.history.entries.first().map(|entry| entry.id.clone());
+    let (dropped, expected_tokens) = match plan(&weighed.history, &weighed.sizes, &limits, Moment::Reply) {
+        Plan::Nothing | Plan::Summarise(_) => return Ok(Room::Enough),
+        Plan::TooLarge(too_large) => return Ok(Room::TooLarge(too_large.message())),
+        Plan::Trim(trim) => {
+            after.trimmed.extend(results_through(generate, &trim.through));
+            (None, trim.expected_tokens)
+        }
+        Plan::Drop(drop) => {
+            if let Some(through) = &drop.trim_through {
+                after.trimmed.extend(results_through(generate, through));
+            }
+            after.covered_through = Some(drop.through.clone());
+            after.owes_summary = true;
+            // What leaves may have held one word for word.
+            after.place_pins();
+            (first.map(|first| [first, drop.through]), drop.expected_tokens)
+        }
+    };
+    let (tokens_before, tokens_after) = (weighed.total.tokens, u64::from(expected_tokens));
+    Ok(Room::Drop { standing: Box::new(after), dropped, tokens_before, tokens_after })
+}
+
+fn results_through(generate: &Generate, through: &str) -> Vec<String> {
+    super::weigh::results_through(&generate.items, through)
+}

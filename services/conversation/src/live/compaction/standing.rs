@@ -1,0 +1,125 @@
+//! What the prompt shows of the past: the summary in use, the pins, where the words begin.
+
+use crate::realtime::Item;
+use crate::store::{Pin, Summary, SummaryKind, View};
+use crate::turn::Context;
+use compaction::{Limits, Message};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The version that is in use: a summary, or turns that left without one.
+    pub version: Option<u64>,
+    /// The newest version there is, in use or not.
+    pub newest_version: u64,
+    /// The words of the summary that stands in the prompt.
+    pub text: String,
+    /// Which version they are.
+    pub text_version: Option<u64>,
+    /// Items up to this one are not in the prompt.
+    pub covered_through: Option<String>,
+    /// Some of them are told by no summary.
+    pub owes_summary: bool,
+    /// The pins that stand beside the summary, by id. Others wait for the next one, so that the prompt stays as it is.
+    pub placed_pins: HashSet<String>,
+    pub trimmed: HashSet<String>,
+    pub pins: Vec<Pin>,
+    /// A person took the last summary back: the next one is made only when it must.
+    pub held: bool,
+    /// Something that the summary tells was changed since.
+    pub is_stale: bool,
+}
+
+impl Standing {
+    pub fn of(view: &View) -> Standing {
+        let pins = view.pins.clone();
+        let newest = view.newest_summary.as_ref();
+        let mut standing = Standing {
+            newest_version: newest.map_or(0, |newest| newest.version),
+            held: newest.is_some_and(|newest| newest.undone_at_ms.is_some()),
+            trimmed: view.trimmed.iter().cloned().collect(),
+            is_stale: view.summary_is_stale,
+            pins,
+            ..Standing::default()
+        };
+        if let Some(summary) = &view.summary {
+            standing.put(summary);
+        }
+        standing
+    }
+
+    fn put(&mut self, summary: &Summary) {
+        let is_drop = summary.kind == SummaryKind::Drop;
+        self.version = Some(summary.version);
+        self.text = summary.text.clone();
+        self.text_version = if is_drop { summary.based_on } else { Some(summary.version) };
+        self.covered_through = Some(summary.to_item.clone());
+        self.owes_summary = is_drop;
+        let ids = summary.pins.as_array().map(Vec::as_slice).unwrap_or_default();
+        self.placed_pins = ids.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    }
+
+    /// As it will be with this summary.
+    pub fn with(&self, summary: &Summary) -> Standing {
+        let mut standing = self.clone();
+        standing.put(summary);
+        (standing.held, standing.is_stale) = (false, false);
+        standing
+    }
+
+    /// As it was when this summary stood, or none.
+    pub fn take_back(&mut self, to: Option<&Summary>) {
+        self.version = None;
+        self.text.clear();
+        (self.text_version, self.covered_through, self.owes_summary) = (None, None, false);
+        self.placed_pins.clear();
+        if let Some(summary) = to {
+            self.put(summary);
+        }
+    }
+
+    /// Every pin stands beside the summary from now on.
+    pub fn place_pins(&mut self) {
+        self.placed_pins = self.pins.iter().map(|pin| pin.id.clone()).collect();
+    }
+
+    pub fn placed(&self) -> Vec<compaction::Pin> {
+        self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id)).map(pin_of).collect()
+    }
+
+    pub fn memory(&self, limits: &Limits) -> Option<Message> {
+        compaction::memory(&self.text, &self.placed(), limits)
+    }
+
+    /// What stands in the prompt besides these items. A pin that is in none of them and not beside the summary is a note
+    /// until the next swap.
+    pub fn context(&self, items: &[Arc<Item>], limits: &Limits, has_recall: bool) -> Context {
+        let is_shown = |pin: &&Pin| {
+            let in_words = |source: &String| items.iter().any(|item| item.id == *source);
+            self.placed_pins.contains(&pin.id) || pin.source_item.as_ref().is_some_and(in_words)
+        };
+        let notes = self.pins.iter().filter(|pin| !is_shown(pin)).map(|pin| pin.text.clone()).collect();
+        Context {
+            preface: self.memory(limits).iter().map(message_of).collect(),
+            covered_through: self.covered_through.clone(),
+            trimmed: self.trimmed.clone(),
+            recall: has_recall && self.covered_through.is_some(),
+            notes,
+        }
+    }
+}
+
+pub fn pin_of(pin: &Pin) -> compaction::Pin {
+    compaction::Pin { id: pin.id.clone(), text: pin.text.clone(), source: pin.source_item.clone() }
+}
+
+pub fn message_of(message: &Message) -> Value {
+    let role = match message.role {
+        compaction::Role::User => "user",
+        compaction::Role::Assistant => "assistant",
+        compaction::Role::Tool => "tool",
+    };
+    json!({ "role": role, "content": message.text })
+}

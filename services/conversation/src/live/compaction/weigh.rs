@@ -1,0 +1,190 @@
+//! What each part of a conversation takes of its prompt, in the words of the `compaction` crate.
+
+use super::standing::message_of;
+use super::{Past, Standing, limits_of};
+use crate::backend::{Backend, Counted, Failure, PLACEHOLDER, chat_of, chat_with};
+use crate::realtime::{Item, ItemBody, Role, SessionConfig};
+use crate::turn::{self, Context, Wording, lay_out};
+use compaction::{Entry, History, Kind, Sizes};
+use serde_json::{Value, json};
+use settings::Preset;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub struct Weighed {
+    pub history: History,
+    pub sizes: Sizes,
+    /// The prompt as it is.
+    pub total: Counted,
+}
+
+/// What prompts are made with.
+#[derive(Clone)]
+pub struct Kitchen {
+    pub backend: Backend,
+    pub preset: Arc<Preset>,
+    pub wording: Wording,
+    pub past_owner: Option<u64>,
+}
+
+/// The conversation as its next prompt shows it, whatever the user says next.
+pub async fn weigh(kitchen: &Kitchen, past: &Past) -> Result<Weighed, Failure> {
+    let shown = past.shown();
+    let context = past.standing.context(&shown, &limits_of(&kitchen.preset), kitchen.preset.recall > 0);
+    let mut weighed = weigh_shown(kitchen, &past.config, &past.standing, &shown, &context, Some(PLACEHOLDER)).await?;
+    weighed.history.gave_up_at = None;
+    if let Some(dropped_through) = past.dropped_through() {
+        // What left the prompt is weighed as it stood there.
+        let all = kitchen.measure(&past.config, &past.items, &context, Some(PLACEHOLDER)).await?;
+        let left = past.leading..past.shown_from;
+        let entries = left.map(|index| entry(&past.items[index], all.items[index]));
+        weighed.history.entries.splice(..0, entries);
+        weighed.history.dropped_through = Some(dropped_through.to_owned());
+    }
+    Ok(weighed)
+}
+
+/// A prompt of these items, the instructions among them first. `partial` is what the user says next.
+pub async fn weigh_shown(
+    kitchen: &Kitchen,
+    config: &SessionConfig,
+    standing: &Standing,
+    shown: &[Arc<Item>],
+    context: &Context,
+    partial: Option<&str>,
+) -> Result<Weighed, Failure> {
+    let limits = limits_of(&kitchen.preset);
+    let measured = kitchen.measure(config, shown, context, partial).await?;
+    let leading = turn::leading(shown);
+    let entries: Vec<Entry> = (leading..shown.len()).map(|index| entry(&shown[index], measured.items[index])).collect();
+    let trimmed_through = last_of(shown, &context.trimmed);
+    let memory_tokens = measured.preface;
+    // Every pin stands beside the next summary.
+    let mut all_pins = standing.clone();
+    all_pins.place_pins();
+    all_pins.text.clear();
+    let ruler = Ruler {
+        pins: all_pins.memory(&limits).as_ref().map(message_of),
+        request: compaction::instructions(compaction::words(&limits)).iter().map(message_of).collect(),
+    };
+    let [pins_tokens, instruction_tokens, marker_tokens] = kitchen.rule(config, &ruler).await?;
+    let said: u64 = entries.iter().map(|entry| u64::from(entry.tokens)).sum();
+    let summary_tokens = if standing.text.is_empty() { 0 } else { memory_tokens.saturating_sub(pins_tokens) };
+    let sizes = Sizes {
+        fixed_tokens: few(measured.total.tokens.saturating_sub(said + memory_tokens)),
+        memory_tokens: few(memory_tokens),
+        pins_tokens: few(pins_tokens),
+        summary_tokens: few(summary_tokens),
+        instruction_tokens: few(instruction_tokens),
+        marker_tokens: few(marker_tokens),
+    };
+    let history = History { entries, summary: standing.text.clone(), trimmed_through, ..History::default() };
+    Ok(Weighed { history, sizes, total: measured.total })
+}
+
+struct MeasuredItems {
+    total: Counted,
+    preface: u64,
+    items: Vec<u64>,
+}
+
+/// What is measured beside the conversation.
+struct Ruler {
+    pins: Option<Value>,
+    request: Vec<Value>,
+}
+
+impl Kitchen {
+    async fn measure(
+        &self,
+        config: &SessionConfig,
+        items: &[Arc<Item>],
+        context: &Context,
+        partial: Option<&str>,
+    ) -> Result<MeasuredItems, Failure> {
+        let prompt = turn::Prompt { instructions: &config.instructions, context, partial, wording: &self.wording };
+        let laid_out = lay_out(items, &prompt);
+        let has_head = laid_out.messages.first().is_some_and(|message| message["role"] == "system");
+        let preface = usize::from(has_head)..usize::from(has_head) + context.preface.len();
+        let chat = chat_with(config, context, laid_out.messages);
+        let measured = self.backend.measure(&chat, &self.preset).await?;
+        // A message may tell several items: what was said, and the calls that were made with it.
+        let mut bytes_of_message = vec![0; measured.messages.len()];
+        let places = || laid_out.message_of_item.iter().zip(items);
+        for (message, item) in places() {
+            if let Some(bytes) = message.and_then(|message| bytes_of_message.get_mut(message)) {
+                *bytes += bytes_of(item);
+            }
+        }
+        let share = |(message, item): (&Option<usize>, &Arc<Item>)| {
+            let tokens =
+                message.and_then(|message| Some((measured.messages.get(message)?, bytes_of_message.get(message)?)));
+            tokens.map_or(0, |(tokens, bytes)| (tokens * bytes_of(item)).div_ceil((*bytes).max(1)))
+        };
+        let items = places().map(share).collect();
+        Ok(MeasuredItems { total: measured.total, preface: measured.messages[preface].iter().sum(), items })
+    }
+
+    async fn rule(&self, config: &SessionConfig, ruler: &Ruler) -> Result<[u64; 3], Failure> {
+        let said = |text: &str| json!({ "role": "user", "content": text });
+        let mut messages = vec![said(PLACEHOLDER)];
+        messages.extend(ruler.request.iter().cloned());
+        messages.push(json!({ "role": "tool", "content": compaction::LEFT_OUT }));
+        messages.push(said(PLACEHOLDER));
+        messages.extend(ruler.pins.iter().cloned());
+        messages.push(said(PLACEHOLDER));
+        let requests = ruler.request.len();
+        let chat = chat_with(config, &Context::default(), messages);
+        let measured = self.backend.measure(&chat, &self.preset).await?;
+        let pins = if ruler.pins.is_some() { measured.messages[requests + 3] } else { 0 };
+        Ok([pins, measured.messages[1..=requests].iter().sum(), measured.messages[requests + 1]])
+    }
+
+    /// The prompt of a next turn with these items.
+    pub async fn count(
+        &self,
+        config: &SessionConfig,
+        items: &[Arc<Item>],
+        context: &Context,
+    ) -> Result<Counted, Failure> {
+        let chat = chat_of(config, items, context, Some(PLACEHOLDER), &self.wording);
+        self.backend.count(&chat, &self.preset).await
+    }
+}
+
+pub fn entry(item: &Item, tokens: u64) -> Entry {
+    let (kind, text) = match &item.body {
+        ItemBody::Message { role: Role::System, .. } => (Kind::System, item.text()),
+        ItemBody::Message { role: Role::User, .. } => (Kind::User, item.text()),
+        ItemBody::Message { role: Role::Assistant, .. } => (Kind::Assistant, item.text()),
+        ItemBody::FunctionCall { call_id, name, arguments } => {
+            (Kind::Call { call_id: call_id.clone() }, format!("{name} {arguments}"))
+        }
+        ItemBody::FunctionCallOutput { call_id, output } => (Kind::Output { call_id: call_id.clone() }, output.clone()),
+    };
+    Entry { id: item.id.clone(), kind, text, tokens: few(tokens), reasoning_tokens: 0 }
+}
+
+fn last_of(items: &[Arc<Item>], ids: &HashSet<String>) -> Option<String> {
+    items.iter().rev().find(|item| ids.contains(&item.id)).map(|item| item.id.clone())
+}
+
+fn bytes_of(item: &Item) -> u64 {
+    1 + match &item.body {
+        ItemBody::Message { .. } => item.text().len() as u64,
+        ItemBody::FunctionCall { name, arguments, .. } => (name.len() + arguments.len()) as u64,
+        ItemBody::FunctionCallOutput { output, .. } => output.len() as u64,
+    }
+}
+
+fn few(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+/// Results of tools up to this item.
+pub fn results_through(items: &[Arc<Item>], through: &str) -> Vec<String> {
+    let end = items.iter().position(|item| item.id == through).map_or(0, |index| index + 1);
+    let results = items[..end].iter().filter(|item| matches!(item.body, ItemBody::FunctionCallOutput { .. }));
+    results.map(|item| item.id.clone()).collect()
+}

@@ -1,0 +1,324 @@
+//! A conversation that outgrows its window, from the first full turn to the swap and back.
+
+use crate::client::{Client, PATIENCE};
+use crate::support::Server;
+use conversation::backend::scripted::{Asked, Script};
+use conversation::backend::{Failure, FailureCode, Finish, Priority, Purpose};
+use conversation::store::{MadeBy, NewSummary, SummaryKind};
+use serde_json::{Value, json};
+use settings::Settings;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Room for some dozen turns.
+const WINDOW: u32 = 1500;
+const SUMMARY: &str =
+    "## User\n- The user is called Ann and has the code 4711.\n## Now\n- They talk about number three.";
+
+fn small_window(settings: &mut Settings) {
+    settings.presets.values_mut().for_each(|preset| *preset = preset.with_ctx_size(WINDOW));
+}
+
+/// Answers whatever is asked, and keeps what was asked.
+struct Model {
+    /// Chats of replies and of summaries, in order.
+    replies: Arc<Mutex<Vec<Vec<Value>>>>,
+    tools: Arc<Mutex<Vec<usize>>>,
+    summaries: Arc<Mutex<Vec<Vec<Value>>>>,
+    /// Prompts that were warmed in the background.
+    warmed: Arc<Mutex<Vec<Vec<Value>>>>,
+    /// Requests for summaries that the test answers itself.
+    held: mpsc::UnboundedReceiver<Asked>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Summariser {
+    Writes,
+    Fails,
+    Held,
+}
+
+impl Model {
+    fn play(mut script: Script, summariser: Arc<Mutex<Summariser>>) -> Model {
+        let (hold, held) = mpsc::unbounded_channel();
+        let model = Model {
+            replies: Arc::default(),
+            tools: Arc::default(),
+            summaries: Arc::default(),
+            warmed: Arc::default(),
+            held,
+        };
+        let (replies, tools) = (model.replies.clone(), model.tools.clone());
+        let (summaries, warmed) = (model.summaries.clone(), model.warmed.clone());
+        tokio::spawn(async move {
+            loop {
+                let mut asked = script.next().await;
+                let messages = asked.ask.chat.messages.clone();
+                match (asked.ask.purpose, asked.ask.priority) {
+                    (Purpose::Reply, Priority::Background) => {
+                        summaries.lock().unwrap().push(messages);
+                        let summariser = *summariser.lock().unwrap();
+                        match summariser {
+                            Summariser::Writes => {
+                                asked.say(SUMMARY);
+                                asked.done(Finish::Stop);
+                            }
+                            Summariser::Fails => asked.fail(Failure::new(FailureCode::Busy, "no time")),
+                            Summariser::Held => hold.send(asked).unwrap(),
+                        }
+                    }
+                    (Purpose::Reply, _) => {
+                        tools.lock().unwrap().push(asked.ask.chat.tools.len());
+                        replies.lock().unwrap().push(messages.clone());
+                        asked.prompt(count(&messages), 0);
+                        asked.say("Understood, that is what you said just now, and I am listening to you.");
+                        asked.done(Finish::Stop);
+                    }
+                    (_, Priority::Background) => {
+                        warmed.lock().unwrap().push(messages);
+                        asked.done(Finish::Warm);
+                    }
+                    _ => asked.done(Finish::Warm),
+                }
+            }
+        });
+        model
+    }
+
+    fn last_reply(&self) -> Vec<Value> {
+        self.replies.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+}
+
+/// As the scripted backend counts.
+fn count(messages: &[Value]) -> u64 {
+    messages.iter().map(|message| 4 + content(message).split_whitespace().count() as u64).sum()
+}
+
+fn content(message: &Value) -> &str {
+    message["content"].as_str().unwrap_or_default()
+}
+
+fn sentence(turn: usize) -> String {
+    let words = "we are talking about this and that, and it takes a good while until all of it has been said out loud";
+    format!("This is what I say for the turn with the number {turn}: {words}")
+}
+
+fn play(server: &mut Server, summariser: Summariser) -> (Model, Arc<Mutex<Summariser>>) {
+    let summariser = Arc::new(Mutex::new(summariser));
+    let script = server.take_script();
+    (Model::play(script, summariser.clone()), summariser)
+}
+
+/// An event of this type, also one that came while something else was waited for.
+async fn event(client: &mut Client, kind: &str) -> Value {
+    match client.heard.iter().find(|event| event["type"] == kind).cloned() {
+        Some(event) => event,
+        None => timeout(PATIENCE, client.until(kind))
+            .await
+            .unwrap_or_else(|_| panic!("no {kind}: {:#?}", client.heard.last())),
+    }
+}
+
+/// One turn to its end; what is made in the silence may have begun.
+async fn talk(client: &mut Client, turn: usize) {
+    client.ask(&sentence(turn)).await;
+    let done = client.until("response.done").await;
+    assert_eq!(done["response"]["status"], "completed", "{done:#}");
+    client.until("turn.report").await;
+}
+
+/// Talks until the window is so full that it is compacted in the silence. Returns the number of the next turn.
+async fn fill(client: &mut Client, from: usize) -> usize {
+    for turn in from..from + 60 {
+        talk(client, turn).await;
+        let fill = client.heard.iter().rev().find(|event| event["type"] == "context.updated");
+        // Three quarters of the window, with what is kept free for the reply.
+        if fill.is_some_and(|fill| {
+            fill["tokens"].as_u64() >= Some(u64::from(WINDOW) * 3 / 4 - u64::from(WINDOW) * 8 / 100)
+        }) {
+            return turn + 1;
+        }
+    }
+    panic!("the window never fills");
+}
+
+#[tokio::test]
+async fn a_full_window_is_compacted_in_the_silence() {
+    let mut server = Server::with(small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    client.ask("Remember that my code is 4711.").await;
+    client.until("turn.report").await;
+    let turns = fill(&mut client, 1).await;
+    let completed = event(&mut client, "compaction.completed").await;
+    assert_eq!((&completed["version"], &completed["summary_id"]), (&json!(1), &json!("summary_1")));
+    let [before, after] = ["tokens_before", "tokens_after"].map(|key| completed[key].as_u64().unwrap());
+    assert!(before > after && after <= u64::from(WINDOW / 2), "{completed:#}");
+    let told = |client: &Client| {
+        let updated = client.heard.iter().filter(|event| event["type"] == "context.updated");
+        updated.filter(|event| event["tokens"] == completed["tokens_after"]).count()
+    };
+    if told(&client) == 0 {
+        client.until("context.updated").await;
+    }
+    assert_eq!(told(&client), 1);
+
+    // The request was the conversation as the model had read it, and one message more.
+    let request = model.summaries.lock().unwrap()[0].clone();
+    let (asked, read) = request.split_last().unwrap();
+    let before = model.last_reply();
+    assert_eq!(read, &before[..read.len()], "what was read is not read again");
+    assert!(content(asked).starts_with("(Memory)"), "{asked}");
+
+    // The next prompt has the summary and the pin in a data role, and the last turns word for word. It was warm.
+    client.ask(&sentence(turns)).await;
+    client.until("response.done").await;
+    let after = model.last_reply();
+    assert_eq!(after[1]["role"], "tool");
+    let memory = content(&after[1]);
+    assert!(memory.contains("Ann") && memory.contains("Remember that my code is 4711."), "{memory}");
+    assert_eq!(after[2]["role"], "user");
+    assert!(
+        after.len() < before.len()
+            && after[2..].iter().all(|message| before.contains(message) || message == after.last().unwrap())
+    );
+    let warmed = model.warmed.lock().unwrap().last().cloned().unwrap();
+    assert_eq!(warmed[..warmed.len() - 1], after[..warmed.len() - 1]);
+    let tools = model.tools.lock().unwrap().clone();
+    assert_eq!((tools.first(), tools.last()), (Some(&0), Some(&1)), "what left can be searched from then on");
+
+    // Nothing that was said is lost, and after a restart it stands as it stood.
+    let (_, items) = server.http("GET", &format!("/v1/sessions/{id}/items"), &[], "").await;
+    assert_eq!(items["data"].as_array().unwrap().len(), 2 * turns + 2);
+    let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+    assert_eq!((&session["summary"]["made_by"], &session["summary_is_stale"]), (&json!("model"), &json!(false)));
+    assert!(session["summary"]["checks"]["requests"].as_u64() >= Some(1));
+    let folder = server.stop().await;
+    let mut server = Server::in_folder(folder, small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect(&format!("?session={id}&extensions=reprise")).await;
+    client.ask("And now?").await;
+    client.until("response.done").await;
+    let again = model.last_reply();
+    assert_eq!(again[..after.len()], after[..]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn with_no_summary_ready_oldest_turns_leave_and_are_made_up_for() {
+    let mut server = Server::with(small_window).await;
+    let (model, summariser) = play(&mut server, Summariser::Fails);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let mut turns = 0;
+    let dropped = loop {
+        // Every reply comes, also that for which there was no room.
+        talk(&mut client, turns).await;
+        turns += 1;
+        assert!(turns < 60, "the window never fills");
+        if let Some(dropped) = client.heard.iter().find(|event| event["type"] == "compaction.dropped") {
+            break dropped.clone();
+        }
+    };
+    assert!(dropped["tokens_after"].as_u64() < dropped["tokens_before"].as_u64());
+    assert!(!content(&model.last_reply()[1]).contains("number 0:"));
+    *summariser.lock().unwrap() = Summariser::Writes;
+    talk(&mut client, turns).await;
+    let completed = event(&mut client, "compaction.completed").await;
+    assert_eq!(completed["version"], 2);
+    // It tells what was dropped too: the request began with the first turn.
+    let request = model.summaries.lock().unwrap().last().cloned().unwrap();
+    assert!(content(&request[1]).contains("number 0:"), "{}", request[1]);
+    let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+    assert_eq!(session["summary"]["kind"], "summary");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_larger_than_the_window_loses_nothing() {
+    let mut server = Server::with(small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("").await;
+    client.ask("Hello there.").await;
+    client.until("response.done").await;
+    client.ask(&"word ".repeat(2000)).await;
+    let done = client.until("response.done").await;
+    let error = &done["response"]["status_details"]["error"];
+    assert_eq!((&done["response"]["status"], &error["code"]), (&json!("failed"), &json!("context_length_exceeded")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("2004 tokens") && message.contains("shorten it"), "{message}");
+    client.ask("Are you still there?").await;
+    let done = client.until("response.done").await;
+    assert_eq!(done["response"]["status"], "completed", "{done:#}");
+    assert!(count(&model.last_reply()) < u64::from(WINDOW));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_edit_of_what_is_being_summarised_takes_it_back() {
+    let mut server = Server::with(small_window).await;
+    let (mut model, summariser) = play(&mut server, Summariser::Held);
+    let mut client = server.connect("?extensions=reprise").await;
+    client
+        .say(json!({"type": "conversation.item.create", "item": {"id": "first", "type": "message", "role": "user",
+        "content": [{"type": "input_text", "text": sentence(100)}]}}))
+        .await;
+    fill(&mut client, 0).await;
+    event(&mut client, "compaction.started").await;
+    let held = timeout(PATIENCE, model.held.recv()).await.unwrap().unwrap();
+    *summariser.lock().unwrap() = Summariser::Writes;
+    client.say(json!({"type": "conversation.item.delete", "item_id": "first"})).await;
+    let failed = event(&mut client, "compaction.failed").await;
+    assert!(failed["message"].as_str().unwrap().contains("planned anew"), "{failed:#}");
+    timeout(PATIENCE, held.cancelled()).await.expect("nobody waits for that summary any more");
+    event(&mut client, "compaction.completed").await;
+    let request = model.summaries.lock().unwrap().last().cloned().unwrap();
+    assert!(request.iter().all(|message| !content(message).contains("number 100:")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_summary_that_was_made_before_a_restart_is_put_to_use() {
+    let mut server = Server::with(small_window).await;
+    let (_, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("").await;
+    let id = client.session_id().await;
+    for turn in 0..3 {
+        client.ask(&sentence(turn)).await;
+        client.until("response.done").await;
+    }
+    let session = server.store.open_session("local", &id).await.unwrap();
+    let items = server.store.items(&session, None, 100).await.unwrap();
+    let through_seq = server.store.load(&session).await.unwrap().last_seq;
+    let summary = NewSummary {
+        kind: SummaryKind::Summary,
+        made_by: MadeBy::Model,
+        based_on: None,
+        from_item: items[0].item_id.clone(),
+        to_item: items[1].item_id.clone(),
+        through_seq,
+        text: "- They met.".into(),
+        pins: json!([]),
+        checks: json!({}),
+        tokens_before: 900,
+        tokens_after: 300,
+        arm: None,
+        created_at_ms: 5,
+    };
+    // As a crash between the summary and the swap leaves it.
+    server.store.add_summary(&session, summary).await.unwrap();
+    let folder = server.stop().await;
+    let mut server = Server::in_folder(folder, small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect(&format!("?session={id}&extensions=reprise")).await;
+    let completed = event(&mut client, "compaction.completed").await;
+    assert_eq!((&completed["version"], &completed["tokens_after"]), (&json!(1), &json!(300)));
+    client.ask("And now?").await;
+    client.until("response.done").await;
+    assert!(content(&model.last_reply()[1]).contains("They met."));
+    assert!(model.summaries.lock().unwrap().is_empty(), "it is not asked for again");
+    server.stop().await;
+}
