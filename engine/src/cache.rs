@@ -181,7 +181,8 @@ impl Cache {
         self.read_if_worth_it(network, sought, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
         let mut known = 0;
-        let mut edited = false;
+        // The past that was known furthest, where the prompt is another one from there on.
+        let mut edited: Option<&[u32]> = None;
         let mut best: Option<(usize, usize)> = None;
         for (at, (past, line)) in kept.chain(running.iter().copied()).enumerate() {
             if line.state.layout != layout {
@@ -189,7 +190,7 @@ impl Cache {
             }
             let common = common(past, tokens);
             if common > known || (common == known && common == past.len()) {
-                (known, edited) = (common, common < past.len());
+                (known, edited) = (common, (common < past.len()).then_some(past));
             }
             let (reached, _) = line.reach(common.min(limit));
             if reached > 0 && best.is_none_or(|(furthest, _)| reached > furthest) {
@@ -197,16 +198,21 @@ impl Cache {
             }
         }
         let reached = best.map_or(0, |(reached, _)| reached);
-        let gone = self.gone.known(tokens).max(known).min(limit);
+        let gone = self.gone.known(tokens).min(limit);
         let foreign = self.disk.as_ref().map_or(0, |disk| disk.known_to_others(tokens)).min(limit);
-        let reason = if gone > reached && (reached > 0 || gone >= NOTHING_TOKENS) {
+        // What is told is what most had to be computed for.
+        let lost = known.min(limit).saturating_sub(reached);
+        let edited = edited.filter(|past| known < tokens.len() && (reached > 0 || goes_on_alike(past, tokens, known)));
+        let reason = if gone > reached.max(known) {
             Reason::Evicted { known_tokens: gone }
-        } else if foreign > reached && foreign >= self.worth_reading_tokens {
+        } else if foreign > reached.max(known) && foreign >= self.worth_reading_tokens {
             Reason::OtherModel { known_tokens: foreign }
+        } else if lost > limit - known.min(limit) && (reached > 0 || known >= NOTHING_TOKENS) {
+            Reason::Evicted { known_tokens: known }
+        } else if edited.is_some() {
+            Reason::Edited { at: known }
         } else if reached == 0 {
             Reason::Cold
-        } else if edited && known < tokens.len() {
-            Reason::Edited { at: known }
         } else {
             Reason::NewText
         };
@@ -303,7 +309,32 @@ impl Cache {
     }
 }
 
+/// Whether a prompt is what was known but for a few tokens here, as where a line with the time was changed: what follows is
+/// the same again soon.
+fn goes_on_alike(past: &[u32], tokens: &[u32], from: usize) -> bool {
+    let Some(follows) = past.get(from + ALIKE_TOKENS..from + 2 * ALIKE_TOKENS) else { return false };
+    let here = &tokens[from..tokens.len().min(from + 4 * ALIKE_TOKENS)];
+    here.windows(ALIKE_TOKENS).any(|window| window == follows)
+}
+
+const ALIKE_TOKENS: usize = 24;
+
 /// How many tokens two pasts begin with together.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_line_is_told_from_another_text() {
+        let past: Vec<u32> = (0..200).collect();
+        let changed = [&past[..10], &[900, 901, 902], &past[12..]].concat();
+        assert!(goes_on_alike(&past, &changed, 10));
+        let other: Vec<u32> = (0..200).map(|i| if i < 10 { i } else { i * 7 }).collect();
+        assert!(!goes_on_alike(&past, &other, 10));
+        assert!(!goes_on_alike(&past, &past[..5], 5) && !goes_on_alike(&past[..20], &changed, 10));
+    }
 }

@@ -371,6 +371,24 @@ fn a_reply_for_which_there_is_no_memory_says_so_and_others_are_answered() {
 }
 
 #[test]
+fn an_edit_is_told_with_its_place_also_where_no_state_is_near() {
+    let mut engine = engine("dense-tied", Limits { snapshot_spacing_tokens: 200, ..LIMITS });
+    let mut prompt = words(600, 1);
+    for at in [4, 250] {
+        let mut ask = request(&prompt, 2);
+        ask.marks.clear();
+        answer(&mut engine, ask.clone());
+        ask.tokens[at] += 1;
+        let report = answer(&mut engine, ask).report;
+        assert_eq!(report.reason, Reason::Edited { at }, "{report:?}");
+        prompt = words(600, 2);
+    }
+    // Another text of which only the first words are the same.
+    let other = [&words(600, 1)[..4], &words(300, 9)].concat();
+    assert_eq!(answer(&mut engine, request(&other, 2)).report.reason, Reason::Cold);
+}
+
+#[test]
 fn what_had_to_go_is_told_apart_from_what_is_new() {
     let memory_bytes = bytes_of("dense-tied", 900, 0);
     let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
