@@ -1,0 +1,163 @@
+//! How it is started, what it logs, and what may stand behind it, with the real binary.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+use tests::client::PATIENCE;
+use tests::service::{Service, tiny_model};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// `start.sh` in a folder of its own, on a machine without cargo, with the binary where cargo would have put it.
+fn start_sh(folder: &Path, has_binary: bool) -> Command {
+    let root = tests::house::files::root();
+    std::fs::copy(root.join("start.sh"), folder.join("start.sh")).unwrap();
+    std::fs::create_dir_all(folder.join("tools")).unwrap();
+    std::fs::create_dir_all(folder.join("target/release")).unwrap();
+    let link = |from: &Path, to: &str| {
+        let _ = std::os::unix::fs::symlink(from, folder.join(to));
+    };
+    link(Path::new("/usr/bin/dirname"), "tools/dirname");
+    if has_binary {
+        link(tests::reprise::binary(), "target/release/reprise");
+    }
+    let mut command = Command::new("/bin/bash");
+    command.arg(folder.join("start.sh")).env_clear().env("PATH", folder.join("tools")).env("HOME", folder);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+async fn ends(mut command: Command) -> (Output, String, String) {
+    let output = timeout(PATIENCE, command.output()).await.expect("it ends").expect("it starts");
+    let [said, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    (output, said, error)
+}
+
+#[tokio::test]
+async fn start_sh_chooses_by_environment_and_flags_win() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = start_sh(folder.path(), true);
+    command.env("LLM_BACKEND", "qwen3.5-9b-64k").env("CTX_SIZE", "60000").args(["--port", "1234", "--print-config"]);
+    let (output, said, error) = ends(command).await;
+    assert!(output.status.success(), "{error}");
+    let line =
+        |key: &str| said.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("no {key}: {said}"));
+    assert!(line("preset = ").contains("qwen3.5-9b-64k") && line("preset = ").contains("REPRISE__MODEL__PRESET"));
+    assert!(line("port = 1234").contains("--port"));
+    let set = said.lines().find(|line| line.contains("REPRISE__MODEL__CTX_SIZE")).expect("the window's origin");
+    assert!(set.contains("60000"), "{set}");
+
+    let mut command = start_sh(folder.path(), true);
+    command.env("LLM_BACKEND", "qwen3.5-9b-64k").args(["--preset", "qwen3.5-9b-16k", "--print-config"]);
+    let (_, said, _) = ends(command).await;
+    let chosen = said.lines().find(|line| line.starts_with("preset = ")).unwrap();
+    assert!(chosen.contains("qwen3.5-9b-16k") && chosen.contains("--preset"), "the flag wins: {chosen}");
+
+    let nothing = tempfile::tempdir().unwrap();
+    let (output, _, error) = ends(start_sh(nothing.path(), false)).await;
+    assert!(output.status.code() == Some(1) && error.contains("install Rust"), "{error}");
+}
+
+#[tokio::test]
+async fn start_sh_takes_the_model_that_is_there_and_stops_on_sigterm() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("data/models")).unwrap();
+    std::os::unix::fs::symlink(tiny_model(), folder.path().join("data/models/some-model")).unwrap();
+    let mut command = start_sh(folder.path(), true);
+    command.env("CTX_SIZE", "2500").args(["--preset", "default", "--port", "0"]);
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut screen = String::new();
+    while !screen.contains("reprise chat") {
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap();
+        screen += &line.unwrap_or_else(|| panic!("it ended after: {screen}"));
+        screen.push('\n');
+    }
+    for part in ["address   http://127.0.0.1:", "2,500 tokens", "memory", "/v1/realtime"] {
+        assert!(screen.contains(part), "no {part:?} in {screen}");
+    }
+    // The shell became the service, so a signal to the one is one to the other.
+    let pid = child.id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = timeout(PATIENCE, child.wait()).await.expect("it stops").unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// Says something that no log may hold, and gives back the log.
+async fn log_of(more: &[&str]) -> String {
+    let service = Service::start(more).await;
+    let mut client = service.connect("?extensions=reprise").await;
+    client.session_id().await;
+    client.ask_for("The xylophone is under the bed.", 6).await;
+    client.until("turn.report").await;
+    drop(client);
+    service.stop_and_read_log().await
+}
+
+#[tokio::test]
+async fn logs_say_session_turn_and_request_and_what_people_say_only_when_asked_to() {
+    let json = ["--set", "logging.format=json", "--set", "logging.level=trace"];
+    let log = log_of(&json).await;
+    assert!(!log.contains("xylophone"), "{log}");
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let done = lines.iter().find(|line| line["message"] == "a reply is done").unwrap_or_else(|| panic!("{log}"));
+    let spans = done["spans"].as_array().unwrap();
+    let field = |name: &str, key: &str| {
+        let span = spans.iter().find(|span| span["name"] == name);
+        span.map(|span| span[key].clone()).unwrap_or_default()
+    };
+    assert!(field("session", "session").as_str().is_some_and(|id| id.starts_with("sess_")), "{done:#}");
+    assert_eq!(field("turn", "turn"), 1, "{done:#}");
+    assert!(field("turn", "request").as_str().is_some_and(|id| id.starts_with("resp_")), "{done:#}");
+
+    assert!(log_of(&[&json[..], &["--set", "logging.user_text=true"]].concat()).await.contains("xylophone"));
+    let human = log_of(&[]).await;
+    assert!(
+        human.contains("a reply is done") && human.contains("session:turn: ") && human.contains("session=sess_"),
+        "{human}"
+    );
+}
+
+#[tokio::test]
+async fn the_service_may_be_the_upstream_of_another_one() {
+    let behind = Service::start(&[]).await;
+    let upstream = format!("upstream.url=http://{}/v1", behind.address);
+    let folder: TempDir = tempfile::tempdir().unwrap();
+    let front = Service::in_folder(folder, &["--set", &upstream]).await;
+    let mut client = front.connect("").await;
+    client.session_id().await;
+    for turn in 1..=3 {
+        client.ask_for(&format!("This is turn {turn}."), 8).await;
+        let done = client.until("response.done").await;
+        assert!(matches!(done["response"]["status"].as_str(), Some("completed" | "incomplete")), "{done:#}");
+        assert!(done["response"]["usage"]["input_tokens"].as_u64() > Some(0), "{done:#}");
+    }
+    // A barge-in here is heard there. The random model may be done before.
+    let cancelled = r#"reprise_answers_total{purpose="reply",priority="talk",outcome="cancelled"}"#;
+    for attempt in 0.. {
+        assert!(attempt < 20, "the model never has much to say");
+        client.ask_for("Tell me everything.", 2000).await;
+        client.until("response.created").await;
+        client.say(serde_json::json!({"type": "response.cancel"})).await;
+        let done = loop {
+            let event = client.event().await;
+            if event["type"] == "response.done" {
+                break event;
+            }
+        };
+        if done["response"]["status"] == "cancelled" {
+            break;
+        }
+        client.expect_error("response_cancel_not_active").await;
+    }
+    let told = async {
+        while !behind.http("GET", "/metrics", &[], "").await.1.contains(cancelled) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("the service behind stops decoding");
+    front.stop().await;
+    behind.stop().await;
+}
