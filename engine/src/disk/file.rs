@@ -317,7 +317,10 @@ fn open(path: &Path) -> Result<(BufReader<File>, Head), String> {
     Ok((input, head))
 }
 
-fn contents(input: &mut BufReader<File>, head: &Head) -> Result<(Vec<u32>, Vec<usize>, Vec<PageName>), String> {
+/// Tokens, positions of snapshots, names of pages.
+type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>);
+
+fn contents(input: &mut BufReader<File>, head: &Head) -> Result<Contents, String> {
     let mut tokens = vec![0u32; head.tokens];
     read_part(input, [bytemuck::cast_slice_mut(&mut tokens)])?;
     let mut positions = vec![0u64; head.snapshots];

@@ -26,7 +26,9 @@ mod storing;
 #[cfg(test)]
 mod tests;
 
-pub use input::{BackendFailure, ConnId, Context, Finish, Found, GenerationId, Input, Millis, Notice, Piece, Replay, Report};
+pub use input::{
+    BackendFailure, ConnId, Context, Finish, Found, GenerationId, Input, Millis, Notice, Piece, Replay, Report,
+};
 pub use machine::{Machine, Start, TurnLimits};
 pub use output::{CloseReason, Generate, OpId, Output, Priority, Purpose, StoreOp};
 pub use prompt::{LaidOut, Prompt, SystemNotes, Wording, lay_out, leading, messages};

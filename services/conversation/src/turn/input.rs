@@ -170,11 +170,38 @@ pub struct Context {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    RateLimits { conn: ConnId, rate_limits: Vec<RateLimit> },
-    ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
-    CompactionStarted { summary_id: String, version: u64, tokens_before: u64 },
-    CompactionCompleted { summary_id: String, version: u64, tokens_before: u64, tokens_after: u64 },
+    RateLimits {
+        conn: ConnId,
+        rate_limits: Vec<RateLimit>,
+    },
+    ContextUpdated {
+        tokens: u64,
+        ctx_size: u64,
+        fill: f64,
+        arm: Option<String>,
+    },
+    CompactionStarted {
+        summary_id: String,
+        version: u64,
+        tokens_before: u64,
+    },
+    CompactionCompleted {
+        summary_id: String,
+        version: u64,
+        tokens_before: u64,
+        tokens_after: u64,
+    },
     /// Oldest turns left the prompt without a summary.
-    CompactionDropped { summary_id: String, version: u64, tokens_before: u64, tokens_after: u64 },
-    CompactionFailed { summary_id: String, version: u64, tokens_before: u64, message: String },
+    CompactionDropped {
+        summary_id: String,
+        version: u64,
+        tokens_before: u64,
+        tokens_after: u64,
+    },
+    CompactionFailed {
+        summary_id: String,
+        version: u64,
+        tokens_before: u64,
+        message: String,
+    },
 }
