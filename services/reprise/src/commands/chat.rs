@@ -11,6 +11,7 @@ use settings::Settings;
 use std::io::{BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// Talks with a running service from this terminal
@@ -58,6 +59,8 @@ struct Chat {
     waiting: bool,
     /// The latest `context.updated`.
     context: Option<Value>,
+    /// One for the whole talk: a key that is pressed while something else is done is not lost.
+    interrupts: Signal,
     /// Somebody types: a new line interrupts the reply. From a pipe the next line waits for it.
     interactive: bool,
 }
@@ -86,6 +89,7 @@ impl Chat {
             replying: None,
             waiting: false,
             context: None,
+            interrupts: signal(SignalKind::interrupt()).context("signals")?,
             interactive,
         };
         chat.converse(lines()).await
@@ -107,7 +111,7 @@ impl Chat {
                         Then::GoOn
                     }
                 },
-                _ = tokio::signal::ctrl_c() => self.interrupt().await?,
+                _ = self.interrupts.recv() => self.interrupt().await?,
                 heard = self.connection.next() => match heard {
                     Heard::Event(event) => {
                         self.event(&event);
@@ -162,7 +166,7 @@ impl Chat {
     }
 
     async fn interrupt(&mut self) -> Result<Then> {
-        if self.replying.is_none() {
+        if self.replying.is_none() && !self.waiting {
             return Ok(Then::Quit);
         }
         self.connection.say(&json!({"type": "response.cancel"})).await;
@@ -214,7 +218,7 @@ impl Chat {
         for pause_s in PAUSES_S {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_secs(pause_s)) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(Then::Quit),
+                _ = self.interrupts.recv() => return Ok(Then::Quit),
             }
             let connected = self.door.connect(Some(&self.session), self.last_item.as_deref(), None).await;
             let Ok(mut connection) = connected else { continue };
