@@ -1,6 +1,7 @@
 //! `reprise bench`: how fast the model computes here, and what of it a person who talks with the service feels.
 
 mod chat;
+mod compaction;
 mod drift;
 mod line;
 mod machine;
@@ -39,6 +40,7 @@ enum What {
     Speed(speed::Args),
     Turns(turns::Args),
     Sessions(sessions::Args),
+    Compaction(compaction::Args),
     Drift(drift::Args),
 }
 
@@ -51,6 +53,7 @@ pub fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Resu
         What::Speed(args) => speed::run(&args, settings),
         What::Turns(args) => wait_for(turns::run(args, given, settings)),
         What::Sessions(args) => wait_for(sessions::run(args, given, settings)),
+        What::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
         What::Drift(args) => drift::run(&args, settings),
     }
 }

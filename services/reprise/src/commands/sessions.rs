@@ -2,6 +2,7 @@
 //!
 //! Works on the store's file, also beside a running service.
 
+mod memory;
 mod show;
 pub mod table;
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use table::{Align, Table, clean, time};
 
-/// Lists, shows, exports, imports, searches and deletes conversations
+/// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -100,6 +101,42 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// The summaries that stand or stood for old turns
+    Summaries {
+        session: String,
+        #[arg(long)]
+        user: Option<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Takes back the summary in use: the one before it stands again, or the whole history
+    Undo {
+        session: String,
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Puts a summary to use again that was undone
+    Redo {
+        session: String,
+        /// This one [default: the last that was undone]
+        #[arg(long)]
+        version: Option<u64>,
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Puts the text of a file in the place of a summary; - reads the standard input
+    Edit {
+        session: String,
+        file: PathBuf,
+        /// This one [default: the one in use]
+        #[arg(long)]
+        version: Option<u64>,
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Lists, adds and removes what the assistant always sees word for word
+    #[command(subcommand)]
+    Pins(memory::Pins),
     /// Checks every page, index and checksum of the store, and says how large it is
     Check {
         #[arg(long)]
@@ -173,6 +210,25 @@ async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
             Some(days) => delete_unused(store, days, yes, json, settings).await,
             None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json, settings).await,
         },
+        Action::Summaries { session, user, json } => {
+            memory::summaries(store, &find(store, user.as_deref(), &session).await?, json).await
+        }
+        Action::Undo { session, user } => memory::undo(store, &find(store, user.as_deref(), &session).await?).await,
+        Action::Redo { session, version, user } => {
+            memory::redo(store, &find(store, user.as_deref(), &session).await?, version).await
+        }
+        Action::Edit { session, file, version, user } => {
+            memory::edit(store, &find(store, user.as_deref(), &session).await?, version, &file).await
+        }
+        Action::Pins(memory::Pins::List { session, user, json }) => {
+            memory::list_pins(store, &find(store, user.as_deref(), &session).await?, json).await
+        }
+        Action::Pins(memory::Pins::Add { session, text, user }) => {
+            memory::add_pin(store, &find(store, user.as_deref(), &session).await?, &text.join(" ")).await
+        }
+        Action::Pins(memory::Pins::Remove { session, pin, user }) => {
+            memory::remove_pin(store, &find(store, user.as_deref(), &session).await?, &pin).await
+        }
         Action::Check { json } => check(store, json).await,
     }
 }

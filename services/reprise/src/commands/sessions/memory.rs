@@ -1,0 +1,181 @@
+//! Summaries and pins of a session: what stands in its prompt for what left it.
+//!
+//! Changes are made in the store. A service that runs beside it looks for them every few seconds, and its next prompt
+//! shows them.
+
+use super::table::{Align, Table, clean, clean_lines, time};
+use super::{now_ms, print_json};
+use anyhow::{Context, Result, bail};
+use conversation::store::{MadeBy, NewSummary, SessionRef, Store, Summary, SummaryKind};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::path::Path;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Pins {
+    /// What the assistant always sees word for word
+    List {
+        session: String,
+        #[arg(long)]
+        user: Option<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Adds a pin
+    Add {
+        session: String,
+        #[arg(required = true)]
+        text: Vec<String>,
+        #[arg(long)]
+        user: Option<String>,
+    },
+    /// Removes a pin by its id
+    Remove {
+        session: String,
+        pin: String,
+        #[arg(long)]
+        user: Option<String>,
+    },
+}
+
+pub async fn summaries(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
+    let summaries = store.summaries(session).await?;
+    let in_use = in_use(&summaries).map(|summary| summary.version);
+    if json {
+        let told = |summary: &Summary| {
+            let mut told = json!(summary);
+            told["in_use"] = json!(Some(summary.version) == in_use);
+            told
+        };
+        return print_json(&summaries.iter().rev().map(told).collect::<Vec<_>>());
+    }
+    let mut table = Table::new(&[
+        ("version", Align::Right),
+        ("", Align::Left),
+        ("kind", Align::Left),
+        ("by", Align::Left),
+        ("made (UTC)", Align::Left),
+        ("before", Align::Right),
+        ("after", Align::Right),
+        ("up to", Align::Left),
+    ]);
+    for summary in summaries.iter().rev() {
+        let state = match summary {
+            summary if Some(summary.version) == in_use => "in use",
+            Summary { undone_at_ms: Some(_), .. } => "undone",
+            Summary { applied_at_ms: None, .. } => "not used yet",
+            _ => "replaced",
+        };
+        table.row([
+            summary.version.to_string(),
+            state.to_owned(),
+            match summary.kind {
+                SummaryKind::Summary => "summary".to_owned(),
+                SummaryKind::Drop => "left out".to_owned(),
+            },
+            summary.made_by.word().to_owned(),
+            time(summary.created_at_ms),
+            summary.tokens_before.to_string(),
+            summary.tokens_after.to_string(),
+            clean(&summary.to_item),
+        ]);
+    }
+    table.print()?;
+    let mut out = std::io::stdout().lock();
+    if let Some(summary) = summaries.iter().find(|summary| Some(summary.version) == in_use) {
+        writeln!(out, "\n{}", clean_lines(&summary.text))?;
+    }
+    Ok(())
+}
+
+pub async fn undo(store: &Store, session: &SessionRef) -> Result<()> {
+    let summaries = store.summaries(session).await?;
+    let Some(version) = in_use(&summaries).map(|summary| summary.version) else { bail!("no summary is in use") };
+    store.undo_summary(session, version, now_ms()).await?;
+    println!("summary {version} is undone; if the whole history does not fit the window, oldest turns are left out");
+    Ok(())
+}
+
+pub async fn redo(store: &Store, session: &SessionRef, version: Option<u64>) -> Result<()> {
+    let summaries = store.summaries(session).await?;
+    let is_meant =
+        |summary: &&Summary| summary.undone_at_ms.is_some() && version.is_none_or(|version| version == summary.version);
+    let Some(summary) = summaries.iter().rev().find(is_meant) else { bail!("no such summary was undone") };
+    store.apply_summary(session, summary.version, Vec::new(), now_ms()).await?;
+    println!("summary {} is in use again", summary.version);
+    Ok(())
+}
+
+/// The text comes from a file, or from the standard input.
+pub async fn edit(store: &Store, session: &SessionRef, version: Option<u64>, file: &Path) -> Result<()> {
+    let summaries = store.summaries(session).await?;
+    let edited = match version {
+        Some(version) => summaries.iter().find(|summary| summary.version == version),
+        None => in_use(&summaries),
+    };
+    let Some(edited) = edited else { bail!("there is no such summary to edit") };
+    let text = match file.to_str() {
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+        _ => std::fs::read_to_string(file).with_context(|| format!("{}", file.display()))?,
+    };
+    if text.trim().is_empty() {
+        bail!("the text is empty: write at least a word, or undo the summary");
+    }
+    let new = NewSummary {
+        kind: SummaryKind::Summary,
+        made_by: MadeBy::User,
+        based_on: Some(edited.version),
+        from_item: edited.from_item.clone(),
+        to_item: edited.to_item.clone(),
+        through_seq: 0,
+        text: text.trim().to_owned(),
+        pins: edited.pins.clone(),
+        checks: json!({}),
+        tokens_before: edited.tokens_after,
+        // No model is at hand to count with.
+        tokens_after: edited.tokens_after,
+        arm: edited.arm.clone(),
+        created_at_ms: now_ms(),
+    };
+    let version = store.add_applied_summary(session, new, Vec::new()).await?;
+    println!("summary {version} is in use");
+    Ok(())
+}
+
+pub async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
+    let pins = store.pins(session, false).await?;
+    if json {
+        return print_json(&pins);
+    }
+    let mut table =
+        Table::new(&[("pin", Align::Left), ("by", Align::Left), ("made (UTC)", Align::Left), ("text", Align::Left)]);
+    for pin in &pins {
+        let by = if pin.source_item.is_some() { "said" } else { "hand" };
+        table.row([clean(&pin.id), by.to_owned(), time(pin.created_at_ms), clean(&pin.text)]);
+    }
+    Ok(table.print()?)
+}
+
+pub async fn add_pin(store: &Store, session: &SessionRef, text: &str) -> Result<()> {
+    if text.trim().is_empty() {
+        bail!("the text is empty: write at least a word");
+    }
+    let pin = store.add_pin(session, text.trim(), None, MadeBy::User, now_ms()).await?;
+    println!("{}", pin.id);
+    Ok(())
+}
+
+pub async fn remove_pin(store: &Store, session: &SessionRef, pin: &str) -> Result<()> {
+    store.remove_pin(session, pin, now_ms()).await?;
+    println!("{} is removed", clean(pin));
+    Ok(())
+}
+
+/// Of several that are not undone the newest stands.
+fn in_use(summaries: &[Summary]) -> Option<&Summary> {
+    summaries.iter().rev().find(|summary| summary.is_in_use())
+}

@@ -1,0 +1,203 @@
+//! Compaction with the real binary and a tiny model: what is computed for a summary, and `kill -9` at random moments around
+//! plan, summary, warm-up and swap. `REPRISE_KILLS=100` kills as often, `REPRISE_SEED=7` at other moments.
+//!
+//! The model is random: what it writes for a summary is refused, and words of the conversation take its place. So the way
+//! from a full window to the swap is the longest there is.
+
+use serde_json::Value;
+use std::time::Duration;
+use tests::client::{Client, PATIENCE};
+use tests::service::{Service, check_store, run, run_ok};
+use tokio::time::{sleep, timeout};
+
+const KILLS: u64 = 6;
+const SEED: u64 = 0x5851_f42d_4c95_7f2d;
+/// The moments that matter lie within this of the end of a turn.
+const MICROSECONDS_UNTIL_KILL: u64 = 1_500_000;
+/// About what the tiny model was made for.
+const WINDOW: &str = "--ctx-size=3800";
+/// Tokens in the window from which on a compaction may begin.
+const NEARLY_FULL: u64 = 2200;
+const SMALL: [&str; 1] = [WINDOW];
+
+fn sentence(turn: u64) -> String {
+    format!(
+        "This is turn {turn}. Ann has a code, it is {}, and her sister Lena comes on Friday at {} with the dog. What do you \
+         think about all of that, and what should we do about it on the day after?",
+        4000 + turn,
+        turn % 12
+    )
+}
+
+async fn turn(client: &mut Client, turn: u64) -> Option<Value> {
+    client.ask_for(&sentence(turn), 10).await;
+    within(client, "response.done", PATIENCE).await
+}
+
+/// Skips what comes before an event of this type. None: it does not come in this time, or the connection ends.
+async fn within(client: &mut Client, kind: &str, time: Duration) -> Option<Value> {
+    let waiting = async {
+        while let Ok(event) = client.next().await {
+            if event["type"] == kind {
+                return Some(event);
+            }
+        }
+        None
+    };
+    timeout(time, waiting).await.ok().flatten()
+}
+
+/// The last event of this type since the client had heard so many.
+fn heard(client: &Client, since: usize, kind: &str) -> Option<Value> {
+    client.heard[since..].iter().rev().find(|event| event["type"] == kind).cloned()
+}
+
+fn fill(client: &Client) -> u64 {
+    heard(client, 0, "context.updated").and_then(|event| event["tokens"].as_u64()).unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_request_and_the_summary_are_computed() {
+    let service = Service::start(&SMALL).await;
+    let mut client = service.connect("?extensions=reprise").await;
+    let id = client.until("session.created").await["session"]["id"].as_str().unwrap().to_owned();
+    let mut completed = None;
+    let mut turns = 0;
+    while completed.is_none() {
+        turns += 1;
+        assert!(turns < 100, "the window never fills");
+        turn(&mut client, turns).await.expect("the service answers");
+        if fill(&client) > NEARLY_FULL {
+            completed = within(&mut client, "compaction.completed", Duration::from_secs(20)).await;
+        }
+    }
+    let summaries = service.get(&format!("/v1/sessions/{id}/summaries")).await;
+    let summary = &summaries["data"][0];
+    let checks = &summary["checks"];
+    let [requests, reused, computed] =
+        ["requests", "reused_tokens", "computed_tokens"].map(|key| checks[key].as_u64().unwrap());
+    println!("{turns} turns; {requests} requests: {reused} tokens reused, {computed} computed; {summary:#}");
+    // Each request has some 500 tokens of this tokenizer, and the prompt before it some 2,000.
+    assert!(requests >= 1 && computed <= requests * 700, "{computed} tokens were computed for {requests} requests");
+    assert!(reused >= requests * 1000, "{reused}");
+
+    // The turn after the swap reads what is new and nothing else.
+    turn(&mut client, turns + 1).await.expect("the service answers");
+    let report = within(&mut client, "turn.report", PATIENCE).await.expect("a report");
+    println!("the turn after the swap: {report}");
+    assert!(report["computed_tokens"].as_u64() <= Some(200), "{report:#}");
+
+    // It can be taken back and brought back, also by a command beside the service.
+    let (status, undone) = service.http("POST", &format!("/v1/sessions/{id}/summaries/undo"), &[], "").await;
+    let fits = status == 200;
+    assert!(fits || status == 409, "{undone}");
+    if fits {
+        run_ok(service.folder(), &["sessions", "redo", &id]).await;
+    }
+    let listed = run_ok(service.folder(), &["sessions", "summaries", &id]).await;
+    assert!(listed.contains("in use"), "{listed}");
+    run_ok(service.folder(), &["sessions", "pins", "add", &id, "Speak", "slowly."]).await;
+    let pins = run_ok(service.folder(), &["sessions", "pins", "list", &id, "--json"]).await;
+    assert!(pins.contains("Speak slowly."), "{pins}");
+    assert!(!run(service.folder(), &["sessions", "edit", &id, "no-such-file"]).await.status.success());
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_at_any_moment_leaves_the_session_before_or_after() {
+    let kills = number("REPRISE_KILLS").unwrap_or(KILLS);
+    let mut random = Random(number("REPRISE_SEED").unwrap_or(SEED));
+    let mut folder = tempfile::tempdir().unwrap();
+    let (mut id, mut said, mut swaps, mut in_use) = (String::new(), 0, 0, None);
+    for round in 0..kills {
+        let service = Service::in_folder(folder, &SMALL).await;
+        let query =
+            if id.is_empty() { "?extensions=reprise".to_owned() } else { format!("?session={id}&extensions=reprise") };
+        let mut client = service.connect(&query).await;
+        id = client.until("session.created").await["session"]["id"].as_str().unwrap().to_owned();
+        // Up to a window that is full, and on until something is under way.
+        let mut acknowledged = in_use;
+        let mut begun = false;
+        while !begun {
+            let before = client.heard.len();
+            said += 1;
+            turn(&mut client, said).await.expect("the service answers");
+            let waited = if fill(&client) > NEARLY_FULL { Duration::from_secs(2) } else { Duration::from_millis(1) };
+            begun = within(&mut client, "compaction.started", waited).await.is_some()
+                || heard(&client, before, "compaction.started").is_some();
+        }
+        let delay = Duration::from_micros(random.below(MICROSECONDS_UNTIL_KILL));
+        let dead = async {
+            sleep(delay).await;
+            service.kill().await
+        };
+        let listening = async {
+            while let Ok(event) = client.next().await {
+                if event["type"] == "compaction.completed" {
+                    acknowledged = event["version"].as_u64();
+                }
+            }
+        };
+        let (left, ()) = timeout(PATIENCE, async { tokio::join!(dead, listening) }).await.expect("it dies");
+        folder = left;
+        check_store(folder.path()).await;
+
+        let service = Service::in_folder(folder, &SMALL).await;
+        let session = service.get(&format!("/v1/sessions/{id}")).await;
+        let stands = session["summary"]["version"].as_u64();
+        // What was told to be in use is; what was not may be, as a whole.
+        assert!(stands == acknowledged || (acknowledged == in_use && stands > in_use), "round {round}: {stands:?}");
+        assert_eq!(session["summary_is_stale"], false, "round {round}");
+        let summaries = service.get(&format!("/v1/sessions/{id}/summaries")).await;
+        let used: Vec<_> = summaries["data"].as_array().unwrap().iter().filter(|one| one["in_use"] == true).collect();
+        assert_eq!(used.len(), usize::from(stands.is_some()), "round {round}: {summaries:#}");
+        let unused = summaries["data"].as_array().unwrap().iter().filter(|one| one["applied_at_ms"].is_null()).count();
+        swaps += u64::from(stands > in_use);
+        in_use = stands;
+        // Every word is there, and the conversation goes on.
+        let mut items = 0;
+        let mut path = format!("/v1/sessions/{id}/items");
+        loop {
+            let page = service.get(&path).await;
+            items +=
+                page["data"].as_array().unwrap().iter().filter(|item| item["body"]["role"] == "user").count() as u64;
+            let Some(after) = page["after"].as_str() else { break };
+            path = format!("/v1/sessions/{id}/items?after={after}");
+        }
+        assert_eq!(items, said, "round {round}");
+        let mut client = service.connect(&format!("?session={id}&extensions=reprise")).await;
+        said += 1;
+        let done = turn(&mut client, said).await.expect("the service answers");
+        assert_ne!(done["response"]["status"], "failed", "round {round}: {done:#}");
+        if unused > 0 {
+            // What was made before the crash is put to use, or made again.
+            let came = heard(&client, 0, "compaction.completed").is_some()
+                || within(&mut client, "compaction.completed", PATIENCE).await.is_some();
+            assert!(came, "round {round}: the swap is not made up for");
+            swaps += 1;
+        }
+        folder = service.stop().await;
+        // It may have come between the turn and the stop.
+        let service = Service::in_folder(folder, &SMALL).await;
+        in_use = service.get(&format!("/v1/sessions/{id}")).await["summary"]["version"].as_u64();
+        folder = service.stop().await;
+    }
+    println!("{kills} kills, {said} turns, {swaps} swaps seen");
+    assert!(swaps > 0, "nothing was ever swapped");
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is no number")))
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
