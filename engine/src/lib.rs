@@ -19,5 +19,6 @@ pub use disk::{DiskLimits, forget_files};
 pub use engine::{Engine, Limits};
 pub use error::Error;
 pub use kernels::cpu::Cpu;
+pub use kernels::peak;
 pub use kernels::product::Precision;
 pub use request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Thinking, Token};

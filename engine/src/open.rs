@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
-use weights::{Ffn, Matrix, Mixer, Model};
+use weights::{Ffn, Matrix, Mixer, Model, VocabSource};
 
 use crate::error::Error;
 use crate::network::Network;
@@ -37,10 +37,16 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
 /// As `open`; `progress` is told how many bytes of how many are ready.
 pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Opened, Error> {
     let mut model = weights::open(path, &weights::OpenOptions { mmap: options.mmap })?;
+    // A vocabulary takes one thread as long as the weights take all of them.
+    let vocab =
+        std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
+    let tokenizer = std::thread::spawn(move || (vocabulary::tokenizer(&vocab), vocab));
     if options.precision == Precision::Integer {
         weights::pack(&mut model, &Cpu::new(0), progress)?;
     }
-    let tokenizer = vocabulary::tokenizer(&model.vocab)?.with_cache(options.token_cache_bytes);
+    let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    model.vocab = vocab;
+    let tokenizer = tokenizer?.with_cache(options.token_cache_bytes);
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);
     Ok(Opened { network: Network::new(model, options.precision), tokenizer: Arc::new(tokenizer), template, notes })

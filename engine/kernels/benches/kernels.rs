@@ -10,13 +10,15 @@ use kernels::attention::{self, Queries};
 use kernels::cpu::{Cpu, Level};
 use kernels::delta;
 use kernels::format::{Format, quantize};
+use kernels::peak;
 use kernels::product::{Activations, Layout, PANEL, Precision, Weights, has_panels, pack_panel, panel_bytes, product};
 use kernels::testing::random;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let cpu = Cpu::new(1);
-    let bench = Bench { memory_gb_per_s: memory_gb_per_s(), int8_gops: int8_gops(cpu.level), cpu, words };
+    let (memory_gb_per_s, int8_gops) = (memory_gb_per_s(cpu.level), int8_gops(cpu.level));
+    let bench = Bench { memory_gb_per_s, int8_gops, cpu, words };
     println!("{}, one thread", bench.cpu.level.name());
     println!("{:44} {:8.1} GB/s", "memory, only read", bench.memory_gb_per_s);
     if let Some(peak) = bench.int8_gops {
@@ -73,7 +75,10 @@ impl Bench {
             packed.resize(size, 0);
             let one = size / rows.div_ceil(PANEL);
             let begin = Instant::now();
-            packed.chunks_exact_mut(one).enumerate().for_each(|(panel, out)| pack_panel(&w, panel, out));
+            packed
+                .chunks_exact_mut(one)
+                .enumerate()
+                .for_each(|(panel, out)| pack_panel(self.cpu.level, &w, panel, out));
             let speed = bytes.len() as f64 / begin.elapsed().as_secs_f64() / 1e9;
             println!("{:44} {speed:8.2} GB/s", format!("{} to panels", format.name()));
             w = Weights { layout: Layout::Panels, bytes: &packed, ..w };
@@ -170,43 +175,21 @@ fn shortest(runs: usize, mut work: impl FnMut()) -> f64 {
     (0..runs).map(once).fold(f64::INFINITY, f64::min)
 }
 
-fn memory_gb_per_s() -> f64 {
-    let words = vec![1u64; 1 << 26]; // not a window: words of memory
+fn memory_gb_per_s(level: Level) -> f64 {
+    const PARTS: usize = 64;
+    let values = vec![1.0f32; 1 << 27]; // not a window: values in memory
+    let part = values.len() / PARTS;
     let mut at = 0;
-    let part = words.len() / 64;
-    let seconds = shortest(192, || {
-        let sum = words[at * part..][..part].iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
-        at = (at + 1) % 64;
-        black_box(sum);
+    let seconds = shortest(3 * PARTS, || {
+        black_box(peak::read(level, &values[at * part..][..part]));
+        at = (at + 1) % PARTS;
     });
-    (part * 8) as f64 / seconds / 1e9
+    (part * size_of::<f32>()) as f64 / seconds / 1e9
 }
 
-/// Billions of multiplications and additions a second of the instruction that the integer products use.
+/// Billions of multiplications and additions a second.
 fn int8_gops(level: Level) -> Option<f64> {
-    #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx512 {
-        const ROUNDS: usize = 100_000;
-        let run = || {
-            // SAFETY: the level says that the processor has the instructions.
-            unsafe { dot_bytes(black_box(ROUNDS)) };
-        };
-        return Some((ROUNDS * 16 * 128) as f64 / shortest(50, run) / 1e9);
-    }
-    let _ = level;
-    None
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn dot_bytes(rounds: usize) {
-    use std::arch::x86_64::*;
-    let (a, b) = (_mm512_set1_epi32(black_box(3)), _mm512_set1_epi32(black_box(5)));
-    let mut sums = [_mm512_setzero_si512(); 16];
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_dpbusd_epi32(*sum, a, b);
-        }
-    }
-    black_box(sums);
+    let mut operations = None;
+    let seconds = shortest(50, || operations = peak::multiply_bytes(level, black_box(100_000)));
+    operations.map(|operations| operations as f64 / seconds / 1e9)
 }

@@ -175,6 +175,8 @@ pub fn can_quantize(_format: Format) -> bool {
 }
 
 /// The integer form of the 256 values in `bytes`. Here and not in `integers`, because the layouts are private to here.
+// Inlined, so that it takes on the level of what it is part of.
+#[inline(always)]
 pub(crate) fn unpack_ints(format: Format, bytes: &[u8], out: &mut Ints) {
     check_sizes(format, bytes.len(), 256);
     match format {
@@ -198,9 +200,6 @@ pub(crate) fn unpack_ints(format: Format, bytes: &[u8], out: &mut Ints) {
 fn check_sizes(format: Format, bytes: usize, values: usize) {
     assert_eq!(Some(bytes), format.row_bytes(values), "{values} values of {} are not {bytes} bytes", format.name());
 }
-
-/// What a 32-block unpacks to: (scale, min), next to its integers.
-type Unpack32<const BYTES: usize> = fn(&[u8; BYTES], &mut [i8; 32]) -> (f32, f32);
 
 // The inner loops take the unpacker as `impl Fn` and not as a pointer, so that it is inlined into each of them.
 
@@ -236,7 +235,12 @@ fn quantize_blocks<const VALUES: usize, const BYTES: usize>(
     }
 }
 
-fn unpack32<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: Unpack32<BYTES>) {
+#[inline(always)]
+fn unpack32<const BYTES: usize>(
+    bytes: &[u8],
+    out: &mut Ints,
+    unpack: impl Fn(&[u8; BYTES], &mut [i8; 32]) -> (f32, f32),
+) {
     for (i, (block, q)) in bytes.as_chunks::<BYTES>().0.iter().zip(out.q.as_chunks_mut::<32>().0).enumerate() {
         let (scale, min) = unpack(block, q);
         out.scale[2 * i..2 * i + 2].fill(scale);
@@ -244,7 +248,8 @@ fn unpack32<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: Unpack32<B
     }
 }
 
-fn unpack256<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: fn(&[u8; BYTES], &mut Ints)) {
+#[inline(always)]
+fn unpack256<const BYTES: usize>(bytes: &[u8], out: &mut Ints, unpack: impl Fn(&[u8; BYTES], &mut Ints)) {
     for block in bytes.as_chunks::<BYTES>().0 {
         unpack(block, out);
     }

@@ -34,6 +34,7 @@ impl Ints {
 ///
 /// # Panics
 /// When `format` is not quantised, or `bytes` is not 256 values of it.
+#[inline(always)]
 pub fn unpack(format: Format, bytes: &[u8], out: &mut Ints) {
     format::unpack_ints(format, bytes, out);
 }

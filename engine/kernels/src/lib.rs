@@ -12,6 +12,7 @@ mod dense;
 pub mod format;
 pub mod integers;
 pub mod norm;
+pub mod peak;
 pub mod product;
 pub mod rotation;
 mod scratch;

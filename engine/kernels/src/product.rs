@@ -231,7 +231,7 @@ mod tests {
     fn panels(w: Weights) -> Option<Vec<u8>> {
         let mut bytes = vec![0; panel_bytes(w.format, w.rows, w.cols)?];
         let size = bytes.len() / w.rows.div_ceil(PANEL);
-        bytes.chunks_exact_mut(size).enumerate().for_each(|(panel, out)| pack_panel(&w, panel, out));
+        bytes.chunks_exact_mut(size).enumerate().for_each(|(panel, out)| pack_panel(Level::detect(), &w, panel, out));
         Some(bytes)
     }
 

@@ -36,7 +36,7 @@ pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)
         let source = weights_of(matrix);
         cpu.pool.run(panels, |panel| {
             // SAFETY: each task takes the part of its own panel.
-            pack_panel(&source, panel, unsafe { out.part(panel * of_panel, of_panel) });
+            pack_panel(cpu.level, &source, panel, unsafe { out.part(panel * of_panel, of_panel) });
         });
         matrix.data.let_go();
         done += size.next_multiple_of(ALIGNMENT);

@@ -7,6 +7,7 @@ use super::{fit, half_at, put_half};
 
 const NO_MIN: f32 = -0.0;
 
+#[inline(always)]
 pub fn unpack_q4_0(block: &[u8; 18], q: &mut [i8; 32]) -> (f32, f32) {
     nibbles(&block[2..], q);
     q.iter_mut().for_each(|q| *q -= 8);
@@ -31,6 +32,7 @@ pub fn unpack_q5_1(block: &[u8; 24], q: &mut [i8; 32]) -> (f32, f32) {
     (half_at(block), half_at(&block[2..]))
 }
 
+#[inline(always)]
 pub fn unpack_q8_0(block: &[u8; 34], q: &mut [i8; 32]) -> (f32, f32) {
     for i in 0..32 {
         q[i] = block[2 + i] as i8;

@@ -9,6 +9,7 @@ const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 /// The eight magnitudes of a 4-bit float (twice their value, so that all are whole), then the same negated.
 const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+#[inline(always)]
 pub fn unpack_iq4_nl(block: &[u8; 18], q: &mut [i8; 32]) -> (f32, f32) {
     look_up(&IQ4, &block[2..], q);
     (half_at(block), -0.0)
@@ -20,6 +21,7 @@ pub fn unpack_mxfp4(block: &[u8; 17], q: &mut [i8; 32]) -> (f32, f32) {
 }
 
 /// Eight groups of 32 with a 6-bit scale each: low four bits in bytes 4..8, high two in the 16 bits before.
+#[inline(always)]
 pub fn unpack_iq4_xs(block: &[u8; 136], out: &mut Ints) {
     let d = half_at(block);
     let high = u16::from_le_bytes([block[2], block[3]]);

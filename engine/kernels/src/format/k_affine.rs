@@ -22,6 +22,7 @@ pub fn unpack_q2_k(block: &[u8; 84], out: &mut Ints) {
 }
 
 /// Eight groups of 32: [d][dmin][scales and mins, six bits each: 12][4-bit codes: 128].
+#[inline(always)]
 pub fn unpack_q4_k(block: &[u8; 144], out: &mut Ints) {
     unpack_scales(&block[..16], out);
     for (pair, packed) in block[16..].as_chunks::<32>().0.iter().enumerate() {
@@ -33,6 +34,7 @@ pub fn unpack_q4_k(block: &[u8; 144], out: &mut Ints) {
 }
 
 /// As Q4_K, with the fifth bits before the codes: bit g of byte i belongs to value i of group g.
+#[inline(always)]
 pub fn unpack_q5_k(block: &[u8; 176], out: &mut Ints) {
     unpack_scales(&block[..16], out);
     let (fifths, packed) = block[16..].split_at(32);

@@ -25,6 +25,7 @@ pub fn unpack_q3_k(block: &[u8; 110], out: &mut Ints) {
 }
 
 /// [low four bits: 128][high two bits: 64][scales, i8: 16][d].
+#[inline(always)]
 pub fn unpack_q6_k(block: &[u8; 210], out: &mut Ints) {
     let d = half_at(&block[208..]);
     for group in 0..16 {

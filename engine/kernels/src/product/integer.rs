@@ -26,6 +26,7 @@ pub(super) fn padded(bytes: &[u8]) -> [u8; 1024] {
 }
 
 /// Unpacks a block of 256 weights, or what there is of the last one of a row.
+#[inline(always)]
 pub(super) fn unpack_padded(format: Format, bytes: &[u8], block_bytes: usize, ints: &mut Ints) {
     if bytes.len() == block_bytes {
         unpack(format, bytes, ints);

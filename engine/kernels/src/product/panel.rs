@@ -15,6 +15,7 @@ use half::f16;
 
 use super::integer::unpack_padded;
 use super::{BLOCK, Weights};
+use crate::cpu::{Level, level::levels};
 use crate::format::Format;
 use crate::integers::Ints;
 
@@ -110,7 +111,12 @@ pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
 }
 
 /// Brings panel `panel` of `w`, which lies row by row, into `out`: the panel's share of `panel_bytes`.
-pub fn pack_panel(w: &Weights, panel: usize, out: &mut [u8]) {
+pub fn pack_panel(level: Level, w: &Weights, panel: usize, out: &mut [u8]) {
+    levels!(level, pack_body(w: &Weights<'_>, panel: usize, out: &mut [u8]));
+}
+
+#[inline(always)]
+fn pack_body<const FMA: bool>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
     let Some(kind) = Kind::of(w.format) else { panic!("{} has no panels", w.format.name()) };
     let row_bytes = w.row_bytes();
     let block_bytes = w.format.block_bytes() * (BLOCK / w.format.block_len());
@@ -192,6 +198,7 @@ pub(super) fn row_values(w: &Weights, row: usize, out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn code_of(kind: Kind, q: i8) -> u8 {
     match kind.codes {
         Codes::Plain => q as u8,
@@ -211,6 +218,7 @@ const CODE_OF: [u8; 256] = {
     codes
 };
 
+#[inline(always)]
 fn put_scales(kind: Kind, format: Format, bytes: &[u8], ints: &Ints, row: usize, out: &mut [u8]) {
     let mut put_half = |at: usize, half: f16| out[at..at + 2].copy_from_slice(&half.to_le_bytes());
     if !kind.shared {
@@ -244,6 +252,7 @@ fn put_scales(kind: Kind, format: Format, bytes: &[u8], ints: &Ints, row: usize,
     }
 }
 
+#[inline(always)]
 fn put_unit(kind: Kind, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
     let out = out.as_chunks_mut::<4>().0;
     let rest = kind.rest();
@@ -293,7 +302,7 @@ mod tests {
                 let mut packed = vec![0xAA; size];
                 let panel_size = size / rows.div_ceil(PANEL);
                 for (panel, out) in packed.chunks_exact_mut(panel_size).enumerate() {
-                    pack_panel(&w, panel, out);
+                    pack_panel(Level::detect(), &w, panel, out);
                 }
                 let panels = Weights { layout: Layout::Panels, bytes: &packed, ..w };
                 let (mut expected, mut ours) = (vec![0.0; cols], vec![f32::NAN; cols]);

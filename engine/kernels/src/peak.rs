@@ -1,0 +1,77 @@
+//! What a processor can do at all: loops that do nothing but read memory, or nothing but multiply bytes. Benches hold
+//! kernels against them.
+
+use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+
+/// Reads all values once, as fast as one thread can.
+pub fn read(level: Level, values: &[f32]) -> f32 {
+    let mut total = 0.0;
+    let sum = &mut total;
+    lanes!(level, read_body(values: &[f32], sum: &mut f32));
+    total
+}
+
+#[inline(always)]
+fn read_body<L: Lanes>(values: &[f32], sum: &mut f32) {
+    const REGISTERS: usize = 8;
+    let mut sums = [L::splat(0.0); REGISTERS];
+    for chunk in values.chunks_exact(REGISTERS * L::COUNT) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let place = chunk.as_ptr().wrapping_add(i * L::COUNT);
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: what is asked for ahead may lie outside of everything: the processor does not mind.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(place.wrapping_byte_add(4096).cast());
+            }
+            // SAFETY: the chunk has as many values.
+            *sum = L::add(*sum, unsafe { L::load(place) });
+        }
+    }
+    *sum = sums.into_iter().map(L::sum).sum();
+}
+
+/// Multiplies bytes `rounds` times with the instruction that the integer products use, and returns how many
+/// multiplications and additions that were; None where there is no such instruction.
+pub fn multiply_bytes(level: Level, rounds: usize) -> Option<usize> {
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512 {
+        // SAFETY: `Level::detect` is the only source of this level, and it asked the processor.
+        unsafe { dots(rounds) };
+        return Some(rounds * INDEPENDENT * 128);
+    }
+    let _ = (level, rounds);
+    None
+}
+
+/// Sums that do not wait for each other.
+#[cfg(target_arch = "x86_64")]
+const INDEPENDENT: usize = 16;
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dots(rounds: usize) {
+    use std::arch::x86_64::{_mm512_dpbusd_epi32, _mm512_set1_epi32, _mm512_setzero_si512};
+    use std::hint::black_box;
+    let (a, b) = (_mm512_set1_epi32(black_box(3)), _mm512_set1_epi32(black_box(5)));
+    let mut sums = [_mm512_setzero_si512(); INDEPENDENT];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, a, b);
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_read() {
+        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            assert_eq!(read(level, &[1.0; 1280]), 1280.0);
+            assert_eq!(multiply_bytes(level, 3).is_some(), level == Level::Avx512);
+        }
+    }
+}
