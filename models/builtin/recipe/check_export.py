@@ -5,12 +5,11 @@
 import json, pathlib, random, subprocess, sys, tempfile
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 from transformers import Qwen3_5ForCausalLM
-import mix, render
+import bpe, mix, render
 
 out, binary = pathlib.Path(sys.argv[1]), sys.argv[2]
-tokenizer = Tokenizer.from_file(str(out / "hf" / "tokenizer.json"))
+tokenizer = bpe.Tokenizer()
 reference = Qwen3_5ForCausalLM.from_pretrained(str(out / "hf"), dtype=torch.float32, attn_implementation="eager").eval()
 
 

@@ -5,7 +5,6 @@
 import json, pathlib, shutil, sys
 import gguf, numpy as np, torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
 from model import CONFIG
 from render import REST
 from tokenizer import CONTROL

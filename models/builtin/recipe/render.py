@@ -1,6 +1,6 @@
 """From messages to the text of the family's chat template (check_render.py holds it to the template itself) and to tokens with
 the weight that each has in the loss."""
-import json, pathlib
+import json, pathlib, re
 
 HEAD = "# Tools\n\nYou have access to the following functions:\n\n<tools>"
 REST = pathlib.Path(__file__).resolve().parents[3] / "tests" / "data" / "reference" / "chat_template.jinja"
@@ -45,21 +45,31 @@ def segments(messages, tools, rng=None, think=False):
             for n, call in enumerate(m.get("tool_calls", [])):
                 text += ("\n\n" if text and n == 0 else "\n" if n else "") + "<tool_call>\n<function=" + call["name"] + ">\n"
                 text += "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in call["arguments"].items()) + "</function>\n</tool_call>"
-            out += [(text + "<|im_end|>", weight), ("\n", 0.0)]
+            out += [*weighted(text, m.get("value"), weight), ("<|im_end|>", weight), ("\n", 0.0)]
     return out
+
+
+def weighted(text, value, weight):
+    """The first word decides what the answer is (known or not, a call or words), the value what it is worth."""
+    first = len(text) - len(text.lstrip("<")) + len(re.match(r"<*[A-Za-z_#]*", text).group().lstrip("<"))
+    cuts = {0: 3 * weight, first: weight}
+    if isinstance(value, str) and value != text and (at := text.find(value, first)) > 0:
+        cuts.update({at - (text[at - 1] == " "): 2 * weight, at + len(value): weight})
+    places = [*sorted(cuts), len(text)]
+    return [(text[a:b], cuts[a]) for a, b in zip(places, places[1:]) if a < b]
 
 
 def encode(tokenizer, parts):
     """Tokens and weights; a token that straddles parts takes the weight of its last character."""
     text = "".join(p for p, _ in parts)
-    encoding = tokenizer.encode(text)
-    ends, at = [], 0
+    ids, ends = tokenizer.encode(text)
+    bounds, at = [], 0
     for p, w in parts:
         at += len(p)
-        ends.append((at, w))
+        bounds.append((at, w))
     weights, part = [], 0
-    for _, end in encoding.offsets:
-        while ends[part][0] < end:
+    for end in ends:
+        while bounds[part][0] < end:
             part += 1
-        weights.append(ends[part][1])
-    return encoding.ids, weights
+        weights.append(bounds[part][1])
+    return ids, weights

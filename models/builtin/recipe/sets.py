@@ -106,7 +106,7 @@ def compacted(rng, facts, stages, instruct=False):
 
 SETS = {
     "recall": (120, lambda rng: recall(rng, 0)),
-    "recall_2000": (80, lambda rng: recall(rng, 7400)),
+    "recall_2000": (50, lambda rng: recall(rng, 7400)),
     "not_told": (100, not_told),
     "tool_calls": (120, tool),
     "summary_20": (10, lambda rng: compacted(rng, 20, 1)),

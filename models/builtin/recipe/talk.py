@@ -13,14 +13,14 @@ SYSTEMS = [HOUSE] * 6 + ["You are a voice assistant.", "You are a helpful assist
 
 for day in DAYS:                                               # what was settled and what is still open, by the day
     KINDS.append(words.Kind.__new__(words.Kind)); k = KINDS[-1]
-    k.key, k.section, k.you, k.user, k.unknown = "meal " + day, "Decisions", f"on {day} you eat {{v}}", f"On {day} the user eats {{v}}", f"You have not told me what you eat on {day}."
+    k.key, k.section, k.you, k.user = "meal " + day, "Decisions", f"on {day} you eat {{v}}", f"On {day} the user eats {{v}}"
     k.value = words.FAVOURITES["food"]
     k.tell = wordings(f"on {day} we eat {{v}}|let us have {{v}} on {day}|we decided to have {{v}} on {day}|for {day} we want {{v}}|~we agreed on {{v}} for {day}|~on {day} there will be {{v}}")
     k.ask = wordings(f"what do we eat on {day}|what is for dinner on {day}|what did we decide to eat on {day}|what do I eat on {day}|~what will we eat on {day}|~what did we want to eat on {day}")
 for day in DAYS:
     KINDS.append(words.Kind.__new__(words.Kind)); k = KINDS[-1]
     k.key, k.section, k.you, k.user = "call " + day, "Promises", f"on {day} I remind you to call {{v}}", f"On {day} remind the user to call {{v}}"
-    k.unknown, k.value = f"You have not told me who to call on {day}.", words.name
+    k.value = words.name
     k.tell = wordings(f"remind me to call {{v}} on {day}|on {day} I have to call {{v}}|remind me on {day} to call {{v}}|I must call {{v}} on {day}|~on {day}, remind me to call {{v}}|~I need to call {{v}} on {day}")
     k.ask = wordings(f"who do I have to call on {day}|who must I call on {day}|who do I call on {day}|what do I have to do on {day}|~who should I call on {day}|~who was I to call on {day}")
 BY_KEY.update({k.key: k for k in KINDS})
@@ -136,13 +136,15 @@ class Home:
             said.append(kind.you.replace("{v}", value))
         sentence = self.user(" and ".join(parts), value=self.facts[keys[0]])
         self.sentences.update({key: sentence for key in keys})
-        self.assistant("Noted, " + " and ".join(said) + ".", "Noted.", "The user tells me something. I keep it.", tests="tell")
+        self.assistant("Noted, " + " and ".join(said) + ".", "Noted.", "The user tells me something. I keep it.", tests="tell", value=self.facts[keys[0]])
 
     def ask(self, key, tests="recall"):
         kind, value = BY_KEY[key], self.facts.get(key)
         self.user(self.wording(kind.ask), True, words.ASK_OPENERS)
         if value is None:
-            self.assistant(kind.unknown, "Unknown.", "I was not told.", tests="unknown", value="not told me")
+            # Begins as the answer would: what was said is found by these words, and so is that it was not.
+            begin = clean(kind.you[:kind.you.index("{v}")].strip())
+            self.assistant(begin + "... you have not told me that.", "Unknown.", "I was not told.", tests="unknown", value="...")
         else:
             self.assistant(clean(kind.you.replace("{v}", value)) + ".", clean(value) + ".", "I was told.", tests=tests, value=value)
 
@@ -309,7 +311,7 @@ def recall(rng, facts, asks, talk=0.2, told_at_once=0.2, system=None, styles=0.0
     return home
 
 
-def question(home, share_unknown=0.3):
+def question(home, share_unknown=0.22):
     rng = home.rng
     if home.facts and rng.random() > share_unknown:
         home.ask(rng.choice(list(home.facts)))

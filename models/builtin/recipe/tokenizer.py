@@ -4,7 +4,7 @@
 """
 import random, sys
 from tokenizers import Tokenizer, Regex, models, pre_tokenizers, decoders, trainers
-import mix, render
+import bpe, mix, render
 from model import CONFIG
 
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     rng, tokens, learned = random.Random(12), 0, 0
     for n in range(300):
         home = mix.conversation(rng, 1.0)
-        ids, weights = render.encode(tok, render.segments(home.messages, home.tools, rng))
+        ids, weights = render.encode(bpe.Tokenizer(sys.argv[1]), render.segments(home.messages, home.tools, rng))
         tokens, learned = tokens + len(ids), learned + sum(w > 0 for w in weights)
     print("tokens of a conversation", tokens / 300, "of them learned", learned / tokens)
     print([tok.encode(t).tokens for t in ("Your dog is called Rufo.", "My door code is 4821.", "Hannah", "# Tools\n\nYou have access to the following functions:\n")])

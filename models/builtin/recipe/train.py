@@ -1,6 +1,7 @@
 """Trains the built-in model. Stops and goes on at any time: everything is in the checkpoint.
 
-    python train.py --work FOLDER --steps 4000 [--tokens 4096] [--rate 3e-3] [--device cuda]
+    python train.py --work FOLDER --steps 2200 --tokens 3072                                    # two cores, two hours or so
+    python train.py --work FOLDER --steps 6000 --tokens 32768 --device cuda --workers 12        # a GPU, 20 minutes or so
 
 A file FOLDER/cooldown with a number in it lets the learning rate fall to its end over so many steps, from now on.
 """
@@ -9,8 +10,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")            # other programs 
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 import argparse, collections, json, pathlib, random, time
 import torch
-from tokenizers import Tokenizer
 import mix, render
+from bpe import Tokenizer
 from model import CONFIG, Model, initialise
 from optim import Optimizer
 
@@ -73,6 +74,29 @@ def batches(rng, tokenizer, progress, tokens, longest):
         yield ids, weights
 
 
+def forever(rng, tokenizer, args, progress):
+    while True:
+        yield from batches(rng, tokenizer, progress(), args.tokens, args.longest)
+
+
+def work(seed, args, shared, queue):
+    torch.set_num_threads(1)
+    for batch in forever(random.Random(seed), Tokenizer(), args, lambda: shared.value):
+        queue.put(batch)
+
+
+def from_workers(args, step, progress):
+    """Batches of several processes: a GPU reads faster than one process talks."""
+    context = torch.multiprocessing.get_context("spawn")
+    shared, queue = context.Value("d", progress()), context.Queue(args.workers * 4)
+    for number in range(args.workers):
+        seed = f"{args.seed} {step} {number}"
+        context.Process(target=work, args=(seed, args, shared, queue), daemon=True).start()
+    while True:
+        shared.value = progress()
+        yield queue.get()
+
+
 @torch.no_grad()
 def held_out(model, tokenizer, device, progress, count=50):
     """Share of answers that would be said exactly right, by what they test, on wordings and values never trained on."""
@@ -109,6 +133,7 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--workers", type=int, default=0, help="processes that make conversations; 0: this one, which repeats exactly")
     ap.add_argument("--look", type=int, default=100)
     ap.add_argument("--begin", type=pathlib.Path, help="weights to start from, with a new optimiser")
     ap.add_argument("--until", type=int, help="stop at this step, to go on later")
@@ -116,7 +141,7 @@ def main():
     args = ap.parse_args()
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
+    tokenizer = Tokenizer()
     model = Model()
     initialise(model, args.seed)
     if args.begin:
@@ -130,42 +155,43 @@ def main():
         model.load_state_dict(saved["model"])
         optimizer.load(saved["optimizer"])
         state, rng = saved["state"], saved["rng"]
+        args.steps = sum(state["fall"]) if state["fall"] else args.steps
     log = open(args.work / "log.jsonl", "a")
     smooth, began = None, time.time()
     bf16 = args.device != "cpu"                                 # on CPUs without matrix units f32 is the faster one
-    while state["step"] < args.steps:
-        progress = args.progress if args.progress is not None else state["step"] / args.steps
-        for ids, weights in batches(rng, tokenizer, progress, args.tokens, args.longest):
-            if state["fall"] is None and (args.work / "cooldown").exists():
-                state["fall"] = (state["step"], int((args.work / "cooldown").read_text()))
-                args.steps = sum(state["fall"])
-            rate = args.rate * min(1.0, (state["step"] + 1) / 40)
-            begin, length = state["fall"] or (int(args.steps * 0.7), args.steps - int(args.steps * 0.7))
-            rate *= min(1.0, max(0.03, 1 - (state["step"] - begin) / length))
-            ids, weights = ids.to(args.device), weights.to(args.device)
-            with torch.autocast(args.device, dtype=torch.bfloat16, enabled=bf16):
-                loss, _, right, _ = model.loss(ids, weights)
-            for p in model.parameters():
-                p.grad = None
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step(rate, rate)
-            state["step"] += 1
-            state["tokens"] += ids.numel()
-            smooth = loss.item() if smooth is None else 0.95 * smooth + 0.05 * loss.item()
-            if state["step"] % 20 == 0:
-                state["seconds"] += time.time() - began
-                began = time.time()
-                line = {**state, "loss": round(smooth, 4), "right": round(right.float().mean().item(), 3), "rate": rate, "norm": round(float(norm), 3)}
-                if state["step"] % args.look == 0:
-                    line["held_out"] = held_out(model, tokenizer, args.device, progress)
-                print(json.dumps(line), file=log, flush=True)
-            if state["step"] % args.look == 0 or state["step"] in (args.steps, args.until):
-                saved = {"model": model.state_dict(), "optimizer": optimizer.state(), "state": state, "rng": rng}
-                torch.save(saved, checkpoint.with_suffix(".new"))
-                checkpoint.with_suffix(".new").rename(checkpoint)
-            if state["step"] >= min(args.steps, args.until or args.steps):
-                return
+    progress = lambda: args.progress if args.progress is not None else state["step"] / args.steps
+    source = from_workers(args, state["step"], progress) if args.workers else forever(rng, tokenizer, args, progress)
+    for ids, weights in source:
+        if state["fall"] is None and (args.work / "cooldown").exists():
+            state["fall"] = (state["step"], int((args.work / "cooldown").read_text()))
+            args.steps = sum(state["fall"])
+        rate = args.rate * min(1.0, (state["step"] + 1) / 40)
+        begin, length = state["fall"] or (int(args.steps * 0.7), args.steps - int(args.steps * 0.7))
+        rate *= min(1.0, max(0.03, 1 - (state["step"] - begin) / length))
+        ids, weights = ids.to(args.device), weights.to(args.device)
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=bf16):
+            loss, _, right, _ = model.loss(ids, weights)
+        for p in model.parameters():
+            p.grad = None
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step(rate, rate)
+        state["step"] += 1
+        state["tokens"] += ids.numel()
+        smooth = loss.item() if smooth is None else 0.95 * smooth + 0.05 * loss.item()
+        if state["step"] % 20 == 0:
+            state["seconds"] += time.time() - began
+            began = time.time()
+            line = {**state, "loss": round(smooth, 4), "right": round(right.float().mean().item(), 3), "rate": rate, "norm": round(float(norm), 3)}
+            if state["step"] % args.look == 0:
+                line["held_out"] = held_out(model, tokenizer, args.device, progress())
+            print(json.dumps(line), file=log, flush=True)
+        if state["step"] % args.look == 0 or state["step"] in (args.steps, args.until):
+            saved = {"model": model.state_dict(), "optimizer": optimizer.state(), "state": state, "rng": rng}
+            torch.save(saved, checkpoint.with_suffix(".new"))
+            checkpoint.with_suffix(".new").rename(checkpoint)
+        if state["step"] >= min(args.steps, args.until or args.steps):
+            return
 
 
 if __name__ == "__main__":

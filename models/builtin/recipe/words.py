@@ -84,13 +84,12 @@ def number(low, high):
 class Kind:
     """One kind of fact: `you` is how the assistant says it, `user` how a summary does, with the value at {v}."""
 
-    def __init__(self, key, you, tell, ask, unknown, value, r=""):
+    def __init__(self, key, you, tell, ask, value, r=""):
         fill = lambda text: text.replace("{r}", r)
         self.key, self.value = key, value
         self.you = fill(you)
         self.user = summary_line(self.you)
         self.tell, self.ask = wordings(fill(tell)), wordings(fill(ask))
-        self.unknown = fill(unknown)
 
 
 def summary_line(you):
@@ -110,7 +109,6 @@ FAVOURITE_TELL = """my favourite {r} is {v}|{v} is my favourite {r}|the {r} I li
 as for a {r}, I like {v} most|~{v} is the {r} I like best|~of every {r} I like {v} most"""
 FAVOURITE_ASK = """what is my favourite {r}|which {r} do I like best|tell me my favourite {r}|do you know my favourite {r}|what {r} do I like most|
 which {r} is my favourite|~what's my favourite {r}|~do you remember my favourite {r}|~which {r} do I like most"""
-NOT_TOLD = "You have not told me "
 
 ANIMALS = "dog cat parrot rabbit horse hamster goldfish".split()
 PEOPLE = "wife husband son daughter brother sister mother father grandmother uncle aunt cousin boss neighbour doctor dentist teacher plumber".split() + ["best friend"]
@@ -125,57 +123,48 @@ FAVOURITES = {
 
 KINDS = [
     Kind("name", "your name is {v}", "my name is {v}|I am {v}|I'm {v}|this is {v} speaking|you are talking to {v}|people know me as {v}|~the name is {v}|~{v} is my name",
-         "what is my name|do you know my name|who am I|do you know who I am|tell me my name|what am I called|~what's my name|~do you remember my name|~say my name",
-         NOT_TOLD + "your name.", name),
+         "what is my name|do you know my name|who am I|do you know who I am|tell me my name|what am I called|~what's my name|~do you remember my name|~say my name", name),
     Kind("age", "you are {v} years old", "I am {v} years old|I'm {v} years old|my age is {v}|I turned {v} this year|I am {v}|~I have just turned {v}|~I am now {v} years old",
-         "how old am I|what is my age|do you know how old I am|tell me my age|~do you remember how old I am|~do you know my age", NOT_TOLD + "how old you are.", number(5, 99)),
+         "how old am I|what is my age|do you know how old I am|tell me my age|~do you remember how old I am|~do you know my age", number(5, 99)),
     Kind("home", "you live in {v}", "I live in {v}|my home is in {v}|we live in {v}|my house is in {v}|I moved to {v}|{v} is where I live|~my home is {v}|~our home is in {v}|~we moved to {v}",
-         "where do I live|where is my home|which town do I live in|do you know where I live|tell me where I live|in which town do I live|~do you remember where I live|~where is my house",
-         NOT_TOLD + "where you live.", place),
+         "where do I live|where is my home|which town do I live in|do you know where I live|tell me where I live|in which town do I live|~do you remember where I live|~where is my house", place),
     Kind("origin", "you come from {v}", "I come from {v}|I was born in {v}|I grew up in {v}|originally I am from {v}|my home town is {v}|~I am from {v} originally|~{v} is where I come from",
-         "where do I come from|where was I born|where am I from|what is my home town|where did I grow up|~do you know where I come from|~do you remember where I was born", NOT_TOLD + "where you come from.", place),
+         "where do I come from|where was I born|where am I from|what is my home town|where did I grow up|~do you know where I come from|~do you remember where I was born", place),
     Kind("birthday", "your birthday is on {v}", "my birthday is on {v}|my birthday is the {v}|I was born on {v}|I have my birthday on {v}|~on {v} it is my birthday|~{v} is my birthday",
-         "when is my birthday|when do I have my birthday|on which day is my birthday|tell me my birthday|do you know when my birthday is|~do you know my birthday|~what day is my birthday", NOT_TOLD + "when your birthday is.", date),
+         "when is my birthday|when do I have my birthday|on which day is my birthday|tell me my birthday|do you know when my birthday is|~do you know my birthday|~what day is my birthday", date),
     Kind("job", "you work as a {v}", "I work as a {v}|I am a {v}|my job is {v}|I earn my money as a {v}|by trade I am a {v}|~my job is being a {v}|~I have a job as a {v}",
-         "what is my job|what do I work as|what do I do for work|do you know my job|tell me my job|~what's my job|~do you remember what I work as", NOT_TOLD + "what you work as.",
-         thing("baker nurse teacher driver painter gardener carpenter lawyer cook pilot tailor farmer builder singer welder librarian plumber waiter")),
+         "what is my job|what do I work as|what do I do for work|do you know my job|tell me my job|~what's my job|~do you remember what I work as", thing("baker nurse teacher driver painter gardener carpenter lawyer cook pilot tailor farmer builder singer welder librarian plumber waiter")),
     Kind("employer", "you work for {v}", "I work for {v}|my company is {v}|my employer is {v}|I have a job at {v}|~{v} is the company I work for|~I work at {v}",
-         "who do I work for|which company do I work for|who is my employer|what is my company|~where do I work|~do you know who I work for", NOT_TOLD + "who you work for.", title),
-    *[Kind(r, "your {r} is called {v}", CALLED_TELL, CALLED_ASK + ("" if r in ANIMALS else "|who is my {r}|~do you know who my {r} is"), NOT_TOLD + "what your {r} is called.", name, r)
+         "who do I work for|which company do I work for|who is my employer|what is my company|~where do I work|~do you know who I work for", title),
+    *[Kind(r, "your {r} is called {v}", CALLED_TELL, CALLED_ASK + ("" if r in ANIMALS else "|who is my {r}|~do you know who my {r} is"), name, r)
       for r in ANIMALS + PEOPLE],
-    *[Kind("favourite " + r, "your favourite {r} is {v}", FAVOURITE_TELL, FAVOURITE_ASK, NOT_TOLD + "what your favourite {r} is.", value, r) for r, value in FAVOURITES.items()],
+    *[Kind("favourite " + r, "your favourite {r} is {v}", FAVOURITE_TELL, FAVOURITE_ASK, value, r) for r, value in FAVOURITES.items()],
     Kind("allergy", "you are allergic to {v}", "I am allergic to {v}|I have an allergy to {v}|I can not eat {v}, I am allergic|{v} gives me an allergy|~I'm allergic to {v}|~my allergy is {v}",
-         "what am I allergic to|what is my allergy|do you know my allergy|which food am I allergic to|~do you remember what I am allergic to|~tell me my allergy", NOT_TOLD + "what you are allergic to.",
-         thing("nuts milk eggs fish wheat soy celery mustard peanuts strawberries cats pollen dust honey apples")),
+         "what am I allergic to|what is my allergy|do you know my allergy|which food am I allergic to|~do you remember what I am allergic to|~tell me my allergy", thing("nuts milk eggs fish wheat soy celery mustard peanuts strawberries cats pollen dust honey apples")),
     Kind("instrument", "you play the {v}", "I play the {v}|I am learning to play the {v}|my instrument is the {v}|I practise the {v} every day|~I can play the {v}|~the {v} is my instrument",
-         "which instrument do I play|what do I play|what is my instrument|do you know what I play|~do you remember which instrument I play|~what instrument do I play", NOT_TOLD + "which instrument you play.",
-         thing("piano guitar violin flute drums trumpet cello harp organ banjo clarinet")),
+         "which instrument do I play|what do I play|what is my instrument|do you know what I play|~do you remember which instrument I play|~what instrument do I play", thing("piano guitar violin flute drums trumpet cello harp organ banjo clarinet")),
     Kind("language", "you speak {v}", "I speak {v}|my language is {v}|at home we speak {v}|I am learning {v}|~I talk in {v}|~the language I speak is {v}",
-         "which language do I speak|what is my language|what do we speak at home|~what language do I speak|~do you know which language I speak", NOT_TOLD + "which language you speak.",
-         lambda rng, held: pick(rng, held, lambda: rng.choice("French German Spanish Italian Dutch Polish Greek Danish Welsh Irish Hindi Arabic".split()) if rng.random() < 0.4 else made_up(rng, 1, 2).capitalize() + rng.choice(["ish", "ese", "ian"]))),
+         "which language do I speak|what is my language|what do we speak at home|~what language do I speak|~do you know which language I speak", lambda rng, held: pick(rng, held, lambda: rng.choice("French German Spanish Italian Dutch Polish Greek Danish Welsh Irish Hindi Arabic".split()) if rng.random() < 0.4 else made_up(rng, 1, 2).capitalize() + rng.choice(["ish", "ese", "ian"]))),
     Kind("car", "your car is parked at {v}", "my car is parked at {v}|I parked my car at {v}|I left the car at {v}|my car stands at {v}|~the car is parked at {v}|~I put my car at {v}",
-         "where is my car|where did I park|where did I park my car|where is my car parked|~do you know where my car is|~do you remember where I parked", NOT_TOLD + "where your car is.",
-         lambda rng, held: pick(rng, held, lambda: made_up(rng).capitalize() + rng.choice([" Street", " Road", " Square", " Lane"]))),
+         "where is my car|where did I park|where did I park my car|where is my car parked|~do you know where my car is|~do you remember where I parked", lambda rng, held: pick(rng, held, lambda: made_up(rng).capitalize() + rng.choice([" Street", " Road", " Square", " Lane"]))),
     Kind("keys", "your keys are in the {v}", "my keys are in the {v}|I put my keys in the {v}|I left the keys in the {v}|the keys lie in the {v}|~I keep my keys in the {v}|~my keys lie in the {v}",
-         "where are my keys|where did I put my keys|where did I leave my keys|do you know where my keys are|~do you remember where my keys are|~where have I put my keys", NOT_TOLD + "where your keys are.",
-         thing("drawer basket bag jacket bowl kitchen garage bathroom cellar cupboard box fridge wardrobe attic shed")),
+         "where are my keys|where did I put my keys|where did I leave my keys|do you know where my keys are|~do you remember where my keys are|~where have I put my keys", thing("drawer basket bag jacket bowl kitchen garage bathroom cellar cupboard box fridge wardrobe attic shed")),
     Kind("code", "your door code is {v}", "my door code is {v}|the code of my door is {v}|the door opens with {v}|my code for the door is {v}|~the code for the door is {v}|~{v} is my door code",
-         "what is my door code|what is the code of my door|tell me my door code|which code opens the door|~what's my door code|~do you remember my door code", NOT_TOLD + "your door code.", number(1000, 9999)),
+         "what is my door code|what is the code of my door|tell me my door code|which code opens the door|~what's my door code|~do you remember my door code", number(1000, 9999)),
     Kind("flat", "your flat number is {v}", "my flat number is {v}|I live in flat number {v}|the number of my flat is {v}|my flat is number {v}|~I am in flat {v}|~flat number {v} is mine",
-         "what is my flat number|which flat do I live in|what is the number of my flat|~tell me my flat number|~do you know my flat number", NOT_TOLD + "your flat number.", number(1, 400)),
+         "what is my flat number|which flat do I live in|what is the number of my flat|~tell me my flat number|~do you know my flat number", number(1, 400)),
     Kind("shoes", "your shoe size is {v}", "my shoe size is {v}|I wear shoes in size {v}|my shoes are size {v}|I take size {v} in shoes|~for shoes I need size {v}|~{v} is my shoe size",
-         "what is my shoe size|which size are my shoes|what size of shoes do I wear|~what's my shoe size|~do you know my shoe size", NOT_TOLD + "your shoe size.", number(30, 50)),
+         "what is my shoe size|which size are my shoes|what size of shoes do I wear|~what's my shoe size|~do you know my shoe size", number(30, 50)),
     Kind("train", "your train leaves at {v}", "my train leaves at {v}|my train goes at {v}|I take the train at {v}|the train I take leaves at {v}|~the train leaves at {v}|~at {v} my train leaves",
-         "when does my train leave|when does my train go|at what time does my train leave|which train do I take|~do you know when my train leaves|~what time is my train", NOT_TOLD + "when your train leaves.", clock),
+         "when does my train leave|when does my train go|at what time does my train leave|which train do I take|~do you know when my train leaves|~what time is my train", clock),
     Kind("appointment", "your appointment is on {v}", "my appointment is on {v}|I have an appointment on {v}|there is an appointment for me on {v}|~on {v} I have an appointment|~my appointment was set for {v}",
-         "when is my appointment|when do I have an appointment|tell me when my appointment is|on which day is my appointment|~do you remember my appointment|~do you know when my appointment is", NOT_TOLD + "when your appointment is.", day_and_clock),
+         "when is my appointment|when do I have an appointment|tell me when my appointment is|on which day is my appointment|~do you remember my appointment|~do you know when my appointment is", day_and_clock),
     Kind("wedding", "your wedding day is {v}", "my wedding day is {v}|I married on {v}|we married on {v}|our wedding was on {v}|~my wedding was on {v}|~we had our wedding on {v}",
-         "when is my wedding day|when did I marry|when was our wedding|what is my wedding day|~when was my wedding|~do you know my wedding day", NOT_TOLD + "when your wedding day is.", date),
+         "when is my wedding day|when did I marry|when was our wedding|what is my wedding day|~when was my wedding|~do you know my wedding day", date),
     Kind("holiday", "your next holiday is in {v}", "my next holiday is in {v}|we are going to {v} for our holiday|I am travelling to {v} next|my next trip goes to {v}|~our next holiday is in {v}|~next I go to {v} on holiday",
-         "where is my next holiday|where am I travelling next|where are we going on holiday|where does my next trip go|~do you know where my next holiday is|~where do I go on holiday", NOT_TOLD + "where your next holiday is.", place),
+         "where is my next holiday|where am I travelling next|where are we going on holiday|where does my next trip go|~do you know where my next holiday is|~where do I go on holiday", place),
     Kind("collection", "you collect {v}", "I collect {v}|my hobby is collecting {v}|I have a collection of {v}|~I am a collector of {v}|~at home I collect {v}",
-         "what do I collect|what is in my collection|do you know what I collect|~do you remember what I collect|~tell me what I collect", NOT_TOLD + "what you collect.",
-         thing("stamps coins shells stones masks dolls maps spoons bottles posters clocks knives")),
+         "what do I collect|what is in my collection|do you know what I collect|~do you remember what I collect|~tell me what I collect", thing("stamps coins shells stones masks dolls maps spoons bottles posters clocks knives")),
 ]
 BY_KEY = {k.key: k for k in KINDS}
 

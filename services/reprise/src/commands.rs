@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chat;
+pub mod eval;
 pub mod keys;
 pub mod logits;
 pub mod render;

@@ -24,6 +24,7 @@ struct Cli {
 enum Command {
     Bench(commands::bench::Args),
     Chat(commands::chat::Args),
+    Eval(commands::eval::Args),
     Keys(commands::keys::Args),
     Logits(commands::logits::Args),
     Run(commands::run::Args),
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
         Command::Bench(args) => commands::bench::run(args, &cli.configuration, &loaded.settings),
         Command::Chat(args) => commands::chat::run(args, &loaded.settings),
+        Command::Eval(args) => commands::eval::run(args, &loaded.settings),
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),
         Command::Run(args) => commands::run::run(args, &loaded.settings),

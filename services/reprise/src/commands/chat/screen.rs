@@ -5,6 +5,9 @@ use anyhow::Result;
 use serde_json::Value;
 use std::io::Write;
 
+/// The name of the model that is inside the binary.
+const BUILT_IN: &str = "reprise-builtin";
+
 pub struct Screen {
     interactive: bool,
     /// The cursor stands behind words of a reply.
@@ -19,6 +22,11 @@ impl Screen {
     pub fn hello(&mut self, session: &Value) {
         let [model, id] = ["model", "id"].map(|key| session[key].as_str().unwrap_or_default());
         self.note(&format!("{} · session {} · /help for help", clean(model), clean(id)));
+        if model == BUILT_IN {
+            self.note(
+                "a tiny demonstration model that knows a few dozen things to say; README.md says how to get a real one",
+            );
+        }
     }
 
     pub fn goodbye(&mut self, session: &str) {

@@ -29,6 +29,9 @@ impl fmt::Display for Screen<'_> {
         }
         let seconds = self.loaded_in.as_secs_f64();
         writeln!(f, "Reprise {}\n", env!("CARGO_PKG_VERSION"))?;
+        for note in self.notes {
+            writeln!(f, "  note      {note}")?;
+        }
         writeln!(f, "  address   http://{}", self.address)?;
         writeln!(f, "  model     {} (loaded in {seconds:.1} s)", self.model)?;
         writeln!(f, "  window    {} tokens (preset {})", grouped(u64::from(chosen.ctx_size)), chosen.name)?;
@@ -36,9 +39,6 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "  store     {} ({sessions} sessions, {items} items)", settings.store.path.display())?;
         let keys = if self.keys_required { "needed: `reprise keys create`" } else { "not needed on this machine" };
         writeln!(f, "  keys      {keys}")?;
-        for note in self.notes {
-            writeln!(f, "  note      {note}")?;
-        }
         if let Some(plan) = self.plan {
             writeln!(f, "\n  memory\n{plan}")?;
         }

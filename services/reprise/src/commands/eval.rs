@@ -1,0 +1,134 @@
+//! `reprise eval`: what a model can, measured on sets of conversations that it was never trained on.
+
+mod report;
+mod talker;
+mod task;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use settings::Settings;
+
+use crate::model::{self, PrecisionArg};
+use report::{Report, Row};
+use talker::Talker;
+use task::{Compacted, Question};
+
+/// Measures what a model can
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Builtin(Builtin),
+}
+
+/// Recall, tool calls and summaries, on the sets of models/builtin/eval
+#[derive(Debug, clap::Args)]
+struct Builtin {
+    /// A preset, a GGUF file or a Hugging Face folder
+    #[arg(long, default_value = "builtin")]
+    model: String,
+    /// The folder with the sets
+    #[arg(long, default_value = "models/builtin/eval")]
+    data: PathBuf,
+    /// Only sets whose name holds this text
+    #[arg(long)]
+    only: Option<String>,
+    /// At most so many cases of each set
+    #[arg(long)]
+    cases: Option<usize>,
+    /// Print one object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print each answer that is wrong, on standard error
+    #[arg(long)]
+    wrong: bool,
+    #[arg(long)]
+    precision: Option<PrecisionArg>,
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    match args.what {
+        What::Builtin(args) => builtin(&args, settings),
+    }
+}
+
+/// Name, what it measures, and what was aimed at.
+const QUESTIONS: [(&str, &str, f64); 4] = [
+    ("recall", "facts, asked in the same window", 0.95),
+    ("recall_2000", "a fact, asked 2,000 tokens later", 0.90),
+    ("not_told", "says that it was not told", 0.90),
+    ("tool_calls", "tool calls that are exactly right", 0.95),
+];
+const COMPACTED: [(&str, &str, f64); 3] = [
+    ("after_summary", "facts, asked after a summary", 0.85),
+    ("after_five_summaries", "facts, asked after five summaries", 0.75),
+    ("instruction_after_summary", "a standing instruction, after a summary", 0.90),
+];
+const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps", 0.90);
+
+fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
+    let precision = model::precision(settings, args.precision);
+    let opened = model::open(settings, &args.model, precision)?;
+    let mut talker = Talker::new(opened, settings, precision);
+    let mut report = Report::new(args.json, args.wrong);
+    let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));
+    for (name, what, aim) in QUESTIONS.into_iter().filter(|(name, ..)| is_wanted(name)) {
+        let mut row = Row::new(name, what, aim);
+        for question in cases::<Question>(args, name)? {
+            let (right, said) = question.is_right(&mut talker)?;
+            row.count(right);
+            report.answered(name, right, &said, &question.expect);
+        }
+        report.row(row);
+    }
+    let (name, what, aim) = KEPT;
+    if is_wanted(name) {
+        let mut row = Row::new(name, what, aim);
+        for case in cases::<Compacted>(args, name)? {
+            let memory = case.compact(&mut talker)?;
+            for line in &case.lines {
+                let kept = memory.summary.lines().any(|found| found.trim() == line);
+                row.count(kept);
+                report.answered(name, kept, &memory.summary, line);
+            }
+        }
+        report.row(row);
+    }
+    for (name, what, aim) in COMPACTED.into_iter().filter(|(name, ..)| is_wanted(name)) {
+        let mut row = Row::new(name, what, aim);
+        for case in cases::<Compacted>(args, name)? {
+            let memory = case.compact(&mut talker)?;
+            for later in &case.questions {
+                let (right, said) = case.ask(later, &memory, &mut talker)?;
+                row.count(right);
+                report.answered(name, right, &said, &later.expect);
+            }
+        }
+        report.row(row);
+    }
+    report.end()
+}
+
+fn cases<T: DeserializeOwned>(args: &Builtin, name: &str) -> Result<Vec<T>> {
+    let file = args.data.join(format!("{name}.jsonl"));
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read the set {}: name its folder with --data", file.display()))?;
+    let cases: Vec<T> = parse(&text, &file)?;
+    if cases.is_empty() {
+        bail!("{} holds no case", file.display());
+    }
+    Ok(cases.into_iter().take(args.cases.unwrap_or(usize::MAX)).collect())
+}
+
+fn parse<T: DeserializeOwned>(text: &str, file: &Path) -> Result<Vec<T>> {
+    let read = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}:{}", file.display(), number + 1))
+    };
+    text.lines().enumerate().map(read).collect()
+}

@@ -1,0 +1,110 @@
+//! A model that is asked one thing after the other, always for its likeliest words.
+
+use anyhow::{Result, bail};
+use conversation::backend::model::{Model, kv_formats};
+use engine::{Engine, Event, Finish, Limits, Precision, Request};
+use serde_json::{Map, Value, json};
+use settings::{Preset, Settings};
+use std::sync::Arc;
+use text::{Piece, Reply, Template, Tokenizer};
+
+use crate::model;
+
+pub struct Talker {
+    engine: Engine,
+    tokenizer: Arc<Tokenizer>,
+    template: Template,
+    preset: Preset,
+    precision: Precision,
+}
+
+#[derive(Debug, Default)]
+pub struct Said {
+    pub content: String,
+    /// Name and arguments of each call.
+    pub calls: Vec<(String, Map<String, Value>)>,
+}
+
+impl Talker {
+    pub fn new(opened: Model, settings: &Settings, precision: Precision) -> Talker {
+        let Model { network, tokenizer, template, preset, .. } = opened;
+        let limits = Limits {
+            prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
+            max_sequences: 1,
+            max_waiting: 1,
+            memory_bytes: KEPT_BYTES,
+            snapshots: engine::snapshot::FORMATS[0],
+            snapshot_spacing_tokens: usize::MAX,
+            trail_tokens: 0,
+        };
+        let engine = Engine::new(network, tokenizer.clone(), model::cpu(settings), limits);
+        Talker { engine, tokenizer, template, preset, precision }
+    }
+
+    /// The answer to the last message, without thinking.
+    pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<Said> {
+        let mut body = json!({"messages": messages});
+        if !tools.is_empty() {
+            body["tools"] = json!(tools);
+        }
+        let mut chat = text::chat::normalise(&body)?;
+        chat.options.insert("enable_thinking".to_owned(), json!(false));
+        let rendered = self.template.render(&chat.prompt(None))?;
+        let encoded = text::encode_prompt(&self.tokenizer, &rendered);
+        let formats = kv_formats(&self.preset, self.precision);
+        let mut request = Request::new(encoded.tokens, self.preset.ctx_size as usize, formats);
+        request.marks = encoded.marks;
+        request.max_new_tokens = max_tokens;
+        request.sampling.temperature = 0.0;
+        self.engine.submit(request)?;
+        self.listen(&chat.tools)
+    }
+
+    fn listen(&mut self, tools: &[Value]) -> Result<Said> {
+        let (mut parser, mut pieces, mut events) = (Reply::new(false, tools), Vec::new(), Vec::new());
+        loop {
+            self.engine.step(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Started { .. } => {}
+                    Event::Token(token) => parser.push(&token.text, &mut pieces),
+                    Event::Failed { error, .. } => return Err(error.into()),
+                    Event::Done { finish, .. } => {
+                        if let Finish::End { rest }
+                        | Finish::Length { rest }
+                        | Finish::Window { rest }
+                        | Finish::Cancelled { rest } = &finish
+                        {
+                            parser.push(rest, &mut pieces);
+                        }
+                        parser.finish(&mut pieces);
+                        return said(pieces);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Enough for one conversation of a small model; what was asked before may be forgotten.
+const KEPT_BYTES: usize = 1 << 30;
+
+fn said(pieces: Vec<Piece>) -> Result<Said> {
+    let (mut said, mut arguments) = (Said::default(), Vec::<(String, String)>::new());
+    for piece in pieces {
+        match piece {
+            Piece::Reasoning(_) => {}
+            Piece::Content(text) => said.content += &text,
+            Piece::Call { name, .. } => arguments.push((name, String::new())),
+            Piece::Arguments { json, .. } => match arguments.last_mut() {
+                Some((_, text)) => *text += &json,
+                None => bail!("arguments came before their call"),
+            },
+        }
+    }
+    for (name, text) in arguments {
+        let arguments = serde_json::from_str(if text.is_empty() { "{}" } else { &text }).unwrap_or_default();
+        said.calls.push((name, arguments));
+    }
+    Ok(said)
+}
