@@ -4,13 +4,21 @@
 //! an emulator for tests, and for each stem what starts its kernels.
 
 pub mod activation;
+pub mod attention;
 pub mod buffer;
+pub mod convolution;
 mod cuda;
+pub mod delta;
 pub mod device;
 mod emulated;
 pub mod error;
+pub mod lanes;
+pub mod matrix;
 pub mod norm;
 pub mod nvrtc;
+pub mod product;
+pub mod rotation;
+pub mod routing;
 pub mod rows;
 
 pub mod testing;

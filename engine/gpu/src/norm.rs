@@ -61,6 +61,7 @@ pub(crate) mod tests {
         let (codes, scales, sums) =
             (rows.codes.to_vec().unwrap(), rows.scales.to_vec().unwrap(), rows.sums.to_vec().unwrap());
         let (high, low) = (rows.high.to_vec().unwrap(), rows.low.to_vec().unwrap());
+        let values = rows.values.to_vec().unwrap();
         let row_scales = rows.row_scales.to_vec().unwrap();
         let half = |bits: u16| half::f16::from_bits(bits).to_f32();
         for (group, sum) in sums[..count * rows.padded / GROUP].iter().enumerate() {
@@ -69,11 +70,15 @@ pub(crate) mod tests {
         }
         let place = |i: usize| i / rows.cols * rows.padded + i % rows.cols;
         for i in (0..count * rows.padded).filter(|i| i % rows.padded >= rows.cols) {
-            assert_eq!((codes[i], half(high[i]), half(low[i])), (0, 0.0, 0.0), "what is behind a row is no zero");
+            assert_eq!(
+                (values[i], codes[i], half(high[i]), half(low[i])),
+                (0.0, 0, 0.0, 0.0),
+                "what is behind a row is no zero"
+            );
         }
         let places = || (0..count * rows.cols).map(place);
         [
-            rows.values.to_vec().unwrap()[..count * rows.cols].to_vec(),
+            places().map(|i| values[i]).collect(),
             places().map(|i| f32::from(codes[i]) * scales[i / GROUP]).collect(),
             places().map(|i| half(high[i]) * row_scales[i / rows.padded]).collect(),
             places().map(|i| (half(high[i]) + half(low[i])) * row_scales[i / rows.padded]).collect(),

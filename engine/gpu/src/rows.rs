@@ -66,7 +66,7 @@ impl Rows {
         Ok(Rows {
             cols,
             padded,
-            values: Buffer::new(device, of(forms.values, cols))?,
+            values: Buffer::new(device, of(forms.values, padded))?,
             codes: Buffer::new(device, of(forms.integers, padded))?,
             scales: Buffer::new(device, of(forms.integers, padded / GROUP))?,
             sums: Buffer::new(device, of(forms.integers, padded / GROUP))?,

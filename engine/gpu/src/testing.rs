@@ -1,7 +1,7 @@
 //! What tests of kernels run on.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 use crate::device::Device;
 use crate::error::Error;
@@ -9,33 +9,32 @@ use crate::error::Error;
 /// The GPU where there is one, else the emulator; none, with a line that says why, where neither can be had.
 /// `require_cuda` makes a missing GPU a failure. Each of a program's tests gets the same device.
 pub fn device(require_cuda: bool, folder: &Path) -> Option<Device> {
-    static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
-    let mut shared = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    if shared.is_none() {
-        *shared = open(require_cuda, folder);
-    }
-    shared.clone()
+    static DEVICE: OnceLock<Result<Option<Device>, String>> = OnceLock::new();
+    let opened = DEVICE.get_or_init(|| open(require_cuda, folder));
+    opened.clone().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn open(require_cuda: bool, folder: &Path) -> Option<Device> {
+fn open(require_cuda: bool, folder: &Path) -> Result<Option<Device>, String> {
     let no_gpu = match Device::cuda(0, Some(&folder.join("cubin")), &mut |line| println!("{line}")) {
         Ok(device) => {
             println!("on {}", device.properties().map_or_else(|error| error.to_string(), |properties| properties.name));
-            return Some(device);
+            return Ok(Some(device));
         }
         Err(error) => error,
     };
-    assert!(!require_cuda, "{no_gpu}");
+    if require_cuda {
+        return Err(no_gpu.to_string());
+    }
     match Device::emulated(folder) {
         Ok(device) => {
             println!("no GPU is used ({no_gpu}): the kernels are emulated");
-            Some(device)
+            Ok(Some(device))
         }
         Err(error @ Error::Emulator { .. }) if is_missing_compiler(&error) => {
             println!("skipped: {no_gpu}; {error}");
-            None
+            Ok(None)
         }
-        Err(error) => panic!("{error}"),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Crate {
 const OUTSIDE: &[&str] =
     &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"];
 /// The rooms this holds for: all below the service.
-const INNER_ROOMS: &[&str] = &["kernels", "text", "compaction", "settings", "experiment", "weights", "engine"];
+const INNER_ROOMS: &[&str] = &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine"];
 
 /// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
 pub fn rooms(architecture: &str) -> Vec<Room> {

@@ -250,13 +250,13 @@ static float half_by_bits(uint16_t half) {
     return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-struct HalfTable {
+struct EmulatedHalfTable {
     float values[1 << 16];
-    HalfTable() {
+    EmulatedHalfTable() {
         for (int i = 0; i < 1 << 16; i++) values[i] = half_by_bits(static_cast<uint16_t>(i));
     }
 };
-static const HalfTable half_table;
+static const EmulatedHalfTable half_table;
 static inline float half_to_float(uint16_t half) { return half_table.values[half]; }
 
 static inline uint16_t float_to_half(float value) {
@@ -287,15 +287,15 @@ static inline int dot4(int a, int b, int sum) {
     return sum;
 }
 
-struct Shuffled { uint32_t given, taken, from; };
+struct EmulatedShuffled { uint32_t given, taken, from; };
 static void shuffle_all(void** lanes) {
     for (int i = 0; i < 32; i++) {
-        Shuffled* own = static_cast<Shuffled*>(lanes[i]);
-        own->taken = static_cast<Shuffled*>(lanes[own->from % 32])->given;
+        EmulatedShuffled* own = static_cast<EmulatedShuffled*>(lanes[i]);
+        own->taken = static_cast<EmulatedShuffled*>(lanes[own->from % 32])->given;
     }
 }
 static inline uint32_t shuffled(uint32_t bits, unsigned from) {
-    Shuffled own = {bits, 0, from};
+    EmulatedShuffled own = {bits, 0, from};
     emulator::together(shuffle_all, &own);
     return own.taken;
 }
@@ -309,7 +309,7 @@ static inline int shuffle_xor(int value, unsigned mask) {
 static void nothing(void**) {}
 static inline void warp_barrier() { emulator::together(nothing, nullptr); }
 
-struct Product { float* c; const uint32_t *a, *b; };
+struct EmulatedProduct { float* c; const uint32_t *a, *b; };
 static void multiply_all(void** lanes) {
     static thread_local float a[16][16], b[16][8];
     auto put = [](uint32_t both, float& first, float& second) {
@@ -317,7 +317,7 @@ static void multiply_all(void** lanes) {
         second = half_to_float(both >> 16);
     };
     for (int lane = 0; lane < 32; lane++) {
-        const Product* own = static_cast<const Product*>(lanes[lane]);
+        const EmulatedProduct* own = static_cast<const EmulatedProduct*>(lanes[lane]);
         int row = lane / 4, pair = lane % 4 * 2;
         for (int part = 0; part < 4; part++) {
             float* at = &a[row + part % 2 * 8][pair + part / 2 * 8];
@@ -329,17 +329,17 @@ static void multiply_all(void** lanes) {
         float sums[8] = {};
         for (int k = 0; k < 16; k++)
             for (int j = 0; j < 8; j++) sums[j] += a[i][k] * b[k][j];
-        for (int j = 0; j < 8; j++) static_cast<const Product*>(lanes[i % 8 * 4 + j / 2])->c[i / 8 * 2 + j % 2] += sums[j];
+        for (int j = 0; j < 8; j++) static_cast<const EmulatedProduct*>(lanes[i % 8 * 4 + j / 2])->c[i / 8 * 2 + j % 2] += sums[j];
     }
 }
 static inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    Product own = {c, a, b};
+    EmulatedProduct own = {c, a, b};
     emulator::together(multiply_all, &own);
 }
 
-struct Loaded { uint32_t* out; const void* row; };
+struct EmulatedLoaded { uint32_t* out; const void* row; };
 static uint16_t half_of_row(void** lanes, int matrix, int row, int column) {
-    return static_cast<const uint16_t*>(static_cast<Loaded*>(lanes[8 * matrix + row])->row)[column];
+    return static_cast<const uint16_t*>(static_cast<EmulatedLoaded*>(lanes[8 * matrix + row])->row)[column];
 }
 template <bool TRANSPOSED>
 static void load_all(void** lanes) {
@@ -351,17 +351,17 @@ static void load_all(void** lanes) {
                 uint32_t half = TRANSPOSED ? half_of_row(lanes, matrix, column, row) : half_of_row(lanes, matrix, row, column);
                 both |= half << (16 * i);
             }
-            static_cast<Loaded*>(lanes[lane])->out[matrix] = both;
+            static_cast<EmulatedLoaded*>(lanes[lane])->out[matrix] = both;
         }
 }
 static inline void load_matrices(uint32_t (&out)[4], const void* row) {
     if (reinterpret_cast<uintptr_t>(row) % 16) emulator::fail("a matrix row is not aligned");
-    Loaded own = {out, row};
+    EmulatedLoaded own = {out, row};
     emulator::together(load_all<false>, &own);
 }
 static inline void load_transposed(uint32_t (&out)[4], const void* row) {
     if (reinterpret_cast<uintptr_t>(row) % 16) emulator::fail("a matrix row is not aligned");
-    Loaded own = {out, row};
+    EmulatedLoaded own = {out, row};
     emulator::together(load_all<true>, &own);
 }
 

@@ -13,9 +13,8 @@ typedef unsigned long long u64;
 #define KERNEL(name, threads, Args) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
 // The block's dynamic shared memory.
-#define SHARED(T, name) \
-    extern __shared__ __align__(16) u8 shared_bytes[]; \
-    T* name = reinterpret_cast<T*>(shared_bytes)
+extern __shared__ __align__(16) u8 shared_bytes[];
+#define SHARED(T, name) T* name = reinterpret_cast<T*>(shared_bytes)
 #define DEVICE __device__ __forceinline__
 
 DEVICE float half_to_float(u16 half) {

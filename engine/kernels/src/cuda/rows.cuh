@@ -2,7 +2,7 @@
 
 // Where a row goes; what is null is not wanted. `padded` is `cols` rounded up to 64, and what lies between is zeros.
 struct Rows {
-    float* values;     // [rows, cols]
+    float* values;     // [rows, padded]
     i8* codes;         // [rows, padded], 8-bit integers
     float* scales;     // [rows, padded / 16]
     float* sums;       // [rows, padded / 16], of the codes times their scale
@@ -27,10 +27,10 @@ DEVICE float row_scale_of(float largest) {
 // Writes columns first..last of a row that lies in shared memory and is whole there, in all forms that are wanted. Halves
 // share a scale over the row: they want all columns at once. `scratch`: 32 floats.
 DEVICE void write_row(const float* row, u32 index, u32 first, u32 last, const Rows& to, float* scratch) {
-    for (u32 i = first + threadIdx.x; i < last && to.values; i += blockDim.x)
-        to.values[static_cast<u64>(index) * to.cols + i] = row[i];
     u64 start = static_cast<u64>(index) * to.padded;
     u32 end = last == to.cols ? to.padded : last;
+    for (u32 i = first + threadIdx.x; i < end && to.values; i += blockDim.x)
+        to.values[start + i] = i < to.cols ? row[i] : 0.0f;
     for (u32 i = first + threadIdx.x; i < end && to.codes; i += blockDim.x) {
         float value = i < to.cols ? row[i] : 0.0f;
         float largest = fabsf(value);

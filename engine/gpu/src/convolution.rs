@@ -1,0 +1,174 @@
+//! Convolution with its memory, norms of queries and keys, gates.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::device::{Device, Launch};
+use crate::error::Error;
+
+/// Rows that a block goes through where lanes have many.
+const ROWS_OF_BLOCK: usize = 32;
+
+/// `Convolve` in `convolution.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Convolve {
+    pub x: u64,
+    pub out: u64,
+    pub taps: u64,
+    pub lanes: u64,
+    pub memory: u64,
+    pub trail: u64,
+    pub channels: u32,
+    pub past: u32,
+    pub keys: u32,
+    pub key_dim: u32,
+    pub rows_of_block: u32,
+    pub trail_width: u32,
+}
+
+/// `Gates` in `convolution.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Gates {
+    pub decay: u64,
+    pub beta: u64,
+    pub a_log_neg: u64,
+    pub dt_bias: u64,
+    pub lanes: u64,
+    pub lane_of_row: u64,
+    pub trail: u64,
+    pub rows: u32,
+    pub heads: u32,
+    pub channels: u32,
+    pub trail_width: u32,
+}
+
+/// `ReadTrail` in `convolution.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct ReadTrail {
+    pub trail: u64,
+    pub x: u64,
+    pub decay: u64,
+    pub beta: u64,
+    pub first_row: u64,
+    pub position: u32,
+    pub trail_rows: u32,
+    pub channels: u32,
+    pub heads: u32,
+}
+
+/// What was put aside for some tokens of a layer.
+pub fn read_trail(device: &Device, rows: usize, arguments: &ReadTrail) -> Result<(), Error> {
+    let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: 0 };
+    device.launch("convolution", "read_trail", launch, arguments)
+}
+
+/// `longest`: rows of the lane with the most. Sets `rows_of_block` itself.
+pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: Convolve) -> Result<(), Error> {
+    let rows_of_block = if longest <= ROWS_OF_BLOCK { longest + 1 } else { ROWS_OF_BLOCK };
+    let arguments = Convolve { rows_of_block: rows_of_block as u32, ..arguments };
+    let across = (arguments.channels as usize).div_ceil(256) as u32;
+    let grid = (across, lanes as u32, longest.div_ceil(rows_of_block) as u32);
+    device.launch("convolution", "convolve", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)?;
+    if longest < rows_of_block {
+        return Ok(());
+    }
+    let grid = (across, lanes as u32, 1);
+    device.launch("convolution", "replace_inputs", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)
+}
+
+pub fn gates(device: &Device, arguments: &Gates) -> Result<(), Error> {
+    let grid = ((arguments.rows * arguments.heads).div_ceil(256), 1, 1);
+    device.launch("convolution", "gates", Launch { grid, threads: 256, shared_bytes: 0 }, arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::testing::{assert_close, random};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::lanes::Lane;
+    use crate::testing::{cases, device_of_tests};
+
+    proptest! {
+        #![proptest_config(cases(30))]
+        #[test]
+        fn lanes_as_each_alone(
+            counts in prop::collection::vec(1usize..80, 1..4),
+            key_dim in prop::sample::select(vec![32usize, 64, 128]),
+            (key_heads, more) in (1usize..3, 0usize..300),
+            past in 1usize..5,
+            seed: u64,
+        ) {
+            let Some(device) = device_of_tests() else { return Ok(()) };
+            let keys = key_heads * key_dim;
+            let (channels, rows) = (2 * keys + more, counts.iter().sum::<usize>());
+            let width = channels + 2;
+            let (x, taps) = (random(rows * channels, seed), random((past + 1) * channels, seed + 1));
+            let memories: Vec<Vec<f32>> = (0..counts.len()).map(|i| random(past * channels, seed + 2 + i as u64)).collect();
+            // A layer of another's lies before ours, and must stay.
+            let before = [7.0f32; 5];
+            let convs: Vec<Buffer<f32>> =
+                memories.iter().map(|m| Buffer::of(&device, &[&before[..], m].concat()).unwrap()).collect();
+            let trail_rows = 8;
+            let trails: Vec<Buffer<f32>> =
+                counts.iter().map(|_| Buffer::new(&device, 2 * trail_rows * width).unwrap()).collect();
+            let mut first = 0;
+            let lanes: Vec<Lane> = counts.iter().zip(convs.iter().zip(&trails)).map(|(count, (conv, trail))| {
+                let lane = Lane {
+                    conv: conv.address(),
+                    trail: trail.address(),
+                    trail_rows: trail_rows as u32,
+                    first,
+                    count: *count as u32,
+                    position: 3,
+                    ..Lane::default()
+                };
+                first += *count as u32;
+                lane
+            }).collect();
+            let [x_there, taps_there] = [&x, &taps].map(|v| Buffer::of(&device, v).unwrap());
+            let lanes_there = Buffer::of(&device, &lanes).unwrap();
+            let out = Buffer::<f32>::new(&device, x.len()).unwrap();
+            convolve(&device, lanes.len(), *counts.iter().max().unwrap(), Convolve {
+                x: x_there.address(),
+                out: out.address(),
+                taps: taps_there.address(),
+                lanes: lanes_there.address(),
+                memory: 5,
+                trail: 1,
+                channels: channels as u32,
+                past: past as u32,
+                keys: keys as u32,
+                key_dim: key_dim as u32,
+                rows_of_block: 0,
+                trail_width: width as u32,
+            }).unwrap();
+            let ours = out.to_vec().unwrap();
+            for (i, lane) in lanes.iter().enumerate() {
+                let range = lane.first as usize * channels..(lane.first + lane.count) as usize * channels;
+                let mut expected =
+                    kernels::convolution::reference(&x[range.clone()], channels, &taps, &memories[i]);
+                for row in expected.chunks_mut(channels) {
+                    let scale = 1.0 / (key_dim as f32).sqrt();
+                    let q = kernels::norm::reference::l2_norm(&row[..keys], key_dim, 1e-6, scale);
+                    let k = kernels::norm::reference::l2_norm(&row[keys..2 * keys], key_dim, 1e-6, 1.0);
+                    row[..2 * keys].copy_from_slice(&[q, k].concat());
+                }
+                assert_close(&ours[range.clone()], &expected, 1e-5);
+                let all = [&memories[i][..], &x[range.clone()]].concat();
+                let kept = convs[i].to_vec().unwrap();
+                assert_eq!(&kept[..5], &before[..]);
+                assert_eq!(&kept[5..], &all[all.len() - past * channels..]);
+                let trail = trails[i].to_vec().unwrap();
+                for own in (lane.count as usize).saturating_sub(trail_rows)..lane.count as usize {
+                    let slot = trail_rows + (3 + own) % trail_rows;
+                    assert_eq!(&trail[slot * width..][..channels], &x[range.start + own * channels..][..channels]);
+                }
+            }
+        }
+    }
+}

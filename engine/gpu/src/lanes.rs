@@ -1,0 +1,23 @@
+//! Sequences that are computed together, as kernels see them.
+
+use bytemuck::{Pod, Zeroable};
+
+/// `Lane` in `lanes.cuh`. Addresses of what the sequence owns, and which rows of the step are its tokens.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct Lane {
+    /// Addresses of pages, one for each 256 positions.
+    pub pages: u64,
+    pub recurrent: u64,
+    pub conv: u64,
+    /// A ring of what the recurrences consumed; 0: none is kept.
+    pub trail: u64,
+    pub first: u32,
+    pub count: u32,
+    pub position: u32,
+    pub trail_rows: u32,
+    /// `Kind`s of keys and of values.
+    pub key_kind: u32,
+    pub value_kind: u32,
+    pub unused: [u32; 2],
+}

@@ -1,0 +1,199 @@
+//! Rows of activations times matrices: a few rows by warps, many by tiles on tensor cores.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::device::{Device, Launch};
+use crate::error::Error;
+use crate::matrix::{Matrix, MatrixArguments};
+use crate::rows::{Forms, Halves, RowsArguments};
+
+/// Up to so many rows go by warps, which read the weights once for all of them.
+pub const FEW_ROWS: usize = 8;
+
+/// How exactly activations are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As f32; by tiles as two halves.
+    Exact,
+    /// Few rows as 8-bit integers where weights are quantised, many as halves.
+    Rounded,
+}
+
+/// `Job` in `product.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Job {
+    w: MatrixArguments,
+    out: u64,
+    first_block: u32,
+    unused: u32,
+}
+
+/// `Experts` in `product.cuh`; all 0 where there are none.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+pub struct Experts {
+    pub source: u64,
+    pub of_row: u64,
+    pub tiles: u64,
+    pub rows_of_one: u32,
+    /// The most tiles that `tiles` may name. The kernel has no use for it.
+    pub most_tiles: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Product {
+    jobs: [Job; 4],
+    x: RowsArguments,
+    experts: Experts,
+    count: u32,
+    rows: u32,
+    accumulate: u32,
+    passes: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Embed {
+    w: MatrixArguments,
+    tokens: u64,
+    out: u64,
+}
+
+/// The forms that a product of so many rows reads.
+pub fn forms(rows: usize, reading: Reading, quantised: bool) -> Forms {
+    match (rows <= FEW_ROWS, reading) {
+        (true, Reading::Rounded) if quantised => Forms { integers: true, ..Forms::default() },
+        (true, _) => Forms { values: true, ..Forms::default() },
+        (false, Reading::Exact) => Forms { halves: Halves::Two, ..Forms::default() },
+        (false, Reading::Rounded) => Forms { halves: Halves::One, ..Forms::default() },
+    }
+}
+
+/// Rows that a block of the products by tiles works on, for grids and for the tiles of experts.
+pub fn tile_rows(rows: usize) -> usize {
+    if rows <= 64 { 32 } else { 128 }
+}
+
+/// x times each matrix, into the address beside it ([rows, matrix rows], f32). Matrices of one kind are done together.
+pub fn product(
+    device: &Device,
+    reading: Reading,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[(&Matrix, u64)],
+    accumulate: bool,
+) -> Result<(), Error> {
+    let mut rest: Vec<&(&Matrix, u64)> = jobs.iter().collect();
+    while let Some((first, _)) = rest.first() {
+        let kind = first.kind;
+        let (same, others): (Vec<_>, Vec<_>) = rest.iter().partition(|(matrix, _)| matrix.kind == kind);
+        for jobs in same.chunks(4) {
+            if rows <= FEW_ROWS {
+                by_warps(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
+            } else {
+                by_tiles(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
+            }
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Without rounding, in rows of four where they are many: for matrices of a few rows.
+pub fn exact_product(device: &Device, x: RowsArguments, rows: usize, jobs: &[(&Matrix, u64)]) -> Result<(), Error> {
+    let (first, rest) = jobs.split_at(1);
+    if rest.first().is_some_and(|second| second.0.kind == first[0].0.kind) {
+        return by_warps(device, Reading::Exact, x, rows, &jobs.iter().collect::<Vec<_>>(), Experts::default(), false);
+    }
+    jobs.iter().try_for_each(|job| by_warps(device, Reading::Exact, x, rows, &[job], Experts::default(), false))
+}
+
+/// Each row of the output by its own expert's rows of the matrices.
+pub fn product_of_experts(
+    device: &Device,
+    reading: Reading,
+    x: RowsArguments,
+    rows: usize,
+    experts: Experts,
+    jobs: &[(&Matrix, u64)],
+) -> Result<(), Error> {
+    for job in jobs {
+        if experts.tiles == 0 {
+            by_warps(device, reading, x, rows, &[job], experts, false)?;
+        } else {
+            by_tiles(device, reading, x, rows, &[job], experts, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
+pub fn embed(device: &Device, matrix: &Matrix, tokens: u64, rows: usize, out: u64) -> Result<(), Error> {
+    let launch = Launch { grid: (rows as u32, 1, 1), threads: 128, shared_bytes: 0 };
+    let kernel = format!("embed_{}", matrix.kind.name());
+    device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
+}
+
+fn by_warps(
+    device: &Device,
+    reading: Reading,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[&(&Matrix, u64)],
+    experts: Experts,
+    accumulate: bool,
+) -> Result<(), Error> {
+    let kind = jobs[0].0.kind;
+    let codes = reading == Reading::Rounded && kind.is_quantised();
+    let at_once = match rows {
+        _ if experts.of_row != 0 => 1,
+        1 => 1,
+        5.. if codes => 8,
+        _ => 4,
+    };
+    let (jobs, blocks) = placed(jobs, experts, 8);
+    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes: 1, experts, ..jobs };
+    let form = if codes { "codes" } else { "values" };
+    let kernel = format!("vec_{form}_{}_{at_once}", kind.name());
+    let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
+    device.launch("vec", &kernel, Launch { grid, threads: 128, shared_bytes: 0 }, &arguments)
+}
+
+fn by_tiles(
+    device: &Device,
+    reading: Reading,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[&(&Matrix, u64)],
+    experts: Experts,
+    accumulate: bool,
+) -> Result<(), Error> {
+    let kind = jobs[0].0.kind;
+    let (jobs, blocks) = placed(jobs, experts, 128);
+    let passes = if reading == Reading::Exact { 3 } else { 1 };
+    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
+    let tile = tile_rows(rows);
+    let down = if experts.tiles == 0 { rows.div_ceil(tile) as u32 } else { experts.most_tiles };
+    // Three stages of activations and two of weights, 72 halves a row.
+    let shared_bytes = (3 * tile + 2 * 128) * 72 * size_of::<u16>();
+    let kernel = format!("tiles_{}_{tile}", kind.name());
+    device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
+}
+
+/// The jobs, each with its part of the grid, and the grid's width.
+fn placed(jobs: &[&(&Matrix, u64)], experts: Experts, rows_of_block: usize) -> (Product, u32) {
+    let mut product = Product::zeroed();
+    let mut blocks = 0;
+    for (place, (matrix, out)) in product.jobs.iter_mut().zip(jobs) {
+        *place = Job { w: matrix.arguments(), out: *out, first_block: blocks, unused: 0 };
+        let rows = if experts.rows_of_one > 0 { experts.rows_of_one as usize } else { matrix.rows };
+        blocks += rows.div_ceil(rows_of_block) as u32;
+    }
+    product.count = jobs.len() as u32;
+    (product, blocks)
+}
+
+#[cfg(test)]
+mod tests;

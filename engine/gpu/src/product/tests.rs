@@ -1,0 +1,163 @@
+use kernels::cpu::Cpu;
+use kernels::format::{Format, quantize};
+use kernels::product::Activations;
+use kernels::testing::{assert_close, random};
+use proptest::prelude::*;
+
+use super::*;
+use crate::buffer::Buffer;
+use crate::norm::{NormRows, norm_rows};
+use crate::rows::Rows;
+use crate::testing::{cases, device_of_tests};
+
+#[derive(Debug, Clone)]
+struct Problem {
+    format: Format,
+    /// Of activations.
+    rows: usize,
+    /// Of each of some matrices.
+    outs: Vec<usize>,
+    cols: usize,
+    seed: u64,
+    accumulate: bool,
+}
+
+fn problem(most_rows: usize) -> impl Strategy<Value = Problem> {
+    let outs = prop::collection::vec(1usize..180, 1..4);
+    (prop::sample::select(Format::ALL.to_vec()), 1..most_rows, outs, 1usize..12, any::<u64>(), any::<bool>()).prop_map(
+        |(format, rows, outs, blocks, seed, accumulate)| {
+            let cols = match format.block_len() {
+                1 => 37 * blocks,
+                32 => 32 * blocks,
+                _ => 256 * blocks.div_ceil(4),
+            };
+            Problem { format, rows, outs, cols, seed, accumulate }
+        },
+    )
+}
+
+fn bytes_of(format: Format, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
+    quantize(format, &random(rows * cols, seed), &mut bytes);
+    bytes
+}
+
+/// Activations on the device in every form.
+fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (Rows, RowsArguments) {
+    let all = Forms { values: true, integers: true, halves: Halves::Two };
+    let rows = Rows::new(device, count, cols, all).unwrap();
+    let there = Buffer::of(device, x).unwrap();
+    let to = rows.arguments(all);
+    norm_rows(device, count, &NormRows { x: there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 }).unwrap();
+    (rows, to)
+}
+
+fn check(p: &Problem, reading: Reading) {
+    let Some(device) = device_of_tests() else { return };
+    let x = random(p.rows * p.cols, p.seed);
+    let (_rows, x_there) = rows_of(&device, &x, p.rows, p.cols);
+    let bytes: Vec<Vec<u8>> =
+        p.outs.iter().zip(1..).map(|(rows, i)| bytes_of(p.format, *rows, p.cols, p.seed ^ i)).collect();
+    let matrices: Vec<Matrix> = p
+        .outs
+        .iter()
+        .zip(&bytes)
+        .map(|(rows, bytes)| Matrix::of(&device, p.format, *rows, p.cols, bytes).unwrap())
+        .collect();
+    let before: Vec<Vec<f32>> = p.outs.iter().map(|rows| random(p.rows * rows, p.seed + 7)).collect();
+    let outs: Vec<Buffer<f32>> = before
+        .iter()
+        .map(|before| {
+            if p.accumulate {
+                Buffer::of(&device, before).unwrap()
+            } else {
+                Buffer::new(&device, before.len()).unwrap()
+            }
+        })
+        .collect();
+    if !p.accumulate {
+        outs.iter().for_each(|out| out.fill_bytes(0xFF).unwrap());
+    }
+    let jobs: Vec<(&Matrix, u64)> = matrices.iter().zip(&outs).map(|(m, out)| (m, out.address())).collect();
+    product(&device, reading, x_there, p.rows, &jobs, p.accumulate).unwrap();
+    for (i, rows) in p.outs.iter().enumerate() {
+        assert_eq!(matrices[i].bytes(), crate::matrix::device_bytes(p.format, *rows, p.cols));
+        let integers = reading == Reading::Rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
+        let read = if integers { as_integers(p, &x) } else { x.clone() };
+        let mut expected = reference(p, *rows, &bytes[i], &read);
+        let exact = p.rows <= FEW_ROWS || reading == Reading::Exact;
+        let size = size_of_sums(p, &x, &bytes[i]);
+        if p.accumulate {
+            expected.iter_mut().zip(&before[i]).for_each(|(e, b)| *e += b);
+        }
+        assert_close_to_size(&outs[i].to_vec().unwrap(), &expected, if exact { 1e-5 } else { 1e-3 }, size);
+    }
+}
+
+/// The definition, in f64, on activations as they are or as 8-bit integers make them.
+fn reference(p: &Problem, rows: usize, bytes: &[u8], x: &[f32]) -> Vec<f32> {
+    let weights: Vec<Vec<f32>> = (0..rows).map(|row| crate::matrix::row_values(p.format, p.cols, bytes, row)).collect();
+    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum::<f64>() as f32;
+    x.chunks_exact(p.cols).flat_map(|x| weights.iter().map(move |w| dot(x, w))).collect()
+}
+
+fn as_integers(p: &Problem, x: &[f32]) -> Vec<f32> {
+    let mut activations = Activations::default();
+    activations.set(p.rows, p.cols, x);
+    activations.quantise(&Cpu::new(1));
+    activations.rounded()
+}
+
+/// What sums that do not cancel would have: a short product of random signs may be next to nothing by itself.
+fn size_of_sums(p: &Problem, x: &[f32], bytes: &[u8]) -> f64 {
+    let mean = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64;
+    (mean(x) * mean(&crate::matrix::row_values(p.format, p.cols, bytes, 0)) * p.cols as f64).sqrt()
+}
+
+#[track_caller]
+fn assert_close_to_size(ours: &[f32], expected: &[f32], tolerance: f64, size: f64) {
+    assert_eq!(ours.len(), expected.len());
+    let squares: f64 = ours.iter().zip(expected).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum();
+    let distance = (squares / ours.len() as f64).sqrt() / size.max(1e-30);
+    assert!(distance <= tolerance, "distance {distance:e} is over {tolerance:e}");
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+    #[test]
+    fn few_rows_exactly(p in problem(FEW_ROWS + 1)) {
+        check(&p, Reading::Exact);
+    }
+
+    #[test]
+    fn few_rows_as_integers(p in problem(FEW_ROWS + 1)) {
+        check(&p, Reading::Rounded);
+    }
+
+    #[test]
+    fn rows_of_a_matrix(p in problem(6)) {
+        let Some(device) = device_of_tests() else { return Ok(()) };
+        let bytes = bytes_of(p.format, p.outs[0], p.cols, p.seed);
+        let matrix = Matrix::of(&device, p.format, p.outs[0], p.cols, &bytes).unwrap();
+        let tokens: Vec<u32> = (0..p.rows as u32).map(|row| row.wrapping_mul(77) % p.outs[0] as u32).collect();
+        let tokens_there = Buffer::of(&device, &tokens).unwrap();
+        let out = Buffer::<f32>::new(&device, p.rows * p.cols).unwrap();
+        embed(&device, &matrix, tokens_there.address(), p.rows, out.address()).unwrap();
+        let expected: Vec<f32> =
+            tokens.iter().flat_map(|row| crate::matrix::row_values(p.format, p.cols, &bytes, *row as usize)).collect();
+        assert_close(&out.to_vec().unwrap(), &expected, 1e-6);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(20))]
+    #[test]
+    fn many_rows_by_tiles(p in problem(150), extra in 9usize..12) {
+        check(&Problem { rows: p.rows.max(extra), ..p }, Reading::Rounded);
+    }
+
+    #[test]
+    fn many_rows_exactly(p in problem(80), extra in 9usize..12) {
+        check(&Problem { rows: p.rows.max(extra), ..p }, Reading::Exact);
+    }
+}

@@ -1,0 +1,181 @@
+//! Experts: who visits whom, sorted by expert, and the answers put together.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::device::{Device, Launch};
+use crate::error::Error;
+
+/// `Route` in `routing.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Route {
+    pub scores: u64,
+    pub experts: u64,
+    pub shares: u64,
+    pub count: u32,
+    pub used: u32,
+    pub renormalise: u32,
+    pub unused: u32,
+}
+
+/// `Arrange` in `routing.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Arrange {
+    pub experts: u64,
+    pub source: u64,
+    pub of_row: u64,
+    pub place: u64,
+    pub tiles: u64,
+    pub pairs: u32,
+    pub used: u32,
+    pub count: u32,
+    pub tile_rows: u32,
+}
+
+/// `Gather` in `routing.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Gather {
+    pub answers: u64,
+    pub place: u64,
+    pub shares: u64,
+    /// 0: no expert is visited by all.
+    pub shared_answers: u64,
+    pub shared_score: u64,
+    pub out: u64,
+    pub rows: u32,
+    pub cols: u32,
+    pub used: u32,
+    pub unused: u32,
+}
+
+pub fn route(device: &Device, rows: usize, arguments: &Route) -> Result<(), Error> {
+    let shared_bytes = arguments.count as usize * size_of::<f32>();
+    device.launch("routing", "route", Launch { grid: (rows as u32, 1, 1), threads: 32, shared_bytes }, arguments)
+}
+
+/// The most tiles that so many pairs may make: each expert's last one may be cut.
+pub fn most_tiles(pairs: usize, experts: usize, tile_rows: usize) -> usize {
+    pairs / tile_rows + experts.min(pairs)
+}
+
+pub fn arrange(device: &Device, arguments: &Arrange) -> Result<(), Error> {
+    let shared_bytes = 2 * arguments.count as usize * size_of::<u32>();
+    device.launch("routing", "arrange", Launch { grid: (1, 1, 1), threads: 256, shared_bytes }, arguments)
+}
+
+pub fn gather(device: &Device, arguments: &Gather) -> Result<(), Error> {
+    let grid = (arguments.rows, arguments.cols.div_ceil(256), 1);
+    device.launch("routing", "gather", Launch { grid, threads: 256, shared_bytes: 0 }, arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::activation::{sigmoid, top_of_softmax};
+    use kernels::format::Format;
+    use kernels::testing::{assert_close, random};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::matrix::Matrix;
+    use crate::norm::{NormRows, norm_rows};
+    use crate::product::{Experts, Reading, product_of_experts, tile_rows};
+    use crate::rows::{Forms, Halves, Rows};
+    use crate::testing::{cases, device_of_tests};
+
+    proptest! {
+        #![proptest_config(cases(24))]
+        #[test]
+        fn experts_answer_for_their_tokens(
+            (rows, cols, outs) in (1usize..60, 1usize..5, 1usize..150),
+            (count, used) in (1usize..20, 1usize..6),
+            (by_tiles, renormalise, shared) in any::<(bool, bool, bool)>(),
+            seed: u64,
+        ) {
+            let Some(device) = device_of_tests() else { return Ok(()) };
+            let (cols, used) = (32 * cols, used.min(count));
+            let scores = random(rows * count, seed);
+            let x = random(rows * cols, seed + 1);
+            let weights: Vec<Vec<f32>> = (0..count).map(|e| random(outs * cols, seed + 2 + e as u64)).collect();
+            let parts: Vec<&[u8]> = weights.iter().map(|w| bytemuck::cast_slice(w)).collect();
+            let matrix = Matrix::of_parts(&device, Format::F32, count * outs, cols, &parts).unwrap();
+            let (shared_answers, shared_score) = (random(rows * outs, seed + 90), random(rows, seed + 91));
+            let before = random(rows * outs, seed + 92);
+
+            let pairs = rows * used;
+            let tile = tile_rows(pairs);
+            let [chosen, source, of_row, place] = [(); 4].map(|()| Buffer::<u32>::new(&device, pairs).unwrap());
+            let tiles = Buffer::<u32>::new(&device, 1 + 3 * most_tiles(pairs, count, tile)).unwrap();
+            let shares = Buffer::<f32>::new(&device, pairs).unwrap();
+            let answers = Buffer::<f32>::new(&device, pairs * outs).unwrap();
+            let out = Buffer::of(&device, &before).unwrap();
+            let [scores_there, x_there, shared_there, score_there] =
+                [&scores, &x, &shared_answers, &shared_score].map(|v| Buffer::of(&device, v).unwrap());
+            let forms = Forms { values: true, integers: false, halves: Halves::Two };
+            let in_rows = Rows::new(&device, rows, cols, forms).unwrap();
+            let to = in_rows.arguments(forms);
+            let as_rows = NormRows { x: x_there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 };
+            norm_rows(&device, rows, &as_rows).unwrap();
+            route(&device, rows, &Route {
+                scores: scores_there.address(),
+                experts: chosen.address(),
+                shares: shares.address(),
+                count: count as u32,
+                used: used as u32,
+                renormalise: renormalise.into(),
+                unused: 0,
+            }).unwrap();
+            arrange(&device, &Arrange {
+                experts: chosen.address(),
+                source: source.address(),
+                of_row: of_row.address(),
+                place: place.address(),
+                tiles: tiles.address(),
+                pairs: pairs as u32,
+                used: used as u32,
+                count: count as u32,
+                tile_rows: tile as u32,
+            }).unwrap();
+            let experts = Experts {
+                source: source.address(),
+                of_row: of_row.address(),
+                tiles: if by_tiles { tiles.address() } else { 0 },
+                rows_of_one: outs as u32,
+                most_tiles: most_tiles(pairs, count, tile) as u32,
+            };
+            product_of_experts(&device, Reading::Exact, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
+            gather(&device, &Gather {
+                answers: answers.address(),
+                place: place.address(),
+                shares: shares.address(),
+                shared_answers: if shared { shared_there.address() } else { 0 },
+                shared_score: score_there.address(),
+                out: out.address(),
+                rows: rows as u32,
+                cols: outs as u32,
+                used: used as u32,
+                unused: 0,
+            }).unwrap();
+
+            let mut expected = before.clone();
+            let mut top = Vec::new();
+            for row in 0..rows {
+                top_of_softmax(&scores[row * count..][..count], used, renormalise, &mut top);
+                for o in 0..outs {
+                    let mut sum = 0.0;
+                    for (expert, share) in &top {
+                        let w = &weights[*expert][o * cols..][..cols];
+                        sum += share * w.iter().zip(&x[row * cols..]).map(|(w, x)| w * x).sum::<f32>();
+                    }
+                    if shared {
+                        sum += sigmoid(shared_score[row]) * shared_answers[row * outs + o];
+                    }
+                    expected[row * outs + o] += sum;
+                }
+            }
+            assert_close(&out.to_vec().unwrap(), &expected, 1e-5);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// What both products are given: rows of activations, and up to four matrices of one kind that read them.
+
+struct Job {
+    Matrix w;
+    float* out;      // [rows, w.rows]
+    u32 first_block; // of the grid's x
+    u32 unused;
+};
+
+// Which weights a row meets where there are experts: the matrix holds all experts' rows, one after the other.
+struct Experts {
+    const u32* source; // the row of x that output row p reads
+    const u32* of_row; // the expert of output row p
+    const u32* tiles;  // for products by tiles: [number of tiles, then of each its first row, its rows and its expert]
+    u32 rows_of_one;   // rows of one expert's matrix
+    u32 unused;
+};
+
+struct Product {
+    Job jobs[4];
+    Rows x;
+    Experts experts;
+    u32 count; // jobs
+    u32 rows;  // of the output
+    u32 accumulate;
+    u32 passes; // by tiles: 1, or 3 for products of both halves
+};
+
+DEVICE const Job& job_of(const Product& a, u32 block) {
+    u32 job = 0;
+    while (job + 1 < a.count && block >= a.jobs[job + 1].first_block) job++;
+    return a.jobs[job];
+}

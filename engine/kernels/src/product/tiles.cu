@@ -1,0 +1,166 @@
+// Many rows of activations times a matrix, on tensor cores: weights become halves on their way into shared memory,
+// activations are halves over their row's scale.
+//
+// A block makes a tile of ROWS × COLS of the output, in steps of 64 along the depth. While a step is multiplied, the next
+// weights are on their way into registers and the activations of the step after that into shared memory.
+//
+// Halves have 11 bits. Where that is too few both are cut in two halves each, high and low, and the depth is gone through
+// three times: high · high, low · high, high · low.
+
+const u32 STEP = 64;
+// Halves from row to row in shared memory: eight rows lie in different banks.
+const u32 PITCH = STEP + 8;
+const u32 STAGES = 3;
+const u32 COLS = 128;
+
+template <int KIND>
+struct Fetched {
+    Raw raw;
+    float values[is_quantised<KIND>() ? 1 : 32];
+    bool there;
+};
+
+// This thread's group of the step: 128 weight rows times two groups.
+template <int KIND>
+DEVICE void fetch(Fetched<KIND>& next, const Matrix& w, u64 offset, u32 row, u32 rows, u32 first) {
+    next.there = row < rows && first < w.cols;
+    if (!next.there) return;
+    if (is_quantised<KIND>()) next.raw = read_group<KIND>(w, (offset + row) * (w.cols / 32) + first / 32);
+    else {
+        float values[32];
+        read_values<KIND>(w, offset + row, first, values);
+#pragma unroll
+        for (u32 i = 0; i < sizeof(next.values) / sizeof(float); i++) next.values[i] = values[i];
+    }
+}
+
+template <int KIND>
+DEVICE void unpack(const Fetched<KIND>& next, u32 first, bool low, u16* to) {
+    float values[32];
+    if (!next.there) {
+#pragma unroll
+        for (u32 i = 0; i < 32; i++) values[i] = 0.0f;
+    } else if (is_quantised<KIND>()) {
+        values_of<KIND>(group_of<KIND>(next.raw, first / 32), values);
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 32; i++) values[i] = next.values[i % (sizeof(next.values) / sizeof(float))];
+    }
+    if (low)
+#pragma unroll
+        for (u32 i = 0; i < 32; i++) values[i] -= half_to_float(float_to_half(values[i]));
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        uint4 eight;
+        eight.x = halves(values[8 * i], values[8 * i + 1]);
+        eight.y = halves(values[8 * i + 2], values[8 * i + 3]);
+        eight.z = halves(values[8 * i + 4], values[8 * i + 5]);
+        eight.w = halves(values[8 * i + 6], values[8 * i + 7]);
+        reinterpret_cast<uint4*>(to)[i] = eight;
+    }
+}
+
+// WARPS_DOWN × (8 / WARPS_DOWN) warps share the tile.
+template <int KIND, u32 ROWS, u32 WARPS_DOWN>
+DEVICE void product_tiles(const Product& a) {
+    const u32 WARPS_ACROSS = 8 / WARPS_DOWN;
+    const u32 DOWN = ROWS / WARPS_DOWN / 16, ACROSS = COLS / WARPS_ACROSS / 8;
+    SHARED(u16, shared);
+    u16* xs = shared;
+    u16* ws = shared + STAGES * ROWS * PITCH;
+    const Job& job = job_of(a, blockIdx.x);
+    const Matrix& w = job.w;
+    u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    u32 column = (blockIdx.x - job.first_block) * COLS;
+    u32 first = blockIdx.y * ROWS, last = min(a.rows, first + ROWS), rows_of_w = w.rows;
+    u64 offset = 0;
+    if (a.experts.tiles) {
+        if (blockIdx.y >= a.experts.tiles[0]) return;
+        const u32* tile = a.experts.tiles + 1 + 3 * blockIdx.y;
+        first = tile[0];
+        last = first + tile[1];
+        rows_of_w = a.experts.rows_of_one;
+        offset = static_cast<u64>(tile[2]) * rows_of_w;
+    }
+    u32 steps = a.x.padded / STEP, total = steps * a.passes;
+
+    auto copy_x = [&](u32 step) {
+        if (step < total) {
+            const u16* plane = step / steps == 1 ? a.x.low : a.x.high;
+            for (u32 i = thread; i < ROWS * (STEP / 8); i += 256) {
+                u32 row = i / (STEP / 8), part = i % (STEP / 8);
+                bool there = first + row < last;
+                u32 from = there ? first + row : 0;
+                if (there && a.experts.source) from = a.experts.source[from];
+                copy_ahead(xs + ((step % STAGES) * ROWS + row) * PITCH + part * 8,
+                           plane + static_cast<u64>(from) * a.x.padded + (step % steps) * STEP + part * 8, there);
+            }
+        }
+        end_of_copies();
+    };
+    u32 own_row = thread / 2, own_group = thread % 2 * 32;
+    Fetched<KIND> next;
+    auto fetch_w = [&](u32 step) {
+        if (step < total) fetch<KIND>(next, w, offset, column + own_row, rows_of_w, (step % steps) * STEP + own_group);
+    };
+    auto unpack_w = [&](u32 step) {
+        if (step < total)
+            unpack<KIND>(next, (step % steps) * STEP + own_group, step / steps == 2,
+                         ws + ((step % 2) * COLS + own_row) * PITCH + own_group);
+    };
+
+    float sums[DOWN][ACROSS][4] = {};
+    fetch_w(0);
+    copy_x(0);
+    copy_x(1);
+    unpack_w(0);
+    for (u32 step = 0; step < total; step++) {
+        await_copies<1>();
+        __syncthreads();
+        copy_x(step + 2);
+        fetch_w(step + 1);
+        const u16* x = xs + ((step % STAGES) * ROWS + warp / WARPS_ACROSS * DOWN * 16) * PITCH;
+        const u16* v = ws + ((step % 2) * COLS + warp % WARPS_ACROSS * ACROSS * 8) * PITCH;
+#pragma unroll
+        for (u32 k = 0; k < STEP; k += 16) {
+            u32 xf[DOWN][4], wf[ACROSS][2];
+#pragma unroll
+            for (u32 i = 0; i < DOWN; i++) load_matrices(xf[i], x + (i * 16 + lane % 16) * PITCH + k + lane / 16 * 8);
+#pragma unroll
+            for (u32 j = 0; j < ACROSS; j += 2) {
+                u32 four[4];
+                load_matrices(four, v + (j * 8 + lane % 8 + lane / 16 * 8) * PITCH + k + lane / 8 % 2 * 8);
+                wf[j][0] = four[0];
+                wf[j][1] = four[1];
+                wf[j + 1][0] = four[2];
+                wf[j + 1][1] = four[3];
+            }
+#pragma unroll
+            for (u32 i = 0; i < DOWN; i++)
+#pragma unroll
+                for (u32 j = 0; j < ACROSS; j++) mma(sums[i][j], xf[i], wf[j]);
+        }
+        unpack_w(step + 1);
+    }
+#pragma unroll
+    for (u32 i = 0; i < DOWN; i++)
+#pragma unroll
+        for (u32 j = 0; j < ACROSS; j++)
+#pragma unroll
+            for (u32 part = 0; part < 4; part++) {
+                u32 row = first + (warp / WARPS_ACROSS * DOWN + i) * 16 + lane / 4 + part / 2 * 8;
+                u32 at = column + (warp % WARPS_ACROSS * ACROSS + j) * 8 + lane % 4 * 2 + part % 2;
+                if (row >= last || at >= rows_of_w) continue;
+                u32 from = a.experts.source ? a.experts.source[row] : row;
+                float value = sums[i][j][part] * a.x.row_scales[from];
+                float* out = job.out + static_cast<u64>(row) * rows_of_w + at;
+                *out = a.accumulate ? *out + value : value;
+            }
+}
+
+#define TILES_KERNELS(kind)                                                      \
+    KERNEL(tiles_##kind##_32, 256, Product) { product_tiles<kind, 32, 1>(a); }   \
+    KERNEL(tiles_##kind##_128, 256, Product) { product_tiles<kind, 128, 2>(a); }
+
+FOR_QUANTISED(TILES_KERNELS)
+FOR_NUMBERS(TILES_KERNELS)
