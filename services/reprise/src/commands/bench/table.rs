@@ -50,7 +50,6 @@ struct Row {
 
 /// Histories that are compared with longer ones.
 const SHORT_HISTORY: usize = 1_000;
-const PERSONA: usize = 2_000;
 const SESSIONS: usize = 10;
 /// Turns of a case that needs few.
 const FEW: usize = 5;
@@ -61,7 +60,7 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings, 
     // The longest history with what is said after it, and a reply.
     let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
     let mut needs: Vec<(&str, String)> = no_rate_limits().into();
-    let window = (longest + longest / 8 + PERSONA + 2 * SHORT_HISTORY).to_string();
+    let window = (longest + longest / 8 + args.persona + 2 * SHORT_HISTORY).to_string();
     needs.push(("model.ctx_size", window));
     let mut service = Service::open(&args.target, given, settings, &needs).await?;
     let played = cases(args, given, settings, &mut service, words_per_minute).await;
@@ -178,10 +177,10 @@ async fn cases(
     row.note = format!("at most 1.5 x and the files: {mib:.0} MiB in {files_ms:.0} ms");
     all.keep("restart", measured);
 
-    let persona = Script::new(args.seed + 600).system(PERSONA);
+    let persona = Script::new(args.seed + 600).system(args.persona);
     let mut turns = Vec::new();
     for session in 0..SESSIONS {
-        let one = Args { system: PERSONA, ..case(Door::Chat, 1, 600) };
+        let one = Args { system: args.persona, ..case(Door::Chat, 1, 600) };
         let mut script = Script::with_barge_ins(args.seed + 700 + session as u64, 3);
         let mut player = super::chat::Player::new(
             service,
@@ -196,7 +195,7 @@ async fn cases(
     }
     let computed = |turn: &Turn| turn.computed_tokens.unwrap_or(u64::MAX);
     let (first, most) = (computed(&turns[0]), turns[1..].iter().map(computed).max().unwrap_or(0));
-    let name = format!("{SESSIONS} sessions in turn, one persona of {PERSONA} tokens");
+    let name = format!("{SESSIONS} sessions in turn, one persona of {} tokens", args.persona);
     let row = all.tell(&name, &turns, Kind::Turn);
     row.note = format!("computed: {first} by the first, at most {most} by the others");
     row.holds = Some(first > most * 10);
@@ -238,6 +237,8 @@ impl Cases {
         let ratio = first_token_ms.zip(ms).map(|(ours, theirs)| ours / theirs);
         let holds = ratio.zip(at_most).map(|(ratio, at_most)| ratio <= at_most);
         let limit = at_most.map_or_else(String::new, |at_most| format!(", at most {at_most:.2}"));
+        // Cases take minutes: whoever waits sees that it goes on.
+        eprintln!("played: {case}");
         let against = if ratio.is_some() { format!("{against}{limit}") } else { String::new() };
         let case = case.to_owned();
         self.rows.push(Row { case, first_token_ms, computed_tokens, against, ratio, holds, note: String::new() });

@@ -80,6 +80,9 @@ pub struct Args {
     /// With --table: history, in tokens, about, of the session that is restarted
     #[arg(long, default_value_t = 8_000, requires = "table")]
     pub(super) restart_history: usize,
+    /// With --table: tokens, about, of the system prompt that ten sessions share
+    #[arg(long, default_value_t = 2_000, requires = "table")]
+    pub(super) persona: usize,
     /// A reply is talked over every so many turns, and no turns become a summary
     #[arg(long)]
     pub(super) barge_in_every: Option<usize>,
