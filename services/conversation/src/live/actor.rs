@@ -1,6 +1,7 @@
 //! The task of one session: whatever happens becomes an input of the machine, and what the machine says is done.
 
 mod compacting;
+mod making_room;
 mod recalling;
 
 pub use compacting::Compacting;

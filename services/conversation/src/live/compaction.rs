@@ -36,3 +36,8 @@ pub fn limits_of(preset: &Preset) -> compaction::Limits {
         reply_reserve_tokens: preset.reply_reserve_tokens,
     }
 }
+
+/// By which clients know a summary of the session.
+pub fn summary_id(version: u64) -> String {
+    format!("summary_{version}")
+}

@@ -51,6 +51,9 @@ pub struct Keeper {
     responses: VecDeque<Spent>,
     responses_kept: usize,
     turns: u64,
+    /// Since the last turn that was measured: swaps of a summary, and turns that left without one.
+    compactions: u64,
+    drops: u64,
     /// In which arm the session is, with the name of the experiment.
     arm: Option<(String, String)>,
     /// Behind which item the last reply was asked for.
@@ -113,6 +116,8 @@ impl Keeper {
             responses: VecDeque::new(),
             responses_kept: start.responses,
             turns: start.turns,
+            compactions: 0,
+            drops: 0,
             arm: start.arm,
             answered: None,
             is_heard: false,
@@ -128,6 +133,14 @@ impl Keeper {
     /// Whether somebody listens to what is kept next.
     pub fn set_heard(&mut self, is_heard: bool) {
         self.is_heard = is_heard;
+    }
+
+    pub fn count_compaction(&mut self) {
+        self.compactions += 1;
+    }
+
+    pub fn count_drop(&mut self) {
+        self.drops += 1;
     }
 
     /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply.
@@ -381,8 +394,8 @@ impl Keeper {
             total_ms: ms.total,
             decode_ms: report.decode_ms,
             // The store counts them.
-            compactions: 0,
-            drops: 0,
+            compactions: std::mem::take(&mut self.compactions),
+            drops: std::mem::take(&mut self.drops),
             barged_in,
             regenerated,
             feedback: None,

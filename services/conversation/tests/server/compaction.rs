@@ -68,6 +68,11 @@ impl Model {
                             Summariser::Held => hold.send(asked).unwrap(),
                         }
                     }
+                    (Purpose::Reply, _) if wants_a_search(&messages) => {
+                        asked.prompt(count(&messages), 0);
+                        asked.call("recall", "{\"query\": \"turn number\"}");
+                        asked.done(Finish::Stop);
+                    }
                     (Purpose::Reply, _) => {
                         tools.lock().unwrap().push(asked.ask.chat.tools.len());
                         replies.lock().unwrap().push(messages.clone());
@@ -89,6 +94,11 @@ impl Model {
     fn last_reply(&self) -> Vec<Value> {
         self.replies.lock().unwrap().last().cloned().unwrap_or_default()
     }
+}
+
+/// The user asks for it, and nothing was found yet.
+fn wants_a_search(messages: &[Value]) -> bool {
+    messages.last().is_some_and(|last| last["role"] == "user" && content(last).starts_with("Do you recall"))
 }
 
 /// As the scripted backend counts.
@@ -320,5 +330,65 @@ async fn a_summary_that_was_made_before_a_restart_is_put_to_use() {
     client.until("response.done").await;
     assert!(content(&model.last_reply()[1]).contains("They met."));
     assert!(model.summaries.lock().unwrap().is_empty(), "it is not asked for again");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_left_the_prompt_is_found_undone_edited_and_pinned() {
+    let mut server = Server::with(small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let path = |rest: &str| format!("/v1/sessions/{id}/{rest}");
+    let json = [("content-type", "application/json")];
+    fill(&mut client, 0).await;
+    event(&mut client, "compaction.completed").await;
+
+    // The model searches the past, and the reply goes on. The client hears no call.
+    client.ask("Do you recall what I said first?").await;
+    let found = event(&mut client, "response.recall.done").await;
+    assert_eq!(found["query"], "turn number");
+    assert!(found["places"].as_u64() >= Some(1), "{found:#}");
+    let done = client.until("response.done").await;
+    assert_eq!(
+        (&done["response"]["status"], done["response"]["output"].as_array().map(Vec::len)),
+        (&json!("completed"), Some(1))
+    );
+    let asked = model.last_reply();
+    let result = asked.last().unwrap();
+    assert!(result["role"] == "tool" && content(result).contains("number"), "{result}");
+    client.until("turn.report").await;
+
+    // What a person writes takes the place of what the model wrote.
+    let (status, edited) = server.http("POST", &path("summaries"), &json, r#"{"text": "- We planned a party."}"#).await;
+    assert_eq!((status, &edited["made_by"], &edited["in_use"]), (200, &json!("user"), &json!(true)), "{edited:#}");
+    let (_, pin) = server.http("POST", &path("pins"), &json, r#"{"text": "Speak slowly."}"#).await;
+    client.ask("What now?").await;
+    client.until("turn.report").await;
+    let asked = model.last_reply();
+    assert!(content(&asked[1]).contains("We planned a party."), "{}", asked[1]);
+    assert!(!content(&asked[1]).contains("Speak slowly."), "the head of the prompt stays as it is");
+    let note = content(&asked[asked.len() - 2]);
+    assert!(note.contains("Speak slowly."), "{note}");
+    let (_, pins) = server.http("GET", &path("pins"), &[], "").await;
+    assert_eq!(pins["data"].as_array().map(Vec::len), Some(1));
+    let pin = path(&format!("pins/{}", pin["id"].as_str().unwrap()));
+    assert_eq!(server.http("DELETE", &pin, &[], "").await.0, 200);
+    assert_eq!(server.http("DELETE", &pin, &[], "").await.0, 404);
+
+    // Taken back one by one, down to the whole history, which does not fit any more.
+    let (status, undone) = server.http("POST", &path("summaries/undo"), &[], "").await;
+    assert_eq!((status, &undone["version"]), (200, &edited["version"]));
+    client.ask("And before that?").await;
+    client.until("turn.report").await;
+    let asked = model.last_reply();
+    assert!(content(&asked[1]).contains("Ann") && asked.iter().all(|message| !content(message).contains("slowly")));
+    let (status, refused) = server.http("POST", &path("summaries/undo"), &[], "").await;
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("does_not_fit")), "{refused:#}");
+    let (status, redone) = server.http("POST", &path("summaries/redo"), &[], "").await;
+    assert_eq!((status, &redone["version"]), (200, &edited["version"]));
+    let (_, all) = server.http("GET", &path("summaries"), &[], "").await;
+    let in_use: Vec<_> = all["data"].as_array().unwrap().iter().filter(|one| one["in_use"] == true).collect();
+    assert_eq!((in_use.len(), &in_use[0]["version"]), (1, &edited["version"]));
     server.stop().await;
 }

@@ -36,6 +36,8 @@ impl Server {
 
     pub async fn in_folder(folder: TempDir, change: impl FnOnce(&mut Settings)) -> Server {
         let mut settings = Settings::load(&Sources::default()).unwrap().settings;
+        // The preset without a model, whatever a first start would take.
+        settings.model.preset = "default".to_owned();
         settings.server.port = 0;
         change(&mut settings);
         let store = open(folder.path()).await;

@@ -4,33 +4,32 @@
 
 use super::recalling::recall;
 use super::{Actor, wall_ms};
-use crate::backend::{Ask, Failure, FailureCode, Piece, Priority};
+use crate::backend::{Ask, Failure, Piece, Priority};
 use crate::live::compaction::{
     Act, Effort, Flow, Kitchen, Look, Made, Now, Past, Room, Shelf, Standing, Trouble, limits_of, look, make,
-    make_room, pin_wishes, placed_pins, trimmed, wishes,
+    pin_wishes, summary_id, trimmed, wishes,
 };
 use crate::metrics;
 use crate::realtime::Item;
-use crate::store::{self, MadeBy, NewSummary, Pin, SummaryKind};
-use crate::turn::{self, Context, Found, Generate, GenerationId, Input, Notice, StoreOp};
+use crate::store::{self, MadeBy, Pin};
+use crate::turn::{Context, Found, Generate, GenerationId, Input, Notice, StoreOp};
 use compaction::{Limits, Plan};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub struct Compacting {
-    flow: Flow,
-    kitchen: Kitchen,
-    shelf: Shelf,
-    limits: Limits,
-    standing: Standing,
+    pub(super) flow: Flow,
+    pub(super) kitchen: Kitchen,
+    pub(super) shelf: Shelf,
+    pub(super) limits: Limits,
+    pub(super) standing: Standing,
     step: Option<BoxFuture<'static, Stepped>>,
-    beside: FuturesUnordered<BoxFuture<'static, Beside>>,
-    made: Option<Made>,
+    pub(super) beside: FuturesUnordered<BoxFuture<'static, Beside>>,
+    pub(super) made: Option<Made>,
     /// What the plan takes out of the prompt. None: there is no plan yet, so that every change matters.
     covers: Option<HashSet<String>>,
     /// The version that clients were told of.
@@ -40,13 +39,10 @@ pub struct Compacting {
     begun: Instant,
     epoch: u64,
     /// Replies that wait for room.
-    waiting: HashMap<GenerationId, Box<Generate>>,
+    pub(super) waiting: HashMap<GenerationId, Box<Generate>>,
     /// Who waits until a change of the store is in the prompt.
     reloads: Vec<oneshot::Sender<()>>,
     reloading: bool,
-    /// Since the last turn that was measured.
-    pub swaps: u64,
-    pub drops: u64,
 }
 
 /// A step came to its end.
@@ -70,9 +66,6 @@ pub enum Happened {
     Step(Stepped),
     Beside(Beside),
 }
-
-/// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
-const MOST_TRIES: u32 = 4;
 
 impl Compacting {
     pub fn new(kitchen: Kitchen, shelf: Shelf, standing: Standing, made: Option<Made>) -> Compacting {
@@ -98,8 +91,6 @@ impl Compacting {
             waiting: HashMap::new(),
             reloads: Vec::new(),
             reloading: false,
-            swaps: 0,
-            drops: 0,
         }
     }
 
@@ -142,11 +133,11 @@ impl Compacting {
         self.limits.hard_tokens()
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         (self.step, self.made, self.covers) = (None, None, None);
     }
 
-    fn has_recall(&self) -> bool {
+    pub(super) fn has_recall(&self) -> bool {
         self.kitchen.preset.recall > 0
     }
 
@@ -253,33 +244,6 @@ impl Actor {
         None
     }
 
-    /// A reply whose prompt is too long is asked for again with less in it. True: it is not over.
-    pub(super) fn makes_room(&mut self, id: GenerationId, failure: &Failure) -> bool {
-        if failure.code != FailureCode::PromptTooLong {
-            return false;
-        }
-        let Some(generation) = self.generations.get_mut(&id) else { return false };
-        let (Some(generate), true) = (generation.generate.clone(), generation.tries < MOST_TRIES) else { return false };
-        generation.tries += 1;
-        let tries = generation.tries;
-        let c = &mut self.compacting;
-        c.waiting.insert(id, generate.clone());
-        if c.made.as_ref().is_some_and(|made| made.version.is_some()) && c.flow.swap_now() {
-            self.begin_step(Act::Swap);
-        } else if !c.flow.is_swapping() {
-            self.begin_room(id, generate, tries);
-        }
-        true
-    }
-
-    /// The client does not want the reply any more that waits for room.
-    pub(super) fn cancel_waiting(&mut self, id: GenerationId) -> Option<Input> {
-        self.compacting.waiting.remove(&id)?;
-        self.generations.remove(&id);
-        let piece = turn::Piece::Done { finish: turn::Finish::Cancelled, usage: None, report: None };
-        Some(Input::Backend { generation: id, piece })
-    }
-
     /// The model wants to know what was said once.
     pub(super) fn search_past(&mut self, generation: GenerationId, queries: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, shelf) = (self.shared.settings.clone(), self.compacting.shelf.clone());
@@ -297,7 +261,7 @@ impl Actor {
         }
     }
 
-    fn begin_step(&mut self, act: Act) {
+    pub(super) fn begin_step(&mut self, act: Act) {
         let c = &mut self.compacting;
         let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
         c.step = Some(match act {
@@ -412,7 +376,6 @@ impl Actor {
                 c.standing = standing;
                 c.flow.over();
                 (c.covers, c.gave_up_at) = (None, None);
-                c.swaps += 1;
                 let took = c.begun.elapsed();
                 metrics::compacted(
                     if version.is_some() { "completed" } else { "trimmed" },
@@ -427,6 +390,9 @@ impl Actor {
                     duration_ms = took.as_secs_f64() * 1e3,
                     "the conversation is compacted"
                 );
+                if version.is_some() {
+                    self.keeper.count_compaction();
+                }
                 self.fill_tokens = Some(tokens_after);
                 self.refresh_context();
                 if let Some(version) = version {
@@ -453,93 +419,6 @@ impl Actor {
         for (id, generate) in std::mem::take(&mut self.compacting.waiting) {
             self.ask_again(id, generate, Some(self.compacting.prompt_limit_tokens()));
         }
-    }
-
-    fn begin_room(&mut self, id: GenerationId, generate: Box<Generate>, tries: u32) {
-        let c = &mut self.compacting;
-        let (kitchen, standing) = (c.kitchen.clone(), c.standing.clone());
-        c.beside
-            .push(Box::pin(async move { Beside::Room(id, make_room(&kitchen, &standing, &generate, tries).await) }));
-    }
-
-    fn room_made(&mut self, id: GenerationId, room: Result<Room, Failure>) {
-        let Some(generate) = self.compacting.waiting.remove(&id) else { return };
-        match room {
-            Ok(Room::Enough) => self.ask_again(id, generate, None),
-            Ok(Room::Drop { standing, dropped, tokens_before, tokens_after }) => {
-                self.drop_turns(*standing, dropped, tokens_before, tokens_after);
-                self.ask_again(id, generate, None);
-            }
-            Ok(Room::TooLarge(message)) => self.fail(id, Failure::new(FailureCode::PromptTooLong, message)),
-            Err(failure) => self.fail(id, failure),
-        }
-    }
-
-    /// Oldest turns leave the prompt at once; the store follows.
-    fn drop_turns(&mut self, standing: Standing, dropped: Option<[String; 2]>, tokens_before: u64, tokens_after: u64) {
-        let c = &mut self.compacting;
-        // What was planned was for another view.
-        c.stop();
-        c.flow.start_over();
-        c.standing = standing;
-        c.drops += 1;
-        metrics::compacted("dropped", std::time::Duration::ZERO, tokens_before, tokens_after);
-        tracing::warn!(tokens_before, tokens_after, "oldest turns left the prompt, because no summary was ready");
-        let (shelf, trimmed) = (c.shelf.clone(), c.standing.trimmed.iter().cloned().collect());
-        let version = c.standing.newest_version + 1;
-        match dropped {
-            Some([from_item, to_item]) => {
-                let new = NewSummary {
-                    kind: SummaryKind::Drop,
-                    made_by: MadeBy::Fallback,
-                    based_on: c.standing.text_version,
-                    from_item,
-                    to_item,
-                    through_seq: 0,
-                    text: c.standing.text.clone(),
-                    pins: placed_pins(&c.standing),
-                    checks: json!({}),
-                    tokens_before,
-                    tokens_after,
-                    arm: None,
-                    created_at_ms: wall_ms(),
-                };
-                c.beside.push(Box::pin(async move {
-                    Beside::Dropped(shelf.store.add_applied_summary(&shelf.session, new, trimmed).await)
-                }));
-            }
-            None => c.beside.push(Box::pin(async move {
-                let trimmed = shelf.store.trim_results(&shelf.session, trimmed, wall_ms()).await;
-                Beside::Dropped(trimmed.map(|()| version - 1))
-            })),
-        }
-        self.fill_tokens = Some(tokens_after);
-        self.refresh_context();
-        let summary_id = summary_id(version);
-        self.feed(Input::Notice(Notice::CompactionDropped { summary_id, version, tokens_before, tokens_after }));
-        self.tell_fill();
-    }
-
-    /// The same reply, from what stands in the prompt now.
-    fn ask_again(&mut self, id: GenerationId, mut generate: Box<Generate>, limit: Option<u32>) {
-        if !self.generations.contains_key(&id) {
-            return;
-        }
-        let standing = &self.compacting.standing;
-        let covered = standing.covered_through.as_ref();
-        let cut = covered.and_then(|through| generate.items.iter().position(|item| item.id == *through));
-        if let Some(cut) = cut {
-            let leading = turn::leading(&generate.items);
-            generate.items.drain(leading.min(cut + 1)..=cut);
-        }
-        let context = standing.context(&generate.items, &self.compacting.limits, self.compacting.has_recall());
-        generate.context = Arc::new(context);
-        self.ask_backend(generate, limit);
-    }
-
-    fn fail(&mut self, id: GenerationId, failure: Failure) {
-        self.generations.remove(&id);
-        self.feed(Input::Backend { generation: id, piece: Piece::Failed(failure).into() });
     }
 
     /// The store was changed by somebody else: the prompt follows.
@@ -575,7 +454,7 @@ impl Actor {
     }
 
     /// The prompt shows what stands.
-    fn refresh_context(&mut self) {
+    pub(super) fn refresh_context(&mut self) {
         let c = &self.compacting;
         let items = self.machine.items_behind(c.standing.covered_through.as_deref());
         let context: Context = c.standing.context(&items, &c.limits, c.has_recall());
@@ -628,9 +507,4 @@ impl Actor {
             Beside::Pinned(unpinned.await)
         }));
     }
-}
-
-/// By which clients know a summary of the session.
-fn summary_id(version: u64) -> String {
-    format!("summary_{version}")
 }
