@@ -4,7 +4,7 @@ use kernels::cpu::{Cpu, Parts};
 use kernels::format::Format;
 use kernels::product::{Layout, PANEL, Weights, has_panels, pack_panel, panel_bytes};
 
-use crate::bytes::Room;
+use crate::bytes::{Bytes, Room};
 use crate::error::Error;
 use crate::model::{Ffn, Matrix, Mixer, Model};
 
@@ -27,21 +27,31 @@ pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)
     }
     let total = jobs.iter().map(|(_, size)| size.next_multiple_of(ALIGNMENT)).sum();
     let mut room = Room::new(total)?;
+    // To look at a few bytes of each tensor, as opening a file does, may have brought much more of it into memory.
+    jobs.iter().for_each(|(matrix, _)| matrix.data.let_go());
     let mut done = 0;
     progress(0, total);
     for (matrix, size) in &jobs {
         let panels = matrix.rows.div_ceil(PANEL);
         let of_panel = size / panels.max(1);
-        let out = Parts::new(&mut room.bytes()[done..][..*size]);
+        let at_once = AT_ONCE.div_ceil(of_panel.max(1));
         let source = weights_of(matrix);
-        cpu.pool.run(panels, |panel| {
-            // SAFETY: each task takes the part of its own panel.
-            pack_panel(cpu.level, &source, panel, unsafe { out.part(panel * of_panel, of_panel) });
-        });
-        matrix.data.let_go();
+        for first in (0..panels).step_by(at_once) {
+            let count = at_once.min(panels - first);
+            let out = Parts::new(&mut room.bytes()[done + first * of_panel..][..count * of_panel]);
+            cpu.pool.run(count, |panel| {
+                // SAFETY: each task takes the part of its own panel.
+                let out = unsafe { out.part(panel * of_panel, of_panel) };
+                pack_panel(cpu.level, &source, first + panel, out);
+            });
+            let rows = PANEL * first..matrix.rows.min(PANEL * (first + count));
+            let read = matrix.data.slice(rows.start * matrix.row_bytes()..rows.end * matrix.row_bytes());
+            read.iter().for_each(Bytes::let_go);
+            progress(done + (first + count) * of_panel, total);
+        }
         done += size.next_multiple_of(ALIGNMENT);
-        progress(done, total);
     }
+    progress(total, total);
     let all = room.into_bytes()?;
     let mut at = 0;
     for (matrix, size) in jobs {
@@ -52,6 +62,8 @@ pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)
     Ok(())
 }
 
+/// Bytes that are packed before the file's memory for them goes back.
+const AT_ONCE: usize = 8 << 20;
 /// Matrices begin on lines of the cache.
 const ALIGNMENT: usize = 64;
 
