@@ -7,7 +7,9 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-lines = [json.loads(line) for line in open(sys.argv[1])]
+# Where training went on from a checkpoint, the later line of a step holds.
+lines = {line["step"]: line for line in map(json.loads, open(sys.argv[1]))}
+lines = [lines[step] for step in sorted(lines)]
 million = lambda line: line["tokens"] / 1e6
 figure, (above, below) = plt.subplots(2, 1, figsize=(7, 6), sharex=True)
 above.plot([million(x) for x in lines], [x["loss"] for x in lines], linewidth=1)
