@@ -1,0 +1,182 @@
+//! Pasts on disk: what comes back, what is a miss, what is gone.
+
+use super::support::*;
+use engine::{DiskLimits, Event, Finish, OwnerId, Reason, Request, forget_files};
+use std::path::{Path, PathBuf};
+
+#[test]
+fn a_restart_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = words(300, 1);
+    let mut before = engine("dense-gva2", LIMITS);
+    before.use_disk(disk(folder.path()));
+    let first = answer(&mut before, request(&prompt, 10));
+    before.save_all();
+    drop(before);
+
+    let mut after = engine("dense-gva2", LIMITS);
+    after.use_disk(disk(folder.path()));
+    let next = [&prompt[..], &first.tokens, &words(7, 2)].concat();
+    let second = answer(&mut after, request(&next, 5));
+    assert_eq!((second.report.reused_tokens, second.report.reason), (309, Reason::NewText));
+    assert_eq!(second.tokens, answer(&mut engine("dense-gva2", LIMITS), request(&next, 5)).tokens);
+    assert_eq!(after.take_notes(), [""; 0]);
+}
+
+#[test]
+fn what_a_person_has_deleted_is_gone_here_and_on_disk_and_what_is_anothers_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let persona = words(100, 1);
+    let [anns, bobs] = [2, 3].map(|seed| [&persona[..], &words(60, seed)].concat());
+    let (ann, bob) = (OwnerId(0xa), OwnerId(0xb));
+    let owned = |tokens: &[u32], owner| Request { owner: Some(owner), ..request(tokens, 5) };
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    answer(&mut engine, owned(&anns, ann));
+    let second = answer(&mut engine, owned(&bobs, bob));
+    assert!(second.report.reused_tokens > 0, "the persona is known: {:?}", second.report);
+    engine.save_all();
+    // One that Ann goes on with, is being computed.
+    let longer = [&anns[..], &words(20, 4)].concat();
+    engine.submit(owned(&longer, ann)).unwrap();
+    engine.step(&mut Vec::new());
+    assert_eq!(names().len(), 2, "{:?}", names());
+
+    engine.forget(ann);
+    let mut events = Vec::new();
+    engine.step(&mut events);
+    assert!(matches!(events[..], [Event::Done { finish: Finish::Cancelled { .. }, .. }]), "{events:?}");
+    assert!(names().iter().all(|name| name.starts_with("000000000000000b-")) && names().len() == 1, "{:?}", names());
+    engine.check_invariants().unwrap();
+    assert_eq!(answer(&mut engine, owned(&bobs, bob)).report.reused_tokens, bobs.len() - 1, "Bob's is warm");
+    let again = answer(&mut engine, owned(&anns, ann)).report.reused_tokens;
+    assert!(again <= persona.len(), "{again} tokens: no more than is Bob's too");
+    engine.save_all();
+    drop(engine);
+    assert_eq!(names().len(), 2);
+    assert_eq!(forget_files(folder.path(), ann).unwrap(), 1);
+    assert_eq!(forget_files(&folder.path().join("none"), ann).unwrap(), 0);
+    assert_eq!(names().len(), 1);
+}
+
+#[test]
+fn a_bad_file_is_a_miss_with_a_note() {
+    let prompt = words(300, 1);
+    let written = tempfile::tempdir().unwrap();
+    let mut writer = engine("dense-gva2", LIMITS);
+    writer.use_disk(disk(written.path()));
+    let expected = answer(&mut writer, request(&prompt, 5)).tokens;
+    writer.save_all();
+    let files = std::fs::read_dir(written.path()).unwrap().map(|entry| entry.unwrap().path());
+    let (lines, pages): (Vec<PathBuf>, Vec<PathBuf>) =
+        files.partition(|path| path.extension().is_some_and(|end| end == "line"));
+    assert_eq!((lines.len(), pages.len()), (1, 1));
+    let bytes = std::fs::read(&lines[0]).unwrap();
+    let with_page = |folder: &Path| {
+        std::fs::copy(&pages[0], folder.join(pages[0].file_name().unwrap())).unwrap();
+    };
+
+    let damage = |name: &str, bytes: &[u8], notes: usize, left: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x.line"), bytes).unwrap();
+        std::fs::write(folder.path().join("y.part"), b"half a file").unwrap();
+        with_page(folder.path());
+        let mut engine = engine("dense-gva2", LIMITS);
+        engine.use_disk(disk(folder.path()));
+        assert_eq!(answer(&mut engine, request(&prompt, 5)).tokens, expected, "{name}");
+        let told = engine.take_notes();
+        assert_eq!(told.len(), notes, "{name}: {told:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), left, "{name}");
+    };
+    damage("whole", &bytes, 0, 2);
+    for cut in [0, 7, 50, 100, 2000, bytes.len() / 2, bytes.len() - 1] {
+        damage(&format!("cut at {cut}"), &bytes[..cut], 1, 0);
+    }
+    for at in [0, 9, 50, 55, 70, 80, 95, 120, 1500, 20_000, bytes.len() - 2] {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x40;
+        damage(&format!("a bit of byte {at}"), &bytes, 1, 0);
+    }
+
+    // Another model's file is left alone: that model may come back.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.line"), &bytes).unwrap();
+    with_page(folder.path());
+    let mut other = engine("dense-gva3", LIMITS);
+    other.use_disk(disk(folder.path()));
+    // The marks of the request are where its states stand, the last of them at 299 tokens.
+    assert_eq!(answer(&mut other, request(&prompt, 5)).report.reason, Reason::OtherModel { known_tokens: 299 });
+    assert_eq!((other.take_notes().len(), std::fs::read_dir(folder.path()).unwrap().count()), (0, 2));
+}
+
+#[test]
+fn a_past_that_grew_writes_only_what_is_new_and_a_persona_is_on_disk_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |extension: &str| {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+        let files = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == extension));
+        files.map(|file| (file.file_name(), file.metadata().unwrap().modified().unwrap())).collect::<Vec<_>>()
+    };
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let persona = words(600, 1);
+    for session in 0..5 {
+        answer(&mut engine, request(&[&persona[..], &words(20, 50 + session)].concat(), 2));
+        engine.save_all();
+    }
+    let first = files("page");
+    assert_eq!((first.len(), files("line").len()), (2, 5));
+    let longer = [&persona[..], &words(20, 50), &words(300, 80)].concat();
+    let report = answer(&mut engine, request(&longer, 2)).report;
+    assert!(report.reused_tokens >= 619, "{report:?}");
+    engine.save_all();
+    let second = files("page");
+    assert_eq!((second.len(), first.iter().filter(|file| second.contains(file)).count()), (3, 2));
+
+    // Beyond its bytes the folder loses the oldest, with the pages that no other has.
+    drop(engine);
+    let all: u64 =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    let mut engine = self::engine("dense-gva2", LIMITS);
+    engine.use_disk(DiskLimits { max_bytes: all / 2, ..disk(folder.path()) });
+    let left: u64 =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+    assert!(left <= all / 2 && left > 0, "{left} of {all}");
+    assert!(answer(&mut engine, request(&longer, 2)).report.reused_tokens >= 600);
+}
+
+#[test]
+fn a_damaged_page_is_a_miss_with_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = words(300, 1);
+    let mut writer = engine("dense-gva2", LIMITS);
+    writer.use_disk(disk(folder.path()));
+    let expected = answer(&mut writer, request(&prompt, 5)).tokens;
+    writer.save_all();
+    drop(writer);
+    let page = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let page = page.filter(|path| path.extension().is_some_and(|end| end == "page")).collect::<Vec<_>>().pop().unwrap();
+    let bytes = std::fs::read(&page).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[5000] ^= 1;
+    let mut other = bytes.clone();
+    other[20] ^= 1;
+    for damaged in [Some(&bytes[..100]), Some(&flipped), Some(&other), None] {
+        match damaged {
+            Some(bytes) => std::fs::write(&page, bytes).unwrap(),
+            None => std::fs::remove_file(&page).unwrap(),
+        }
+        let mut engine = engine("dense-gva2", LIMITS);
+        engine.use_disk(disk(folder.path()));
+        assert_eq!(answer(&mut engine, request(&prompt, 5)).tokens, expected);
+        assert_eq!(engine.take_notes().len(), 1);
+        assert!(!page.exists(), "what is damaged is not kept");
+        // And it is written again.
+        engine.save_all();
+        assert_eq!(std::fs::read(&page).unwrap(), bytes);
+    }
+}

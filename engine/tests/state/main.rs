@@ -1,0 +1,7 @@
+//! What is reused must not change what is answered.
+
+mod disk;
+mod memory;
+mod random;
+mod reuse;
+mod support;

@@ -1,0 +1,133 @@
+//! Random histories, against an engine that remembers nothing.
+
+use super::support::*;
+use engine::{Limits, OwnerId, Priority, Request};
+use proptest::prelude::*;
+
+/// What a client does to a conversation.
+#[derive(Clone, Debug)]
+enum Step {
+    Extend { count: usize, seed: u32 },
+    Cut { share: f64 },
+    Edit { share: f64, token: u32 },
+    Regenerate,
+    GoBack { turns: usize },
+    Beside { count: usize },
+    Warm { count: usize, seed: u32 },
+    Spill,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1usize..60, any::<u32>()).prop_map(|(count, seed)| Step::Extend { count, seed }),
+        3 => (0.0..1.0f64).prop_map(|share| Step::Cut { share }),
+        1 => (0.0..1.0f64, 0u32..500).prop_map(|(share, token)| Step::Edit { share, token }),
+        1 => Just(Step::Regenerate),
+        1 => (1usize..4).prop_map(|turns| Step::GoBack { turns }),
+        1 => (1usize..80).prop_map(|count| Step::Beside { count }),
+        2 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Warm { count, seed }),
+        1 => Just(Step::Spill),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError> {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut engine = engine(model, limits);
+        engine.use_disk(disk(folder.path()));
+        engine
+    };
+    let mut warm = start();
+    let mut cold = engine(model, Limits { memory_bytes: usize::MAX, ..limits });
+    let mut history = words(30, 9);
+    let mut earlier = Vec::new();
+    for step in steps {
+        let mut beside = None;
+        match step {
+            Step::Extend { count, seed } => history.extend(words(*count, *seed)),
+            Step::Cut { share } => history.truncate((history.len() as f64 * share) as usize + 1),
+            Step::Edit { share, token } => {
+                let at = (history.len() as f64 * share) as usize;
+                history[at] = *token;
+            }
+            Step::Regenerate => {}
+            Step::GoBack { turns } => history = earlier.iter().rev().nth(*turns).cloned().unwrap_or(history),
+            Step::Beside { count } => beside = Some([&history[..history.len() / 2], &words(*count, 3)].concat()),
+            Step::Warm { count, seed } => {
+                let speculated = [&history[..], &words(*count, *seed)].concat();
+                answer(
+                    &mut warm,
+                    Request { priority: Priority::Speculate, speculative: true, ..request(&speculated, 0) },
+                );
+            }
+            Step::Spill => {
+                warm.save_one();
+            }
+            Step::Restart => {
+                warm.save_all();
+                warm = start();
+            }
+        }
+        history.truncate(900);
+        let mut requests = vec![request(&history, 6)];
+        requests.extend(beside.map(|tokens| request(&tokens, 6)));
+        let ours = answers(&mut warm, requests.clone());
+        prop_assert_eq!(warm.check_invariants(), Ok(()));
+        for (ours, request) in ours.iter().zip(requests) {
+            let theirs = answer(&mut cold, Request { owner: Some(OwnerId(1)), ..request });
+            cold.forget(OwnerId(1));
+            prop_assert_eq!(&ours.tokens, &theirs.tokens, "{:?}", ours.report);
+            for (a, b) in ours.logprobs.iter().zip(&theirs.logprobs) {
+                prop_assert!((a - b).abs() <= 1e-3, "{} and {}: {:?}", a, b, ours.report);
+            }
+            prop_assert_eq!(theirs.report.reused_tokens, 0);
+            prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
+        }
+        earlier.push(history.clone());
+        history.extend(&ours[0].tokens);
+    }
+    Ok(())
+}
+
+fn plays(model: &'static str, cases: u32) {
+    let engine = engine(model, LIMITS);
+    // A long trail lets the marks of a short turn be passed and remembered afterwards.
+    let limits = |trail_tokens| Limits { trail_tokens, ..LIMITS };
+    // From what one prompt needs, so that nothing can be kept, upwards.
+    let least = limits(160).bytes_of(&engine.network().state_shape, F32, 930).unwrap();
+    let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
+    let trails = prop_oneof![Just(32usize), Just(160), Just(0)];
+    let strategy = (budgets, trails, prop::collection::vec(step(), 1..10));
+    let config =
+        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
+    proptest!(config, |((memory_bytes, trail_tokens, steps) in strategy)| {
+        play(model, Limits { memory_bytes, ..limits(trail_tokens) }, &steps)?;
+    });
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_tied() {
+    plays("dense-tied", 10);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_gva2_gguf() {
+    plays("gguf/dense-gva2.bf16.gguf", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_gva3() {
+    plays("dense-gva3", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_moe() {
+    plays("moe", 6);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_yarn() {
+    plays("dense-yarn", 6);
+}

@@ -1,0 +1,216 @@
+//! What was computed is taken up again, by whom and when, and is told.
+
+use super::support::*;
+use engine::sampling::Sampling;
+use engine::state::KvFormats;
+use engine::{Engine, Event, Finish, Limits, Priority, Reason, Request};
+use kernels::format::Format;
+
+#[test]
+fn what_was_computed_is_not_computed_again() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let prompt = words(150, 1);
+    let first = answer(&mut engine, request(&prompt, 10));
+    assert_eq!((first.report.reason, first.report.computed_tokens), (Reason::Cold, 150));
+
+    // The next turn: prompt, reply, new words. The last token of the reply was never fed.
+    let mut next = [&prompt[..], &first.tokens].concat();
+    next.extend(words(20, 2));
+    let second = answer(&mut engine, request(&next, 10));
+    assert_eq!((second.report.reason, second.report.reused_tokens), (Reason::NewText, 159));
+
+    // The same again: all but the last token is known.
+    let again = answer(&mut engine, request(&next, 10));
+    assert_eq!(again.tokens, second.tokens);
+    assert_eq!(again.report.reused_tokens, next.len() - 1);
+
+    // A barge-in: the reply is cut inside, at no mark, and something else follows.
+    let mut cut = [&next[..], &second.tokens[..4]].concat();
+    let heard = cut.len();
+    cut.extend(words(9, 3).iter().map(|token| token + 3));
+    let third = answer(&mut engine, request(&cut, 5));
+    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, Reason::Edited { at: heard }));
+
+    // The branch that was left is still there.
+    let back = answer(&mut engine, request(&next, 10));
+    assert_eq!((back.tokens, back.report.computed_tokens), (second.tokens, 1));
+}
+
+#[test]
+fn ten_sessions_hold_one_persona_once() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let persona = words(600, 1);
+    for session in 0..10 {
+        let tokens = [&persona[..], &words(12, 50 + session)].concat();
+        let mut request = request(&tokens, 4);
+        request.marks = vec![persona.len()];
+        let answer = answer(&mut engine, request);
+        let new = if session == 0 { 612 } else { 12 };
+        // The first of the new words may be another session's by chance.
+        assert!((new - 2..=new).contains(&answer.report.computed_tokens), "session {session}: {:?}", answer.report);
+    }
+}
+
+#[test]
+fn a_running_line_can_be_branched_from() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let persona = words(200, 1);
+    let mut first = request(&[&persona[..], &words(5, 2)].concat(), 30);
+    first.marks = vec![200];
+    engine.submit(first).unwrap();
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        engine.step(&mut events);
+    }
+    let second = answer(&mut engine, request(&[&persona[..], &words(5, 3)].concat(), 3));
+    assert!(second.report.reused_tokens >= 200, "{:?}", second.report);
+}
+
+#[test]
+fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
+    let mut engine = engine("dense-tied", Limits { max_sequences: 1, ..LIMITS });
+    let slow = Request { priority: Priority::Background, ..request(&words(2000, 1), 5) };
+    let slow = engine.submit(slow).unwrap();
+    let mut events = Vec::new();
+    engine.step(&mut events);
+    let talk = engine.submit(request(&words(30, 2), 3)).unwrap();
+    events.clear();
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        engine.step(&mut events);
+        for event in events.drain(..) {
+            if let Event::Done { id, .. } = event {
+                done.push(id);
+                if id == talk {
+                    engine.cancel(slow);
+                }
+            }
+        }
+    }
+    assert_eq!(done, [talk, slow]);
+    // What the background work had computed before it had to make place is not lost.
+    let mut again = request(&words(2000, 1), 1);
+    again.marks.clear();
+    assert!(answer(&mut engine, again).report.reused_tokens >= 23);
+}
+
+#[test]
+fn bad_requests_are_refused_with_words() {
+    let mut engine = engine("dense-tied", Limits { max_waiting: 1, ..LIMITS });
+    let refused = |engine: &mut Engine, request| engine.submit(request).unwrap_err().to_string();
+    assert!(refused(&mut engine, request(&[], 1)).contains("no token"));
+    assert!(refused(&mut engine, request(&[512], 1)).contains("vocabulary of 512"));
+    assert!(refused(&mut engine, Request { ctx_size: 10, ..request(&words(10, 1), 1) }).contains("window is 10"));
+    let sampling = Sampling { top_p: 7.0, ..Sampling::default() };
+    assert!(refused(&mut engine, Request { sampling, ..request(&words(10, 1), 1) }).contains("top_p"));
+    engine.submit(request(&words(10, 1), 1)).unwrap();
+    assert!(refused(&mut engine, request(&words(10, 1), 1)).contains("wait already"));
+}
+
+#[test]
+fn the_window_ends_a_reply() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let full = answer(&mut engine, Request { ctx_size: 55, ..request(&words(50, 1), 100) });
+    assert_eq!(full.tokens.len(), 5);
+    assert!(matches!(full.finish, Some(Finish::Window { .. })));
+}
+
+#[test]
+fn an_edit_is_told_with_its_place_also_where_no_state_is_near() {
+    let mut engine = engine("dense-tied", Limits { snapshot_spacing_tokens: 200, ..LIMITS });
+    let mut prompt = words(600, 1);
+    for at in [4, 250] {
+        let mut ask = request(&prompt, 2);
+        ask.marks.clear();
+        answer(&mut engine, ask.clone());
+        ask.tokens[at] += 1;
+        let report = answer(&mut engine, ask).report;
+        assert_eq!(report.reason, Reason::Edited { at }, "{report:?}");
+        prompt = words(600, 2);
+    }
+    // Another text of which only the first words are the same.
+    let other = [&words(600, 1)[..4], &words(300, 9)].concat();
+    assert_eq!(answer(&mut engine, request(&other, 2)).report.reason, Reason::Cold);
+}
+
+#[test]
+fn speculation_is_replaced_as_it_changes() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let history = words(300, 1);
+    answer(&mut engine, request(&history, 1));
+    for heard in 1..30 {
+        let partial = [&history[..], &words(heard, 7)].concat();
+        let guess = Request { priority: Priority::Speculate, speculative: true, ..request(&partial, 0) };
+        let report = answer(&mut engine, guess).report;
+        assert!(report.computed_tokens <= 1, "{report:?}");
+        // The conversation and one guess at its future.
+        assert!(engine.kept_lines() <= 2, "{} lines", engine.kept_lines());
+    }
+    // The last word was another one.
+    let said = [&history[..], &words(28, 7), &[499, 3]].concat();
+    assert_eq!(answer(&mut engine, request(&said, 5)).report.computed_tokens, 2);
+}
+
+#[test]
+fn a_long_reply_can_be_gone_back_to_where_it_was_marked_and_at_the_spacing() {
+    let mark_at = 30;
+    for (spacing, marks) in [(usize::MAX, true), (40, false)] {
+        let mut engine = engine("dense-tied", Limits { snapshot_spacing_tokens: spacing, ..LIMITS });
+        let mut ask = request(&words(50, 1), 200);
+        ask.marks = vec![50];
+        let prompt = ask.tokens.clone();
+        let id = engine.submit(ask).unwrap();
+        let (mut events, mut reply) = (Vec::new(), Vec::new());
+        while engine.step(&mut events) {
+            for event in events.drain(..) {
+                if let Event::Token(token) = event {
+                    reply.push(token.token);
+                    if marks && reply.len() == mark_at {
+                        engine.mark(id);
+                    }
+                }
+            }
+        }
+        // Far behind the trail, which has the last 32 tokens.
+        let mut back_to = |heard: usize| {
+            let tokens = [&prompt[..], &reply[..heard], &[7, 8, 9]].concat();
+            answer(&mut engine, request(&tokens, 1)).report.reused_tokens
+        };
+        // The token that was chosen when the mark came was not computed yet.
+        let marked = 50 + mark_at - 1;
+        assert_eq!((back_to(100), back_to(mark_at + 8)), if marks { (marked, marked) } else { (130, 50) });
+    }
+}
+
+#[test]
+fn a_grammar_shapes_the_reply() {
+    let mut engine = engine("dense-wide", LIMITS);
+    let schema = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["on", "level"],
+        "properties": {"on": {"type": "boolean"}, "level": {"type": "integer", "minimum": 0, "maximum": 9}},
+    });
+    for seed in 0..5 {
+        let grammar = Some(text::grammar::Grammar::json_schema(&schema).unwrap());
+        let sampling = Sampling { temperature: 1.0, logprobs: Some(0), ..Sampling::default() };
+        let request = Request { grammar, sampling, seed, ignore_eos: false, ..request(&words(20, 1), 60) };
+        let answer = answer(&mut engine, request);
+        assert!(matches!(answer.finish, Some(Finish::End { .. })), "{:?}", answer.finish);
+        let value: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+        assert!(value["on"].is_boolean() && (0..10).contains(&value["level"].as_i64().unwrap()), "{value}");
+    }
+}
+
+#[test]
+fn every_format_of_keys_and_values_gives_nearly_the_same() {
+    let formats = [Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
+    let mut engine = engine("dense-wide", LIMITS);
+    let exact = answer(&mut engine, request(&words(300, 1), 1)).logprobs[0];
+    for (key, value) in formats.iter().flat_map(|key| formats.iter().map(move |value| (*key, *value))) {
+        let ours = answer(&mut engine, Request { kv: KvFormats { key, value }, ..request(&words(300, 1), 1) });
+        // Random weights make rounding loud; the order of the formats is what is told here.
+        let tolerance = if [key, value].contains(&Format::Q4_0) { 1.5 } else { 0.1 };
+        assert!((ours.logprobs[0] - exact).abs() < tolerance, "{key:?} {value:?}: {} and {exact}", ours.logprobs[0]);
+        // A past in another format is not this one's.
+        assert_eq!(ours.report.reused_tokens, 0);
+    }
+}

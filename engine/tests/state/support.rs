@@ -1,0 +1,97 @@
+//! A small engine, and what it answers.
+
+use engine::memory::Kind;
+use engine::network::Network;
+use engine::sampling::Sampling;
+use engine::state::KvFormats;
+use engine::{DiskLimits, Engine, Error, Event, Finish, Limits, Report, Request, SeqId};
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+
+pub const LIMITS: Limits = Limits {
+    prefill_chunk_tokens: 64,
+    max_sequences: 4,
+    max_waiting: 64,
+    memory_bytes: 64 << 20,
+    snapshots: Format::F32,
+    snapshot_spacing_tokens: 40,
+    trail_tokens: 32,
+};
+
+pub fn engine(model: &str, limits: Limits) -> Engine {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference").join(model);
+    let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
+    let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab).unwrap());
+    Engine::new(Network::new(model, Precision::F32), tokenizer, Cpu::new(1), limits)
+}
+
+pub fn request(tokens: &[u32], new: usize) -> Request {
+    let marks = (1..tokens.len()).filter(|position| position % 23 == 0).collect();
+    let sampling = Sampling { logprobs: Some(3), ..Sampling::default() };
+    Request { marks, sampling, max_new_tokens: new, ignore_eos: true, ..Request::new(tokens.to_vec(), 4096, F32) }
+}
+
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub tokens: Vec<u32>,
+    pub logprobs: Vec<f32>,
+    pub text: String,
+    pub report: Report,
+    pub finish: Option<Finish>,
+}
+
+/// Runs everything to its end, all in one batch.
+pub fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
+    let answers = tries(engine, requests);
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+/// As `answers`, where some may fail.
+pub fn tries(engine: &mut Engine, requests: Vec<Request>) -> Vec<Result<Answer, Error>> {
+    let ids: Vec<SeqId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
+    let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
+    let mut failed: Vec<Option<Error>> = ids.iter().map(|_| None).collect();
+    let mut events = Vec::new();
+    while engine.step(&mut events) {
+        let held = Kind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>();
+        assert!(held <= engine.limits().memory_bytes, "{held} bytes are above the ceiling");
+    }
+    engine.step(&mut events);
+    for event in events {
+        match event {
+            Event::Started { .. } => {}
+            Event::Token(token) => {
+                let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
+                answers[at].tokens.push(token.token);
+                answers[at].text += &token.text;
+                answers[at].logprobs.push(token.logprob.unwrap());
+            }
+            Event::Done { id, finish, report } => {
+                let Some(at) = ids.iter().position(|other| *other == id) else { continue };
+                (answers[at].report, answers[at].finish) = (report, Some(finish));
+            }
+            Event::Failed { id, error } => {
+                let Some(at) = ids.iter().position(|other| *other == id) else { continue };
+                failed[at] = Some(error);
+            }
+        }
+    }
+    answers.into_iter().zip(failed).map(|(answer, failed)| failed.map_or(Ok(answer), Err)).collect()
+}
+
+pub fn answer(engine: &mut Engine, request: Request) -> Answer {
+    answers(engine, vec![request]).pop().unwrap()
+}
+
+pub fn words(len: usize, seed: u32) -> Vec<u32> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 7) % 500).collect()
+}
+
+pub fn disk(folder: &Path) -> DiskLimits {
+    DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16 }
+}
