@@ -34,7 +34,7 @@ pub use health::Statistics;
 pub use ids::new_id;
 pub use import::Importer;
 pub use keys::{ClientSecret, Identity, Key, NewKey, Scope};
-pub use measurements::Measurement;
+pub use measurements::{ExperimentTurn, Measurement};
 pub use records::{
     Body, Change, Item, NewItem, NewSession, Part, PartKind, Placement, Position, Role, Session, SessionChange,
     SessionLine, SessionRef, Status, Stored, Tokens, User,

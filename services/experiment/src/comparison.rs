@@ -128,11 +128,7 @@ pub fn compare(arms: &[String], weights: &[f64], turns: &[Turn], paired: bool, s
         false if fewest(|arm| arm.users) >= LEAST_UNITS => Unit::Users,
         false => Unit::Sessions,
     };
-    let measured: Vec<Metric> = Metric::ALL
-        .iter()
-        .copied()
-        .filter(|metric| turns.iter().any(|turn| turn.values.contains_key(metric)))
-        .collect();
+    let measured: Vec<Metric> = Metric::ALL.iter().copied().filter(|metric| says_something(*metric, turns)).collect();
     // Bonferroni: each alone must be surer, so that all together are sure.
     let questions = (measured.len() * arms.len().saturating_sub(1)).max(1);
     let level = 1.0 - (1.0 - LEVEL) / questions as f64;
@@ -146,6 +142,12 @@ pub fn pair_blocks(run: u64, turn: u64) -> u64 {
     const TURNS: u64 = 5;
     const MOST_BLOCKS: u64 = 1 << 32;
     run * MOST_BLOCKS + turn / TURNS
+}
+
+/// What never happened in any arm is no row. That nothing was recalled is a finding.
+fn says_something(metric: Metric, turns: &[Turn]) -> bool {
+    let counts = metric.statistic() == Statistic::Mean && metric != Metric::Recall;
+    turns.iter().filter_map(|turn| turn.values.get(&metric)).any(|value| !counts || *value != 0.0)
 }
 
 fn traffic(arm: usize, turns: &[Turn]) -> Traffic {

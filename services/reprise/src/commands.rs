@@ -1,5 +1,6 @@
 //! One file a command: its arguments and what it does.
 
+pub mod ab;
 pub mod bench;
 pub mod chat;
 pub mod eval;

@@ -3,7 +3,6 @@
 mod commands;
 mod configuration;
 mod model;
-#[allow(dead_code)] // until the commands that play it are here
 mod script;
 
 use std::process::ExitCode;
@@ -22,6 +21,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Ab(commands::ab::Args),
     Bench(commands::bench::Args),
     Chat(commands::chat::Args),
     Eval(commands::eval::Args),
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         _ => Vec::new(),
     };
     let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
+        Command::Ab(args) => commands::ab::run(args, &loaded.settings),
         Command::Bench(args) => commands::bench::run(args, &cli.configuration, &loaded.settings),
         Command::Chat(args) => commands::chat::run(args, &loaded.settings),
         Command::Eval(args) => commands::eval::run(args, &loaded.settings),

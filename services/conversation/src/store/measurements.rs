@@ -41,6 +41,14 @@ pub struct Measurement {
     pub created_at_ms: i64,
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExperimentTurn {
+    pub user: String,
+    /// Its id, which is its user's.
+    pub session: String,
+    pub measurement: Measurement,
+}
+
 impl Store {
     /// Compactions and drops are counted here: those that were put to use since the turn before.
     pub async fn add_measurement(&self, session: &SessionRef, measurement: Measurement) -> Result<(), Error> {
@@ -103,14 +111,27 @@ impl Store {
         self.each(&rows, measurement_of)
     }
 
-    /// All turns of one experiment, with their users: the material of a comparison. Not for one user's eyes.
-    pub async fn experiment_measurements(&self, experiment: &str) -> Result<Vec<(String, Measurement)>, Error> {
+    /// The experiments that have turns, the newest first.
+    pub async fn experiments(&self) -> Result<Vec<String>, Error> {
         let query = sqlx::query(
-            "SELECT m.*, s.user AS session_user FROM measurements m JOIN sessions s ON s.key = m.session
+            "SELECT experiment FROM measurements WHERE experiment IS NOT NULL
+             GROUP BY experiment ORDER BY max(created_at_ms) DESC",
+        );
+        let rows = self.rows(query).await?;
+        self.each(&rows, |row| column(row, "experiment"))
+    }
+
+    /// All turns of one experiment: the material of a comparison. Not for one user's eyes.
+    pub async fn experiment_turns(&self, experiment: &str) -> Result<Vec<ExperimentTurn>, Error> {
+        let query = sqlx::query(
+            "SELECT m.*, s.user AS session_user, s.id AS session_id FROM measurements m JOIN sessions s ON s.key = m.session
              WHERE m.experiment = ? AND s.deleted_at_ms IS NULL ORDER BY m.key",
         );
         let rows = self.rows(query.bind(experiment)).await?;
-        self.each(&rows, |row| Ok((column(row, "session_user")?, measurement_of(row)?)))
+        self.each(&rows, |row| {
+            let (user, session) = (column(row, "session_user")?, column(row, "session_id")?);
+            Ok(ExperimentTurn { user, session, measurement: measurement_of(row)? })
+        })
     }
 }
 

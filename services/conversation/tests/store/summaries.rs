@@ -148,8 +148,8 @@ async fn measurements_and_feedback_are_kept_by_turn() {
     let kept = store.measurements(&session).await.unwrap();
     assert_eq!(kept[0], measurement(1));
     assert_eq!(kept.iter().map(|m| m.feedback).collect::<Vec<_>>(), [None, Some(-1), None]);
-    let all = store.experiment_measurements("windows").await.unwrap();
-    assert_eq!((all.len(), all[0].0.as_str()), (3, "ada"));
+    let all = store.experiment_turns("windows").await.unwrap();
+    assert_eq!((all.len(), all[0].user.as_str()), (3, "ada"));
     assert_eq!(store.list_sessions("ada", None, 1).await.unwrap()[0].fill_tokens, Some(300));
 }
 

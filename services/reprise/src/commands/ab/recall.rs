@@ -1,0 +1,113 @@
+//! What was remembered: of the facts that were told, how many were right when they were asked for.
+
+use experiment::wilson;
+use serde::{Deserialize, Serialize};
+
+/// Where a fact stood when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Zone {
+    /// Word for word in the prompt.
+    Tail,
+    /// A summary stood for it.
+    Summarised,
+    /// Neither: only the store had it.
+    History,
+}
+
+impl Zone {
+    pub const ALL: [Zone; 3] = [Zone::Tail, Zone::Summarised, Zone::History];
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Zone::Tail => "tail (word for word)",
+            Zone::Summarised => "summarised",
+            Zone::History => "history (not in the prompt)",
+        }
+    }
+}
+
+/// One question and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub fact: String,
+    pub zone: Zone,
+    /// How much of its window the conversation had filled.
+    pub fill: f64,
+    /// Turns since it was told.
+    pub turns_since: usize,
+    pub right: bool,
+    pub answer: String,
+}
+
+/// Of one arm and one zone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Recall {
+    pub arm: usize,
+    pub zone: Zone,
+    pub right: usize,
+    pub asked: usize,
+    /// Wilson's, of 95 in 100.
+    pub low: f64,
+    pub high: f64,
+    /// By fill, in parts of as many tenths as `FILLS` says.
+    pub by_fill: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Part {
+    pub right: usize,
+    pub asked: usize,
+}
+
+/// Where parts of a window end.
+pub const FILLS: [f64; 4] = [0.25, 0.5, 0.75, f64::INFINITY];
+pub const FILL_NAMES: [&str; 4] = ["fill below 25 %", "25 to 50 %", "50 to 75 %", "above 75 %"];
+
+pub fn recall(arms: usize, asked: &[(usize, &Asked)]) -> Vec<Recall> {
+    let mut all = Vec::new();
+    for arm in 0..arms {
+        for zone in Zone::ALL {
+            let own: Vec<&Asked> =
+                asked.iter().filter(|(of, asked)| *of == arm && asked.zone == zone).map(|(_, asked)| *asked).collect();
+            let right = own.iter().filter(|asked| asked.right).count();
+            let Some(interval) = wilson(right, own.len(), TWO_SIDED_95) else { continue };
+            let mut by_fill = vec![Part::default(); FILLS.len()];
+            for asked in own.iter() {
+                let at = FILLS.iter().position(|end| asked.fill < *end).unwrap_or(FILLS.len() - 1);
+                by_fill[at].asked += 1;
+                by_fill[at].right += usize::from(asked.right);
+            }
+            let (low, high) = (interval.low, interval.high);
+            all.push(Recall { arm, zone, right, asked: own.len(), low, high, by_fill });
+        }
+    }
+    all
+}
+
+const TWO_SIDED_95: f64 = 1.959_963_984_540_054;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_arm_zone_and_fill() {
+        let asked =
+            |zone, fill, right| Asked { fact: "f".into(), zone, fill, turns_since: 3, right, answer: String::new() };
+        let some = [
+            asked(Zone::Tail, 0.1, true),
+            asked(Zone::Tail, 0.9, false),
+            asked(Zone::Tail, 1.2, true),
+            asked(Zone::History, 0.5, false),
+        ];
+        let some: Vec<(usize, &Asked)> = some.iter().map(|asked| (1, asked)).collect();
+        let found = recall(2, &some);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].arm, found[0].zone, found[0].right, found[0].asked), (1, Zone::Tail, 2, 3));
+        let parts: Vec<(usize, usize)> = found[0].by_fill.iter().map(|part| (part.right, part.asked)).collect();
+        assert_eq!(parts, [(1, 1), (0, 0), (0, 0), (1, 2)]);
+        assert_eq!(found[1].by_fill[2].asked, 1);
+        assert!(found[0].low > 0.2 && found[0].high < 0.95);
+    }
+}

@@ -1,0 +1,181 @@
+//! `reprise ab replay`: the same conversation through each arm.
+//!
+//! Each run begins with an empty store and a model that remembers nothing. All arms then hear each turn one after the other,
+//! in an order that changes, so that whatever else the machine does hits all of them. Every turn is written down when it is
+//! over; who is interrupted goes on from there.
+
+mod runs;
+
+use super::curves::curves;
+use super::recall::{Asked, recall};
+use super::turns::values;
+use super::{Report, Told, tell, write};
+use crate::commands::bench::machine::Machine;
+use crate::script::{Generate, Script, generate};
+use anyhow::{Context, Result, bail};
+use experiment::{Metric, Turn, compare, pair_blocks};
+use runs::Played;
+use settings::Settings;
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
+
+/// Plays one conversation through each arm and tells what differs, and what each of them remembers
+///
+/// Without arguments it is a demonstration that takes minutes: windows of 1,000 and 2,000 tokens of the built-in model.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A file, or one of the built-in scripts household-60 and household-300
+    #[arg(long, default_value = "household-60", value_name = "FILE")]
+    script: String,
+    /// Presets of one model; the others are compared with the first
+    #[arg(long, value_delimiter = ',', default_values_t = ["builtin-1k".to_owned(), "builtin-2k".to_owned()])]
+    arms: Vec<String>,
+    /// How often all of it is played
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// Only the first turns of the script
+    #[arg(long)]
+    turns: Option<usize>,
+    /// Tokens of a reply at most [default: what the preset allows]
+    #[arg(long)]
+    reply: Option<u32>,
+    /// Seconds of silence at most after each turn, which a service uses for summaries; it is left as soon as that is done
+    #[arg(long, default_value_t = 60.0)]
+    pause: f64,
+    /// Seconds until a silent service is given up
+    #[arg(long, default_value_t = 600)]
+    patience: u64,
+    /// Where it is written down what was played; a replay that is there goes on [default: a folder beside the store]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Begins anew what is there
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    told: Told,
+    /// Of the draws that make the intervals, or of the script that is generated
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Writes a script into this file and plays nothing: see --turns, --language, --window, --fills
+    #[arg(long, value_name = "FILE")]
+    generate: Option<PathBuf>,
+    /// With --generate: its name
+    #[arg(long, requires = "generate", default_value = "household")]
+    name: String,
+    /// With --generate: some of en, de, fr, es
+    #[arg(long, requires = "generate", value_delimiter = ',', default_values_t = ["en".to_owned()])]
+    language: Vec<String>,
+    /// With --generate: the smallest window that will be compared, in tokens
+    #[arg(long, requires = "generate", default_value_t = 1000)]
+    window: usize,
+    /// With --generate: how much is said between a fact and its questions, in shares of that window
+    #[arg(long, requires = "generate", value_delimiter = ',', default_values_t = [0.1, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0])]
+    fills: Vec<f64>,
+}
+
+pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    if let Some(file) = &args.generate {
+        let script = generate(&Generate {
+            name: args.name.clone(),
+            turns: args.turns.unwrap_or(DEFAULT_TURNS),
+            seed: args.seed,
+            languages: args.language.clone(),
+            window_tokens: args.window,
+            fills: args.fills.clone(),
+            reply_tokens: args.reply.map_or(DEFAULT_REPLY, |tokens| tokens as usize),
+        })?;
+        return write(file, &script.text()?);
+    }
+    if !args.pause.is_finite() || args.pause < 0.0 || args.runs == 0 || args.turns == Some(0) {
+        bail!("--pause is seconds, --runs and --turns are numbers from 1 upwards");
+    }
+    if args.arms.len() < 2 || args.arms.iter().collect::<BTreeSet<_>>().len() < args.arms.len() {
+        bail!("--arms names two presets or more, each once");
+    }
+    for arm in &args.arms {
+        settings.preset(arm)?;
+    }
+    let mut script = Script::open(&args.script)?;
+    script.turns.truncate(args.turns.unwrap_or(usize::MAX));
+    let out = args.out.clone().unwrap_or_else(|| {
+        let beside = settings.store.path.parent().unwrap_or(std::path::Path::new("."));
+        beside.join("replays").join(format!("{}-{}", script.head.script, args.arms.join("-")))
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
+    let played = runtime.block_on(async {
+        tokio::select! {
+            played = runs::play(args, settings, &script, &out) => played,
+            _ = tokio::signal::ctrl_c() => {
+                bail!("interrupted; the same command goes on from here ({})", out.display())
+            }
+        }
+    })?;
+    tell(&report(args, settings, &script, &played), &args.told)
+}
+
+const DEFAULT_TURNS: usize = 60;
+const DEFAULT_REPLY: usize = 40;
+
+fn report(args: &Args, settings: &Settings, script: &Script, played: &[Played]) -> Report {
+    // Of a barge-in one knows when it comes, which is after its turn was measured.
+    let cut: HashSet<(u64, u64, usize)> = played
+        .iter()
+        .filter(|played| played.cut_last_reply && played.turn > 0)
+        .map(|played| (played.run, played.turn - 1, played.arm))
+        .collect();
+    let turns: Vec<Turn> = played
+        .iter()
+        .map(|played| {
+            let mut turn = turn(played);
+            if cut.contains(&(played.run, played.turn, played.arm)) {
+                turn.values.insert(Metric::BargeIns, 1.0);
+            }
+            turn
+        })
+        .collect();
+    let asked: Vec<(usize, &Asked)> =
+        played.iter().filter_map(|played| Some((played.arm, played.asked.as_ref()?))).collect();
+    let windows: Vec<String> = args
+        .arms
+        .iter()
+        .filter_map(|arm| Some(format!("{arm} has {} tokens", settings.preset(arm).ok()?.ctx_size)))
+        .collect();
+    let rss = played.iter().filter_map(|played| played.rss_bytes).max();
+    let mut facts = vec![
+        format!(
+            "{} turns, {} facts asked for, {} runs",
+            script.turns.len(),
+            asked.len() / args.arms.len().max(1) / args.runs.max(1) as usize,
+            args.runs
+        ),
+        format!("windows: {}", windows.join(", ")),
+        Machine::new(settings).to_string(),
+    ];
+    facts.extend(
+        rss.map(|bytes| format!("the whole process took {:.0} MiB at most", bytes as f64 / f64::from(1 << 20))),
+    );
+    Report {
+        title: format!("Replay of {}", script.head.script),
+        facts,
+        comparison: compare(&args.arms, &[], &turns, true, args.seed),
+        curves: curves(args.arms.len(), &turns),
+        recall: recall(args.arms.len(), &asked),
+    }
+}
+
+fn turn(played: &Played) -> Turn {
+    let mut values = played.measurement.as_ref().map(values).unwrap_or_default();
+    if played.after_start {
+        // The first turn waits for what all others find done.
+        values.retain(|metric, _| !metric.is_time());
+    }
+    values.insert(Metric::Failures, f64::from(u8::from(played.failed.is_some())));
+    if let Some(asked) = &played.asked {
+        values.insert(Metric::Recall, f64::from(u8::from(asked.right)));
+    }
+    let session = played.run * MOST_ARMS + played.arm as u64;
+    let pair = pair_blocks(played.run, played.turn);
+    Turn { arm: played.arm, user: 0, session, pair, turn: played.turn, values }
+}
+
+const MOST_ARMS: u64 = 1000;

@@ -1,0 +1,308 @@
+//! The runs of a replay: played, written down, gone on with.
+
+use super::Args;
+use crate::commands::ab::player::Player;
+use crate::commands::ab::recall::Asked;
+use crate::commands::bench::machine::Memory;
+use crate::commands::sessions::now_ms;
+use crate::script::Script;
+use anyhow::{Context, Result, bail};
+use conversation::backend::Backend;
+use conversation::live::{Live, Parts, Presets};
+use conversation::store::{Measurement, Options, Owner, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use settings::{Preset, Settings};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One turn of one arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Played {
+    pub run: u64,
+    pub turn: u64,
+    /// Index into the arms.
+    pub arm: usize,
+    pub session: String,
+    /// From here a run that was interrupted goes on.
+    pub last_item: Option<String>,
+    /// The first one after the model was opened.
+    pub after_start: bool,
+    /// The user talked over the reply of the turn before.
+    pub cut_last_reply: bool,
+    pub failed: Option<String>,
+    pub asked: Option<Asked>,
+    pub measurement: Option<Measurement>,
+    /// What the engine held of all sessions, by kind.
+    pub engine_bytes: Vec<(String, u64)>,
+    /// What the whole process held in memory.
+    pub rss_bytes: Option<u64>,
+}
+
+/// What must be the same for a replay to go on.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Plan {
+    script: String,
+    arms: Vec<String>,
+    reply: Option<u32>,
+    /// As the presets say it: what is compared must not change in the middle.
+    presets: Vec<String>,
+}
+
+pub async fn play(args: &Args, settings: &Settings, script: &Script, out: &Path) -> Result<Vec<Played>> {
+    let mut record = Record::open(args, settings, script, out)?;
+    let all = args.runs * script.turns.len() as u64 * args.arms.len() as u64;
+    let bar = ProgressBar::new(all);
+    bar.set_style(ProgressStyle::with_template("{pos} of {len} turns [{bar:40}] {eta} left, {msg}")?);
+    bar.set_position(record.of_runs(args.runs).count() as u64);
+    for run in 0..args.runs {
+        let done = record.played.iter().filter(|played| played.run == run).count();
+        if done < script.turns.len() * args.arms.len() {
+            bar.set_message(format!("run {} of {}", run + 1, args.runs));
+            play_run(args, settings, script, run, &mut record, &bar).await?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(record.of_runs(args.runs).cloned().collect())
+}
+
+async fn play_run(
+    args: &Args,
+    settings: &Settings,
+    script: &Script,
+    run: u64,
+    record: &mut Record,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let folder = record.folder.join(format!("run-{}", run + 1));
+    if !record.played.iter().any(|played| played.run == run) && folder.exists() {
+        // Nothing of it was written down.
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+    }
+    let service = Service::start(args, settings, &folder).await?;
+    let played = play_turns(args, script, run, &service, record, bar).await;
+    service.stop().await?;
+    played
+}
+
+async fn play_turns(
+    args: &Args,
+    script: &Script,
+    run: u64,
+    service: &Service,
+    record: &mut Record,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let patience = Duration::from_secs(args.patience);
+    let mut players = Vec::new();
+    for (arm, preset) in args.arms.iter().enumerate() {
+        let last = record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
+        let instructions = script.head.instructions.as_deref();
+        players.push(match last {
+            None => Player::begin(&service.live, USER, preset, instructions, patience).await?,
+            Some(last) => {
+                let session = service.store.open_session(USER, &last.session).await?;
+                Player::go_on(&service.live, &service.store, session, last.last_item.clone(), patience).await?
+            }
+        });
+    }
+    let mut fresh = vec![true; players.len()];
+    for (number, turn) in script.turns.iter().enumerate() {
+        // Who is first changes, so that being first is nobody's advantage.
+        for place in 0..players.len() {
+            let arm = (place + number + run as usize) % players.len();
+            if record.has(run, number as u64, arm) {
+                continue;
+            }
+            let Some(player) = players.get_mut(arm) else { continue };
+            let item = item_of(number);
+            let reply = player.turn(&item, &turn.says, turn.cuts_last_reply, args.reply).await?;
+            let ctx_size = service.live.presets().named(&args.arms[arm])?.ctx_size;
+            let asked = match &turn.asks {
+                None => None,
+                Some(question) => {
+                    let planted = script.planted(&question.fact).unwrap_or(number);
+                    let zone = player.zone_of(&service.store, &item_of(planted)).await?;
+                    Some(Asked {
+                        fact: question.fact.clone(),
+                        zone,
+                        fill: reply.input_tokens as f64 / f64::from(ctx_size),
+                        turns_since: number - planted,
+                        right: reply.failed.is_none() && question.expects.is_met_by(&reply.text),
+                        answer: reply.text.clone(),
+                    })
+                }
+            };
+            let measurement = player.measured(&service.store, &reply).await?;
+            let engine_bytes = service.backend.status().memory_bytes;
+            record.add(Played {
+                run,
+                turn: number as u64,
+                arm,
+                session: player.session.id().to_owned(),
+                last_item: player.last_item.clone().or(Some(item)),
+                after_start: std::mem::take(&mut fresh[arm]),
+                cut_last_reply: reply.cut_last_reply,
+                failed: reply.failed,
+                asked,
+                measurement,
+                engine_bytes: engine_bytes.into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect(),
+                rss_bytes: Memory::own().map(|memory| memory.rss_bytes),
+            })?;
+            bar.inc(1);
+            settle(&service.backend, Duration::from_secs_f64(args.pause)).await;
+        }
+    }
+    Ok(())
+}
+
+const USER: &str = "replay";
+
+/// The user's words of a turn, counted from 0.
+fn item_of(turn: usize) -> String {
+    format!("replay_{turn}")
+}
+
+/// Until nothing is computed any more for a moment: reading ahead and summaries follow a reply.
+async fn settle(backend: &Backend, most: Duration) {
+    let end = Instant::now() + most;
+    let mut quiet = 0;
+    while quiet < QUIET_LOOKS && Instant::now() < end {
+        let load = backend.status().load;
+        quiet = if load.talk + load.speculate + load.background == 0 { quiet + 1 } else { 0 };
+        tokio::time::sleep(LOOK_AGAIN.min(end.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+const QUIET_LOOKS: u32 = 5;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The service without its doors.
+struct Service {
+    store: Store,
+    backend: Backend,
+    live: Live,
+}
+
+impl Service {
+    async fn start(args: &Args, settings: &Settings, folder: &Path) -> Result<Service> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut settings = settings.clone();
+        settings.memory.disk_path = settings.memory.disk_path.map(|_| folder.join("state"));
+        // Nobody is drawn here.
+        settings.experiment = None;
+        let first = args.arms.first().context("no arm")?;
+        settings.model.preset.clone_from(first);
+        let started = Backend::start(&settings).await?;
+        let presets = Presets::new(started.presets, started.settings.chosen()?.clone(), &started.model);
+        for arm in &args.arms {
+            if !presets.iter().any(|preset| preset.name == *arm) {
+                let there_are = presets.names();
+                bail!(
+                    "{arm} is no preset of {first}'s model file, and arms compute with one copy of its weights: use some of {there_are}"
+                );
+            }
+        }
+        let options = Options {
+            path: folder.join("store.sqlite3"),
+            owner: Owner::Service,
+            create: true,
+            busy_timeout_ms: settings.store.busy_timeout_ms,
+            readers: settings.store.readers,
+            write_queue: settings.store.write_queue,
+            commit_group: settings.store.commit_group,
+            wal_limit_bytes: settings.store.wal_limit_bytes,
+            max_pages: None,
+            check_at_start: false,
+        };
+        let store = Store::open(&options, now_ms()).await?;
+        store.put_user(USER, USER, now_ms()).await?;
+        let backend = started.backend;
+        let settings = Arc::new(started.settings);
+        let live = Live::new(Parts { settings, store: store.clone(), backend: backend.clone(), presets });
+        Ok(Service { store, backend, live })
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.live.drain(Instant::now()).await;
+        self.backend.shutdown().await;
+        Ok(self.store.close().await?)
+    }
+}
+
+/// All of a preset that changes what it does, and nothing of where it was written.
+fn numbers(preset: &Preset) -> String {
+    let Preset {
+        ctx_size, kv, reply_reserve_tokens, thinking, compaction, sampling, sampling_thinking, source, ..
+    } = preset;
+    format!(
+        "{ctx_size} {kv:?} {reply_reserve_tokens} {thinking:?} {compaction:?} {sampling:?} {sampling_thinking:?} {source:?}"
+    )
+}
+
+/// What was played so far, on disk.
+struct Record {
+    folder: PathBuf,
+    file: File,
+    played: Vec<Played>,
+}
+
+impl Record {
+    fn open(args: &Args, settings: &Settings, script: &Script, out: &Path) -> Result<Record> {
+        let place = || format!("the replay in {}", out.display());
+        let presets = args.arms.iter().map(|arm| Ok(numbers(settings.preset(arm)?))).collect::<Result<_>>()?;
+        let plan = Plan { script: script.text()?, arms: args.arms.clone(), reply: args.reply, presets };
+        let (plan_file, turns_file) = (out.join("plan.json"), out.join("turns.jsonl"));
+        if args.again && plan_file.exists() {
+            fs::remove_dir_all(out).with_context(place)?;
+        }
+        fs::create_dir_all(out).with_context(place)?;
+        if plan_file.exists() {
+            let there: Plan = serde_json::from_str(&fs::read_to_string(&plan_file)?).with_context(place)?;
+            if there != plan {
+                bail!(
+                    "{} is of another script, other arms or other presets: name another --out, or begin --again",
+                    out.display()
+                );
+            }
+        } else {
+            fs::write(&plan_file, serde_json::to_string_pretty(&plan)?).with_context(place)?;
+        }
+        let mut played: Vec<Played> = Vec::new();
+        let text =
+            if turns_file.exists() { fs::read_to_string(&turns_file).with_context(place)? } else { String::new() };
+        let mut whole = 0;
+        for line in text.split_inclusive('\n') {
+            // A line that a crash cut is a turn that was not played.
+            let Some(turn) = line.strip_suffix('\n').and_then(|line| serde_json::from_str(line).ok()) else { break };
+            played.push(turn);
+            whole += line.len() as u64;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&turns_file).with_context(place)?;
+        file.set_len(whole).with_context(place)?;
+        Ok(Record { folder: out.to_path_buf(), file, played })
+    }
+
+    fn add(&mut self, played: Played) -> Result<()> {
+        let line = serde_json::to_string(&played)? + "\n";
+        self.file
+            .write_all(line.as_bytes())
+            .and_then(|()| self.file.sync_data())
+            .context("cannot write down a turn")?;
+        self.played.push(played);
+        Ok(())
+    }
+
+    fn has(&self, run: u64, turn: u64, arm: usize) -> bool {
+        self.played.iter().any(|played| (played.run, played.turn, played.arm) == (run, turn, arm))
+    }
+
+    /// Earlier replays may have had more.
+    fn of_runs(&self, runs: u64) -> impl Iterator<Item = &Played> {
+        self.played.iter().filter(move |played| played.run < runs)
+    }
+}

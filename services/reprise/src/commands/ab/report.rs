@@ -1,0 +1,143 @@
+//! `reprise ab report`: an experiment on live traffic, from what the store measured.
+
+use super::curves::curves;
+use super::turns::{Numbers, values};
+use super::{Report, Told, tell};
+use crate::commands::sessions::table::{clean, time};
+use crate::commands::sessions::with_store;
+use anyhow::{Result, bail};
+use conversation::store::{ExperimentTurn, Store};
+use experiment::{Turn, compare};
+use settings::{DrawnBy, Experiment, Settings};
+
+/// Tells what differs between the arms of an experiment on live traffic, and what does not
+///
+/// What is resampled for the intervals are users with all their turns (sessions, where there are too few users), because
+/// turns of one user resemble each other. All intervals hold together in 95 of 100 comparisons.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Its name [default: the configured one, else the newest that has turns]
+    experiment: Option<String>,
+    #[command(flatten)]
+    told: Told,
+    /// Of the draws that make the intervals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    with_store(settings, false, async |store| {
+        let name = name(args, settings, store).await?;
+        let turns = store.experiment_turns(&name).await?;
+        let configured = settings.experiment.as_ref().filter(|experiment| experiment.name == name);
+        let Some(report) = report(&name, configured, &turns, args.seed) else {
+            bail!("the experiment {:?} has no turns yet: talk with the service while it runs", clean(&name));
+        };
+        tell(&report, &args.told)
+    })
+}
+
+async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String> {
+    let known = store.experiments().await?;
+    match (&args.experiment, &settings.experiment) {
+        (Some(name), _) if known.contains(name) => Ok(name.clone()),
+        (Some(name), _) => bail!("there is no experiment {name:?}; there are: {}", clean(&known.join(", "))),
+        (None, Some(configured)) => Ok(configured.name.clone()),
+        (None, None) => match known.into_iter().next() {
+            Some(newest) => Ok(newest),
+            None => bail!("no turn was measured in an experiment: set [experiment] in reprise.toml"),
+        },
+    }
+}
+
+/// None where nothing was measured.
+fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<Report> {
+    let arms = arms(configured, measured);
+    let (mut users, mut sessions) = (Numbers::new(), Numbers::new());
+    let turns: Vec<Turn> = measured
+        .iter()
+        .filter_map(|turn| {
+            let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
+            Some(Turn {
+                arm,
+                user: users.of(turn.user.as_str()),
+                session: sessions.of((turn.user.as_str(), turn.session.as_str())),
+                pair: 0,
+                turn: turn.measurement.turn,
+                values: values(&turn.measurement),
+            })
+        })
+        .collect();
+    let (first, last) = (measured.first()?, measured.last()?);
+    // Where sessions are drawn, what they have of users says nothing of the draw.
+    let weights = match configured.filter(|experiment| experiment.by == DrawnBy::User) {
+        Some(experiment) => arms.iter().map(|arm| weight(experiment, arm)).collect(),
+        None => Vec::new(),
+    };
+    let comparison = compare(&arms, &weights, &turns, false, seed);
+    let curves = curves(arms.len(), &turns);
+    let facts = vec![format!(
+        "{} turns from {} to {} (UTC)",
+        turns.len(),
+        time(first.measurement.created_at_ms),
+        time(last.measurement.created_at_ms)
+    )];
+    Some(Report { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
+}
+
+/// Those with turns and those that are configured, the smallest window first: the others are compared with it.
+fn arms(configured: Option<&Experiment>, measured: &[ExperimentTurn]) -> Vec<String> {
+    let mut arms: Vec<(u64, String)> = Vec::new();
+    for turn in measured {
+        if let Some(arm) = &turn.measurement.arm
+            && !arms.iter().any(|(_, known)| known == arm)
+        {
+            arms.push((turn.measurement.ctx_size, arm.clone()));
+        }
+    }
+    for arm in configured.iter().flat_map(|experiment| &experiment.arms) {
+        if !arms.iter().any(|(_, known)| *known == arm.preset) {
+            arms.push((u64::MAX, arm.preset.clone()));
+        }
+    }
+    arms.sort();
+    arms.into_iter().map(|(_, arm)| arm).collect()
+}
+
+fn weight(experiment: &Experiment, arm: &str) -> f64 {
+    experiment.arms.iter().find(|known| known.preset == arm).map_or(0.0, |known| known.weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::turns::tests::measurement;
+    use super::*;
+    use conversation::store::Measurement;
+
+    fn turn(user: &str, session: &str, arm: &str, ctx_size: u64, turn: u64) -> ExperimentTurn {
+        let measurement = Measurement { arm: Some(arm.to_owned()), ctx_size, ..measurement(turn) };
+        ExperimentTurn { user: user.to_owned(), session: session.to_owned(), measurement }
+    }
+
+    #[test]
+    fn arms_by_window_and_sessions_by_user() {
+        let mut measured = Vec::new();
+        for user in 0..20 {
+            let (arm, ctx_size) = if user % 2 == 0 { ("large", 2000) } else { ("small", 1000) };
+            for session in ["a", "b"] {
+                measured.extend((0..3).map(|n| turn(&format!("user_{user}"), session, arm, ctx_size, n)));
+            }
+        }
+        let report = report("windows", None, &measured, 1).unwrap();
+        assert_eq!(report.comparison.arms, ["small", "large"]);
+        assert_eq!((report.comparison.traffic[0].users, report.comparison.traffic[0].sessions), (10, 20));
+        assert_eq!(report.comparison.traffic[1].turns, 60);
+        assert!(report.facts[0].starts_with("120 turns from 1970-01-01"));
+        assert_eq!(report.curves.len(), 3);
+    }
+
+    #[test]
+    fn of_nothing_there_is_no_report() {
+        assert!(report("windows", None, &[], 1).is_none());
+    }
+}
