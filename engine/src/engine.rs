@@ -1,5 +1,6 @@
 //! One owner of the model: requests in, events out, one bounded piece of work at a time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kernels::cpu::Cpu;
@@ -533,6 +534,18 @@ impl Engine {
     /// Bytes that are kept of sequences, by kind.
     pub fn memory_bytes(&self, kind: Kind) -> usize {
         self.meter.bytes(kind)
+    }
+
+    /// Bytes that are kept for this owner, by kind. What several owners share counts for each.
+    pub fn owner_bytes(&self, owner: OwnerId) -> [(Kind, usize); Kind::ALL.len()] {
+        let mut bytes = [0; Kind::ALL.len()];
+        let mut seen = HashSet::new();
+        let kept = self.cache.lines().map(|(_, line)| line);
+        let running = self.sequences.iter().filter_map(|sequence| sequence.line.as_ref());
+        for line in kept.chain(running).filter(|line| line.owner == Some(owner)) {
+            line.add_bytes(&mut seen, &mut bytes);
+        }
+        Kind::ALL.map(|kind| (kind, bytes[kind as usize]))
     }
 
     /// Pasts that are kept beside those of running requests.

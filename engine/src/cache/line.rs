@@ -26,6 +26,20 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Adds up what it holds, by kind, but for parts that were seen before: lines share them.
+    pub fn add_bytes(&self, seen: &mut HashSet<usize>, bytes: &mut [usize; Kind::ALL.len()]) {
+        bytes[Kind::Live as usize] += size_of_val(&*self.state.recurrent) + size_of_val(&*self.state.conv);
+        for page in self.state.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
+            bytes[Kind::Pages as usize] += page.len();
+        }
+        for snapshot in self.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
+            bytes[Kind::Snapshots as usize] += snapshot.bytes();
+        }
+        for (_, size) in self.trail.pieces().filter(|(piece, _)| seen.insert(*piece)) {
+            bytes[Kind::Trails as usize] += size;
+        }
+    }
+
     /// The furthest position up to `limit` that can be reached without the model, and the snapshot to start from.
     pub fn reach(&self, limit: usize) -> (usize, Option<&Arc<Snapshot>>) {
         if self.state.position <= limit {

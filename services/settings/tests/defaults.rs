@@ -107,7 +107,7 @@ fn every_size_has_every_window() {
             assert_eq!(preset.thinking, Thinking::Off);
         }
     }
-    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 2, "and \"default\" and \"builtin\"");
+    assert_eq!(settings.presets.len(), sizes.len() * windows.len() + 4, "and \"default\" and three of \"builtin\"");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::thread::failure_of;
 use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Report, Usage, Writer};
 use crate::manner::TokenLogprob;
 use crate::sentences::{SentenceLimits, Sentences};
-use engine::{Event, Priority, SeqId, Token};
+use engine::{Event, OwnerId, Priority, SeqId, Token};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ pub(super) struct Replies {
 }
 
 struct Open {
+    /// Whose past it is.
+    owner: Option<OwnerId>,
     priority: Priority,
     writer: Writer,
     parser: Reply,
@@ -31,6 +33,7 @@ struct Open {
     sentences: Sentences,
     /// A sentence is complete: the voice may be interrupted behind it.
     is_at_mark: bool,
+    memory_bytes: Vec<(&'static str, u64)>,
 }
 
 impl Replies {
@@ -48,6 +51,7 @@ impl Replies {
     pub fn open(
         &mut self,
         id: SeqId,
+        owner: Option<OwnerId>,
         priority: Priority,
         writer: Writer,
         asked: Instant,
@@ -56,6 +60,7 @@ impl Replies {
         tools: &[Value],
     ) {
         let open = Open {
+            owner,
             priority,
             writer,
             parser: Reply::new(thinks, tools),
@@ -69,8 +74,21 @@ impl Replies {
             first_token: None,
             sentences: Sentences::new(self.sentences),
             is_at_mark: false,
+            memory_bytes: Vec::new(),
         };
         self.open.insert(id, open);
+    }
+
+    /// For whom a request computes.
+    pub fn owner(&self, id: SeqId) -> Option<OwnerId> {
+        self.open.get(&id)?.owner
+    }
+
+    /// What is held for the owner of this one, which is done.
+    pub fn set_memory(&mut self, id: SeqId, memory_bytes: Vec<(&'static str, u64)>) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.memory_bytes = memory_bytes;
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -211,7 +229,7 @@ impl Open {
             prefill_ms: ms(self.first_token.unwrap_or(now).duration_since(started)),
             first_token_ms: self.first_token.map(|first| ms(first.duration_since(self.asked))),
             total_ms: ms(now.duration_since(self.asked)),
-            memory_bytes: Vec::new(),
+            memory_bytes: self.memory_bytes.clone(),
         }
     }
 }

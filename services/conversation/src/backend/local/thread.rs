@@ -4,7 +4,7 @@ use super::replies::Replies;
 use super::{Command, Recipe, Shared, Submit, stopped};
 use crate::backend::answer::{Failure, FailureCode};
 use engine::memory::Kind;
-use engine::{Engine, Priority};
+use engine::{Engine, Event, Priority};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -140,6 +140,12 @@ impl<'a> Serving<'a> {
             let tokenizer = self.engine.tokenizer().clone();
             let nothing = events.is_empty();
             for event in events.drain(..) {
+                if let Event::Done { id, .. } = &event
+                    && let Some(owner) = self.replies.owner(*id)
+                {
+                    let bytes = self.engine.owner_bytes(owner).map(|(kind, bytes)| (kind.name(), bytes as u64));
+                    self.replies.set_memory(*id, bytes.to_vec());
+                }
                 self.replies.event(event, &tokenizer, began, ended);
             }
             for id in self.replies.marks() {
@@ -212,8 +218,9 @@ impl<'a> Serving<'a> {
         }
         let priority = prepared.request.priority;
         let input_tokens = prepared.request.tokens.len() as u64;
+        let owner = prepared.request.owner;
         match self.engine.submit(prepared.request) {
-            Ok(id) => self.replies.open(id, priority, writer, asked, input_tokens, prepared.thinks, &tools),
+            Ok(id) => self.replies.open(id, owner, priority, writer, asked, input_tokens, prepared.thinks, &tools),
             Err(error) => writer.fail(failure_of(&error)),
         }
     }
