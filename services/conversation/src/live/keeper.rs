@@ -393,7 +393,6 @@ impl Keeper {
             first_sentence_ms: ms.first_sentence,
             total_ms: ms.total,
             decode_ms: report.decode_ms,
-            // The store counts them.
             compactions: std::mem::take(&mut self.compactions),
             drops: std::mem::take(&mut self.drops),
             barged_in,

@@ -50,14 +50,11 @@ pub struct ExperimentTurn {
 }
 
 impl Store {
-    /// Compactions and drops are counted here: those that were put to use since the turn before.
     pub async fn add_measurement(&self, session: &SessionRef, measurement: Measurement) -> Result<(), Error> {
         let session = session.clone();
         self.write(move |connection| {
             Box::pin(async move {
                 touch(connection, &session, measurement.created_at_ms).await?;
-                let (compactions, drops) = compacted_since_last_turn(connection, &session).await?;
-                let measurement = Measurement { compactions, drops, ..measurement };
                 insert_measurement(connection, &session, &measurement).await
             })
         })
@@ -133,19 +130,6 @@ impl Store {
             Ok(ExperimentTurn { user, session, measurement: measurement_of(row)? })
         })
     }
-}
-
-async fn compacted_since_last_turn(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-) -> Result<(u64, u64), Failure> {
-    let query = sqlx::query(
-        "SELECT coalesce(sum(kind = 'summary'), 0) AS compactions, coalesce(sum(kind = 'drop'), 0) AS drops FROM summaries
-         WHERE session = ? AND made_by <> 'user' AND applied_at_ms >
-            (SELECT coalesce(max(created_at_ms), 0) FROM measurements WHERE session = ?)",
-    );
-    let row = query.bind(session.key).bind(session.key).fetch_one(connection).await?;
-    Ok((count(&row, "compactions")?, count(&row, "drops")?))
 }
 
 /// The caller has looked whether the session is there.

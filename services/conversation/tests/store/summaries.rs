@@ -152,28 +152,3 @@ async fn measurements_and_feedback_are_kept_by_turn() {
     assert_eq!((all.len(), all[0].user.as_str()), (3, "ada"));
     assert_eq!(store.list_sessions("ada", None, 1).await.unwrap()[0].fill_tokens, Some(300));
 }
-
-#[tokio::test]
-async fn what_was_compacted_since_the_turn_before_is_counted_with_a_turn() {
-    let (fixture, session) = ten_items().await;
-    let store = &fixture.store;
-    let counted = async |turn: u64, created_at_ms: i64| {
-        store.add_measurement(&session, Measurement { created_at_ms, ..measurement(turn) }).await.unwrap();
-        let rows = store.measurements(&session).await.unwrap();
-        let row = rows.last().unwrap();
-        (row.compactions, row.drops)
-    };
-    assert_eq!(counted(0, 100).await, (0, 0));
-    let drop = NewSummary { kind: SummaryKind::Drop, made_by: MadeBy::Fallback, ..summary("i2", 10, "") };
-    let version = store.add_summary(&session, drop).await.unwrap();
-    store.apply_summary(&session, version, vec![], 110).await.unwrap();
-    assert_eq!(counted(1, 120).await, (0, 1));
-    let version = store.add_summary(&session, summary("i5", 10, "Texts.")).await.unwrap();
-    assert_eq!(counted(2, 130).await, (0, 0));
-    store.apply_summary(&session, version, vec![], 140).await.unwrap();
-    let edit = NewSummary { made_by: MadeBy::User, ..summary("i5", 10, "Many texts.") };
-    let version = store.add_summary(&session, edit).await.unwrap();
-    store.apply_summary(&session, version, vec![], 145).await.unwrap();
-    assert_eq!(counted(3, 150).await, (1, 0));
-    assert_eq!(counted(4, 160).await, (0, 0));
-}

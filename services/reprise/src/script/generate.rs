@@ -23,7 +23,6 @@ pub struct Generate {
 
 impl Generate {
     /// The recipe of those that are in the binary.
-    #[cfg(test)]
     pub fn built_in(turns: usize) -> Generate {
         Generate {
             name: format!("household-{turns}"),

@@ -166,6 +166,15 @@ pub fn verdict(found: &Difference) -> String {
 
 /// A value with its unit.
 pub fn number(metric: Metric, value: f64) -> String {
+    // What is rounded to nothing has no sign.
+    let text = with_unit(metric, value);
+    if value < 0.0 && !text.contains(|letter: char| letter.is_ascii_digit() && letter != '0') {
+        return with_unit(metric, 0.0);
+    }
+    text
+}
+
+fn with_unit(metric: Metric, value: f64) -> String {
     let plain = |value: f64| match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
         middle if middle >= 10.0 => format!("{value:.1}"),
@@ -235,6 +244,8 @@ mod tests {
             (Metric::SessionBytes, 3.5 * 1048576.0, "3.50 MiB"),
             (Metric::Compactions, 0.05, "0.050"),
             (Metric::TokensIn, 400.4, "400"),
+            (Metric::TokensIn, -0.4, "0"),
+            (Metric::FillShare, -0.004, "-0.4 %"),
             (Metric::DecodeTokensPerSecond, 50.0, "50.0/s"),
         ] {
             assert_eq!(number(metric, value), expected);
