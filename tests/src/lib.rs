@@ -4,3 +4,4 @@ pub mod client;
 pub mod house;
 pub mod reprise;
 pub mod service;
+pub mod upstream;

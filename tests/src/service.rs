@@ -36,6 +36,16 @@ impl Service {
         Service::in_folder(tempfile::tempdir().expect("a folder"), more).await
     }
 
+    /// As a fresh clone starts: with the model that is inside the binary.
+    pub async fn with_the_built_in_model() -> Service {
+        let folder = tempfile::tempdir().expect("a folder");
+        let command = command(folder.path(), &["serve", "--port", "0", "--preset", "builtin"]);
+        match Service::launch(command, folder).await {
+            Ok(service) => service,
+            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
+        }
+    }
+
     /// Goes on with what another one left.
     pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
         match Service::try_start(folder, more).await {

@@ -1,0 +1,103 @@
+//! A stand-in for a model server: what it says, and when, is said by the test.
+
+use crate::client::PATIENCE;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+pub struct StandIn {
+    /// For `upstream.url`.
+    pub url: String,
+    asked: mpsc::UnboundedReceiver<Asked>,
+}
+
+/// A reply that was asked for. Its stream ends when this is dropped.
+pub struct Asked {
+    pub request: Value,
+    stream: BufReader<TcpStream>,
+}
+
+impl StandIn {
+    pub async fn start() -> StandIn {
+        StandIn::at("127.0.0.1:0").await
+    }
+
+    /// At an address that somebody was told of before.
+    pub async fn at(address: &str) -> StandIn {
+        let listener = TcpListener::bind(address).await.expect("a port");
+        let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
+        let (sender, asked) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(BufReader::new(stream), sender.clone()));
+            }
+        });
+        StandIn { url, asked }
+    }
+
+    /// The next reply that is asked for.
+    pub async fn next(&mut self) -> Asked {
+        timeout(PATIENCE, self.asked.recv()).await.expect("something is asked").expect("it listens")
+    }
+}
+
+impl Asked {
+    pub async fn say(&mut self, text: &str) {
+        self.chunk(json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})).await;
+    }
+
+    pub async fn done(mut self) {
+        self.chunk(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})).await;
+        self.stream.write_all(b"data: [DONE]\n\n").await.expect("the service reads");
+    }
+
+    /// Until the service does not want to hear more.
+    pub async fn hung_up(mut self) {
+        let mut byte = [0];
+        // A connection that is reset is over too.
+        let read = timeout(PATIENCE, self.stream.read(&mut byte)).await.expect("the service hangs up");
+        assert!(matches!(read, Ok(0) | Err(_)), "it says something instead");
+    }
+
+    async fn chunk(&mut self, chunk: Value) {
+        self.stream.write_all(format!("data: {chunk}\n\n").as_bytes()).await.expect("the service reads");
+    }
+}
+
+/// One request for each connection is all that it knows of HTTP.
+async fn serve(mut stream: BufReader<TcpStream>, asked: mpsc::UnboundedSender<Asked>) -> std::io::Result<()> {
+    let (mut first, mut length) = (String::new(), 0);
+    stream.read_line(&mut first).await?;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await? == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().expect("a length");
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    let head = |status: &str, kind: &str| {
+        format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n").into_bytes()
+    };
+    if first.contains("/chat/completions") {
+        stream.write_all(&head("200 OK", "text/event-stream")).await?;
+        let request = serde_json::from_slice(&body).expect("JSON");
+        let _ = asked.send(Asked { request, stream });
+        return Ok(());
+    }
+    let (status, body) = if first.contains("/v1/models") {
+        ("200 OK", json!({"data": [{"id": "stand-in"}]}))
+    } else {
+        ("404 Not Found", json!({"error": {"message": "there is no such path"}}))
+    };
+    stream.write_all(&head(status, "application/json")).await?;
+    stream.write_all(body.to_string().as_bytes()).await?;
+    stream.shutdown().await
+}

@@ -1,0 +1,132 @@
+//! `reprise chat` as somebody sees it who sits before a terminal, with the real binary.
+
+use std::path::Path;
+use std::process::Stdio;
+use tests::client::PATIENCE;
+use tests::service::Service;
+use tests::upstream::StandIn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+const CTRL_C: &str = "\u{3}";
+
+/// A terminal that `script` makes: what is shown so far, and the keys.
+struct Terminal {
+    child: tokio::process::Child,
+    shown: String,
+}
+
+impl Terminal {
+    fn open(service: &Service) -> Option<Terminal> {
+        if !Path::new("/usr/bin/script").exists() {
+            println!("skipped: there is no `script` to make a terminal with");
+            return None;
+        }
+        let binary = tests::reprise::binary().display();
+        let chat = format!("exec {binary} chat --url http://{}", service.address);
+        let mut command = Command::new("/usr/bin/script");
+        command.args(["-qfec", &chat, "/dev/null"]).env_clear().env("HOME", service.folder()).env("TERM", "dumb");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+        Some(Terminal { child: command.spawn().unwrap(), shown: String::new() })
+    }
+
+    async fn press(&mut self, keys: &str) {
+        self.shown.clear();
+        let keyboard = self.child.stdin.as_mut().unwrap();
+        keyboard.write_all(keys.as_bytes()).await.unwrap();
+        keyboard.flush().await.unwrap();
+    }
+
+    /// Until one of these is shown; which one.
+    async fn until(&mut self, words: &[&str]) -> usize {
+        loop {
+            if let Some(at) = words.iter().position(|word| self.shown.contains(word)) {
+                return at;
+            }
+            let mut bytes = [0; 1024];
+            let read = timeout(PATIENCE, self.child.stdout.as_mut().unwrap().read(&mut bytes)).await;
+            let count = read.unwrap_or_else(|_| panic!("no {words:?} in {:?}", self.shown)).unwrap();
+            assert!(count > 0, "it ended without {words:?}: {:?}", self.shown);
+            self.shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    }
+
+    async fn ends_well(&mut self) {
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn ctrl_c_stops_the_reply_before_and_after_its_first_word_and_then_the_client() {
+    let mut stand_in = StandIn::start().await;
+    let service = Service::start(&["--set", &format!("upstream.url={}", stand_in.url)]).await;
+    let Some(mut terminal) = Terminal::open(&service) else { return };
+    terminal.until(&["> "]).await;
+
+    terminal.press("Are you there?\n").await;
+    let silent = stand_in.next().await;
+    terminal.press(CTRL_C).await;
+    terminal.until(&["[stopped]"]).await;
+    silent.hung_up().await;
+
+    terminal.press("Tell me everything.\n").await;
+    let mut talking = stand_in.next().await;
+    talking.say("It began long ago").await;
+    terminal.until(&["It began long ago"]).await;
+    terminal.press(CTRL_C).await;
+    terminal.until(&["[stopped]"]).await;
+    talking.hung_up().await;
+
+    // The talk goes on, and the model knows that it was interrupted where it was.
+    terminal.press("Never mind.\n").await;
+    let mut last = stand_in.next().await;
+    let said = last.request["messages"].to_string();
+    assert!(said.contains("It began long ago") && said.contains("Are you there?"), "{said}");
+    last.say("All right.").await;
+    last.done().await;
+    terminal.until(&["All right.\r\n> "]).await;
+    terminal.press("/sessions\n").await;
+    terminal.until(&["(this)"]).await;
+
+    // Where nothing is said, it is the end, and says how to go on.
+    terminal.press(CTRL_C).await;
+    terminal.until(&["go on later with: reprise chat --session sess_"]).await;
+    terminal.ends_well().await;
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
+    let service = Service::with_the_built_in_model().await;
+    let Some(mut terminal) = Terminal::open(&service) else { return };
+    terminal.until(&["> "]).await;
+    terminal.press("Hello\n").await;
+    // What was typed, what was answered, and the prompt again.
+    terminal.until(&["\r\n> "]).await;
+    let answer = terminal.shown.split_once("Hello\r\n").map_or("", |(_, answer)| answer);
+    assert!(answer.chars().filter(|c| c.is_alphabetic()).count() > 1, "no answer: {:?}", terminal.shown);
+    terminal.press("/context\n").await;
+    terminal.until(&[" tokens ("]).await;
+    // It may be done before anybody can press a key: then the key changes nothing, or is the end.
+    for attempt in 0.. {
+        assert!(attempt < 20, "the model never has much to say");
+        terminal.press("Tell me a story.\n").await;
+        terminal.until(&["story.\r\n"]).await;
+        terminal.press(CTRL_C).await;
+        match terminal.until(&["[stopped]", "go on later", "\r\n> "]).await {
+            0 => break,
+            1 => {
+                terminal.ends_well().await;
+                terminal = Terminal::open(&service).unwrap();
+                terminal.until(&["> "]).await;
+            }
+            _ => {}
+        }
+    }
+    terminal.press("/quit\n").await;
+    terminal.until(&["go on later with: reprise chat --session sess_"]).await;
+    terminal.ends_well().await;
+    service.stop().await;
+}
