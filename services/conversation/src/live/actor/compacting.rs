@@ -48,7 +48,7 @@ pub struct Compacting {
 /// A step came to its end.
 pub enum Stepped {
     Looked(Result<Box<Look>, Trouble>),
-    Made(Result<Made, Trouble>),
+    Made(Result<Box<Made>, Trouble>),
     Warmed,
     Swapped(Result<(), store::Error>),
 }
@@ -325,7 +325,10 @@ impl Actor {
                 let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
                 c.told = Some((version, tokens_before));
                 c.flow.making();
-                c.step = Some(Box::pin(async move { Stepped::Made(make(&kitchen, &shelf, &look, plan).await) }));
+                c.step =
+                    Some(Box::pin(
+                        async move { Stepped::Made(make(&kitchen, &shelf, &look, plan).await.map(Box::new)) },
+                    ));
                 let summary_id = summary_id(version);
                 self.feed(Input::Notice(Notice::CompactionStarted { summary_id, version, tokens_before }));
             }
@@ -333,14 +336,14 @@ impl Actor {
         }
     }
 
-    fn summary_made(&mut self, made: Result<Made, Trouble>) {
+    fn summary_made(&mut self, made: Result<Box<Made>, Trouble>) {
         let c = &mut self.compacting;
         match made {
             Ok(made) => {
                 metrics::summary_made(&made.effort.rejected, made.effort.fell_back);
-                let Effort { requests, reused_tokens, computed_tokens, .. } = made.effort;
+                let Effort { requests, reused_tokens, computed_tokens, .. } = &made.effort;
                 tracing::info!(version = made.version, requests, reused_tokens, computed_tokens, "a summary is made");
-                c.made = Some(made);
+                c.made = Some(*made);
                 c.flow.made();
             }
             Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
