@@ -4,6 +4,7 @@ mod cache;
 mod disk;
 mod engine;
 pub mod error;
+pub mod gpu_network;
 pub mod memory;
 pub mod network;
 pub mod open;

@@ -1,0 +1,211 @@
+//! The model's arithmetic on a GPU: the twin of `network`, with states that live on the device.
+//!
+//! Nothing here waits for the device but the copy of the logits that are wanted.
+
+mod attention;
+mod delta;
+mod ffn;
+mod state;
+mod upload;
+mod workspace;
+
+use gpu::lanes::Lane as DeviceLane;
+use gpu::matrix::Kind;
+use gpu::norm::{NormRows, norm_rows};
+use gpu::product::{FEW_ROWS, Reading, embed, product};
+use gpu::rotation::{Turns, turns};
+use gpu::rows::{Forms, Halves, RowsArguments};
+use gpu::{Buffer, Device, Error};
+use kernels::product::Precision;
+use kernels::rotation::{Rotation, Stretch};
+use weights::{Model, Shape};
+
+use crate::network::Wanted;
+use crate::state::StateShape;
+use upload::{Layer, Mixer};
+
+pub use state::{GpuSnapshot, GpuState};
+pub use upload::device_bytes;
+pub use workspace::GpuWorkspace;
+
+/// A model that is ready to compute on a device.
+pub struct GpuNetwork {
+    pub device: Device,
+    pub shape: Shape,
+    pub state_shape: StateShape,
+    reading: Reading,
+    embed: gpu::matrix::Matrix,
+    /// None: the embedding is the head.
+    head: Option<gpu::matrix::Matrix>,
+    output_norm: Buffer<f32>,
+    layers: Vec<Layer>,
+    frequencies: Buffer<f64>,
+    magnitude: f32,
+}
+
+/// Some tokens of one sequence.
+pub struct GpuLane<'a> {
+    pub state: &'a mut GpuState,
+    pub tokens: &'a [u32],
+    pub wanted: Wanted,
+}
+
+/// What the rows of a step are, for kernels.
+struct Step {
+    rows: usize,
+    lanes: usize,
+    /// Rows of the lane with the most.
+    longest: usize,
+    few: bool,
+}
+
+impl GpuNetwork {
+    /// Copies a model to the device. Its matrices must be as files hold them.
+    pub fn new(device: &Device, model: &Model, precision: Precision) -> Result<GpuNetwork, Error> {
+        let shape = model.shape.clone();
+        gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
+        gpu::delta::check(shape.key_dim)?;
+        let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
+            factor: yarn.factor.into(),
+            original_ctx: yarn.original_ctx,
+            beta_fast: yarn.beta_fast.into(),
+            beta_slow: yarn.beta_slow.into(),
+            magnitude: yarn.magnitude(),
+            truncate: yarn.truncate,
+        });
+        let rotation = Rotation::new(shape.rope.dims, shape.rope.theta, stretch);
+        let layers = model.layers.iter().map(|layer| upload::layer(device, &shape, layer));
+        Ok(GpuNetwork {
+            layers: layers.collect::<Result<_, Error>>()?,
+            embed: upload::matrix(device, &model.embed)?,
+            head: model.head.as_ref().map(|head| upload::matrix(device, head)).transpose()?,
+            output_norm: Buffer::of(device, &model.output_norm)?,
+            frequencies: Buffer::of(device, &rotation.frequencies)?,
+            magnitude: rotation.magnitude,
+            reading: if precision == Precision::F32 { Reading::Exact } else { Reading::Rounded },
+            state_shape: StateShape::new(&shape),
+            device: device.clone(),
+            shape,
+        })
+    }
+
+    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
+    pub fn forward(&self, lanes: &mut [GpuLane], work: &mut GpuWorkspace) -> Result<Vec<f32>, Error> {
+        let wanted = self.begin(lanes, work)?;
+        self.compute(&work.step(lanes), work)?;
+        for lane in lanes.iter_mut() {
+            lane.state.advanced(lane.tokens.len());
+        }
+        self.logits(&wanted, work)
+    }
+
+    /// Writes everything that changes from step to step into its place on the device. Returns the rows that are wanted.
+    fn begin(&self, lanes: &mut [GpuLane], work: &mut GpuWorkspace) -> Result<Vec<u32>, Error> {
+        let (mut tokens, mut lane_of_row, mut wanted, mut table) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, lane) in lanes.iter_mut().enumerate() {
+            lane.state.reserve(lane.tokens.len())?;
+            let first = tokens.len() as u32;
+            tokens.extend_from_slice(lane.tokens);
+            lane_of_row.resize(tokens.len(), index as u32);
+            let end = tokens.len() as u32;
+            wanted.extend(match lane.wanted {
+                Wanted::Nothing => end..end,
+                Wanted::Last => end.saturating_sub(1).max(first)..end,
+                Wanted::All => first..end,
+            });
+            table.push(DeviceLane { first, count: end - first, ..lane.state.as_lane() });
+        }
+        work.reserve(&self.shape, &self.device, tokens.len(), table.len(), wanted.len())?;
+        work.tokens.write(0, &tokens)?;
+        work.lane_of_row.write(0, &lane_of_row)?;
+        work.lanes.write(0, &table)?;
+        work.wanted.write(0, &wanted)?;
+        Ok(wanted)
+    }
+
+    /// Kernels only: addresses and sizes depend on the numbers of rows and lanes and on nothing else.
+    fn compute(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        let device = &self.device;
+        embed(device, &self.embed, work.tokens.address(), step.rows, work.hidden.address())?;
+        let pairs = self.frequencies.len() as u32;
+        let of_turns = Turns {
+            frequencies: self.frequencies.address(),
+            lanes: work.lanes.address(),
+            lane_of_row: work.lane_of_row.address(),
+            out: work.turns.address(),
+            pairs,
+            magnitude: self.magnitude,
+        };
+        turns(device, step.rows, &of_turns)?;
+        let (mut attention_layer, mut delta_layer) = (0, 0);
+        for layer in &self.layers {
+            let normed = self.norm(step, work, &layer.attn_norm)?;
+            match &layer.mixer {
+                Mixer::Attention(weights) => {
+                    self.attention(weights, attention_layer, normed, step, work)?;
+                    attention_layer += 1;
+                }
+                Mixer::Delta(weights) => {
+                    self.delta(weights, delta_layer, normed, step, work)?;
+                    delta_layer += 1;
+                }
+            }
+            let normed = self.norm(step, work, &layer.ffn_norm)?;
+            self.ffn(&layer.ffn, normed, step, work)?;
+        }
+        Ok(())
+    }
+
+    /// Logits of the rows that are wanted, and of no other.
+    fn logits(&self, wanted: &[u32], work: &GpuWorkspace) -> Result<Vec<f32>, Error> {
+        let head = self.head.as_ref().unwrap_or(&self.embed);
+        let mut logits = vec![0.0; wanted.len() * head.rows];
+        if wanted.is_empty() {
+            return Ok(logits);
+        }
+        let forms = self.forms(wanted.len() <= FEW_ROWS);
+        let to = work.normed.arguments(forms);
+        let of_norm = NormRows {
+            x: work.hidden.address(),
+            weight: self.output_norm.address(),
+            chosen: work.wanted.address(),
+            to,
+            eps: self.shape.rms_eps,
+            unused: 0,
+        };
+        norm_rows(&self.device, wanted.len(), &of_norm)?;
+        product(&self.device, self.reading, to, wanted.len(), &[(head, work.logits.address())], false)?;
+        work.logits.read(0, &mut logits)?;
+        Ok(logits)
+    }
+
+    fn norm(&self, step: &Step, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {
+        let to = work.normed.arguments(self.forms(step.few));
+        let of_norm = NormRows {
+            x: work.hidden.address(),
+            weight: weight.address(),
+            chosen: 0,
+            to,
+            eps: self.shape.rms_eps,
+            unused: 0,
+        };
+        norm_rows(&self.device, step.rows, &of_norm)?;
+        Ok(to)
+    }
+
+    /// The forms that this network's products of few or of many rows read. Values are always among them: decays and
+    /// routers are computed exactly.
+    fn forms(&self, few: bool) -> Forms {
+        let halves = match (few, self.reading) {
+            (true, _) => Halves::No,
+            (false, Reading::Rounded) => Halves::One,
+            (false, Reading::Exact) => Halves::Two,
+        };
+        Forms { values: true, integers: few && self.reading == Reading::Rounded, halves }
+    }
+}
+
+/// How kernels call a format of keys or values.
+fn kind_of(format: kernels::format::Format) -> u32 {
+    Kind::of(format) as u32
+}

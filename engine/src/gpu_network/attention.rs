@@ -1,0 +1,51 @@
+//! An attention layer: gated queries, norms of heads, rotation, pages.
+
+use gpu::Error;
+use gpu::attention::{Heads, Parts, Prepare, attend, combine, prepare, splits};
+use gpu::product::product;
+use gpu::rows::RowsArguments;
+
+use super::upload::Attention;
+use super::{GpuNetwork, GpuWorkspace, Step};
+
+impl GpuNetwork {
+    /// Adds the layer's contribution to `work.hidden`.
+    pub(super) fn attention(
+        &self,
+        weights: &Attention,
+        layer: usize,
+        normed: RowsArguments,
+        step: &Step,
+        work: &GpuWorkspace,
+    ) -> Result<(), Error> {
+        let (device, shape) = (&self.device, &self.shape);
+        let jobs = [(&weights.q, work.q.address()), (&weights.k, work.k.address()), (&weights.v, work.v.address())];
+        product(device, self.reading, normed, step.rows, &jobs, false)?;
+        let heads = Heads {
+            lanes: work.lanes.address(),
+            lane_of_row: work.lane_of_row.address(),
+            q: work.q.address(),
+            q_heads: shape.q_heads as u32,
+            kv_heads: shape.kv_heads as u32,
+            dim: shape.head_dim as u32,
+            layer: layer as u32,
+        };
+        let of_prepare = Prepare {
+            heads,
+            k: work.k.address(),
+            v: work.v.address(),
+            q_norm: weights.q_norm.address(),
+            k_norm: weights.k_norm.address(),
+            turns: work.turns.address(),
+            pairs: self.frequencies.len() as u32,
+            eps: shape.rms_eps,
+        };
+        prepare(device, step.rows, &of_prepare)?;
+        let splits = splits(device, step.lanes, step.longest, shape.q_heads, shape.kv_heads);
+        let parts = Parts { partial: work.partial.address(), stats: work.stats.address(), splits };
+        attend(device, heads, step.lanes, step.longest, step.rows, parts)?;
+        let inner = work.inner.arguments_of(shape.q_heads * shape.head_dim, self.forms(step.few));
+        combine(device, heads, step.rows, parts, inner)?;
+        product(device, self.reading, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
+    }
+}

@@ -1,0 +1,102 @@
+//! Feed-forward: SwiGLU, dense or by experts.
+
+use gpu::Error;
+use gpu::activation::silu_times;
+use gpu::product::{Experts, exact_product, product, product_of_experts, tile_rows};
+use gpu::routing::{Arrange, Gather, Route, arrange, gather, most_tiles, route};
+use gpu::rows::RowsArguments;
+
+use super::upload::{Ffn, Moe, Swiglu};
+use super::{GpuNetwork, GpuWorkspace, Step};
+
+impl GpuNetwork {
+    /// Adds the layer's contribution to `work.hidden`.
+    pub(super) fn ffn(&self, ffn: &Ffn, normed: RowsArguments, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        match ffn {
+            Ffn::Dense(weights) => self.swiglu(weights, normed, step, work, work.hidden.address(), true),
+            Ffn::Moe(moe) => self.moe(moe, normed, step, work),
+        }
+    }
+
+    fn swiglu(
+        &self,
+        weights: &Swiglu,
+        x: RowsArguments,
+        step: &Step,
+        work: &GpuWorkspace,
+        out: u64,
+        accumulate: bool,
+    ) -> Result<(), Error> {
+        let (gate, up) = (work.gate.address(), work.up.address());
+        product(&self.device, self.reading, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
+        let inner = work.inner.arguments_of(weights.gate.rows, self.forms(step.few));
+        silu_times(&self.device, step.rows, gate, up, inner)?;
+        product(&self.device, self.reading, inner, step.rows, &[(&weights.down, out)], accumulate)
+    }
+
+    /// Pairs of a token and one of its experts are sorted by expert, so each expert is read once for all its tokens.
+    fn moe(&self, moe: &Moe, x: RowsArguments, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        let (device, routing) = (&self.device, &work.moe);
+        let (used, renormalise) =
+            self.shape.moe.as_ref().map_or((moe.count, true), |shape| (shape.used, shape.renormalise));
+        let pairs = step.rows * used;
+        // Which expert is chosen hangs on small differences.
+        exact_product(device, x, step.rows, &[(&moe.router, routing.scores.address())])?;
+        let of_route = Route {
+            scores: routing.scores.address(),
+            experts: routing.experts.address(),
+            shares: routing.shares.address(),
+            count: moe.count as u32,
+            used: used as u32,
+            renormalise: renormalise.into(),
+            unused: 0,
+        };
+        route(device, step.rows, &of_route)?;
+        let tile = tile_rows(pairs);
+        let of_arrange = Arrange {
+            experts: routing.experts.address(),
+            source: routing.source.address(),
+            of_row: routing.of_row.address(),
+            place: routing.place.address(),
+            tiles: routing.tiles.address(),
+            pairs: pairs as u32,
+            used: used as u32,
+            count: moe.count as u32,
+            tile_rows: tile as u32,
+        };
+        arrange(device, &of_arrange)?;
+        if let Some(shared) = &moe.shared {
+            self.swiglu(&shared.expert, x, step, work, routing.shared.address(), false)?;
+            exact_product(device, x, step.rows, &[(&shared.router, routing.shared_score.address())])?;
+        }
+        let width = moe.experts.gate.rows / moe.count.max(1);
+        let experts = Experts {
+            source: routing.source.address(),
+            of_row: if step.few { routing.of_row.address() } else { 0 },
+            tiles: if step.few { 0 } else { routing.tiles.address() },
+            rows_of_one: width as u32,
+            most_tiles: most_tiles(pairs, moe.count, tile) as u32,
+        };
+        let (gate, up) = (work.gate.address(), work.up.address());
+        let jobs = [(&moe.experts.gate, gate), (&moe.experts.up, up)];
+        product_of_experts(device, self.reading, x, pairs, experts, &jobs)?;
+        let inner = work.inner.arguments_of(width, self.forms(step.few));
+        silu_times(device, pairs, gate, up, inner)?;
+        let experts = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..experts };
+        let jobs = [(&moe.experts.down, routing.answers.address())];
+        product_of_experts(device, self.reading, inner, pairs, experts, &jobs)?;
+        let of_gather = Gather {
+            answers: routing.answers.address(),
+            place: routing.place.address(),
+            shares: routing.shares.address(),
+            shared_answers: moe.shared.as_ref().map_or(0, |_| routing.shared.address()),
+            shared_score: routing.shared_score.address(),
+            out: work.hidden.address(),
+            rows: step.rows as u32,
+            cols: self.shape.hidden as u32,
+            used: used as u32,
+            unused: 0,
+        };
+        gather(device, &of_gather)
+    }
+}

@@ -1,0 +1,163 @@
+//! A model's weights on the device.
+
+use gpu::matrix::{self, Matrix};
+use gpu::{Buffer, Device, Error};
+use kernels::format::Format;
+use weights::{Model, Shape};
+
+pub struct Layer {
+    pub attn_norm: Buffer<f32>,
+    pub mixer: Mixer,
+    pub ffn_norm: Buffer<f32>,
+    pub ffn: Ffn,
+}
+
+#[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
+pub enum Mixer {
+    Attention(Attention),
+    Delta(Delta),
+}
+
+pub struct Attention {
+    pub q: Matrix,
+    pub k: Matrix,
+    pub v: Matrix,
+    pub o: Matrix,
+    pub q_norm: Buffer<f32>,
+    pub k_norm: Buffer<f32>,
+}
+
+pub struct Delta {
+    pub qkv: Matrix,
+    pub z: Matrix,
+    pub a: Matrix,
+    pub b: Matrix,
+    pub out: Matrix,
+    /// [kernel, channels]
+    pub taps: Buffer<f32>,
+    pub a_log_neg: Buffer<f32>,
+    pub dt_bias: Buffer<f32>,
+    pub norm: Buffer<f32>,
+}
+
+#[allow(clippy::large_enum_variant)] // As above.
+pub enum Ffn {
+    Dense(Swiglu),
+    Moe(Moe),
+}
+
+pub struct Swiglu {
+    pub gate: Matrix,
+    pub up: Matrix,
+    pub down: Matrix,
+}
+
+pub struct Moe {
+    pub router: Matrix,
+    /// The rows of all experts, one after the other.
+    pub experts: Swiglu,
+    pub count: usize,
+    pub shared: Option<Shared>,
+}
+
+pub struct Shared {
+    pub expert: Swiglu,
+    /// [1, hidden]
+    pub router: Matrix,
+}
+
+pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<Matrix, Error> {
+    Matrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
+}
+
+pub fn layer(device: &Device, shape: &Shape, layer: &weights::Layer) -> Result<Layer, Error> {
+    let mixer = match &layer.mixer {
+        weights::Mixer::Attention(from) => Mixer::Attention(Attention {
+            q: matrix(device, &from.q)?,
+            k: matrix(device, &from.k)?,
+            v: matrix(device, &from.v)?,
+            o: matrix(device, &from.o)?,
+            q_norm: Buffer::of(device, &from.q_norm)?,
+            k_norm: Buffer::of(device, &from.k_norm)?,
+        }),
+        weights::Mixer::Delta(from) => {
+            let (channels, kernel) = (shape.delta_channels(), shape.conv_kernel);
+            let taps: Vec<f32> =
+                (0..from.conv.len()).map(|i| from.conv[i % channels * kernel + i / channels]).collect();
+            Mixer::Delta(Delta {
+                qkv: matrix(device, &from.qkv)?,
+                z: matrix(device, &from.z)?,
+                a: matrix(device, &from.a)?,
+                b: matrix(device, &from.b)?,
+                out: matrix(device, &from.out)?,
+                taps: Buffer::of(device, &taps)?,
+                a_log_neg: Buffer::of(device, &from.a_log_neg)?,
+                dt_bias: Buffer::of(device, &from.dt_bias)?,
+                norm: Buffer::of(device, &from.norm)?,
+            })
+        }
+    };
+    let ffn = match &layer.ffn {
+        weights::Ffn::Dense { gate, up, down } => Ffn::Dense(swiglu(device, [gate, up, down])?),
+        weights::Ffn::Moe(moe) => Ffn::Moe(experts(device, moe)?),
+    };
+    let norm = |values: &[f32]| Buffer::of(device, values);
+    Ok(Layer { attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
+}
+
+/// Bytes that a model's matrices take on a device, for plans.
+pub fn device_bytes(model: &Model) -> usize {
+    let mut bytes = 0;
+    let mut add = |m: &weights::Matrix| bytes += matrix::device_bytes(m.format, m.rows, m.cols);
+    [&model.embed].into_iter().chain(&model.head).for_each(&mut add);
+    for layer in &model.layers {
+        match &layer.mixer {
+            weights::Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].into_iter().for_each(&mut add),
+            weights::Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].into_iter().for_each(&mut add),
+        }
+        match &layer.ffn {
+            weights::Ffn::Dense { gate, up, down } => [gate, up, down].into_iter().for_each(&mut add),
+            weights::Ffn::Moe(moe) => {
+                add(&moe.router);
+                moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]).for_each(&mut add);
+                moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]).for_each(&mut add);
+            }
+        }
+    }
+    bytes
+}
+
+fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<Swiglu, Error> {
+    Ok(Swiglu { gate: matrix(device, gate)?, up: matrix(device, up)?, down: matrix(device, down)? })
+}
+
+fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<Moe, Error> {
+    let stacked = |of: fn(&weights::Expert) -> &weights::Matrix| {
+        let all: Vec<&weights::Matrix> = moe.experts.iter().map(of).collect();
+        let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
+        let (rows, first) = (all.iter().map(|matrix| matrix.rows).sum(), all.first());
+        let (format, cols) = first.map_or((Format::F32, 0), |first| (first.format, first.cols));
+        if all.iter().any(|matrix| matrix.format != format) {
+            let what = "the experts of a layer differ in their formats".to_string();
+            return Err(Error::Shape { what, wanted: "one format for all experts of a layer" });
+        }
+        Matrix::of_parts(device, format, rows, cols, &parts)
+    };
+    let shared = moe.shared.as_ref().map(|shared| {
+        let router = bytemuck::cast_slice(&shared.router);
+        Ok(Shared {
+            expert: swiglu(device, [&shared.gate, &shared.up, &shared.down])?,
+            router: Matrix::of(device, Format::F32, 1, shared.router.len(), router)?,
+        })
+    });
+    Ok(Moe {
+        router: matrix(device, &moe.router)?,
+        experts: Swiglu {
+            gate: stacked(|expert| &expert.gate)?,
+            up: stacked(|expert| &expert.up)?,
+            down: stacked(|expert| &expert.down)?,
+        },
+        count: moe.experts.len(),
+        shared: shared.transpose()?,
+    })
+}

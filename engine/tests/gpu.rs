@@ -1,0 +1,228 @@
+//! Whole models on the device against the reference implementation's results and against the CPU; on an emulated device
+//! where there is no GPU (REQUIRE_CUDA makes that a failure).
+
+use std::path::{Path, PathBuf};
+
+use engine::gpu_network::{GpuLane, GpuNetwork, GpuState, GpuWorkspace, device_bytes};
+use engine::memory::Meter;
+use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::state::{KvFormats, State};
+use gpu::Device;
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+use kernels::testing::distance;
+use weights::{Model, OpenOptions};
+
+const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
+const TRAIL: usize = 48;
+
+fn device() -> Option<Device> {
+    let folder = std::env::temp_dir().join("reprise-gpu-tests");
+    gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
+}
+
+/// Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
+fn reference() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
+    std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from)
+}
+
+fn open(name: &str) -> Model {
+    weights::open(&reference().join(name), &OpenOptions { mmap: true }).unwrap()
+}
+
+struct Golden {
+    file: Vec<u8>,
+}
+
+impl Golden {
+    fn open(folder: &str) -> Golden {
+        Golden { file: std::fs::read(reference().join(folder).join("golden.safetensors")).unwrap() }
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        safetensors::SafeTensors::deserialize(&self.file).unwrap().tensor(name).unwrap().data().to_vec()
+    }
+
+    fn logits(&self) -> Vec<f32> {
+        self.bytes("logits").chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn prompt(&self) -> Vec<u32> {
+        let bytes = self.bytes("prompt");
+        bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
+    }
+}
+
+fn state(network: &GpuNetwork, kv: KvFormats) -> GpuState {
+    let layout = network.state_shape.layout(kv).unwrap();
+    GpuState::new(&network.device, network.state_shape, layout, TRAIL).unwrap()
+}
+
+/// Logits of all tokens, fed in chunks.
+fn logits(
+    network: &GpuNetwork,
+    work: &mut GpuWorkspace,
+    state: &mut GpuState,
+    tokens: &[u32],
+    chunk: usize,
+) -> Vec<f32> {
+    let chunks = tokens.chunks(chunk);
+    let feed = |tokens| network.forward(&mut [GpuLane { state, tokens, wanted: Wanted::All }], work).unwrap();
+    chunks.flat_map(feed).collect()
+}
+
+#[track_caller]
+fn close(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
+    let distance = distance(ours, golden);
+    println!("{what}: {distance:.1e}");
+    assert!(distance <= tolerance, "{what}: {distance:e} is over {tolerance:e}");
+}
+
+fn check_golden(device: &Device, name: &str, folder: &str, tokens: usize, chunks: &[usize]) {
+    let golden = Golden::open(folder);
+    let (prompt, expected) = (golden.prompt(), golden.logits());
+    let model = open(name);
+    let network = GpuNetwork::new(device, &model, Precision::F32).unwrap();
+    let mut work = GpuWorkspace::new(device).unwrap();
+    let tokens = tokens.min(prompt.len());
+    let expected = &expected[..tokens * model.shape.vocab];
+    for chunk in chunks {
+        let ours = logits(&network, &mut work, &mut state(&network, F32), &prompt[..tokens], *chunk);
+        close(&format!("{name} in chunks of {chunk}"), &ours, expected, 1e-3);
+    }
+}
+
+#[test]
+fn dense_models_give_the_golden_logits() {
+    let Some(device) = device() else { return };
+    // Emulated, the shortest that has several chunks of the delta rule and a token alone.
+    let (tokens, chunks): (usize, &[usize]) =
+        if device.is_emulated() { (100, &[100]) } else { (180, &[180, 1, 7, 64, 65]) };
+    check_golden(&device, "dense-gva3", "dense-gva3", tokens, chunks);
+    check_golden(&device, "gguf/dense-gva2.bf16.gguf", "dense-gva2", tokens / 3, &[30, 3]);
+}
+
+#[test]
+fn a_model_of_experts_gives_the_golden_logits() {
+    let Some(device) = device() else { return };
+    let (tokens, chunks): (usize, &[usize]) =
+        if device.is_emulated() { (60, &[50, 5]) } else { (180, &[180, 1, 7, 64, 65]) };
+    check_golden(&device, "gguf/moe.bf16.gguf", "moe", tokens, chunks);
+}
+
+#[test]
+fn every_reference_model_on_a_gpu() {
+    let Some(device) = device() else { return };
+    if device.is_emulated() {
+        println!("skipped: all models in all chunks take minutes in an emulator");
+        return;
+    }
+    for name in ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"] {
+        for path in [name.to_string(), format!("gguf/{name}.bf16.gguf")] {
+            check_golden(&device, &path, name, 180, &[180, 1, 7, 64, 65]);
+        }
+    }
+}
+
+/// The CPU's logits of all tokens, in one chunk.
+fn of_cpu(model: Model, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
+    let network = Network::new(model, precision);
+    let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
+    let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None }];
+    network.forward(&Cpu::new(1), &mut lanes, &mut Workspace::default()).to_vec()
+}
+
+#[test]
+fn quantised_models_are_as_near_as_the_cpu_is() {
+    let Some(device) = device() else { return };
+    let names = ["dense-wide.q4_k_m", "dense-wide.q8_0"];
+    let (names, chunks, count): (&[&str], &[usize], usize) =
+        if device.is_emulated() { (&names[..1], &[20, 4], 20) } else { (&names, &[40, 4, 1], 40) };
+    for name in names {
+        let path = format!("gguf/{name}.gguf");
+        let tokens = Golden::open("dense-wide").prompt()[..count].to_vec();
+        let exact = of_cpu(open(&path), Precision::F32, F16, &tokens);
+        let theirs = distance(&of_cpu(open(&path), Precision::Integer, F16, &tokens), &exact);
+        let network = GpuNetwork::new(&device, &open(&path), Precision::Integer).unwrap();
+        let mut work = GpuWorkspace::new(&device).unwrap();
+        for chunk in chunks {
+            let ours = logits(&network, &mut work, &mut state(&network, F16), &tokens, *chunk);
+            close(&format!("{name} in chunks of {chunk}, the CPU {theirs:.1e}"), &ours, &exact, 1.25 * theirs);
+        }
+    }
+}
+
+#[test]
+fn several_sequences_are_each_as_alone() {
+    let Some(device) = device() else { return };
+    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32).unwrap();
+    let mut work = GpuWorkspace::new(&device).unwrap();
+    let words = |len: usize, seed: u32| (0..len as u32).map(|i| (i * 37 + seed * 11) % 500).collect::<Vec<u32>>();
+    let prompts = [words(70, 1), words(3, 2), words(20, 3)];
+    let alone: Vec<Vec<f32>> =
+        prompts.iter().map(|prompt| logits(&network, &mut work, &mut state(&network, F16), prompt, 100)).collect();
+    let mut states = [(); 3].map(|()| state(&network, F16));
+    // A chunk of each together, then the rest token by token of two of them beside each other.
+    for (from, to) in [(0, 0.5), (1, 0.9)].map(|(round, share)| (round, share)) {
+        let mut parts: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
+        let mut lanes: Vec<GpuLane> = Vec::new();
+        for (i, (state, prompt)) in states.iter_mut().zip(&prompts).enumerate() {
+            let start = state.position;
+            let end = ((prompt.len() as f64 * to) as usize).max(start + 1);
+            parts.push((i, start..end));
+            lanes.push(GpuLane { state, tokens: &prompt[start..end], wanted: Wanted::All });
+        }
+        let ours = network.forward(&mut lanes, &mut work).unwrap();
+        let vocab = network.shape.vocab;
+        let expected: Vec<f32> =
+            parts.iter().flat_map(|(i, range)| alone[*i][range.start * vocab..range.end * vocab].to_vec()).collect();
+        close(&format!("round {from}"), &ours, &expected, 1e-3);
+    }
+}
+
+#[test]
+fn a_past_is_gone_back_to_and_branched() {
+    let Some(device) = device() else { return };
+    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32).unwrap();
+    let mut work = GpuWorkspace::new(&device).unwrap();
+    let words: Vec<u32> = (0..330u32).map(|i| (i * 37 + 5) % 500).collect();
+    let other: Vec<u32> = (0..9u32).map(|i| (i * 91 + 3) % 500).collect();
+    let mut line = state(&network, F16);
+    let feed = |line: &mut GpuState, work: &mut GpuWorkspace, tokens: &[u32]| {
+        network.forward(&mut [GpuLane { state: line, tokens, wanted: Wanted::Last }], work).unwrap()
+    };
+    feed(&mut line, &mut work, &words[..290]);
+    let snapshot = line.snapshot().unwrap();
+    feed(&mut line, &mut work, &words[290..310]);
+    feed(&mut line, &mut work, &words[310..311]);
+    feed(&mut line, &mut work, &words[311..]);
+    assert_eq!(line.covered(), 330 - TRAIL..330);
+
+    // To a word in the middle of what was said behind the snapshot: no matrix product, and something else follows.
+    let mut heard = line.back_to(&snapshot).unwrap();
+    network.replay(&mut heard, 313, &mut work).unwrap();
+    let mut straight = state(&network, F16);
+    feed(&mut straight, &mut work, &words[..313]);
+    let (ours, expected) = (heard.to_host().unwrap(), straight.to_host().unwrap());
+    close("recurrent state", &ours.0, &expected.0, 1e-5);
+    close("memory of the convolution", &ours.1, &expected.1, 1e-5);
+    let after = feed(&mut heard, &mut work, &other);
+    close("a cut past", &after, &feed(&mut straight, &mut work, &other), 1e-4);
+
+    // The line that was left goes on, and knows nothing of it: pages are copied by who writes into a shared one.
+    let mut branch = line.branch().unwrap();
+    let first = feed(&mut branch, &mut work, &other);
+    let second = feed(&mut line, &mut work, &other);
+    assert_eq!(first, second);
+}
+
+#[test]
+fn the_plan_knows_what_weights_take() {
+    let model = open("gguf/dense-wide.q4_k_m.gguf");
+    let file: usize = engine::open::weight_bytes(&model);
+    let ours = device_bytes(&model);
+    assert!(ours >= file && ours < file + file / 100, "{ours} and {file}");
+}
