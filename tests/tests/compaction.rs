@@ -153,7 +153,6 @@ async fn a_kill_at_any_moment_leaves_the_session_before_or_after() {
         assert_eq!(used.len(), usize::from(stands.is_some()), "round {round}: {summaries:#}");
         let unused = summaries["data"].as_array().unwrap().iter().filter(|one| one["applied_at_ms"].is_null()).count();
         swaps += u64::from(stands > in_use);
-        in_use = stands;
         // Every word is there, and the conversation goes on.
         let mut items = 0;
         let mut path = format!("/v1/sessions/{id}/items");
