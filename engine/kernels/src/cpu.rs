@@ -2,6 +2,8 @@
 
 pub(crate) mod lanes;
 pub(crate) mod level;
+#[cfg(target_os = "linux")]
+mod pin;
 mod pool;
 
 pub use level::Level;
@@ -17,6 +19,12 @@ impl Cpu {
     /// `threads` is how many run at the same time, the caller's own included; 0 means one for each core.
     pub fn new(threads: usize) -> Cpu {
         Cpu { level: Level::detect(), pool: Pool::new(threads) }
+    }
+
+    /// With each thread tied to a core of its own, also the one that first asks for work; `yes: false` changes nothing.
+    pub fn pinned(mut self, yes: bool) -> Cpu {
+        self.pool.pin_at_first_job(yes);
+        self
     }
 
     pub fn with_level(threads: usize, level: Level) -> Cpu {

@@ -15,7 +15,7 @@ pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Mod
 }
 
 pub fn cpu(settings: &Settings) -> Cpu {
-    Cpu::new(settings.engine.threads)
+    Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads)
 }
 
 /// The precision of the configuration, unless the command says otherwise.

@@ -18,6 +18,7 @@ pub struct Pool {
     /// The workers take one job at a time; a job that comes meanwhile (from inside a job, or from another thread) runs
     /// on its caller alone.
     taken: AtomicBool,
+    to_pin: AtomicBool,
 }
 
 struct Shared {
@@ -61,7 +62,13 @@ impl Pool {
                 std::thread::Builder::new().name(format!("kernel-{n}")).spawn(move || work(&shared)).ok()
             })
             .collect();
-        Pool { shared, workers, taken: AtomicBool::new(false) }
+        Pool { shared, workers, taken: AtomicBool::new(false), to_pin: AtomicBool::new(false) }
+    }
+
+    /// Then the caller and each worker are tied to a core, where the system can. Not before, because who makes a pool is
+    /// not always who works with it.
+    pub fn pin_at_first_job(&mut self, yes: bool) {
+        self.to_pin = AtomicBool::new(yes);
     }
 
     /// Threads that take part in a job, the caller's included.
@@ -71,6 +78,10 @@ impl Pool {
 
     /// Calls `run(0)` to `run(tasks - 1)`, each once, in any order and on any thread; returns when all are done.
     pub fn run(&self, tasks: usize, run: impl Fn(usize) + Sync) {
+        #[cfg(target_os = "linux")]
+        if self.to_pin.load(Ordering::Relaxed) && self.to_pin.swap(false, Ordering::Relaxed) {
+            super::pin::pin(self.workers.iter().map(std::os::unix::thread::JoinHandleExt::as_pthread_t));
+        }
         if tasks <= 1 || self.workers.is_empty() || self.taken.swap(true, Ordering::Acquire) {
             (0..tasks).for_each(run);
             return;

@@ -64,6 +64,7 @@ struct Recipe {
     options: engine::open::OpenOptions,
     limits: Limits,
     threads: usize,
+    pin_threads: bool,
     disk: Option<DiskLimits>,
     disk_idle: Duration,
     native_ctx: u32,
@@ -80,6 +81,7 @@ impl Local {
             options: model::open_options(settings, precision),
             limits: plan.limits(settings, precision),
             threads: settings.engine.threads,
+            pin_threads: settings.engine.pin_threads,
             disk: memory.disk_path.as_ref().map(|folder| DiskLimits {
                 folder: folder.clone(),
                 max_bytes: memory.disk_bytes,
@@ -209,7 +211,8 @@ impl Recipe {
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
-        let mut engine = Engine::new(opened.network, opened.tokenizer, Cpu::new(self.threads), self.limits);
+        let mut engine =
+            Engine::new(opened.network, opened.tokenizer, Cpu::new(self.threads).pinned(self.pin_threads), self.limits);
         if let Some(disk) = &self.disk {
             engine.use_disk(disk.clone());
         }
