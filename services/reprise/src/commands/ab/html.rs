@@ -172,7 +172,7 @@ const STYLE: &str = "
   --a3: #e08fc8; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+main { max-width: 78rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .25rem; letter-spacing: -.01em; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
 p { margin: .25rem 0 .5rem; }
