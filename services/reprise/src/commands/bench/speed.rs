@@ -65,6 +65,8 @@ struct Measured {
     load_ms: f64,
     /// What this machine's memory gives when nothing but reading happens, on all threads.
     memory_gb_per_s: Option<f64>,
+    /// What its instruction for products of bytes gives, on all threads; None where there is none.
+    int8_gops: Option<f64>,
     contexts: Vec<At>,
 }
 
@@ -89,6 +91,8 @@ struct At {
     prefill_last_chunk_tokens_per_s: f64,
     /// What the threads together computed for it in the best round, whatever else the machine did meanwhile.
     prefill_cpu_ms: Option<f64>,
+    /// Multiplications and additions with weights, of all that the processor could do with bytes.
+    prefill_share_of_int8: Option<f64>,
     decode: Vec<Decoded>,
     /// The most memory that was ever taken until here in the first round.
     peak_rss_bytes: Option<u64>,
@@ -144,6 +148,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         decoded.share_of_memory_speed =
             decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
     }
+    let int8_gops = byte_speed(machine.threads.unwrap_or(1));
+    let operations = operations_per_token(&bench.network.model);
+    for at in &mut contexts {
+        at.prefill_share_of_int8 = int8_gops.map(|peak| operations * at.prefill_tokens_per_s / 1e9 / peak);
+    }
     let measured = Measured {
         bench: "speed",
         machine,
@@ -152,6 +161,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         prefill_chunk_tokens: chunk,
         load_ms,
         memory_gb_per_s,
+        int8_gops,
         contexts,
     };
     show(&plots(&measured), args.plot.as_deref(), false)?;
@@ -253,6 +263,7 @@ impl Bench<'_> {
             prefill_ms: prefill_s * 1e3,
             prefill_tokens_per_s: ctx as f64 / prefill_s,
             prefill_last_chunk_tokens_per_s: median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
+            prefill_share_of_int8: None,
             prefill_cpu_ms: least_cpu_ms(&|seen| seen.prefill.cpu),
             decode: decode.collect::<Option<_>>()?,
             peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
@@ -347,25 +358,65 @@ fn bytes_per_token(model: &Model) -> usize {
     bytes(model.head.as_ref().unwrap_or(&model.embed)) + layers.sum::<usize>()
 }
 
-/// Sums up memory on all threads at once, best of a few times.
+/// Reads memory on all threads at once, best of a few times.
 fn memory_speed(bytes: usize, threads: usize) -> Option<f64> {
-    let words = vec![1u64; bytes / size_of::<u64>()];
-    if words.is_empty() {
+    let values = vec![1.0f32; bytes / size_of::<f32>()];
+    if values.is_empty() {
         return None;
     }
-    let parts: Vec<&[u64]> = words.chunks(words.len().div_ceil(threads)).collect();
-    let sum = |part: &[u64]| part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    let level = Cpu::new(1).level;
+    let parts: Vec<&[f32]> = values.chunks(values.len().div_ceil(threads)).collect();
     let once = || {
         let begin = Instant::now();
         std::thread::scope(|scope| {
             for part in &parts {
-                scope.spawn(|| black_box(sum(black_box(part))));
+                scope.spawn(|| black_box(engine::peak::read(level, black_box(part))));
             }
         });
         begin.elapsed()
     };
     let best = (0..MEMORY_TRIES).map(|_| once()).min()?;
-    Some((words.len() * size_of::<u64>()) as f64 / best.as_secs_f64() / 1e9)
+    Some((values.len() * size_of::<f32>()) as f64 / best.as_secs_f64() / 1e9)
+}
+
+/// Billions of multiplications and additions of bytes a second, on all threads at once, best of a few times.
+fn byte_speed(threads: usize) -> Option<f64> {
+    const ROUNDS: usize = 2_000_000;
+    let level = Cpu::new(1).level;
+    let each = engine::peak::multiply_bytes(level, 1)?;
+    let once = || {
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| engine::peak::multiply_bytes(level, black_box(ROUNDS)));
+            }
+        });
+        begin.elapsed()
+    };
+    let best = (0..MEMORY_TRIES).map(|_| once()).min()?;
+    Some((each * ROUNDS * threads) as f64 / best.as_secs_f64() / 1e9)
+}
+
+/// Multiplications and additions with the weights of all layers that a token of a prompt costs: its logits are not asked.
+fn operations_per_token(model: &Model) -> f64 {
+    let of = |matrices: &[&Matrix]| matrices.iter().map(|matrix| 2.0 * (matrix.rows * matrix.cols) as f64).sum::<f64>();
+    let layer = |layer: &weights::Layer| {
+        let mixer = match &layer.mixer {
+            Mixer::Attention(w) => of(&[&w.q, &w.k, &w.v, &w.o]),
+            Mixer::Delta(w) => of(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
+        };
+        let ffn = match &layer.ffn {
+            Ffn::Dense { gate, up, down } => of(&[gate, up, down]),
+            Ffn::Moe(moe) => {
+                let experts: f64 = moe.experts.iter().map(|expert| of(&[&expert.gate, &expert.up, &expert.down])).sum();
+                let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
+                let shared: f64 = moe.shared.iter().map(|shared| of(&[&shared.gate, &shared.up, &shared.down])).sum();
+                of(&[&moe.router]) + experts * used as f64 / moe.experts.len().max(1) as f64 + shared
+            }
+        };
+        mixer + ffn
+    };
+    model.layers.iter().map(layer).sum()
 }
 
 const MEMORY_TRIES: usize = 5;
@@ -385,12 +436,16 @@ fn print(measured: &Measured) -> Result<()> {
     if let Some(speed) = measured.memory_gb_per_s {
         println!("  memory     {speed:.1} GB/s when only read");
     }
+    if let Some(speed) = measured.int8_gops {
+        println!("  products   {speed:.0} billion operations a second when only bytes are multiplied");
+    }
     println!("  rounds     {}, medians\n", measured.rounds);
     let mut table = Table::new(&[
         ("context", Align::Right),
         ("prefill tokens/s", Align::Right),
         ("its last chunk", Align::Right),
         ("CPU ms", Align::Right),
+        ("of int8", Align::Right),
         ("sequences", Align::Right),
         ("decode tokens/s", Align::Right),
         ("ms a step", Align::Right),
@@ -408,6 +463,7 @@ fn print(measured: &Measured) -> Result<()> {
                 once(format!("{:.1}", at.prefill_tokens_per_s)),
                 once(format!("{:.1}", at.prefill_last_chunk_tokens_per_s)),
                 once(or_dash(at.prefill_cpu_ms.map(|ms| format!("{ms:.0}")))),
+                once(or_dash(at.prefill_share_of_int8.map(|share| format!("{:.0} %", share * 100.0)))),
                 decoded.batch.to_string(),
                 format!("{:.1}", decoded.tokens_per_s),
                 format!("{:.2}", decoded.ms_per_step),
