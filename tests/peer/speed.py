@@ -75,7 +75,8 @@ def llama(args):
         return [end[0] - begin[0], end[1] - begin[1]]
 
     add = lambda a, b: [a[0] + b[0], a[1] + b[1]]
-    token = lambda at: 300 + at * 7919 % 20000
+    vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+    token = lambda at: at * 7919 % vocabulary
     memory = api.llama_get_memory(context)
     run([(token(i), i, [0], 0) for i in range(8)])
     prefills, decodes = [], {lanes: [] for lanes in args.batch}
