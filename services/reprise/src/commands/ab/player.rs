@@ -58,7 +58,8 @@ impl Player {
     ) -> Result<Player> {
         let view = store.load(&session).await?;
         let known = view.items.iter().position(|item| Some(&item.item_id) == last_item.as_ref());
-        let after = known.map_or(0, |at| at + 1);
+        // Where a summary tells all of it there is nothing to take back.
+        let after = known.map_or(view.items.len(), |at| at + 1);
         let mut player = Player::connect(live, session, patience).await?;
         for item in view.items.get(after..).unwrap_or_default() {
             player.say(ClientEvent::ItemDelete { item_id: item.item_id.clone() }).await?;

@@ -28,6 +28,8 @@ pub struct Played {
     /// Index into the arms.
     pub arm: usize,
     pub session: String,
+    /// The user's words in the store.
+    pub said_item: String,
     /// From here a run that was interrupted goes on.
     pub last_item: Option<String>,
     /// The first one after the model was opened.
@@ -110,6 +112,7 @@ async fn play_turns(
             }
         });
     }
+    let begun_at_ms = now_ms();
     let mut fresh = vec![true; players.len()];
     for (number, turn) in script.turns.iter().enumerate() {
         // Who is first changes, so that being first is nobody's advantage.
@@ -119,14 +122,15 @@ async fn play_turns(
                 continue;
             }
             let Some(player) = players.get_mut(arm) else { continue };
-            let item = item_of(number);
+            // Words that were said before an interruption keep their id, so each attempt has others.
+            let item = format!("replay_{number}_{begun_at_ms}");
             let reply = player.turn(&item, &turn.says, turn.cuts_last_reply, args.reply).await?;
             let ctx_size = service.live.presets().named(&args.arms[arm])?.ctx_size;
             let asked = match &turn.asks {
                 None => None,
                 Some(question) => {
                     let planted = script.planted(&question.fact).unwrap_or(number);
-                    let zone = player.zone_of(&service.store, &item_of(planted)).await?;
+                    let zone = player.zone_of(&service.store, record.said_item(run, planted as u64, arm)).await?;
                     Some(Asked {
                         fact: question.fact.clone(),
                         zone,
@@ -144,6 +148,7 @@ async fn play_turns(
                 turn: number as u64,
                 arm,
                 session: player.session.id().to_owned(),
+                said_item: item.clone(),
                 last_item: player.last_item.clone().or(Some(item)),
                 after_start: std::mem::take(&mut fresh[arm]),
                 cut_last_reply: reply.cut_last_reply,
@@ -161,11 +166,6 @@ async fn play_turns(
 }
 
 const USER: &str = "replay";
-
-/// The user's words of a turn, counted from 0.
-fn item_of(turn: usize) -> String {
-    format!("replay_{turn}")
-}
 
 /// Until nothing is computed any more for a moment: reading ahead and summaries follow a reply.
 async fn settle(backend: &Backend, most: Duration) {
@@ -299,6 +299,12 @@ impl Record {
 
     fn has(&self, run: u64, turn: u64, arm: usize) -> bool {
         self.played.iter().any(|played| (played.run, played.turn, played.arm) == (run, turn, arm))
+    }
+
+    fn said_item(&self, run: u64, turn: u64, arm: usize) -> &str {
+        let mut played = self.played.iter();
+        let found = played.find(|played| (played.run, played.turn, played.arm) == (run, turn, arm));
+        found.map_or("", |played| &played.said_item)
     }
 
     /// Earlier replays may have had more.
