@@ -47,6 +47,14 @@ impl Client {
         Client::on(stream, address, query, headers).await
     }
 
+    /// As a machine with another address of this one's own.
+    pub async fn from(ip: [u8; 4], address: &str) -> Result<Client, Refused> {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((ip, 0).into()).expect("an address of its own");
+        let stream = socket.connect(address.parse().expect("an address")).await.expect("a connection");
+        Client::on(stream, address, "", &[]).await
+    }
+
     /// A client whose system holds little of what it does not read.
     pub async fn with_little_room(address: &str, query: &str) -> Client {
         let socket = TcpSocket::new_v4().expect("a socket");

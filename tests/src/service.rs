@@ -133,34 +133,8 @@ impl Service {
         Client::connect(&self.address, query, headers).await
     }
 
-    /// One request over HTTP: the status and the body.
     pub async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
-        let mut request =
-            format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            request += &format!("host: {}\r\n", self.address);
-        }
-        for (name, value) in headers {
-            request += &format!("{name}: {value}\r\n");
-        }
-        request += "\r\n";
-        request += body;
-        let answer = timeout(PATIENCE, async {
-            let mut stream = TcpStream::connect(&self.address).await.expect("a connection");
-            stream.write_all(request.as_bytes()).await.expect("the service reads");
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.expect("the service answers");
-            String::from_utf8_lossy(&answer).into_owned()
-        });
-        let answer = answer.await.expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
-            unchunked(body)
-        } else {
-            body.into()
-        };
-        (status, body)
+        http(&self.address, method, path, headers, body).await
     }
 
     pub async fn get(&self, path: &str) -> Value {
@@ -200,6 +174,31 @@ impl Service {
         assert!(status.success(), "{status}");
         self.log.await.expect("the log is text")
     }
+}
+
+/// One request over HTTP: the status and the body.
+pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        request += &format!("host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += "\r\n";
+    request += body;
+    let answer = timeout(PATIENCE, async {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(request.as_bytes()).await.expect("the service reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("the service answers");
+        String::from_utf8_lossy(&answer).into_owned()
+    });
+    let answer = answer.await.expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    (status, if chunked { unchunked(body) } else { body.into() })
 }
 
 /// Whether this machine lets its users mount something for themselves. Says so where not.

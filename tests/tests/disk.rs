@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 use tests::client::{Client, Closed, user, words};
 use tests::service::{Service, check_store, may_mount, run_ok};
+use tests::upstream::StandIn;
 
 /// So many bytes have place, and a part of them is taken by what can be removed.
 const SMALL_DISK: &str =
@@ -111,6 +113,72 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     let report = run_ok(service.folder(), &["sessions", "check", "--json", "--set", store]).await;
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["problems"], json!([]), "{report:#}");
+    service.stop().await;
+}
+
+/// Writes until there is no room.
+fn fill_up(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    loop {
+        match file.write_all(&[0; 4096]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_is_room() {
+    if !may_mount().await {
+        return;
+    }
+    let mut stand_in = StandIn::start().await;
+    let upstream = format!("upstream.url={}", stand_in.url);
+    let more = [&NO_PASTS[..], &["--set", &upstream]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::try_start_after(SMALL_DISK, folder, &more).await.expect("there is room to begin with");
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    client.ask("Tell me everything.").await;
+    let mut asked = stand_in.next().await;
+    asked.say("It began long ago.").await;
+    client.until("response.output_text.delta").await;
+    let rest = service.folder_inside().join("data/rest");
+    fill_up(&rest);
+    let more_words = " And it went on.".repeat(1000);
+    asked.say(&more_words).await;
+    asked.done().await;
+    let done = client.until("response.done").await["response"].clone();
+    assert_eq!(done["status"], "failed", "{done:#}");
+    let error = &done["status_details"]["error"];
+    assert!(error["code"] == "store_failed" && error["message"].as_str().unwrap().contains("full"), "{error}");
+    assert!(!keep(&mut client, "refused", &more_words).await);
+
+    // Whatever is kept next, the end of the reply is kept before it.
+    std::fs::remove_file(rest).unwrap();
+    assert!(keep(&mut client, "room", "There is room again.").await);
+    let items = service.get(&format!("/v1/sessions/{id}/items")).await;
+    let items = items["data"].as_array().unwrap();
+    let said = items.iter().find(|item| item["body"]["role"] == "assistant").unwrap_or_else(|| panic!("{items:#?}"));
+    assert_eq!(said["status"], "completed", "{said:#}");
+    assert_eq!(said["body"]["parts"][0]["text"], json!(format!("It began long ago.{more_words}")));
+
+    client.ask("And now?").await;
+    let mut asked = stand_in.next().await;
+    asked.say("Now all is well.").await;
+    asked.done().await;
+    assert_eq!(client.until("response.done").await["response"]["status"], "completed");
+
+    // Nothing is written now, so that a copy of the file and its log is a whole store.
+    for name in ["reprise.sqlite3", "reprise.sqlite3-wal"] {
+        std::fs::copy(service.folder_inside().join("data").join(name), service.folder().join(name)).unwrap();
+    }
+    let export = run_ok(service.folder(), &["sessions", "export", &id, "--set", "store.path=reprise.sqlite3"]).await;
+    let lines = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let responses: Vec<Value> = lines.filter(|line| line["type"] == "response").collect();
+    let ends: Vec<&str> = responses.iter().map(|response| response["status"].as_str().unwrap()).collect();
+    assert_eq!(ends, ["failed", "completed"], "{responses:#?}");
     service.stop().await;
 }
 

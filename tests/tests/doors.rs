@@ -1,8 +1,11 @@
 //! Who may come in and what may be sent, with the real binary as it is configured from outside.
 
 use serde_json::{Value, json};
-use tests::client::{Client, Closed, Refused, user, words};
+use tests::client::{Client, Closed, PATIENCE, Refused, user, words};
 use tests::service::{Service, run_ok};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 fn refused(answer: Result<Client, Refused>) -> (u16, String) {
@@ -88,5 +91,58 @@ async fn what_is_too_large_ends_the_connection_and_not_the_session() {
     assert_eq!(client.closed().await, Closed(Some(1009)));
     let mut client = service.connect(&format!("?session={id}")).await;
     assert_eq!(words(&client.until("conversation.item.added").await["item"]), "Remember me.");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_never_says_what_it_wants_is_closed() {
+    let service = Service::start(&["--set", "limits.handshake_ms=200"]).await;
+    let begun = format!("GET /v1/realtime HTTP/1.1\r\nhost: {}\r\nupgrade: webs", service.address);
+    for said in ["", "GET", &begun] {
+        let mut stream = TcpStream::connect(&service.address).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the service hangs up");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(read.is_err() || answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{said:?}: {answer}");
+    }
+    // Who says it is not hung up on, also when it says nothing more for longer than that.
+    let mut client = service.connect("").await;
+    client.session_id().await;
+    let mut other = TcpStream::connect(&service.address).await.unwrap();
+    timeout(PATIENCE, other.read_to_end(&mut Vec::new())).await.expect("the service hangs up").unwrap();
+    client.say(user("Still here.")).await;
+    client.until("conversation.item.done").await;
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn connections_have_a_limit_for_an_address_and_one_for_all() {
+    let limits = ["--set", "limits.connections_per_address=2", "--set", "limits.connections=3"];
+    let service = Service::start(&limits).await;
+    let mut first = service.connect("").await;
+    let second = service.connect("").await;
+    let one_too_many = service.try_connect("", &[]).await.err().expect("two are enough");
+    assert_eq!(one_too_many.code(), (429, "too_many_connections".into()));
+    let message = one_too_many.body["error"]["message"].to_string();
+    assert!(message.contains("limits.connections_per_address"), "{message}");
+
+    // Somebody else in the house is not kept out by that, up to the limit for all.
+    let neighbour =
+        Client::from([127, 0, 0, 2], &service.address).await.unwrap_or_else(|refused| panic!("{refused:?}"));
+    let too_many = Client::from([127, 0, 0, 3], &service.address).await.err().expect("three are enough");
+    assert_eq!(too_many.code(), (429, "too_many_connections".into()));
+    assert!(too_many.body["error"]["message"].to_string().contains("(limits.connections)"), "{too_many:?}");
+
+    // Those who are in talk on, and who leaves gives the place back.
+    first.say(user("Still here.")).await;
+    first.until("conversation.item.done").await;
+    drop((second, neighbour));
+    let back = async {
+        while service.try_connect("", &[]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, back).await.expect("the place is given back");
     service.stop().await;
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use tests::client::PATIENCE;
-use tests::service::{Service, tiny_model};
+use tests::service::{Service, command, http, tiny_model};
+use tests::upstream::StandIn;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -160,4 +161,42 @@ async fn the_service_may_be_the_upstream_of_another_one() {
     timeout(PATIENCE, told).await.expect("the service behind stops decoding");
     front.stop().await;
     behind.stop().await;
+}
+
+#[tokio::test]
+async fn it_is_ready_when_the_model_is_and_not_before() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let behind = silent.local_addr().unwrap().to_string();
+    // A port that is free a moment later too.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (address, folder) = (format!("127.0.0.1:{port}"), tempfile::tempdir().unwrap());
+    let upstream = format!("upstream.url=http://{behind}/v1");
+    // It is asked again and again.
+    let often = ["limits.requests_per_minute_per_address=1000000", "limits.requests_per_minute_per_key=1000000"];
+    let arguments = ["serve", "--port", &port.to_string(), "--set", &upstream, "--set", often[0], "--set", often[1]];
+    let mut child = command(folder.path(), &arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    // It asks what model there is, and waits for the answer.
+    let (asking, _) = timeout(PATIENCE, silent.accept()).await.expect("it looks for its model").unwrap();
+    let (status, body) = http(&address, "GET", "/healthz", &[], "").await;
+    assert!(status == 503 && body.contains("starting"), "{status}: {body}");
+
+    // Nobody answers: it starts without, and says that it is not ready.
+    drop((asking, silent));
+    let health = async |expected: u16| loop {
+        let (status, body) = http(&address, "GET", "/healthz", &[], "").await;
+        let body: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        if status == expected && body["status"].is_string() {
+            return body;
+        }
+        assert_eq!(status, 503, "{body}");
+        tokio::task::yield_now().await;
+    };
+    let trouble = timeout(PATIENCE, health(503)).await.expect("it starts");
+    assert_eq!(trouble["status"], "not_ready", "{trouble}");
+    assert!(trouble["trouble"].is_string(), "it says why: {trouble}");
+
+    let _stand_in = StandIn::at(&behind).await;
+    let ready = timeout(PATIENCE, health(200)).await.expect("it finds its model");
+    assert_eq!(ready["status"], "ok", "{ready}");
+    child.kill().await.unwrap();
 }

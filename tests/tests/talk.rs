@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use std::process::Stdio;
-use tests::client::{Client, Closed, user, words};
+use tests::client::{Client, Closed, PATIENCE, user, words};
 use tests::service::{Service, check_store, command, run_ok, tiny_model};
+use tests::upstream::StandIn;
 use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
@@ -285,7 +286,7 @@ async fn the_terminal_client_talks_and_goes_on() {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(typed.as_bytes()).await.unwrap();
         drop(stdin);
-        let output = tokio::time::timeout(tests::client::PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+        let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         assert!(output.status.success());
         (text(output.stdout), text(output.stderr))
@@ -326,4 +327,77 @@ async fn what_cannot_start_says_what_to_do() {
         .unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("port = 1234") && printed.contains("--port"), "{printed}");
+}
+
+#[tokio::test]
+async fn a_response_beside_the_conversation_has_its_own_words_and_leaves_none() {
+    let mut stand_in = StandIn::start().await;
+    let service = Service::start(&["--set", &format!("upstream.url={}", stand_in.url)]).await;
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    client.ask("What is a harmonica?").await;
+    let mut live = stand_in.next().await;
+    live.say("A small").await;
+    client.until("response.output_text.delta").await;
+
+    let input =
+        json!([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Name the topic."}]}]);
+    client
+        .say(json!({"type": "response.create", "response": {
+            "conversation": "none", "input": input, "metadata": {"topic": "title"}}}))
+        .await;
+    let created = client.until("response.created").await;
+    let beside_id = created["response"]["id"].clone();
+    assert_eq!(created["response"]["metadata"], json!({"topic": "title"}));
+    let mut beside = stand_in.next().await;
+    let asked = beside.request["messages"].to_string();
+    assert!(asked.contains("Name the topic.") && !asked.contains("harmonica"), "{asked}");
+    beside.say("Instruments").await;
+    beside.done().await;
+    let done = client.until("response.done").await["response"].clone();
+    assert_eq!(
+        (&done["id"], &done["status"], &done["conversation_id"]),
+        (&beside_id, &json!("completed"), &json!(null))
+    );
+    assert_eq!(words(&done["output"][0]), "Instruments");
+
+    // The live one was neither stopped nor changed by it.
+    live.say(" instrument.").await;
+    live.done().await;
+    let done = client.until("response.done").await["response"].clone();
+    assert_eq!((&done["status"], words(&done["output"][0])), (&json!("completed"), "A small instrument.".into()));
+    let told: Vec<String> = client
+        .heard
+        .iter()
+        .filter(|event| event["type"] == "conversation.item.done")
+        .map(|event| words(&event["item"]))
+        .collect();
+    assert_eq!(told, ["What is a harmonica?", "A small instrument."]);
+    let items = service.get(&format!("/v1/sessions/{id}/items")).await;
+    assert_eq!(items["data"].as_array().map(Vec::len), Some(2), "{items:#}");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn who_sends_audio_is_told_how_to_send_text() {
+    let service = Service::start(&[]).await;
+    let mut client = service.connect("").await;
+    client.session_id().await;
+    for kind in ["input_audio_buffer.append", "input_audio_buffer.commit"] {
+        client.say(json!({"type": kind, "event_id": kind, "audio": "AAAA"})).await;
+        let error = client.expect_error("audio_not_supported").await["error"].clone();
+        assert_eq!(error["event_id"], kind, "{error}");
+        let message = error["message"].as_str().unwrap();
+        for way in ["conversation.item.create", "response.create", "input_text_buffer.commit"] {
+            assert!(message.contains(way), "{way}: {message}");
+        }
+    }
+    // Clients that can speak ask for speech: they are answered in text, and told so.
+    client
+        .say(json!({"type": "session.update", "session": {"type": "realtime", "output_modalities": ["audio"]}}))
+        .await;
+    assert_eq!(client.until("session.updated").await["session"]["output_modalities"], json!(["text"]));
+    client.ask_for("In words, then.", 4).await;
+    client.until("response.done").await;
+    service.stop().await;
 }

@@ -179,6 +179,7 @@ impl Actor {
         for outgoing in self.connections.values() {
             outgoing.end(if self.gone { End::SessionGone } else { End::Draining });
         }
+        self.keeper.settle().await;
         tracing::debug!("the session leaves memory");
     }
 

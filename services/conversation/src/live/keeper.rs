@@ -3,6 +3,9 @@
 //! Every operation is put into the store's queue the moment it is given, so that operations of one turn share a commit.
 //! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and words
 //! are not stored before they were written to a socket.
+//!
+//! What a full disk refused did not happen, and the machine says so. The end of a reply did happen: it is owed to the
+//! store, and tried again before whatever comes next, so that nothing is being said for ever.
 
 use super::outgoing::Outgoing;
 use super::records::{body_of, finished_response, settings_of, status_of};
@@ -10,8 +13,8 @@ use crate::backend::Gpu;
 use crate::metrics;
 use crate::realtime::{ResponseStatus, TurnMs, Usage};
 use crate::store::{
-    self, Body, Conversation, FinishedReply, Measurement, NewItem, Position, Reply, ReplyPiece, SessionChange,
-    SessionRef, Store,
+    self, Body, Conversation, FinishedReply, FinishedResponse, Measurement, NewItem, Position, Reply, ReplyPiece,
+    SessionChange, SessionRef, Store,
 };
 use crate::turn::{OpId, Report, StoreOp};
 use futures_util::future::BoxFuture;
@@ -45,6 +48,8 @@ pub struct Keeper {
     ready: VecDeque<Kept>,
     /// Replies that are begun and not finished, each with its body as it was begun.
     replies: HashMap<String, (Reply, Body)>,
+    /// Ends that the store could not take.
+    owed: Vec<Owed>,
     /// Replies whose begin is under way.
     beginning: HashSet<String>,
     /// Responses of the conversation that are not reported.
@@ -83,8 +88,14 @@ struct Spent {
 enum Kept {
     Done(OpId, Result<(), store::Error>),
     Begun(OpId, String, Box<Result<(Reply, Body), store::Error>>),
-    /// The reply comes back when it could not be finished.
-    Finished(OpId, (Reply, Body), Result<(), store::Error>),
+    /// What ended comes back when it could not be stored. No operation: it was tried again.
+    Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
+}
+
+/// Something that is over, whether the store can take it or not.
+enum Owed {
+    Reply { reply: Reply, finished: FinishedReply, withdrawn: bool },
+    Response(FinishedResponse),
 }
 
 /// What the keeper starts from.
@@ -112,6 +123,7 @@ impl Keeper {
             running: FuturesUnordered::new(),
             ready: VecDeque::new(),
             replies: HashMap::new(),
+            owed: Vec::new(),
             beginning: HashSet::new(),
             responses: VecDeque::new(),
             responses_kept: start.responses,
@@ -160,30 +172,81 @@ impl Keeper {
 
     /// The next answer; never, while nothing is under way.
     pub async fn next(&mut self) -> Answered {
-        let kept = match self.ready.pop_front() {
-            Some(kept) => kept,
-            None => match self.running.next().await {
+        loop {
+            let kept = match self.ready.pop_front() {
                 Some(kept) => kept,
-                None => std::future::pending().await,
-            },
-        };
+                None => match self.running.next().await {
+                    Some(kept) => kept,
+                    None => std::future::pending().await,
+                },
+            };
+            if let Some(answered) = self.answer(kept) {
+                return answered;
+            }
+        }
+    }
+
+    /// What is owed is tried a last time, before the session leaves memory. What cannot be stored now is closed at the
+    /// next start, as after a crash.
+    pub async fn settle(&mut self) {
+        if self.owed.is_empty() {
+            return;
+        }
+        self.try_again();
+        while let Some(kept) = self.ready.pop_front() {
+            self.answer(kept);
+        }
+        while let Some(kept) = self.running.next().await {
+            self.answer(kept);
+        }
+    }
+
+    fn answer(&mut self, kept: Kept) -> Option<Answered> {
         match kept {
-            Kept::Done(op, result) => Answered { op, result },
+            Kept::Done(op, result) => Some(Answered { op, result }),
             Kept::Begun(op, item_id, reply) => {
                 self.beginning.remove(&item_id);
                 let result = (*reply).map(|reply| {
                     self.replies.insert(item_id, reply);
                 });
                 self.advance();
-                Answered { op, result }
+                Some(Answered { op, result })
             }
-            Kept::Finished(op, reply, result) => {
-                if result.is_err() {
-                    self.replies.insert(reply.0.item_id().to_owned(), reply);
+            Kept::Ended(op, ended, result) => {
+                if result.as_ref().is_err_and(store::Error::may_pass) {
+                    self.owed.push(ended.told());
                 }
-                Answered { op, result }
+                op.map(|op| Answered { op, result })
             }
         }
+    }
+
+    fn try_again(&mut self) {
+        for owed in std::mem::take(&mut self.owed) {
+            self.end(None, owed);
+        }
+    }
+
+    fn end(&mut self, op: Option<OpId>, owed: Owed) {
+        let (store, session) = (self.store.clone(), self.session.clone());
+        self.run(async move {
+            let result = match &owed {
+                Owed::Reply { reply, finished, withdrawn: false } => {
+                    store.finish_reply(reply, finished.clone()).await.map(drop)
+                }
+                Owed::Reply { reply, finished, withdrawn: true } => {
+                    // Both at once, so that nothing else comes between them.
+                    let finish = store.finish_reply(reply, finished.clone());
+                    let delete = store.delete_item(&session, reply.item_id(), finished.finished_at_ms);
+                    let (finished, deleted) = futures_util::join!(finish, delete);
+                    finished.map(drop).and(deleted.map(drop))
+                }
+                Owed::Response(response) => {
+                    store.finish_turn(&session, Vec::new(), response.clone(), None).await.map(drop)
+                }
+            };
+            Kept::Ended(op, Box::new(owed), result)
+        });
     }
 
     fn may_start(&self, next: &Waiting) -> bool {
@@ -200,6 +263,7 @@ impl Keeper {
     }
 
     fn start(&mut self, next: Waiting) {
+        self.try_again();
         let Waiting { id, op, at_ms, .. } = next;
         let (store, session) = (self.store.clone(), self.session.clone());
         match op {
@@ -290,35 +354,23 @@ impl Keeper {
                 }
             }
             StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
-                Some(reply) => {
+                Some((reply, _)) => {
                     let finished = FinishedReply {
                         status: status_of(item.status),
                         body: body_of(&item),
                         tokens: None,
                         finished_at_ms: at_ms,
                     };
-                    self.run(async move {
-                        let result = store.finish_reply(&reply.0, finished).await.map(drop);
-                        Kept::Finished(id, reply, result)
-                    });
+                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
             },
             StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
-                Some(reply) => self.run(async move {
-                    let nothing = FinishedReply {
-                        status: store::Status::Cancelled,
-                        body: reply.1.clone(),
-                        tokens: None,
-                        finished_at_ms: at_ms,
-                    };
-                    // Both at once, so that nothing else comes between them.
-                    let finish = store.finish_reply(&reply.0, nothing);
-                    let delete = store.delete_item(&session, &item_id, at_ms);
-                    let (finished, deleted) = futures_util::join!(finish, delete);
-                    let result = finished.map(drop).and(deleted.map(drop));
-                    Kept::Finished(id, reply, result)
-                }),
+                Some((reply, body)) => {
+                    let status = store::Status::Cancelled;
+                    let finished = FinishedReply { status, body, tokens: None, finished_at_ms: at_ms };
+                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: true });
+                }
                 None => self.not_begun(id, item_id),
             },
             StoreOp::ResponseFinished { response_id, status, details, usage } => {
@@ -327,9 +379,7 @@ impl Keeper {
                     spent.ended = Some((status, usage));
                 }
                 let response = finished_response(response_id, status, details.as_ref(), &usage, at_ms);
-                self.run(async move {
-                    Kept::Done(id, store.finish_turn(&session, Vec::new(), response, None).await.map(drop))
-                });
+                self.end(Some(id), Owed::Response(response));
             }
             StoreOp::ResponseReported { response_id, report, ms } => match self.measure(response_id, report, ms, at_ms)
             {
@@ -403,5 +453,17 @@ impl Keeper {
         };
         metrics::measured(&measurement);
         Some(measurement)
+    }
+}
+
+impl Owed {
+    /// As it was told when it could not be stored.
+    fn told(self) -> Owed {
+        match self {
+            Owed::Response(response) => {
+                Owed::Response(FinishedResponse { status: store::ResponseStatus::Failed, ..response })
+            }
+            reply @ Owed::Reply { .. } => reply,
+        }
     }
 }

@@ -85,6 +85,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same write may succeed later: when there is room again, or another program is done.
+    pub fn may_pass(&self) -> bool {
+        use Error::{Busy, CannotOpen, Disk, Full, ReadOnly};
+        matches!(self, Busy { .. } | CannotOpen { .. } | Disk { .. } | Full { .. } | ReadOnly { .. })
+    }
+
     pub(super) fn from_sqlx(path: &Path, error: sqlx::Error) -> Error {
         let path = path.to_path_buf();
         let cause = error.to_string();
