@@ -7,8 +7,9 @@ mod workspace;
 
 use kernels::cpu::Cpu;
 use kernels::delta::Heads;
+use kernels::format::Format;
 use kernels::norm::rms_norm;
-use kernels::product::{Activations, Precision, Weights, product, products};
+use kernels::product::{Activations, Precision, Rounding, Weights, product, products};
 use kernels::rotation::{Rotation, Stretch};
 use weights::{Matrix, Mixer, Model, Shape};
 
@@ -22,6 +23,7 @@ pub struct Network {
     pub model: Model,
     pub state_shape: StateShape,
     pub precision: Precision,
+    rounding: Rounding,
     rotation: Rotation,
     /// Convolution taps of each linear layer, [kernel, channels]: the order in which a row of channels reads them.
     taps: Vec<Vec<f32>>,
@@ -62,7 +64,8 @@ impl Network {
             Mixer::Attention(_) => None,
         });
         let taps = taps.collect();
-        Network { state_shape: StateShape::new(shape), precision, rotation, taps, model }
+        let rounding = rounding_for(&model);
+        Network { state_shape: StateShape::new(shape), precision, rounding, rotation, taps, model }
     }
 
     pub fn shape(&self) -> &Shape {
@@ -157,7 +160,7 @@ impl Network {
 
     fn round(&self, cpu: &Cpu, activations: &mut Activations) {
         if self.precision == Precision::Integer {
-            activations.quantise(cpu);
+            activations.quantise(cpu, self.rounding);
         }
     }
 
@@ -183,6 +186,15 @@ impl Network {
     fn heads(&self) -> Heads {
         self.state_shape.heads
     }
+}
+
+/// Weights of 8 bits are so near to the original that the rounding of activations would be most of the error.
+fn rounding_for(model: &Model) -> Rounding {
+    let format = model.layers.first().map(|layer| match &layer.mixer {
+        Mixer::Attention(weights) => weights.q.format,
+        Mixer::Delta(weights) => weights.qkv.format,
+    });
+    if format == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
 }
 
 /// Without rounding of activations, whatever the precision of the rest.

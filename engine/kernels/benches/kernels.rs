@@ -11,7 +11,9 @@ use kernels::cpu::{Cpu, Level};
 use kernels::delta;
 use kernels::format::{Format, quantize};
 use kernels::peak;
-use kernels::product::{Activations, Layout, PANEL, Precision, Weights, has_panels, pack_panel, panel_bytes, product};
+use kernels::product::{
+    Activations, Layout, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
+};
 use kernels::testing::random;
 
 fn main() {
@@ -87,7 +89,7 @@ impl Bench {
         for (m, name) in names.iter().filter(|(_, name)| self.wants(name)) {
             let mut x = Activations::default();
             x.set(*m, cols, &random(m * cols, 2));
-            x.quantise(&self.cpu);
+            x.quantise(&self.cpu, Rounding::Coarse);
             let mut out = vec![0.0; m * rows];
             let runs = if *m > 6 { 12 } else { copies };
             let mut at = 0;

@@ -18,8 +18,8 @@ use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
 use crate::unpack::unpack;
 
-pub use activations::Activations;
 use activations::BLOCK;
+pub use activations::{Activations, Rounding};
 pub use panel::{PANEL, pack_panel, panel_bytes};
 
 /// A weight matrix: `rows` rows of `cols` values.
@@ -250,12 +250,14 @@ mod tests {
                     quantize(format, &values, &mut bytes);
                     let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
                     let expected = reference(&x, w);
-                    let mut activations = Activations::default();
-                    activations.set(m, cols, &x);
-                    activations.quantise(&cpu);
                     let packed = panels(w);
                     let packed = packed.as_ref().map(|bytes| Weights { layout: Layout::Panels, bytes, ..w });
-                    for w in [Some(w), packed].into_iter().flatten() {
+                    let roundings = [Rounding::Coarse, Rounding::Fine];
+                    let layouts = [Some(w), packed].into_iter().flatten();
+                    for (w, rounding) in layouts.flat_map(|w| roundings.map(|rounding| (w, rounding))) {
+                        let mut activations = Activations::default();
+                        activations.set(m, cols, &x);
+                        activations.quantise(&cpu, rounding);
                         let mut out = vec![f32::NAN; m * rows];
                         product(&cpu, Precision::F32, &activations, w, &mut out);
                         assert_close(&out, &expected, 1e-5);

@@ -3,9 +3,19 @@
 use super::tiles::Tiles;
 use crate::cpu::{Cpu, Parts, level::levels};
 
-/// Values that share one scale: as many as share one in most formats of weights, so that a group costs one correction
-/// and not two. (With 16 the rounding of activations would be a tenth more exact, and prefill a quarter slower.)
-pub(super) const GROUP: usize = 32;
+/// How many values of a row share one scale when they are rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// 32: as many as share one in most formats of weights, so that a group costs one correction and not two.
+    #[default]
+    Coarse,
+    /// 16: nearer by a tenth and more, and prefill a quarter slower. For weights that are themselves so near that the
+    /// rounding of activations is what is left.
+    Fine,
+}
+
+/// The longest group.
+const GROUP: usize = 32;
 /// Scales are stored for each 16 values, as the weights' integer form has them.
 const STORED: usize = 16;
 /// Rounded rows are padded with zeros to whole blocks of this many values, the longest block of any weight format.
@@ -24,6 +34,7 @@ pub struct Activations {
     sums: Vec<f32>,
     /// The rounded rows are those of `values`.
     is_rounded: bool,
+    rounding: Rounding,
     /// The same for products with panels, where this processor has them.
     tiles: Tiles,
 }
@@ -60,7 +71,8 @@ impl Activations {
     }
 
     /// Rounds all rows. To be called after the values are written and before an integer product.
-    pub fn quantise(&mut self, cpu: &Cpu) {
+    pub fn quantise(&mut self, cpu: &Cpu, rounding: Rounding) {
+        self.rounding = rounding;
         let padded = self.padded();
         self.rounded.resize(self.rows * padded, 0);
         self.scales.resize(self.rows * padded / STORED, 0.0);
@@ -75,7 +87,14 @@ impl Activations {
                 (rounded.part(row * padded, padded), scales.part(row * groups, groups), sums.part(row * groups, groups))
             };
             let values = &values[row * cols..][..cols];
-            levels!(cpu.level, round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]));
+            match rounding {
+                Rounding::Coarse => {
+                    levels!(cpu.level, round_coarse(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
+                }
+                Rounding::Fine => {
+                    levels!(cpu.level, round_fine(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
+                }
+            }
         });
         self.tile(cpu);
         self.is_rounded = true;
@@ -98,7 +117,7 @@ impl Activations {
         copy_rows(&self.rounded, self.padded(), rows, &mut out.rounded);
         copy_rows(&self.scales, groups, rows, &mut out.scales);
         copy_rows(&self.sums, groups, rows, &mut out.sums);
-        out.is_rounded = self.is_rounded;
+        (out.is_rounded, out.rounding) = (self.is_rounded, self.rounding);
         if out.is_rounded {
             out.tile(cpu);
         }
@@ -122,6 +141,10 @@ impl Activations {
     /// Whether `quantise` was called since the values were written.
     pub(super) fn is_rounded(&self) -> bool {
         self.is_rounded
+    }
+
+    pub(super) fn rounding(&self) -> Rounding {
+        self.rounding
     }
 
     pub(super) fn tiles(&self) -> &Tiles {
@@ -157,7 +180,17 @@ fn copy_rows<T: Copy>(from: &[T], width: usize, rows: &[usize], to: &mut Vec<T>)
 }
 
 #[inline(always)]
-fn round_row<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+fn round_coarse<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+    round_row(values, rounded, scales, sums, Rounding::Coarse);
+}
+
+#[inline(always)]
+fn round_fine<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+    round_row(values, rounded, scales, sums, Rounding::Fine);
+}
+
+#[inline(always)]
+fn round_row(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32], rounding: Rounding) {
     let cols = values.len();
     rounded[cols..].fill(0);
     let groups = rounded.as_chunks_mut::<GROUP>().0.iter_mut();
@@ -172,20 +205,27 @@ fn round_row<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [
                 &padded
             }
         };
-        let mut largest = [0.0f32; 16];
-        for i in 0..16 {
-            let (a, b) = (values[i].abs(), values[i + 16].abs());
-            largest[i] = if a > b { a } else { b };
+        let halves = values.as_chunks::<STORED>().0;
+        let mut largest =
+            [0, 1].map(|half: usize| halves[half].iter().fold(0.0f32, |largest, x| larger(x.abs(), largest)));
+        if rounding == Rounding::Coarse {
+            largest = [larger(largest[0], largest[1]); 2];
         }
-        let largest = largest.iter().fold(0.0f32, |largest, x| if *x > largest { *x } else { largest });
-        let scale = largest / 127.0;
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        for (rounded, value) in rounded.iter_mut().zip(values) {
-            *rounded = nearest(value * inverse);
-        }
-        scales.fill(scale);
-        for (sum, half) in sums.iter_mut().zip(rounded.as_chunks::<16>().0) {
-            *sum = half.iter().map(|x| i32::from(*x)).sum::<i32>() as f32 * scale;
+        for half in 0..2 {
+            let scale = largest[half] / 127.0;
+            let inverse = if largest[half] > 0.0 { 127.0 / largest[half] } else { 0.0 };
+            let rounded = &mut rounded.as_chunks_mut::<STORED>().0[half];
+            for (rounded, value) in rounded.iter_mut().zip(&halves[half]) {
+                *rounded = nearest(value * inverse);
+            }
+            scales[half] = scale;
+            sums[half] = rounded.iter().map(|x| i32::from(*x)).sum::<i32>() as f32 * scale;
         }
     }
+}
+
+/// One instruction where the library's function, which minds what is no number, takes several.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }

@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 
 use super::panel::{BOOK, Codes, Kind, PANEL, STEPS};
 use super::tiles::{ROWS, Tile};
-use super::{Activations, BLOCK, Weights};
+use super::{Activations, BLOCK, Rounding, Weights};
 use crate::cpu::Parts;
 use crate::format::Format;
 use crate::scratch::with_scratch;
@@ -70,6 +70,7 @@ fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: u
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weights, at: usize, out: Parts<f32>) {
     let kind = const { kind_of(F) };
+    let fine = x.rounding() == Rounding::Fine;
     let mut totals = [_mm512_setzero_ps(); M];
     for (block, bytes) in panel.chunks_exact(kind.block_bytes()).enumerate() {
         let tile = &x.tiles().block(block)[0];
@@ -92,10 +93,17 @@ fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weight
                 }
             }
             for m in 0..M {
-                let scale = _mm512_set1_ps(tile.scale[at][m]);
-                let dots = if kind.group == 16 {
-                    let second = _mm512_mul_ps(_mm512_cvtepi32_ps(second[m]), unit.scale[1]);
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(first[m]), unit.scale[0], second)
+                let scale = _mm512_set1_ps(tile.scale[2 * at][m]);
+                let dots = if kind.group == 16 || fine {
+                    let mut second = _mm512_mul_ps(_mm512_cvtepi32_ps(second[m]), unit.scale[1]);
+                    let first = _mm512_mul_ps(_mm512_cvtepi32_ps(first[m]), unit.scale[0]);
+                    if fine {
+                        second = _mm512_mul_ps(second, _mm512_set1_ps(tile.scale[2 * at + 1][m]));
+                        totals[m] = _mm512_add_ps(second, totals[m]);
+                        first
+                    } else {
+                        _mm512_add_ps(first, second)
+                    }
                 } else {
                     _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(first[m], second[m])), unit.scale[0])
                 };
@@ -144,6 +152,7 @@ fn many<const F: usize>(
     out: Parts<f32>,
 ) {
     let kind = const { kind_of(F) };
+    let halves = kind.group == 16 || x.rounding() == Rounding::Fine;
     let empty = || Block { q: [[0; 64]; STEPS], scale: [[0.0; PANEL]; 16], min: [[0.0; PANEL]; 8] };
     let mut blocks = [empty(), empty()];
     let tiles = x.rows().div_ceil(ROWS);
@@ -151,14 +160,15 @@ fn many<const F: usize>(
         sums.fill(0.0);
         for block in 0..x.padded() / BLOCK {
             for (panel, to) in panels.iter().zip(&mut blocks) {
-                unpack::<F>(&panel[block * kind.block_bytes()..][..kind.block_bytes()], to);
+                unpack::<F>(&panel[block * kind.block_bytes()..][..kind.block_bytes()], halves, to);
             }
             let sums = sums.as_chunks_mut::<{ TOGETHER * ROWS * PANEL }>().0;
             for (tile, sums) in x.tiles().block(block).iter().zip(sums) {
-                match (kind.group, kind.min) {
-                    (16, _) => add_tile::<true, false>(&blocks, tile, sums),
-                    (_, false) => add_tile::<false, false>(&blocks, tile, sums),
-                    (_, true) => add_tile::<false, true>(&blocks, tile, sums),
+                match (halves, kind.min) {
+                    (true, false) => add_tile::<true, false>(&blocks, tile, sums),
+                    (true, true) => add_tile::<true, true>(&blocks, tile, sums),
+                    (false, false) => add_tile::<false, false>(&blocks, tile, sums),
+                    (false, true) => add_tile::<false, true>(&blocks, tile, sums),
                 }
             }
         }
@@ -173,7 +183,7 @@ fn many<const F: usize>(
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn unpack<const F: usize>(bytes: &[u8], to: &mut Block) {
+fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     let kind = const { kind_of(F) };
     let header = Header::of::<F>(bytes);
     for at in 0..8 {
@@ -183,7 +193,7 @@ fn unpack<const F: usize>(bytes: &[u8], to: &mut Block) {
             for step in 0..8 {
                 _mm512_store_si512(to.q[8 * at + step].as_mut_ptr().cast(), unit.q[step]);
             }
-            if kind.group == 16 {
+            if halves {
                 _mm512_store_ps(to.scale[2 * at].as_mut_ptr(), unit.scale[0]);
                 _mm512_store_ps(to.scale[2 * at + 1].as_mut_ptr(), unit.scale[1]);
             } else {
@@ -196,7 +206,7 @@ fn unpack<const F: usize>(bytes: &[u8], to: &mut Block) {
     }
 }
 
-/// One block of two panels times one tile. `HALVES`: groups of 16. `MIN`: with minima, and no offset then.
+/// One block of two panels times one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with minima, and no offset then.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn add_tile<const HALVES: bool, const MIN: bool>(
     blocks: &[Block; TOGETHER],
@@ -232,12 +242,13 @@ fn add_tile<const HALVES: bool, const MIN: bool>(
             }
             for p in 0..TOGETHER {
                 let scale = _mm512_load_ps(blocks[p].scale[group].as_ptr());
+                let half = if HALVES { group } else { 2 * group };
                 for m in 0..ROWS {
-                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tile.scale[unit][m]));
+                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(tile.scale[half][m]));
                     totals[p][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[p][m]), scale, totals[p][m]);
                 }
-                if MIN {
-                    let min = _mm512_load_ps(blocks[p].min[group].as_ptr());
+                if MIN && (!HALVES || group % 2 == 1) {
+                    let min = _mm512_load_ps(blocks[p].min[unit].as_ptr());
                     for m in 0..ROWS {
                         totals[p][m] = _mm512_fmadd_ps(min, _mm512_set1_ps(tile.sum[unit][m]), totals[p][m]);
                     }
@@ -278,7 +289,7 @@ impl Header {
 struct Unit {
     /// [step]: [row][4 columns], without sign.
     q: [__m512i; 8],
-    /// Of both halves, or of all in the first.
+    /// Of both halves.
     scale: [__m512; 2],
     min: __m512,
 }
@@ -320,7 +331,11 @@ impl Unit {
         }
         let (mut scale, mut min) = ([_mm512_setzero_ps(); 2], _mm512_setzero_ps());
         let groups = 32 / kind.group;
-        for half in 0..groups {
+        for half in 0..2 {
+            if half == groups {
+                scale[1] = scale[0];
+                break;
+            }
             let group = at * groups + half;
             scale[half] = if kind.shared {
                 let small = &bytes[group * PANEL..];

@@ -13,8 +13,8 @@ pub(super) const ROWS: usize = 6;
 pub(super) struct Tile {
     /// [step][row]: four values each.
     pub q: [[i32; ROWS]; STEPS],
-    /// [unit][row]
-    pub scale: [[f32; ROWS]; 8],
+    /// [half of a unit][row]
+    pub scale: [[f32; ROWS]; 16],
     /// [unit][row]: the sum of the unit's values times their scale.
     pub sum: [[f32; ROWS]; 8],
     /// [unit][row]: -128 times the sum of the unit's rounded values, what weights that were moved up by 128 give too much.
@@ -41,7 +41,7 @@ impl Tiles {
         self.count = x.rows().div_ceil(ROWS);
         let empty = Tile {
             q: [[0; ROWS]; STEPS],
-            scale: [[0.0; ROWS]; 8],
+            scale: [[0.0; ROWS]; 16],
             sum: [[0.0; ROWS]; 8],
             unit_offset: [[0; ROWS]; 8],
             half_offset: [[0; ROWS]; 16],
@@ -71,7 +71,8 @@ fn fill_row(tile: &mut Tile, row: usize, q: &[i8], scales: &[f32], sums: &[f32])
         to[row] = four(q);
     }
     for unit in 0..8 {
-        tile.scale[unit][row] = scales[2 * unit];
+        tile.scale[2 * unit][row] = scales[2 * unit];
+        tile.scale[2 * unit + 1][row] = scales[2 * unit + 1];
         tile.sum[unit][row] = sums[2 * unit] + sums[2 * unit + 1];
         let halves = q[unit * UNIT..][..UNIT].as_chunks::<16>().0;
         let offset = |half: usize| -128 * halves[half].iter().map(|q| i32::from(*q)).sum::<i32>();
