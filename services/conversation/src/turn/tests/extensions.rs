@@ -1,6 +1,7 @@
 //! What only those hear and say who asked for it: partial transcripts, sentences, reports, notices.
 
 use super::stage::*;
+use crate::manner::TokenLogprob;
 use crate::turn::*;
 use serde_json::json;
 
@@ -38,6 +39,21 @@ fn nobody_gets_what_they_did_not_ask_for() {
     s.client(1, json!({"type": "session.update", "session": {"extensions": []}}));
     s.client(1, json!({"type": "input_text_buffer.update", "text": "x"}));
     assert_eq!(s.heard(1), ["session.updated", "error extension_not_enabled"]);
+}
+
+#[test]
+fn how_sure_the_model_was_is_told_to_who_knows_the_event() {
+    let mut s = stage();
+    s.attach(2, true, Replay::All);
+    s.client(1, json!({"type": "response.create"}));
+    let logprobs = vec![TokenLogprob { bytes: b"Yes.".to_vec(), logprob: -0.5, top: Vec::new() }];
+    s.backend(Piece::Content { text: "Yes.".into(), tokens: 1, logprobs });
+    let told = |conn: u64| {
+        let types = s.clients[&ConnId(conn)].frames.iter().map(|frame| frame["type"].as_str().unwrap());
+        types.filter(|kind| kind.starts_with("response.output_text.")).collect::<Vec<_>>()
+    };
+    assert_eq!(told(1), ["response.output_text.delta"]);
+    assert_eq!(told(2), ["response.output_text.logprobs", "response.output_text.delta"]);
 }
 
 #[test]

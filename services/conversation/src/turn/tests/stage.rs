@@ -319,9 +319,14 @@ impl Stage {
 impl Ear {
     fn hear(&mut self, frame: Value) {
         let kind = frame["type"].as_str().unwrap();
-        let extension = ["response.sentence.done", "response.recall.done", "context.updated", "turn.report"]
-            .contains(&kind)
-            || kind.starts_with("compaction.");
+        const EXTENSIONS: [&str; 5] = [
+            "response.output_text.logprobs",
+            "response.sentence.done",
+            "response.recall.done",
+            "context.updated",
+            "turn.report",
+        ];
+        let extension = EXTENSIONS.contains(&kind) || kind.starts_with("compaction.");
         assert!(self.extensions || !extension, "not asked for: {frame}");
         if self.frames.is_empty() {
             assert_eq!(kind, "session.created");
