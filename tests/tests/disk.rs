@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
-use tests::client::{Client, Closed, user, words};
+use std::path::{Path, PathBuf};
+use tests::client::{Client, Closed, PATIENCE, user, words};
 use tests::service::{Service, check_store, may_mount, run_ok};
 use tests::upstream::StandIn;
+use tokio::time::timeout;
 
 /// So many bytes have place, and a part of them is taken by what can be removed.
 const SMALL_DISK: &str =
@@ -128,18 +129,8 @@ fn fill_up(path: &Path) {
     }
 }
 
-#[tokio::test]
-async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_is_room() {
-    if !may_mount().await {
-        return;
-    }
-    let mut stand_in = StandIn::start().await;
-    let upstream = format!("upstream.url={}", stand_in.url);
-    let more = [&NO_PASTS[..], &["--set", &upstream]].concat();
-    let folder = tempfile::tempdir().unwrap();
-    let service = Service::try_start_after(SMALL_DISK, folder, &more).await.expect("there is room to begin with");
-    let mut client = service.connect("").await;
-    let id = client.session_id().await;
+/// The disk fills up in the middle of a reply, which fails. All that was said of it, and what takes the disk.
+async fn cut_off_by_a_full_disk(stand_in: &mut StandIn, service: &Service, client: &mut Client) -> (String, PathBuf) {
     client.ask("Tell me everything.").await;
     let mut asked = stand_in.next().await;
     asked.say("It began long ago.").await;
@@ -153,16 +144,36 @@ async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_i
     assert_eq!(done["status"], "failed", "{done:#}");
     let error = &done["status_details"]["error"];
     assert!(error["code"] == "store_failed" && error["message"].as_str().unwrap().contains("full"), "{error}");
-    assert!(!keep(&mut client, "refused", &more_words).await);
+    (format!("It began long ago.{more_words}"), rest)
+}
+
+/// What the assistant said first, as the store has it.
+async fn first_reply(service: &Service, session: &str) -> Value {
+    let items = service.get(&format!("/v1/sessions/{session}/items")).await;
+    let mut items = items["data"].as_array().unwrap().iter();
+    items.find(|item| item["body"]["role"] == "assistant").expect("there is a reply").clone()
+}
+
+#[tokio::test]
+async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_is_room() {
+    if !may_mount().await {
+        return;
+    }
+    let mut stand_in = StandIn::start().await;
+    let upstream = format!("upstream.url={}", stand_in.url);
+    let more = [&NO_PASTS[..], &["--set", &upstream]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::try_start_after(SMALL_DISK, folder, &more).await.expect("there is room to begin with");
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    let (all, rest) = cut_off_by_a_full_disk(&mut stand_in, &service, &mut client).await;
+    assert!(!keep(&mut client, "refused", &all).await);
 
     // Whatever is kept next, the end of the reply is kept before it.
     std::fs::remove_file(rest).unwrap();
     assert!(keep(&mut client, "room", "There is room again.").await);
-    let items = service.get(&format!("/v1/sessions/{id}/items")).await;
-    let items = items["data"].as_array().unwrap();
-    let said = items.iter().find(|item| item["body"]["role"] == "assistant").unwrap_or_else(|| panic!("{items:#?}"));
-    assert_eq!(said["status"], "completed", "{said:#}");
-    assert_eq!(said["body"]["parts"][0]["text"], json!(format!("It began long ago.{more_words}")));
+    let said = first_reply(&service, &id).await;
+    assert_eq!((&said["status"], &said["body"]["parts"][0]["text"]), (&json!("completed"), &json!(all)), "{said:#}");
 
     client.ask("And now?").await;
     let mut asked = stand_in.next().await;
@@ -179,6 +190,36 @@ async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_i
     let responses: Vec<Value> = lines.filter(|line| line["type"] == "response").collect();
     let ends: Vec<&str> = responses.iter().map(|response| response["status"].as_str().unwrap()).collect();
     assert_eq!(ends, ["failed", "completed"], "{responses:#?}");
+    service.stop().await;
+}
+
+#[tokio::test]
+async fn a_reply_that_found_no_room_is_stored_before_its_session_leaves_memory() {
+    if !may_mount().await {
+        return;
+    }
+    let mut stand_in = StandIn::start().await;
+    let upstream = format!("upstream.url={}", stand_in.url);
+    // It is asked again and again.
+    let often = ["limits.requests_per_minute_per_address=1000000", "limits.requests_per_minute_per_key=1000000"];
+    let idle = ["--set", "limits.live_session_idle_s=1", "--set", often[0], "--set", often[1]];
+    let more = [&NO_PASTS[..], &["--set", &upstream], &idle].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::try_start_after(SMALL_DISK, folder, &more).await.expect("there is room to begin with");
+    let mut client = service.connect("").await;
+    let id = client.session_id().await;
+    let (all, rest) = cut_off_by_a_full_disk(&mut stand_in, &service, &mut client).await;
+    std::fs::remove_file(rest).unwrap();
+    // Nobody says anything more.
+    drop(client);
+    let left = async {
+        while service.get("/healthz").await["sessions_in_memory"] != 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, left).await.expect("the session leaves memory");
+    let said = first_reply(&service, &id).await;
+    assert_eq!((&said["status"], &said["body"]["parts"][0]["text"]), (&json!("completed"), &json!(all)), "{said:#}");
     service.stop().await;
 }
 
