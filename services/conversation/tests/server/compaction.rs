@@ -7,6 +7,7 @@ use conversation::backend::{Failure, FailureCode, Finish, Priority, Purpose};
 use conversation::store::{MadeBy, NewSummary, SummaryKind};
 use serde_json::{Value, json};
 use settings::Settings;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -30,6 +31,8 @@ struct Model {
     warmed: Arc<Mutex<Vec<Vec<Value>>>>,
     /// Requests for summaries that the test answers itself.
     held: mpsc::UnboundedReceiver<Asked>,
+    /// Whose past all of that is.
+    owners: Arc<Mutex<BTreeSet<Option<u64>>>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -47,14 +50,17 @@ impl Model {
             tools: Arc::default(),
             summaries: Arc::default(),
             warmed: Arc::default(),
+            owners: Arc::default(),
             held,
         };
         let (replies, tools) = (model.replies.clone(), model.tools.clone());
         let (summaries, warmed) = (model.summaries.clone(), model.warmed.clone());
+        let owners = model.owners.clone();
         tokio::spawn(async move {
             loop {
                 let mut asked = script.next().await;
                 let messages = asked.ask.chat.messages.clone();
+                owners.lock().unwrap().insert(asked.ask.past_owner);
                 match (asked.ask.purpose, asked.ask.priority) {
                     (Purpose::Reply, Priority::Background) => {
                         summaries.lock().unwrap().push(messages);
@@ -199,6 +205,9 @@ async fn a_full_window_is_compacted_in_the_silence() {
     assert_eq!(warmed[..warmed.len() - 1], after[..warmed.len() - 1]);
     let tools = model.tools.lock().unwrap().clone();
     assert_eq!((tools.first(), tools.last()), (Some(&0), Some(&1)), "what left can be searched from then on");
+    // Who deletes the session deletes what was computed for its summaries too.
+    let owners: Vec<_> = model.owners.lock().unwrap().iter().copied().collect();
+    assert!(matches!(owners[..], [Some(_)]), "{owners:?}");
 
     // Nothing that was said is lost, and after a restart it stands as it stood.
     let (_, items) = server.http("GET", &format!("/v1/sessions/{id}/items"), &[], "").await;
