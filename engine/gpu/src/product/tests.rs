@@ -1,6 +1,6 @@
 use kernels::cpu::Cpu;
 use kernels::format::{Format, quantize};
-use kernels::product::Activations;
+use kernels::product::{Activations, Rounding};
 use kernels::testing::{assert_close, random};
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ fn reference(p: &Problem, rows: usize, bytes: &[u8], x: &[f32]) -> Vec<f32> {
 fn as_integers(p: &Problem, x: &[f32]) -> Vec<f32> {
     let mut activations = Activations::default();
     activations.set(p.rows, p.cols, x);
-    activations.quantise(&Cpu::new(1));
+    activations.quantise(&Cpu::new(1), Rounding::Fine);
     activations.rounded()
 }
 
