@@ -71,7 +71,7 @@ pub(crate) fn resolve(
             lay_chain(&mut merged, &chain, layer);
         }
         // Numbers for real models do not fit the tiny one. Who does not talk with it need not hear of that.
-        let takes_for_all = *name != built_in::TINY || chosen == built_in::TINY;
+        let takes_for_all = !chain.contains(&built_in::TINY) || chosen == *name;
         for layer in &layers.overrides {
             if let Some(for_all) = layer.for_all.as_ref().filter(|_| takes_for_all) {
                 overlay(&mut merged, for_all.clone());

@@ -176,7 +176,7 @@ fn a_preset_that_does_not_exist_is_told_with_the_nearest() {
     let error = load("").settings.ctx_size("qwen3.5-9b-65k").unwrap_err().to_string();
     assert!(
         error.starts_with(
-            "there is no preset \"qwen3.5-9b-65k\" (did you mean \"qwen3.5-9b-64k\"?); there are: builtin, default,"
+            "there is no preset \"qwen3.5-9b-65k\" (did you mean \"qwen3.5-9b-64k\"?); there are: builtin, builtin-1k, builtin-2k, default,"
         ),
         "{error}"
     );
