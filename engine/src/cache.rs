@@ -189,8 +189,9 @@ impl Cache {
                 continue;
             }
             let common = common(past, tokens);
-            if common > known || (common == known && common == past.len()) {
-                (known, edited) = (common, (common < past.len()).then_some(past));
+            let changed = common < line.given_tokens;
+            if common > known || (common == known && !changed) {
+                (known, edited) = (common, changed.then_some(past));
             }
             let (reached, _) = line.reach(common.min(limit));
             if reached > 0 && best.is_none_or(|(furthest, _)| reached > furthest) {
@@ -267,6 +268,7 @@ impl Cache {
             trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
             speculative: false,
             owner,
+            given_tokens: reached,
         };
         self.entries.push(Entry { tokens, line, used: self.uses, saved: true, left: false });
     }

@@ -385,9 +385,11 @@ impl Engine {
                 trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
                 speculative: false,
                 owner: None,
+                given_tokens: 0,
             },
         };
         (line.speculative, line.owner) = (sequence.speculative, sequence.owner);
+        line.given_tokens = sequence.given_tokens();
         let reused_tokens = line.state.position;
         if sequence.marks.contains(&reused_tokens) {
             line.take_snapshot(self.limits.snapshots);

@@ -54,6 +54,13 @@ impl Sequence {
         self.line.as_ref().map_or(0, |line| line.state.position)
     }
 
+    /// Where the last message ends: the opening of the reply, which may be marked as well, is behind it.
+    pub fn given_tokens(&self) -> usize {
+        let behind = usize::from(self.max_new_tokens > 0);
+        let last = self.marks.iter().rev().find(|mark| **mark + behind <= self.prompt_tokens);
+        last.copied().unwrap_or(self.prompt_tokens)
+    }
+
     /// What it may drop of others: who waits for a reply comes first.
     pub fn rights(&self) -> Rights {
         if self.priority == Priority::Talk { Rights::All } else { Rights::NothingNeeded }

@@ -23,6 +23,9 @@ pub(crate) struct Line {
     pub speculative: bool,
     /// With whom it goes when it is to be forgotten.
     pub owner: Option<OwnerId>,
+    /// So many tokens came with the request; behind them are the opening of a reply and what was made of it, which comes
+    /// back as history in another form without that anybody changed it.
+    pub given_tokens: usize,
 }
 
 impl Line {
@@ -95,7 +98,8 @@ impl Line {
             }
             _ => self.state.branch(),
         };
-        Line { state, snapshots, trail, speculative: false, owner: self.owner }
+        let given_tokens = self.given_tokens.min(reached);
+        Line { state, snapshots, trail, speculative: false, owner: self.owner, given_tokens }
     }
 
     /// What must hold between the parts.

@@ -29,7 +29,12 @@ fn what_was_computed_is_not_computed_again() {
     let heard = cut.len();
     cut.extend(words(9, 3).iter().map(|token| token + 3));
     let third = answer(&mut engine, request(&cut, 5));
-    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, Reason::Edited { at: heard }));
+    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, Reason::NewText));
+
+    // What was said before the reply is another thing to change.
+    let mut edited = next.clone();
+    edited[155] += 1;
+    assert_eq!(answer(&mut engine, request(&edited, 1)).report.reason, Reason::Edited { at: 155 });
 
     // The branch that was left is still there.
     let back = answer(&mut engine, request(&next, 10));
