@@ -45,8 +45,11 @@ def main():
     parser.add_argument("--ctx", type=int, default=8192, help="window of the peer, in tokens")
     parser.add_argument("--server", help="a peer that runs already")
     parser.add_argument("--patience", type=float, default=300)
-    parser.add_argument("more", nargs="*", help="flags for `reprise bench turns`, behind --")
-    args = parser.parse_args()
+    # Taken apart here: argparse loses what stands behind `--` where flags come before it.
+    given = sys.argv[1:]
+    split = given.index("--") if "--" in given else len(given)
+    more = given[split + 1 :]
+    args = parser.parse_args(given[:split])
     process = None
     try:
         url = args.server
@@ -59,7 +62,7 @@ def main():
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             wait_until_it_answers(url, process, args.patience)
         command = [args.reprise, "--threads", str(args.threads), "bench", "turns", "--table", "--model", args.model]
-        return subprocess.run(command + ["--peer", url] + args.more).returncode
+        return subprocess.run(command + ["--peer", url] + more).returncode
     finally:
         if process is not None:
             process.terminate()

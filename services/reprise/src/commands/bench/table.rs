@@ -57,10 +57,10 @@ const FEW: usize = 5;
 const WRITING_S: f64 = 4.0;
 
 pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings, words_per_minute: f64) -> Result<()> {
-    // The longest history with what is said after it, and a reply.
+    // The longest history, which may have half as many tokens more than it was meant to, with what is said after it.
     let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
     let mut needs: Vec<(&str, String)> = no_rate_limits().into();
-    let window = (longest + longest / 8 + args.persona + 2 * SHORT_HISTORY).to_string();
+    let window = (longest + longest / 2 + args.persona + 2 * SHORT_HISTORY).to_string();
     needs.push(("model.ctx_size", window));
     let mut service = Service::open(&args.target, given, settings, &needs).await?;
     let played = cases(args, given, settings, &mut service, words_per_minute).await;
