@@ -17,10 +17,9 @@ use gpu::rotation::{Turns, turns};
 use gpu::rows::{Forms, Halves, RowsArguments};
 use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
-use kernels::rotation::{Rotation, Stretch};
 use weights::{Model, Shape};
 
-use crate::network::Wanted;
+use crate::network::{Wanted, rotation_of};
 use crate::state::StateShape;
 use upload::{Layer, Mixer};
 
@@ -65,15 +64,7 @@ impl GpuNetwork {
         let shape = model.shape.clone();
         gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
         gpu::delta::check(shape.key_dim)?;
-        let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
-            factor: yarn.factor.into(),
-            original_ctx: yarn.original_ctx,
-            beta_fast: yarn.beta_fast.into(),
-            beta_slow: yarn.beta_slow.into(),
-            magnitude: yarn.magnitude(),
-            truncate: yarn.truncate,
-        });
-        let rotation = Rotation::new(shape.rope.dims, shape.rope.theta, stretch);
+        let rotation = rotation_of(&shape);
         let layers = model.layers.iter().map(|layer| upload::layer(device, &shape, layer));
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,

@@ -49,15 +49,7 @@ pub enum Wanted {
 impl Network {
     pub fn new(model: Model, precision: Precision) -> Network {
         let shape = &model.shape;
-        let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
-            factor: yarn.factor.into(),
-            original_ctx: yarn.original_ctx,
-            beta_fast: yarn.beta_fast.into(),
-            beta_slow: yarn.beta_slow.into(),
-            magnitude: yarn.magnitude(),
-            truncate: yarn.truncate,
-        });
-        let rotation = Rotation::new(shape.rope.dims, shape.rope.theta, stretch);
+        let rotation = rotation_of(shape);
         let channels = shape.delta_channels();
         let taps = model.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Delta(delta) => Some(transpose(&delta.conv, channels, shape.conv_kernel)),
@@ -186,6 +178,19 @@ impl Network {
     fn heads(&self) -> Heads {
         self.state_shape.heads
     }
+}
+
+/// How the heads of a model turn with their position, on any device.
+pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
+    let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
+        factor: yarn.factor.into(),
+        original_ctx: yarn.original_ctx,
+        beta_fast: yarn.beta_fast.into(),
+        beta_slow: yarn.beta_slow.into(),
+        magnitude: yarn.magnitude(),
+        truncate: yarn.truncate,
+    });
+    Rotation::new(shape.rope.dims, shape.rope.theta, stretch)
 }
 
 /// Weights of 8 bits are so near to the original that the rounding of activations would be most of the error.
