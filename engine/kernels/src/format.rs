@@ -169,11 +169,6 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// Whether `quantize` knows the format: today every one.
-pub fn can_quantize(_format: Format) -> bool {
-    true
-}
-
 /// The integer form of the 256 values in `bytes`. Here and not in `integers`, because the layouts are private to here.
 // Inlined, so that it takes on the level of what it is part of.
 #[inline(always)]
