@@ -98,8 +98,9 @@ impl Cache {
         self.disk.as_mut()
     }
 
-    /// Hands one line to the disk, the one used last first. Returns whether there was one.
-    pub fn save_one(&mut self) -> bool {
+    /// Hands one line to the disk, the one used last first. Returns whether there was one. Where somebody may be waiting it
+    /// neither waits for the writer nor takes the room of what is needed.
+    pub fn save_one(&mut self, nobody_waits: bool) -> bool {
         if self.disk.is_none() || !self.entries.iter().any(|entry| !entry.saved) {
             return false;
         }
@@ -107,6 +108,9 @@ impl Cache {
         let snapshot = self.entries.iter().map(|entry| entry.line.state.shape).next();
         let bytes = snapshot.map_or(0, |shape| shape.snapshot_bytes(self.limits.snapshots));
         if !self.make_room(bytes, Rights::NothingNeeded, &mut []) {
+            if !nobody_waits {
+                return true;
+            }
             self.disk.iter_mut().for_each(Disk::flush);
             if !self.make_room(bytes, Rights::NothingNeeded, &mut []) && !self.make_room(bytes, Rights::All, &mut []) {
                 return false;

@@ -112,9 +112,10 @@ impl Engine {
         }
     }
 
-    /// For idle moments: hands one past to the disk's writer. Returns whether there was one that is not there yet.
+    /// Hands one past to the disk's writer. Returns whether there was one that is not there yet. In the middle of work it
+    /// costs nobody anything, so that it may be left for later where memory is short.
     pub fn save_one(&mut self) -> bool {
-        self.cache.save_one()
+        self.cache.save_one(self.sequences.is_empty())
     }
 
     /// For the end: everything that is worth it goes to disk, and is there when this returns.
@@ -122,7 +123,7 @@ impl Engine {
         for sequence in std::mem::take(&mut self.sequences) {
             self.keep(sequence);
         }
-        while self.cache.save_one() {}
+        while self.cache.save_one(true) {}
         if let Some(disk) = self.cache.disk() {
             disk.flush();
         }

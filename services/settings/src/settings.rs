@@ -130,6 +130,7 @@ pub struct Memory {
     pub disk_bytes: u64,
     pub disk_min_tokens: usize,
     pub disk_idle_s: u64,
+    pub disk_busy_s: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -396,6 +397,7 @@ impl Memory {
             disk_bytes: r.bytes("disk_bytes", 1 << 20..=ANY),
             disk_min_tokens: r.whole("disk_min_tokens", 1..=1 << 20),
             disk_idle_s: r.time("disk_idle_s", Time::Seconds, 0..=86_400),
+            disk_busy_s: r.time("disk_busy_s", Time::Seconds, 0..=86_400),
         }
     }
 }

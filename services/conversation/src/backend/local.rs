@@ -67,6 +67,7 @@ struct Recipe {
     pin_threads: bool,
     disk: Option<DiskLimits>,
     disk_idle: Duration,
+    disk_busy: Duration,
     native_ctx: u32,
     /// Where a reply may be gone back to when it is talked over.
     sentences: SentenceLimits,
@@ -88,6 +89,7 @@ impl Local {
                 min_tokens: memory.disk_min_tokens,
             }),
             disk_idle: Duration::from_secs(memory.disk_idle_s),
+            disk_busy: Duration::from_secs(memory.disk_busy_s),
             native_ctx: model::native_ctx(&model.network, &model.file)?,
             sentences: SentenceLimits {
                 first_clause_chars: settings.speech.first_clause_chars,

@@ -406,6 +406,25 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
 }
 
 #[tokio::test]
+async fn a_conversation_without_a_silence_is_written_as_well() {
+    for (busy_s, is_written) in [("0", true), ("3600", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
+        let when = [("memory.disk_idle_s", "3600"), ("memory.disk_busy_s", busy_s)];
+        let stage = stage_with(&[disk, when].concat()).await;
+        stage.say(stage.ask(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
+        let written = || {
+            let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+            files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
+        };
+        while is_written && !written() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(written(), is_written);
+    }
+}
+
+#[tokio::test]
 async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
     // Of 128 MiB these leave less than the model's whole window takes.
     let tight = [("memory.total", "128MiB"), ("memory.token_cache_bytes", "85547000"), ("engine.max_sequences", "2")];

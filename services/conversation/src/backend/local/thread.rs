@@ -106,6 +106,8 @@ struct Serving<'a> {
     has_grammars: bool,
     /// Something may be worth writing to disk when it is quiet.
     unsaved: bool,
+    /// When something was handed to the disk, or nothing was to be.
+    saved_at: Instant,
     /// A debug build has not looked yet whether all that is kept agrees.
     unchecked: bool,
 }
@@ -119,7 +121,8 @@ enum Next {
 impl<'a> Serving<'a> {
     fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
         let replies = Replies::new(recipe.sentences);
-        Serving { engine, replies, recipe, shared, has_grammars: false, unsaved: false, unchecked: false }
+        let saved_at = Instant::now();
+        Serving { engine, replies, recipe, shared, has_grammars: false, unsaved: false, saved_at, unchecked: false }
     }
 
     fn serve(mut self, inbox: &Receiver<Command>) -> Stopped {
@@ -157,7 +160,17 @@ impl<'a> Serving<'a> {
             }
             self.unsaved = true;
             self.unchecked = cfg!(debug_assertions);
+            if self.recipe.disk.is_some() && self.saved_at.elapsed() >= self.recipe.disk_busy {
+                self.save_one();
+            }
         }
+    }
+
+    /// One at a time: somebody may speak any moment.
+    fn save_one(&mut self) {
+        self.unsaved = self.engine.save_one();
+        self.saved_at = Instant::now();
+        self.tell_notes();
     }
 
     /// Takes what came. Waits where there is nothing else to do.
@@ -177,9 +190,7 @@ impl<'a> Serving<'a> {
                             self.check();
                             continue;
                         }
-                        // One at a time: somebody may speak any moment.
-                        self.unsaved = self.engine.save_one();
-                        self.tell_notes();
+                        self.save_one();
                         self.tell_status();
                         continue;
                     }
