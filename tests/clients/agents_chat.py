@@ -28,9 +28,9 @@ def agent(max_tokens, tools=(), **settings):
 
 
 async def answered(agent, question, session):
-    """The client refuses a reply without a word, and a random model may have none to say."""
-    for _ in range(ATTEMPTS):
-        result = Runner.run_streamed(agent, question, session=session)
+    """The client refuses a reply without a word, and a random model may have none to say to a question."""
+    for attempt in range(ATTEMPTS):
+        result = Runner.run_streamed(agent, question + " Please." * attempt, session=session)
         try:
             types = [event.data.type async for event in result.stream_events() if event.type == "raw_response_event"]
         except ModelBehaviorError as error:
