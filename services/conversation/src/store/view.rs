@@ -36,6 +36,14 @@ impl Store {
         view
     }
 
+    /// Whether something that the summary covers was edited, deleted or put in after it was made.
+    pub async fn is_stale(&self, session: &SessionRef, summary: &Summary) -> Result<bool, Error> {
+        let mut transaction = self.read().await?;
+        let changed = changed_under(&mut transaction, session, &summary.to_place, summary.through_seq).await;
+        transaction.rollback().await.map_err(|error| self.failed(error))?;
+        changed.map_err(|failure| failure.at(self.path()))
+    }
+
     /// Items as they stand today, in the order of reading, whatever a summary covers. `after` continues a page.
     pub async fn items(&self, session: &SessionRef, after: Option<&str>, limit: u32) -> Result<Vec<Item>, Error> {
         let mut transaction = self.read().await?;

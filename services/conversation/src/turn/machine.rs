@@ -121,7 +121,11 @@ impl Machine {
             Input::StoreAcked { op } => self.store_acked(op),
             Input::StoreFailed { op, message } => self.store_failed(op, &message, moment),
             Input::Context(context) => self.set_context(context),
-            Input::Recovered(items) => self.conversation.recover(items),
+            Input::Recovered(items) => {
+                self.conversation.recover(items);
+                // What stands in the prompt is for `Context` to say.
+                self.conversation.cover_through(self.context.covered_through.as_deref());
+            }
             Input::Recalled { generation, results } => self.recalled(generation, &results, moment),
             Input::Notice(notice) => self.notice(notice),
             Input::Drain => self.drain(moment),

@@ -401,3 +401,88 @@ async fn what_left_the_prompt_is_found_undone_edited_and_pinned() {
     assert_eq!((in_use.len(), &in_use[0]["version"]), (1, &edited["version"]));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_changed_under_a_summary_is_told_anew() {
+    let mut server = Server::with(small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let content_of = json!([{"type": "input_text", "text": sentence(100)}]);
+    let first = json!({"id": "first", "type": "message", "role": "user", "content": content_of});
+    client.say(json!({"type": "conversation.item.create", "item": first})).await;
+    let next = fill(&mut client, 0).await;
+    event(&mut client, "compaction.completed").await;
+    let requests = model.summaries.lock().unwrap().len();
+    assert!(model.summaries.lock().unwrap()[0].iter().any(|message| content(message).contains("number 100:")));
+
+    client.say(json!({"type": "conversation.item.delete", "item_id": "first"})).await;
+    assert_eq!(client.until("compaction.completed").await["version"], 2);
+    let anew = model.summaries.lock().unwrap()[requests].clone();
+    let says = |number: usize| anew.iter().any(|message| content(message).contains(&format!("number {number}:")));
+    assert!(says(0) && !says(100), "it is made from the words, without those that were taken back");
+    let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+    assert_eq!((&session["summary"]["based_on"], &session["summary_is_stale"]), (&Value::Null, &json!(false)));
+
+    // Nothing of what it tells came back into the prompt.
+    talk(&mut client, next).await;
+    let asked = model.last_reply();
+    assert!(content(&asked[1]).contains("Ann") && asked.iter().all(|message| !content(message).contains("number 0:")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_left_without_a_summary_is_made_up_for_also_where_it_is_more_than_a_window() {
+    let mut server = Server::with(small_window).await;
+    let (model, summariser) = play(&mut server, Summariser::Fails);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let turns = 100;
+    for turn in 0..turns {
+        talk(&mut client, turn).await;
+    }
+    assert!(turns as u64 * count(&[json!({"content": sentence(0)})]) > 2 * u64::from(WINDOW));
+    *summariser.lock().unwrap() = Summariser::Writes;
+    talk(&mut client, turns).await;
+    let mut parts = 0;
+    loop {
+        client.until("compaction.completed").await;
+        parts += 1;
+        let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+        if session["summary"]["kind"] == "summary" {
+            break;
+        }
+        assert!(parts < 20, "it never ends: {session:#}");
+    }
+    assert!(parts > 1, "one request cannot tell that much");
+    let told: Vec<Value> = model.summaries.lock().unwrap().concat();
+    for turn in 0..turns / 2 {
+        let words = format!("number {turn}:");
+        assert!(told.iter().any(|message| content(message).contains(&words)), "turn {turn} was never told");
+    }
+    let requests = model.summaries.lock().unwrap().iter().map(|request| count(request)).max();
+    assert!(requests <= Some(u64::from(WINDOW)), "{requests:?}");
+    talk(&mut client, turns + 1).await;
+    assert!(count(&model.last_reply()) <= u64::from(WINDOW) / 2 + 100);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_that_shows_the_same_leaves_the_prompt_as_it_is() {
+    let mut server = Server::with(small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let next = fill(&mut client, 0).await;
+    event(&mut client, "compaction.completed").await;
+    talk(&mut client, next).await;
+    let before = model.last_reply();
+    let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+    let same = json!({"text": session["summary"]["text"]}).to_string();
+    let json = [("content-type", "application/json")];
+    let (status, edited) = server.http("POST", &format!("/v1/sessions/{id}/summaries"), &json, &same).await;
+    assert_eq!((status, &edited["in_use"]), (200, &json!(true)), "{edited:#}");
+    talk(&mut client, next + 1).await;
+    assert_eq!(model.last_reply()[..before.len()], before[..], "what the summary tells is back in the prompt");
+    server.stop().await;
+}

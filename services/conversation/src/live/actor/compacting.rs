@@ -2,6 +2,7 @@
 //!
 //! One step at a time, and dropping it stops it. Beside it runs what somebody waits for: room for a reply.
 
+use super::making_room::left_out;
 use super::recalling::recall;
 use super::{Actor, wall_ms};
 use crate::backend::{Ask, Failure, Piece, Priority};
@@ -42,7 +43,6 @@ pub struct Compacting {
     pub(super) waiting: HashMap<GenerationId, Box<Generate>>,
     /// Who waits until a change of the store is in the prompt.
     reloads: Vec<oneshot::Sender<()>>,
-    reloading: bool,
 }
 
 /// A step came to its end.
@@ -50,7 +50,8 @@ pub enum Stepped {
     Looked(Result<Box<Look>, Trouble>),
     Made(Result<Box<Made>, Trouble>),
     Warmed,
-    Swapped(Result<(), store::Error>),
+    /// The version that stands, where one does.
+    Swapped(Result<Option<u64>, store::Error>),
 }
 
 /// So did something beside it.
@@ -90,7 +91,6 @@ impl Compacting {
             epoch: 0,
             waiting: HashMap::new(),
             reloads: Vec::new(),
-            reloading: false,
         }
     }
 
@@ -169,8 +169,7 @@ impl Actor {
             self.begin_step(act);
         }
         let c = &mut self.compacting;
-        if !c.reloads.is_empty() && !c.reloading && now.settled && !now.replying && !c.flow.is_swapping() {
-            c.reloading = true;
+        if !c.reloads.is_empty() && c.beside.is_empty() && now.settled && !now.replying && !c.flow.is_swapping() {
             let (shelf, epoch) = (c.shelf.clone(), c.epoch);
             c.beside.push(Box::pin(async move {
                 let past = Past::load(&shelf.store, &shelf.session).await;
@@ -232,7 +231,11 @@ impl Actor {
         if let StoreOp::ItemDeleted { item_id } = op {
             self.unpin(item_id);
         }
+        let is_touched = self.touches_what_is_told(op);
         let c = &mut self.compacting;
+        if is_touched {
+            c.flow.look_soon();
+        }
         // A swap that is under way is refused by the store itself.
         if !c.flow.is_quiet() && !c.flow.is_swapping() && c.is_touched(op) {
             tracing::info!("what was to be summarised has changed: it is planned anew");
@@ -242,6 +245,20 @@ impl Actor {
             return self.failed_notice("what it was to tell has changed; it is planned anew");
         }
         None
+    }
+
+    /// Whether the summary in use may have told what is changed. Who asks the store knows.
+    fn touches_what_is_told(&self, op: &StoreOp) -> bool {
+        let is_shown = |id: &String| self.machine.items().iter().any(|item| item.id == *id);
+        self.compacting.standing.covered_through.is_some()
+            && match op {
+                StoreOp::ItemDeleted { .. } | StoreOp::ItemAdded { after: None, .. } => true,
+                StoreOp::ItemTruncated { item, .. } => !is_shown(&item.id),
+                StoreOp::ItemAdded { after: Some(after), .. } => {
+                    self.compacting.standing.covered_through.as_ref() != Some(after) && !is_shown(after)
+                }
+                _ => false,
+            }
     }
 
     /// The model wants to know what was said once.
@@ -292,14 +309,8 @@ impl Actor {
             }
             Act::Swap => {
                 let Some(made) = &c.made else { return c.flow.over() };
-                let (version, trimmed) = (made.version, made.trimmed.clone());
-                Box::pin(async move {
-                    let swapped = match version {
-                        Some(version) => shelf.store.apply_summary(&shelf.session, version, trimmed, wall_ms()).await,
-                        None => shelf.store.trim_results(&shelf.session, trimmed, wall_ms()).await,
-                    };
-                    Stepped::Swapped(swapped)
-                })
+                let made = made.clone();
+                Box::pin(async move { Stepped::Swapped(swap(&shelf, made).await) })
             }
         });
     }
@@ -311,6 +322,7 @@ impl Actor {
             Err(trouble) => return self.gave_up(&trouble),
         };
         c.standing.pins.clone_from(&look.past.standing.pins);
+        c.standing.owes_summary = look.past.standing.owes_summary;
         c.covers = Some(look.covers.clone());
         c.last_item.clone_from(&look.last_item);
         tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
@@ -369,15 +381,22 @@ impl Actor {
         self.tell_failed(&trouble.to_string());
     }
 
-    fn swapped(&mut self, swapped: Result<(), store::Error>) {
+    fn swapped(&mut self, swapped: Result<Option<u64>, store::Error>) {
         let c = &mut self.compacting;
         let Some(made) = c.made.take() else { return c.flow.over() };
         match swapped {
-            Ok(()) => {
+            Ok(stands) => {
                 let Made { version, mut standing, tokens_before, tokens_after, .. } = made;
                 standing.pins = std::mem::take(&mut c.standing.pins);
+                if stands.is_some() {
+                    (standing.version, standing.newest_version) =
+                        (stands, standing.newest_version.max(stands.unwrap_or(0)));
+                }
                 c.standing = standing;
                 c.flow.over();
+                if c.standing.owes_summary {
+                    c.flow.look_soon();
+                }
                 (c.covers, c.gave_up_at) = (None, None);
                 let took = c.begun.elapsed();
                 metrics::compacted(
@@ -426,21 +445,24 @@ impl Actor {
 
     /// The store was changed by somebody else: the prompt follows.
     fn reloaded(&mut self, epoch: u64, past: Result<Box<Past>, store::Error>) {
-        self.compacting.reloading = false;
         let now = self.silence();
         if epoch != self.compacting.epoch || !now.settled || now.replying {
             return; // again, in the next silence
         }
         match past {
+            // What the session did itself is not news, and no reason to begin a summary again.
+            Ok(past) if past.standing.shows_the_same_as(&self.compacting.standing) => {}
             Ok(past) => {
                 let Past { standing, items, leading, .. } = *past;
                 let c = &mut self.compacting;
+                let was_at_work = !c.flow.is_quiet();
                 c.stop();
-                c.flow.over();
-                let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
-                if standing.owes_summary {
-                    c.flow.look_soon();
+                if was_at_work || standing.owes_summary {
+                    c.flow.start_over()
+                } else {
+                    c.flow.over()
                 }
+                let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
                 let missing: Vec<Item> = items[leading..].iter().map(|item| Item::clone(item)).collect();
                 if self.machine.lacks(&missing) {
                     self.keeper.stand_behind(behind);
@@ -448,6 +470,10 @@ impl Actor {
                 self.feed(Input::Recovered(missing));
                 self.compacting.standing = standing;
                 self.refresh_context();
+                if was_at_work {
+                    metrics::compaction_ended("cancelled");
+                    self.tell_failed("summaries or pins were changed; it is planned anew");
+                }
             }
             Err(error) => tracing::error!(%error, "a change of the session could not be read"),
         }
@@ -510,4 +536,18 @@ impl Actor {
             Beside::Pinned(unpinned.await)
         }));
     }
+}
+
+/// One transaction, from which on the prompt shows what was made.
+async fn swap(shelf: &Shelf, made: Made) -> Result<Option<u64>, store::Error> {
+    let Shelf { store, session } = shelf;
+    let Some(version) = made.version else {
+        return store.trim_results(session, made.trimmed, wall_ms()).await.map(|()| None);
+    };
+    let Some([from_item, to_item]) = made.still_owed else {
+        return store.apply_summary(session, version, made.trimmed, wall_ms()).await.map(|()| Some(version));
+    };
+    let Made { standing, trimmed, tokens_before, tokens_after, .. } = made;
+    let new = left_out(&standing, [from_item, to_item], [tokens_before, tokens_after]);
+    store.add_applied_summary(session, new, trimmed).await.map(Some)
 }

@@ -76,22 +76,8 @@ impl Actor {
         let (shelf, trimmed) = (c.shelf.clone(), c.standing.trimmed.iter().cloned().collect());
         let version = c.standing.newest_version + 1;
         match dropped {
-            Some([from_item, to_item]) => {
-                let new = NewSummary {
-                    kind: SummaryKind::Drop,
-                    made_by: MadeBy::Fallback,
-                    based_on: c.standing.text_version,
-                    from_item,
-                    to_item,
-                    through_seq: 0,
-                    text: c.standing.text.clone(),
-                    pins: placed_pins(&c.standing),
-                    checks: json!({}),
-                    tokens_before,
-                    tokens_after,
-                    arm: None,
-                    created_at_ms: wall_ms(),
-                };
+            Some(dropped) => {
+                let new = left_out(&c.standing, dropped, [tokens_before, tokens_after]);
                 c.beside.push(Box::pin(async move {
                     Beside::Dropped(shelf.store.add_applied_summary(&shelf.session, new, trimmed).await)
                 }));
@@ -128,5 +114,28 @@ impl Actor {
     fn fail(&mut self, id: GenerationId, failure: Failure) {
         self.generations.remove(&id);
         self.feed(Input::Backend { generation: id, piece: Piece::Failed(failure).into() });
+    }
+}
+
+/// These turns leave the prompt, and what stands in it stays.
+pub(super) fn left_out(
+    standing: &Standing,
+    [from_item, to_item]: [String; 2],
+    [tokens_before, tokens_after]: [u64; 2],
+) -> NewSummary {
+    NewSummary {
+        kind: SummaryKind::Drop,
+        made_by: MadeBy::Fallback,
+        based_on: standing.text_version,
+        from_item,
+        to_item,
+        through_seq: 0,
+        text: standing.text.clone(),
+        pins: placed_pins(standing),
+        checks: json!({}),
+        tokens_before,
+        tokens_after,
+        arm: None,
+        created_at_ms: wall_ms(),
     }
 }

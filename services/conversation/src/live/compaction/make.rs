@@ -34,6 +34,8 @@ pub struct Made {
     pub standing: Standing,
     /// Results of tools that leave with it.
     pub trimmed: Vec<String>,
+    /// Behind what the summary tells: the first and the last item that stay out of the prompt without one.
+    pub still_owed: Option<[String; 2]>,
     pub tokens_before: u64,
     pub tokens_after: u64,
     pub effort: Effort,
@@ -47,6 +49,8 @@ impl Made {
         if !is_new
             || newest.kind != SummaryKind::Summary
             || standing.version.is_some_and(|in_use| in_use > newest.version)
+            // A part of what left the prompt: it would bring the rest back.
+            || view.summary.as_ref().is_some_and(|in_use| newest.to_place < in_use.to_place)
         {
             return None;
         }
@@ -54,6 +58,7 @@ impl Made {
             version: Some(newest.version),
             standing: standing.with(newest),
             trimmed: Vec::new(),
+            still_owed: None,
             tokens_before: newest.tokens_before,
             tokens_after: newest.tokens_after,
             effort: Effort::default(),
@@ -125,7 +130,8 @@ pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> Made {
     let trimmed: Vec<String> = results.into_iter().filter(|id| !standing.trimmed.contains(id)).collect();
     standing.trimmed.extend(trimmed.iter().cloned());
     let (tokens_before, tokens_after) = (look.weighed.total.tokens, u64::from(expected_tokens));
-    Made { version: None, standing, trimmed, tokens_before, tokens_after, effort: Effort::default() }
+    let effort = Effort::default();
+    Made { version: None, standing, trimmed, still_owed: None, tokens_before, tokens_after, effort }
 }
 
 /// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
@@ -173,22 +179,33 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
     let (mut standing, _) = after(past, &outcome);
     effort.take(&outcome);
     let tokens_before = weighed.total.tokens;
-    let new = new_summary(past, &standing, &effort, tokens_before, tokens_after);
+    let new = new_summary(past, &outcome, &standing, &effort, [tokens_before, tokens_after]);
     let version = shelf.store.add_summary(&shelf.session, new).await?;
     (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
-    Ok(Made { version: Some(version), standing, trimmed: Vec::new(), tokens_before, tokens_after, effort })
+    let still_owed = still_owed(past, &outcome);
+    let trimmed = Vec::new();
+    Ok(Made { version: Some(version), standing, trimmed, still_owed, tokens_before, tokens_after, effort })
 }
 
 /// What will stand in the prompt, and the words behind it.
 fn after(past: &Past, outcome: &Outcome) -> (Standing, Vec<Arc<Item>>) {
     let mut standing = past.standing.clone();
     standing.text.clone_from(&outcome.summary);
-    standing.covered_through = Some(outcome.through.clone());
-    (standing.owes_summary, standing.held, standing.is_stale) = (false, false, false);
+    let still_owed = still_owed(past, outcome);
+    let [_, through] = still_owed.clone().unwrap_or_else(|| [String::new(), outcome.through.clone()]);
+    let cut = past.items.iter().position(|item| item.id == through).map_or(0, |index| index + 1);
+    standing.covered_through = Some(through);
+    (standing.owes_summary, standing.held) = (still_owed.is_some(), false);
     standing.place_pins();
-    let cut = past.items.iter().position(|item| item.id == outcome.through).map_or(0, |index| index + 1);
     let shown = past.items[..past.leading].iter().chain(&past.items[cut.max(past.leading)..]).cloned().collect();
     (standing, shown)
+}
+
+/// What left the prompt may be more than one request can tell. The rest of it stays out, and is told next.
+fn still_owed(past: &Past, outcome: &Outcome) -> Option<[String; 2]> {
+    let next = past.items.iter().position(|item| item.id == outcome.through)? + 1;
+    let first = past.items.get(next).filter(|_| next < past.shown_from)?;
+    Some([first.id.clone(), past.dropped_through()?.to_owned()])
 }
 
 fn is_passing(failure: &Failure) -> bool {
@@ -204,13 +221,19 @@ impl Effort {
     }
 }
 
-fn new_summary(past: &Past, standing: &Standing, effort: &Effort, tokens_before: u64, tokens_after: u64) -> NewSummary {
-    let to_item = standing.covered_through.clone().unwrap_or_default();
+fn new_summary(
+    past: &Past,
+    outcome: &Outcome,
+    standing: &Standing,
+    effort: &Effort,
+    [tokens_before, tokens_after]: [u64; 2],
+) -> NewSummary {
+    let to_item = outcome.through.clone();
     let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
     NewSummary {
         kind: SummaryKind::Summary,
         made_by: if effort.fell_back { MadeBy::Fallback } else { MadeBy::Model },
-        based_on: past.standing.text_version,
+        based_on: past.base.text_version,
         from_item,
         to_item,
         through_seq: past.last_seq,

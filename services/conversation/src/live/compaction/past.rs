@@ -3,7 +3,7 @@
 use super::Standing;
 use crate::live::records::{config_of, item_of};
 use crate::realtime::{Item, SessionConfig};
-use crate::store::{self, SessionRef, Store, Summary, SummaryKind, View};
+use crate::store::{self, MadeBy, SessionRef, Store, Summary, SummaryKind, View};
 use crate::turn::leading;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub struct Past {
     pub config: SessionConfig,
     pub standing: Standing,
-    /// What stood in the prompt before turns left without a summary: what a summary of them is asked with, because that is
-    /// what the model has read.
+    /// What stood in the prompt before turns left without a summary, or before the summary that does not hold any more:
+    /// what a summary of them is asked with, because that is what the model has read.
     pub base: Standing,
     /// Instructions at the head, which no summary tells; then everything behind the summary, also what left the prompt.
     pub items: Vec<Arc<Item>>,
@@ -47,11 +47,10 @@ impl Past {
         let mut stored = view.head.clone();
         let mut shown_from_place = Vec::new();
         match &view.summary {
-            Some(summary) if summary.kind == SummaryKind::Drop => {
-                let summaries = store.summaries(session).await?;
-                let told = summaries.iter().find(|told| Some(told.version) == summary.based_on);
-                let behind = store.items(session, told.map(|told| told.to_item.as_str()), u32::MAX).await?;
-                base.take_back(told);
+            Some(summary) if standing.owes_summary => {
+                let told = holding_before(store, session, summary).await?;
+                let behind = store.items(session, told.as_ref().map(|told| told.to_item.as_str()), u32::MAX).await?;
+                base.take_back(told.as_ref());
                 let is_head = |item: &store::Item| view.head.iter().any(|head| head.item_id == item.item_id);
                 stored.extend(behind.into_iter().filter(|item| !is_head(item)));
                 shown_from_place.clone_from(&summary.to_place);
@@ -76,4 +75,23 @@ impl Past {
         let last = self.items.get(self.shown_from.checked_sub(1)?)?;
         (self.shown_from > self.leading).then_some(last.id.as_str())
     }
+}
+
+/// The newest summary among those that this one was made from that tells what was said as it stands now.
+async fn holding_before(
+    store: &Store,
+    session: &SessionRef,
+    summary: &Summary,
+) -> Result<Option<Summary>, store::Error> {
+    let all = store.summaries(session).await?;
+    let mut version = summary.based_on;
+    while let Some(earlier) = all.iter().find(|earlier| Some(earlier.version) == version) {
+        let is_told = earlier.kind == SummaryKind::Summary && earlier.undone_at_ms.is_none();
+        if is_told && (earlier.made_by == MadeBy::User || !store.is_stale(session, earlier).await?) {
+            return Ok(Some(earlier.clone()));
+        }
+        // Versions count upwards, and so this ends.
+        version = earlier.based_on.filter(|before| *before < earlier.version);
+    }
+    Ok(None)
 }

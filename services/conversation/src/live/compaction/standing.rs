@@ -1,7 +1,7 @@
 //! What the prompt shows of the past: the summary in use, the pins, where the words begin.
 
 use crate::realtime::Item;
-use crate::store::{Pin, Summary, SummaryKind, View};
+use crate::store::{MadeBy, Pin, Summary, SummaryKind, View};
 use crate::turn::Context;
 use compaction::{Limits, Message};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub struct Standing {
     pub text_version: Option<u64>,
     /// Items up to this one are not in the prompt.
     pub covered_through: Option<String>,
-    /// Some of them are told by no summary.
+    /// Some of them are told by no summary, or by one that was made before they were changed.
     pub owes_summary: bool,
     /// The pins that stand beside the summary, by id. Others wait for the next one, so that the prompt stays as it is.
     pub placed_pins: HashSet<String>,
@@ -28,8 +28,6 @@ pub struct Standing {
     pub pins: Vec<Pin>,
     /// A person took the last summary back: the next one is made only when it must.
     pub held: bool,
-    /// Something that the summary tells was changed since.
-    pub is_stale: bool,
 }
 
 impl Standing {
@@ -40,12 +38,13 @@ impl Standing {
             newest_version: newest.map_or(0, |newest| newest.version),
             held: newest.is_some_and(|newest| newest.undone_at_ms.is_some()),
             trimmed: view.trimmed.iter().cloned().collect(),
-            is_stale: view.summary_is_stale,
             pins,
             ..Standing::default()
         };
         if let Some(summary) = &view.summary {
             standing.put(summary);
+            // What a person wrote stays until they write something else.
+            standing.owes_summary |= view.summary_is_stale && summary.made_by != MadeBy::User;
         }
         standing
     }
@@ -65,7 +64,7 @@ impl Standing {
     pub fn with(&self, summary: &Summary) -> Standing {
         let mut standing = self.clone();
         standing.put(summary);
-        (standing.held, standing.is_stale) = (false, false);
+        standing.held = false;
         standing
     }
 
@@ -78,6 +77,12 @@ impl Standing {
         if let Some(summary) = to {
             self.put(summary);
         }
+    }
+
+    /// A prompt made with the one is the prompt made with the other.
+    pub fn shows_the_same_as(&self, other: &Standing) -> bool {
+        let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
+        shown(self) == shown(other)
     }
 
     /// Every pin stands beside the summary from now on.
@@ -122,4 +127,22 @@ pub fn message_of(message: &Message) -> Value {
         compaction::Role::Tool => "tool",
     };
     json!({ "role": role, "content": message.text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_session_made_itself_is_no_news() {
+        let standing = Standing { version: Some(2), newest_version: 2, text: "- Ann.".into(), ..Standing::default() };
+        let made_since = Standing { newest_version: 3, ..standing.clone() };
+        assert!(standing.shows_the_same_as(&made_since));
+        let others = [
+            Standing { version: Some(3), ..standing.clone() },
+            Standing { held: true, ..standing.clone() },
+            Standing { trimmed: ["a".to_owned()].into(), ..standing.clone() },
+        ];
+        assert!(others.iter().all(|other| !standing.shows_the_same_as(other)));
+    }
 }

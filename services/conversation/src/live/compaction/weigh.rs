@@ -41,6 +41,7 @@ pub async fn weigh(kitchen: &Kitchen, past: &Past) -> Result<Weighed, Failure> {
         let entries = left.map(|index| entry(&past.items[index], all.items[index]));
         weighed.history.entries.splice(..0, entries);
         weighed.history.dropped_through = Some(dropped_through.to_owned());
+        weighed.history.summary.clone_from(&past.base.text);
     }
     Ok(weighed)
 }
