@@ -1,9 +1,17 @@
 //! The tokenizer of a model, from whatever its file brings.
 
-use text::Tokenizer;
+use std::path::Path;
+use text::{Template, Tokenizer};
 use weights::VocabSource;
 
 use crate::error::Error;
+
+/// What a model file says of its texts, and nothing of its weights.
+pub fn open(path: &Path) -> Result<(Tokenizer, Template), Error> {
+    let model = weights::open(path, &weights::OpenOptions { mmap: true })?;
+    let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
+    Ok((tokenizer(&model.vocab)?, template))
+}
 
 pub fn tokenizer(source: &VocabSource) -> Result<Tokenizer, Error> {
     Ok(match source {

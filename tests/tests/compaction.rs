@@ -7,7 +7,7 @@
 use serde_json::Value;
 use std::time::Duration;
 use tests::client::{Client, PATIENCE};
-use tests::service::{Service, check_store, run, run_ok};
+use tests::service::{Service, check_store, run, run_ok, tiny_model};
 use tokio::time::{sleep, timeout};
 
 const KILLS: u64 = 6;
@@ -87,13 +87,32 @@ async fn only_the_request_and_the_summary_are_computed() {
     println!("the turn after the swap: {report}");
     assert!(report["computed_tokens"].as_u64() <= Some(200), "{report:#}");
 
-    // It can be taken back and brought back, also by a command beside the service.
-    let (status, undone) = service.http("POST", &format!("/v1/sessions/{id}/summaries/undo"), &[], "").await;
-    let fits = status == 200;
-    assert!(fits || status == 409, "{undone}");
-    if fits {
+    // It can be taken back and brought back, also by a command beside the service, as long as the prompt fits; a command
+    // counts it as the service does.
+    let config = format!("[model]\npath = {:?}\n", tiny_model());
+    std::fs::write(service.folder().join("reprise.toml"), config).unwrap();
+    let undo = format!("/v1/sessions/{id}/summaries/undo");
+    let refused = loop {
+        let (status, undone) = service.http("POST", &undo, &[], "").await;
+        if status == 409 {
+            break undone;
+        }
+        assert_eq!(status, 200, "{undone}");
         run_ok(service.folder(), &["sessions", "redo", &id]).await;
-    }
+        turns += 1;
+        assert!(turns < 100, "the whole history always fits");
+        turn(&mut client, turns).await.expect("the service answers");
+    };
+    let refused: Value = serde_json::from_str(&refused).unwrap();
+    let told = run(service.folder(), &["sessions", "undo", &id]).await;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(!told.status.success() && said.contains(message), "{said} is not {message}");
+    let long = service.folder().join("long");
+    std::fs::write(&long, "A word that is said again. ".repeat(500)).unwrap();
+    let told = run(service.folder(), &["sessions", "edit", &id, "long"]).await;
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(!told.status.success() && said.contains("the summary has about"), "{said}");
     let listed = run_ok(service.folder(), &["sessions", "summaries", &id]).await;
     assert!(listed.contains("in use"), "{listed}");
     run_ok(service.folder(), &["sessions", "pins", "add", &id, "Speak", "slowly."]).await;

@@ -7,6 +7,7 @@
 mod answer;
 mod ask;
 mod builtin;
+mod counting;
 mod error;
 mod for_turn;
 mod gpu;
@@ -28,6 +29,7 @@ pub use gpu::Gpu;
 pub use measure::Measured;
 pub use plan::{Plan, Window, plan};
 
+use counting::Counting;
 use local::Local;
 use scripted::Scripted;
 use settings::{Preset, Settings};
@@ -45,6 +47,7 @@ enum Kind {
     Engine(Local),
     Upstream(Upstream),
     Scripted(Scripted),
+    Counting(Counting),
 }
 
 /// A backend that runs, and what is known about it.
@@ -101,6 +104,14 @@ impl Backend {
     /// What the configuration asks for: an upstream, or the model of the chosen preset in this process, which takes as long
     /// as opening its file. Must be called within a tokio runtime.
     pub async fn start(settings: &Settings) -> Result<Started, Error> {
+        Backend::start_with(settings, |_, _| ()).await
+    }
+
+    /// As `start`; `progress` is told how many bytes of how many of a model are ready.
+    pub async fn start_with(
+        settings: &Settings,
+        progress: impl FnMut(usize, usize) + Send + 'static,
+    ) -> Result<Started, Error> {
         if let Some(url) = settings.upstream.url.clone() {
             let key = match &settings.upstream.key_env {
                 None => None,
@@ -109,10 +120,19 @@ impl Backend {
             return start_upstream(settings, &url, key).await;
         }
         let settings = settings.clone();
-        match tokio::task::spawn_blocking(move || start_engine(settings)).await {
+        match tokio::task::spawn_blocking(move || start_engine(settings, progress)).await {
             Ok(started) => started,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
+    }
+
+    /// Counts the prompts of this preset's model and answers nothing, for commands beside a service: it opens no weights.
+    /// Where the model's file is not known, counts are estimated.
+    pub async fn counting(settings: &Settings, preset: &str) -> Result<Backend, Error> {
+        if settings.upstream.url.is_some() {
+            return Ok(Backend::start(settings).await?.backend);
+        }
+        Ok(Backend { kind: Arc::new(Kind::Counting(Counting::of(settings, preset)?)) })
     }
 
     /// Never waits. What is wrong with an ask comes as the answer's only piece.
@@ -121,6 +141,7 @@ impl Backend {
             Kind::Engine(local) => local.ask(ask),
             Kind::Upstream(upstream) => upstream.ask(ask),
             Kind::Scripted(scripted) => scripted.ask(ask),
+            Kind::Counting(counting) => counting.ask(&ask),
         }
     }
 
@@ -130,6 +151,7 @@ impl Backend {
             Kind::Engine(local) => local.count(chat, preset).await,
             Kind::Upstream(upstream) => upstream.count(chat, preset).await,
             Kind::Scripted(scripted) => scripted.count(chat, preset),
+            Kind::Counting(counting) => counting.count(chat, preset).await,
         }
     }
 
@@ -139,6 +161,7 @@ impl Backend {
             Kind::Engine(local) => local.measure(chat, preset).await,
             Kind::Upstream(upstream) => upstream.measure(chat, preset).await,
             Kind::Scripted(scripted) => Ok(scripted.measure(chat)),
+            Kind::Counting(counting) => counting.measure(chat, preset).await,
         }
     }
 
@@ -147,6 +170,7 @@ impl Backend {
             Kind::Engine(local) => local.status(),
             Kind::Upstream(upstream) => upstream.status(),
             Kind::Scripted(scripted) => scripted.status(),
+            Kind::Counting(_) => Status::default(),
         }
     }
 
@@ -156,6 +180,7 @@ impl Backend {
             Kind::Engine(local) => local.shutdown().await,
             Kind::Upstream(upstream) => upstream.shutdown(),
             Kind::Scripted(scripted) => scripted.shutdown(),
+            Kind::Counting(_) => {}
         }
     }
 
@@ -164,7 +189,7 @@ impl Backend {
     pub async fn forget(&self, past_owner: u64) -> Result<(), Failure> {
         match &*self.kind {
             Kind::Engine(local) => local.forget(past_owner).await,
-            Kind::Upstream(_) => Ok(()),
+            Kind::Upstream(_) | Kind::Counting(_) => Ok(()),
             Kind::Scripted(scripted) => {
                 scripted.forget(past_owner);
                 Ok(())
@@ -176,7 +201,7 @@ impl Backend {
     pub fn tokenizer_fingerprint(&self) -> Option<[u8; 32]> {
         match &*self.kind {
             Kind::Engine(local) => Some(local.tokenizer_fingerprint()),
-            Kind::Upstream(_) | Kind::Scripted(_) => None,
+            Kind::Upstream(_) | Kind::Scripted(_) | Kind::Counting(_) => None,
         }
     }
 
@@ -220,9 +245,9 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
 /// A conversation in less is no conversation: better to say so than to start.
 const LEAST_WINDOW: u32 = 2000;
 
-fn start_engine(mut settings: Settings) -> Result<Started, Error> {
+fn start_engine(mut settings: Settings, mut progress: impl FnMut(usize, usize)) -> Result<Started, Error> {
     let chosen = settings.model.preset.clone();
-    let opened = model::open(&settings, &chosen, model::precision(&settings))?;
+    let opened = model::open(&settings, &chosen, model::precision(&settings), &mut progress)?;
     let native_ctx = model::native_ctx(&opened.network, &opened.file)?;
     // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
     // asks for more than the file has is left out.

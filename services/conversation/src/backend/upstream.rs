@@ -2,7 +2,7 @@
 //!
 //! It remembers what it likes: warming is not asked of it. Dropping the connection is how it is told to stop.
 
-mod count;
+pub(super) mod count;
 mod sse;
 #[cfg(test)]
 mod tests;

@@ -213,18 +213,20 @@ async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
         Action::Summaries { session, user, json } => {
             memory::summaries(store, &find(store, user.as_deref(), &session).await?, json).await
         }
-        Action::Undo { session, user } => memory::undo(store, &find(store, user.as_deref(), &session).await?).await,
+        Action::Undo { session, user } => {
+            memory::undo(store, &find(store, user.as_deref(), &session).await?, settings).await
+        }
         Action::Redo { session, version, user } => {
-            memory::redo(store, &find(store, user.as_deref(), &session).await?, version).await
+            memory::redo(store, &find(store, user.as_deref(), &session).await?, version, settings).await
         }
         Action::Edit { session, file, version, user } => {
-            memory::edit(store, &find(store, user.as_deref(), &session).await?, version, &file).await
+            memory::edit(store, &find(store, user.as_deref(), &session).await?, version, &file, settings).await
         }
         Action::Pins(memory::Pins::List { session, user, json }) => {
             memory::list_pins(store, &find(store, user.as_deref(), &session).await?, json).await
         }
         Action::Pins(memory::Pins::Add { session, text, user }) => {
-            memory::add_pin(store, &find(store, user.as_deref(), &session).await?, &text.join(" ")).await
+            memory::add_pin(store, &find(store, user.as_deref(), &session).await?, &text.join(" "), settings).await
         }
         Action::Pins(memory::Pins::Remove { session, pin, user }) => {
             memory::remove_pin(store, &find(store, user.as_deref(), &session).await?, &pin).await

@@ -60,7 +60,7 @@ impl Counter {
                 Way::Text => self.by_text(chat, preset, key).await,
                 Way::Estimate | Way::Unknown => {
                     self.remember(Way::Estimate);
-                    return self.estimate(chat).await;
+                    return estimate(chat, self.margin).await;
                 }
             };
             if let Some(tokens) = tokens {
@@ -122,12 +122,13 @@ impl Counter {
         }
         response.json().await.ok()
     }
+}
 
-    async fn estimate(&self, chat: &ChatPrompt) -> Result<Counted, Failure> {
-        let tokens: u64 = weights(chat.messages.iter().chain(&chat.tools)).await?.iter().sum();
-        let margin_tokens = (tokens as f64 * self.margin).ceil() as u64;
-        Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
-    }
+/// By a public tokenizer, with so much more because the model's is another one.
+pub async fn estimate(chat: &ChatPrompt, margin: f64) -> Result<Counted, Failure> {
+    let tokens: u64 = weights(chat.messages.iter().chain(&chat.tools)).await?.iter().sum();
+    let margin_tokens = (tokens as f64 * margin).ceil() as u64;
+    Ok(Counted { tokens: tokens + margin_tokens, exact: false, margin_tokens })
 }
 
 /// How long each of these is for a public tokenizer.

@@ -5,11 +5,15 @@
 
 use super::table::{Align, Table, clean, clean_lines, time};
 use super::{now_ms, print_json};
-use anyhow::{Context, Result, bail};
-use conversation::store::{MadeBy, NewSummary, SessionRef, Store, Summary, SummaryKind};
+use anyhow::{Context, Result};
+use conversation::backend::Backend;
+use conversation::live::{Live, Parts, Presets};
+use conversation::store::{SessionRef, Store, Summary, SummaryKind};
 use serde_json::json;
+use settings::Settings;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Pins {
@@ -88,32 +92,26 @@ pub async fn summaries(store: &Store, session: &SessionRef, json: bool) -> Resul
     Ok(())
 }
 
-pub async fn undo(store: &Store, session: &SessionRef) -> Result<()> {
-    let summaries = store.summaries(session).await?;
-    let Some(version) = in_use(&summaries).map(|summary| summary.version) else { bail!("no summary is in use") };
-    store.undo_summary(session, version, now_ms()).await?;
-    println!("summary {version} is undone; if the whole history does not fit the window, oldest turns are left out");
+pub async fn undo(store: &Store, session: &SessionRef, settings: &Settings) -> Result<()> {
+    let undone = as_the_service(store, session, settings).await?.undo_summary(session, None).await?;
+    println!("summary {} is undone", undone.version);
     Ok(())
 }
 
-pub async fn redo(store: &Store, session: &SessionRef, version: Option<u64>) -> Result<()> {
-    let summaries = store.summaries(session).await?;
-    let is_meant =
-        |summary: &&Summary| summary.undone_at_ms.is_some() && version.is_none_or(|version| version == summary.version);
-    let Some(summary) = summaries.iter().rev().find(is_meant) else { bail!("no such summary was undone") };
-    store.apply_summary(session, summary.version, Vec::new(), now_ms()).await?;
-    println!("summary {} is in use again", summary.version);
+pub async fn redo(store: &Store, session: &SessionRef, version: Option<u64>, settings: &Settings) -> Result<()> {
+    let redone = as_the_service(store, session, settings).await?.redo_summary(session, version).await?;
+    println!("summary {} is in use again", redone.version);
     Ok(())
 }
 
 /// The text comes from a file, or from the standard input.
-pub async fn edit(store: &Store, session: &SessionRef, version: Option<u64>, file: &Path) -> Result<()> {
-    let summaries = store.summaries(session).await?;
-    let edited = match version {
-        Some(version) => summaries.iter().find(|summary| summary.version == version),
-        None => in_use(&summaries),
-    };
-    let Some(edited) = edited else { bail!("there is no such summary to edit") };
+pub async fn edit(
+    store: &Store,
+    session: &SessionRef,
+    version: Option<u64>,
+    file: &Path,
+    settings: &Settings,
+) -> Result<()> {
     let text = match file.to_str() {
         Some("-") => {
             let mut text = String::new();
@@ -122,28 +120,18 @@ pub async fn edit(store: &Store, session: &SessionRef, version: Option<u64>, fil
         }
         _ => std::fs::read_to_string(file).with_context(|| format!("{}", file.display()))?,
     };
-    if text.trim().is_empty() {
-        bail!("the text is empty: write at least a word, or undo the summary");
-    }
-    let new = NewSummary {
-        kind: SummaryKind::Summary,
-        made_by: MadeBy::User,
-        based_on: Some(edited.version),
-        from_item: edited.from_item.clone(),
-        to_item: edited.to_item.clone(),
-        through_seq: 0,
-        text: text.trim().to_owned(),
-        pins: edited.pins.clone(),
-        checks: json!({}),
-        tokens_before: edited.tokens_after,
-        // No model is at hand to count with.
-        tokens_after: edited.tokens_after,
-        arm: edited.arm.clone(),
-        created_at_ms: now_ms(),
-    };
-    let version = store.add_applied_summary(session, new, Vec::new()).await?;
-    println!("summary {version} is in use");
+    let edited = as_the_service(store, session, settings).await?.edit_summary(session, version, &text).await?;
+    println!("summary {} is in use", edited.version);
     Ok(())
+}
+
+/// What the service does when it is asked for the same, without a model that answers: it is checked in one way.
+async fn as_the_service(store: &Store, session: &SessionRef, settings: &Settings) -> Result<Live> {
+    let preset = store.session(session).await?.preset;
+    let backend = Backend::counting(settings, &preset).await?;
+    let presets = Presets::new(settings.presets.values().cloned(), settings.chosen()?.clone(), "");
+    let settings = Arc::new(settings.clone());
+    Ok(Live::new(Parts { settings, store: store.clone(), backend, presets }))
 }
 
 pub async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
@@ -160,12 +148,8 @@ pub async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Resul
     Ok(table.print()?)
 }
 
-pub async fn add_pin(store: &Store, session: &SessionRef, text: &str) -> Result<()> {
-    if text.trim().is_empty() {
-        bail!("the text is empty: write at least a word");
-    }
-    let pin = store.add_pin(session, text.trim(), None, MadeBy::User, now_ms()).await?;
-    println!("{}", pin.id);
+pub async fn add_pin(store: &Store, session: &SessionRef, text: &str, settings: &Settings) -> Result<()> {
+    println!("{}", as_the_service(store, session, settings).await?.add_pin(session, text).await?.id);
     Ok(())
 }
 
