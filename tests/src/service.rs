@@ -74,6 +74,16 @@ impl Service {
         Service::launch(command, folder).await
     }
 
+    /// With variables that the system or its libraries read.
+    pub async fn with_environment(folder: TempDir, variables: &[(&str, &Path)], more: &[&str]) -> Service {
+        let mut command = command(folder.path(), &serve(more));
+        command.envs(variables.iter().copied());
+        match Service::launch(command, folder).await {
+            Ok(service) => service,
+            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
+        }
+    }
+
     async fn launch(mut command: Command, folder: TempDir) -> Result<Service, (ExitStatus, String)> {
         let mut child = command
             .stdin(Stdio::null())
