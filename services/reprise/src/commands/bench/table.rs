@@ -5,12 +5,12 @@ use super::plot::{Plot, Series};
 use super::script::{Kind, Script};
 use super::service::{Service, Target, no_rate_limits};
 use super::show;
-use super::summary::median;
 use super::turns::{Args, Door, Measured, Turn, play};
 use crate::commands::sessions::print_json;
 use crate::commands::sessions::table::{Align, Table, clean};
 use crate::configuration;
 use anyhow::{Context, Result};
+use experiment::median;
 use serde::Serialize;
 use settings::Settings;
 use std::path::Path;
@@ -139,10 +139,17 @@ async fn cases(
     all.compare("ordinary turn, partial transcripts", &measured.turns, Kind::Turn, against, Some(1.0 / 8.0));
     all.keep("partial transcripts", measured);
 
+    // How many tokens the script's words are depends on the vocabulary.
+    let one = Args { history: SHORT_HISTORY, ..case(Door::Chat, 1, 400) };
+    let measured = play(&one, settings, service, words_per_minute).await?;
+    let meant = (SHORT_HISTORY + args.system) as f64;
+    let tokens = measured.turns[0].prompt_tokens.map_or(meant, |tokens| tokens as f64);
+    let of_tokens = |history: usize| (history as f64 * meant / tokens) as usize;
+
     // Histories that begin alike: each is read from where the one before ends.
     let mut short = (None, None);
     for history in std::iter::once(SHORT_HISTORY).chain(args.histories.iter().copied()) {
-        let long = Args { history, ..case(Door::Chat, FEW, 400) };
+        let long = Args { history: of_tokens(history), ..case(Door::Chat, FEW, 400) };
         let measured = play(&long, settings, service, words_per_minute).await?;
         let name = format!("ordinary turn, history of {history} tokens");
         if short.0.is_none() {
@@ -153,14 +160,15 @@ async fn cases(
             let at_most = 0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64;
             let against = ("that of 1,000", short.0);
             let row = all.compare(&name, &measured.turns, Kind::Turn, against, Some(at_most));
-            row.note = format!("{} computed at 1,000", number(short.1));
+            let prompt = median(measured.turns.iter().filter_map(|turn| turn.prompt_tokens.map(|n| n as f64)));
+            row.note = format!("{} computed at 1,000; prompts of {} tokens", number(short.1), number(prompt));
             row.holds = row.holds.map(|holds| holds && nearly(row.computed_tokens, short.1));
         }
         all.keep("history", measured);
     }
 
     let long = Args {
-        history: args.restart_history,
+        history: of_tokens(args.restart_history),
         pause: args.pause.max(WRITING_S),
         restart_before: Some(FEW),
         ..case(Door::Realtime, FEW, 500)
