@@ -11,12 +11,12 @@ mod value;
 use std::sync::Arc;
 
 use kernels::attention::Layout;
-use kernels::cpu::Cpu;
 use kernels::format::Format;
 
 use crate::disk::{Disk, Loaded, Stored};
 use crate::memory::Meter;
-use crate::network::{Network, Workspace};
+use crate::network::Network;
+use crate::place::Place;
 use crate::request::{OwnerId, Reason};
 use crate::state::{KvFormats, PAGE, Pages, State};
 use crate::trail::Trail;
@@ -172,14 +172,7 @@ impl Cache {
 
     /// The line that takes a prompt furthest. `running` are the lines of requests that are being computed: they can be
     /// branched from, not taken.
-    pub fn find(
-        &mut self,
-        network: &Network,
-        cpu: &Cpu,
-        work: &mut Workspace,
-        sought: Sought,
-        running: &[(&[u32], &Line)],
-    ) -> Found {
+    pub fn find(&mut self, network: &Network, place: &mut Place, sought: Sought, running: &[(&[u32], &Line)]) -> Found {
         let Sought { tokens, layout, limit, .. } = sought;
         self.uses += 1;
         self.read_if_worth_it(network, sought, running);
@@ -222,8 +215,8 @@ impl Cache {
             Reason::NewText
         };
         let line = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
-            Some(running_at) => running[running_at].1.branch(network, cpu, work, reached, &self.meter),
-            None => self.begin_from(network, cpu, work, at, reached),
+            Some(running_at) => running[running_at].1.branch(network, place, reached, &self.meter),
+            None => self.begin_from(network, place, at, reached),
         });
         Found { line, reason }
     }
@@ -277,12 +270,12 @@ impl Cache {
         self.entries.push(Entry { tokens, line, used: self.uses, saved: true, left: false });
     }
 
-    fn begin_from(&mut self, network: &Network, cpu: &Cpu, work: &mut Workspace, at: usize, reached: usize) -> Line {
+    fn begin_from(&mut self, network: &Network, place: &mut Place, at: usize, reached: usize) -> Line {
         let whole = self.entries[at].line.state.position == reached;
         if whole {
             return self.entries.remove(at).line;
         }
-        let line = self.entries[at].line.branch(network, cpu, work, reached, &self.meter);
+        let line = self.entries[at].line.branch(network, place, reached, &self.meter);
         if self.entries[at].line.speculative {
             self.entries.remove(at);
         } else {

@@ -12,7 +12,8 @@ use crate::cache::{Cache, CacheLimits, Line, Rights, Sought, Sums};
 use crate::disk::{Disk, DiskLimits, Owner};
 use crate::error::Error;
 use crate::memory::{Kind, Meter};
-use crate::network::{Lane, Network, Wanted, Workspace};
+use crate::network::{Lane, Network, Wanted};
+use crate::place::Place;
 use crate::request::{Event, Finish, OwnerId, Priority, Request, SeqId};
 use crate::sequence::{Reply, Sequence, Start};
 use crate::state::{KvFormats, PAGE, State, StateShape};
@@ -53,9 +54,8 @@ pub struct Engine {
     network: Network,
     tokenizer: Arc<Tokenizer>,
     grammars: Option<GrammarEnv>,
-    cpu: Cpu,
+    place: Place,
     limits: Limits,
-    work: Workspace,
     /// In the order of their arrival. Those without a state wait.
     sequences: Vec<Sequence>,
     cache: Cache,
@@ -70,8 +70,13 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// An engine that computes on the host's processors.
     pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
-        let meter = Meter::default();
+        Engine::at(Place::host(cpu), network, tokenizer, limits)
+    }
+
+    pub fn at(place: Place, network: Network, tokenizer: Arc<Tokenizer>, limits: Limits) -> Engine {
+        let meter = place.meter();
         let of_cache = CacheLimits {
             budget_bytes: limits.memory_bytes,
             trail_tokens: limits.trail_tokens,
@@ -84,9 +89,8 @@ impl Engine {
             network,
             tokenizer,
             grammars: None,
-            cpu,
+            place,
             limits,
-            work: Workspace::default(),
             sequences: Vec::new(),
             ended: Vec::new(),
             next_id: 0,
@@ -163,8 +167,16 @@ impl Engine {
         &self.tokenizer
     }
 
+    /// Why this engine answers nothing any more: what it computes on is lost. Another one has to be opened.
+    pub fn failure(&self) -> Option<&str> {
+        self.place.failure()
+    }
+
     /// Takes a request. An error here means that nothing was taken and no event will come.
     pub fn submit(&mut self, request: Request) -> Result<SeqId, Error> {
+        if let Some(reason) = self.failure() {
+            return Err(Error::Lost { reason: reason.to_string() });
+        }
         self.check(&request)?;
         let grammar = match &request.grammar {
             None => None,
@@ -225,6 +237,9 @@ impl Engine {
     /// do. A step takes no longer than one chunk.
     pub fn step(&mut self, events: &mut Vec<Event>) -> bool {
         events.append(&mut self.ended);
+        if self.place.failure().is_some() {
+            return self.lose(events);
+        }
         self.admit(events);
         for at in 0..self.sequences.len() {
             // As late as the trail allows: after a short reply nobody waits for it. What is owed began at most half a trail
@@ -248,7 +263,20 @@ impl Engine {
             self.give_way(events);
         };
         self.run(&chosen, events);
+        if self.place.failure().is_some() {
+            return self.lose(events);
+        }
         !self.sequences.is_empty()
+    }
+
+    /// What computes has failed and everything it held is gone. What was written to disk is not: another engine goes on
+    /// from there.
+    fn lose(&mut self, events: &mut Vec<Event>) -> bool {
+        let reason = self.failure().unwrap_or_default().to_string();
+        for sequence in std::mem::take(&mut self.sequences) {
+            events.push(Event::Failed { id: sequence.id, error: Error::Lost { reason: reason.clone() } });
+        }
+        false
     }
 
     /// Which sequences the next step takes further, and how far.
@@ -298,8 +326,8 @@ impl Engine {
                 return;
             }
             if let Some(line) = &mut self.sequences[at].line {
-                let (network, cpu, work) = (&self.network, &self.cpu, &mut self.work);
-                line.take_snapshot_at(network, cpu, work, mark, self.limits.snapshots, &self.meter);
+                let (network, place) = (&self.network, &mut self.place);
+                line.take_snapshot_at(network, place, mark, self.limits.snapshots, &self.meter);
             }
         }
     }
@@ -375,9 +403,9 @@ impl Engine {
             .iter()
             .filter_map(|other| other.line.as_ref().map(|line| (&other.tokens[..line.state.position], line)))
             .collect();
-        let (network, cpu, work) = (&self.network, &self.cpu, &mut self.work);
+        let (network, place) = (&self.network, &mut self.place);
         let sought = Sought { tokens: &sequence.tokens, layout, limit, rights: sequence.rights() };
-        let found = self.cache.find(network, cpu, work, sought, &running);
+        let found = self.cache.find(network, place, sought, &running);
         let mut line = match found.line {
             Some(line) => line,
             None => Line {
@@ -441,7 +469,7 @@ impl Engine {
                 trail: Some(&mut line.trail),
             });
         }
-        let logits = self.network.forward(&self.cpu, &mut lanes, &mut self.work);
+        let Some(logits) = self.place.forward(&self.network, &mut lanes) else { return };
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
         let mut ended = Vec::new();
         for (at, _) in chosen {

@@ -15,6 +15,10 @@ pub enum Error {
          {head_dim}; use f16 or bf16"
     )]
     KvFormat { format: &'static str, block: usize, head_dim: usize },
+    #[error("the GPU: {0}")]
+    Gpu(#[from] gpu::Error),
+    #[error("the reply was lost with what the GPU held: {reason}; ask again in a moment")]
+    Lost { reason: String },
     #[error("the request holds no token; send at least one")]
     Empty,
     #[error("token {token} is not in this model's vocabulary of {vocab}; was the text encoded for another model?")]

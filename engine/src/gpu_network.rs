@@ -5,11 +5,10 @@
 mod attention;
 mod delta;
 mod ffn;
-mod state;
+mod inputs;
 mod upload;
 mod workspace;
 
-use gpu::lanes::Lane as DeviceLane;
 use gpu::matrix::Kind;
 use gpu::norm::{NormRows, norm_rows};
 use gpu::product::{FEW_ROWS, Reading, embed, product};
@@ -19,11 +18,11 @@ use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
 use weights::{Model, Shape};
 
-use crate::network::{Wanted, rotation_of};
+use crate::network::{Lane, Wanted, rotation_of};
 use crate::state::StateShape;
+use inputs::{Inputs, Places};
 use upload::{Layer, Mixer};
 
-pub use state::{GpuSnapshot, GpuState};
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
 
@@ -42,13 +41,6 @@ pub struct GpuNetwork {
     magnitude: f32,
 }
 
-/// Some tokens of one sequence.
-pub struct GpuLane<'a> {
-    pub state: &'a mut GpuState,
-    pub tokens: &'a [u32],
-    pub wanted: Wanted,
-}
-
 /// What the rows of a step are, for kernels.
 struct Step {
     rows: usize,
@@ -56,6 +48,7 @@ struct Step {
     /// Rows of the lane with the most.
     longest: usize,
     few: bool,
+    at: Places,
 }
 
 impl GpuNetwork {
@@ -81,48 +74,57 @@ impl GpuNetwork {
     }
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
-    pub fn forward(&self, lanes: &mut [GpuLane], work: &mut GpuWorkspace) -> Result<Vec<f32>, Error> {
-        let wanted = self.begin(lanes, work)?;
-        self.compute(&work.step(lanes), work)?;
+    pub fn forward<'w>(&self, lanes: &mut [Lane], work: &'w mut GpuWorkspace) -> Result<&'w mut [f32], Error> {
+        let step = self.begin(lanes, work)?;
+        self.compute(&step, work)?;
+        self.logits(&step, work)?;
         for lane in lanes.iter_mut() {
-            lane.state.advanced(lane.tokens.len());
+            lane.state.position += lane.tokens.len();
         }
-        self.logits(&wanted, work)
+        Ok(&mut work.on_host)
     }
 
-    /// Writes everything that changes from step to step into its place on the device. Returns the rows that are wanted.
-    fn begin(&self, lanes: &mut [GpuLane], work: &mut GpuWorkspace) -> Result<Vec<u32>, Error> {
-        let (mut tokens, mut lane_of_row, mut wanted, mut table) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (index, lane) in lanes.iter_mut().enumerate() {
-            lane.state.reserve(lane.tokens.len())?;
-            let first = tokens.len() as u32;
-            tokens.extend_from_slice(lane.tokens);
-            lane_of_row.resize(tokens.len(), index as u32);
-            let end = tokens.len() as u32;
-            wanted.extend(match lane.wanted {
+    /// Makes room for the new tokens and tells the device where everything lies.
+    fn begin(&self, lanes: &mut [Lane], work: &mut GpuWorkspace) -> Result<Step, Error> {
+        work.inputs.clear();
+        let mut first = 0;
+        for lane in lanes.iter_mut() {
+            let count = lane.tokens.len();
+            lane.state.reserve(count);
+            if let Some(trail) = &mut lane.trail {
+                trail.begin(lane.state.position, count);
+            }
+            work.inputs.add_lane(lane.state, count, lane.trail.as_deref())?;
+            work.inputs.add_tokens(lane.tokens);
+            let end = first + count;
+            work.inputs.want(match lane.wanted {
                 Wanted::Nothing => end..end,
                 Wanted::Last => end.saturating_sub(1).max(first)..end,
                 Wanted::All => first..end,
             });
-            table.push(DeviceLane { first, count: end - first, ..lane.state.as_lane() });
+            first = end;
         }
-        work.reserve(&self.shape, &self.device, tokens.len(), table.len(), wanted.len())?;
-        work.tokens.write(0, &tokens)?;
-        work.lane_of_row.write(0, &lane_of_row)?;
-        work.lanes.write(0, &table)?;
-        work.wanted.write(0, &wanted)?;
-        Ok(wanted)
+        self.step(work)
+    }
+
+    /// Room for what the inputs name, and the inputs on the device.
+    fn step(&self, work: &mut GpuWorkspace) -> Result<Step, Error> {
+        let (rows, lanes, longest) = work.inputs.sizes();
+        let wanted = work.inputs.wanted();
+        work.reserve(&self.shape, &self.device, rows, lanes, wanted)?;
+        let at = work.inputs.send()?;
+        Ok(Step { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
 
     /// Kernels only: addresses and sizes depend on the numbers of rows and lanes and on nothing else.
     fn compute(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
-        embed(device, &self.embed, work.tokens.address(), step.rows, work.hidden.address())?;
+        embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
         let pairs = self.frequencies.len() as u32;
         let of_turns = Turns {
             frequencies: self.frequencies.address(),
-            lanes: work.lanes.address(),
-            lane_of_row: work.lane_of_row.address(),
+            lanes: step.at.lanes,
+            lane_of_row: step.at.lane_of_row,
             out: work.turns.address(),
             pairs,
             magnitude: self.magnitude,
@@ -148,26 +150,26 @@ impl GpuNetwork {
     }
 
     /// Logits of the rows that are wanted, and of no other.
-    fn logits(&self, wanted: &[u32], work: &GpuWorkspace) -> Result<Vec<f32>, Error> {
+    fn logits(&self, step: &Step, work: &mut GpuWorkspace) -> Result<(), Error> {
         let head = self.head.as_ref().unwrap_or(&self.embed);
-        let mut logits = vec![0.0; wanted.len() * head.rows];
-        if wanted.is_empty() {
-            return Ok(logits);
+        let wanted = work.inputs.wanted();
+        work.on_host.resize(wanted * head.rows, 0.0);
+        if wanted == 0 {
+            return Ok(());
         }
-        let forms = self.forms(wanted.len() <= FEW_ROWS);
+        let forms = self.forms(wanted <= FEW_ROWS);
         let to = work.normed.arguments(forms);
         let of_norm = NormRows {
             x: work.hidden.address(),
             weight: self.output_norm.address(),
-            chosen: work.wanted.address(),
+            chosen: step.at.wanted,
             to,
             eps: self.shape.rms_eps,
             unused: 0,
         };
-        norm_rows(&self.device, wanted.len(), &of_norm)?;
-        product(&self.device, self.reading, to, wanted.len(), &[(head, work.logits.address())], false)?;
-        work.logits.read(0, &mut logits)?;
-        Ok(logits)
+        norm_rows(&self.device, wanted, &of_norm)?;
+        product(&self.device, self.reading, to, wanted, &[(head, work.logits.address())], false)?;
+        work.logits.read(0, &mut work.on_host)
     }
 
     fn norm(&self, step: &Step, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {

@@ -1,23 +1,35 @@
-//! What the engine holds, counted where it is allocated and freed.
+//! What the engine holds, counted where it is allocated and freed: on the host, or on a GPU that computes.
 //!
 //! Pages, states and snapshots are large, live for seconds to days and die in no order: a heap that holds them keeps the
 //! holes. So each large piece is a mapping of its own, which the system has back the moment it is dropped, and what is
 //! counted is what the process takes, but for the rest of each piece's last 4 KiB.
+//!
+//! A GPU tells late that it failed, and then everything on it is lost. So memory is given and copied without an answer,
+//! and the failure is kept: whoever tells of results asks for it first (`Meter::failure`).
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
+use gpu::{Buffer, Device};
 use memmap2::MmapMut;
 
 /// Smaller pieces are left to the heap: a mapping costs a system call and the rest of a page.
 const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a piece
 
 /// A clone counts into the same sums.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Meter {
     counts: Arc<[AtomicUsize; Kind::COUNT]>,
+    /// Where its memory lies. None: on the host.
+    device: Option<Arc<OnDevice>>,
+}
+
+struct OnDevice {
+    device: Device,
+    failure: OnceLock<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +59,27 @@ impl Kind {
 }
 
 impl Meter {
+    /// Memory of a device.
+    pub fn on(device: &Device) -> Meter {
+        let device = OnDevice { device: device.clone(), failure: OnceLock::new() };
+        Meter { device: Some(Arc::new(device)), ..Meter::default() }
+    }
+
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref().map(|on| &on.device)
+    }
+
+    /// Why nothing that lies on the device counts any more.
+    pub fn failure(&self) -> Option<&str> {
+        self.device.as_ref()?.failure.get().map(String::as_str)
+    }
+
+    /// Keeps the first failure. None: it failed.
+    pub(crate) fn kept<R>(&self, result: Result<R, gpu::Error>) -> Option<R> {
+        let keep = |error: gpu::Error| self.device.as_ref().map(|on| on.failure.set(error.to_string()));
+        result.map_err(keep).ok()
+    }
+
     pub fn bytes(&self, kind: Kind) -> usize {
         self.counts[kind as usize].load(Ordering::Relaxed)
     }
@@ -57,6 +90,22 @@ impl Meter {
 
     /// Zeroed memory that is counted until it is dropped.
     pub fn zeroed<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
+        let Some(device) = self.device() else { return self.staged(kind, len) };
+        self.count(kind, len, Values::Device(self.kept(Buffer::zeroed(device, len))))
+    }
+
+    /// A copy that is counted until it is dropped.
+    pub fn counted<T: Pod>(&self, kind: Kind, values: &[T]) -> Counted<T> {
+        let Some(device) = self.device() else {
+            let mut counted = self.staged(kind, values.len());
+            counted.copy_from_slice(values);
+            return counted;
+        };
+        self.count(kind, values.len(), Values::Device(self.kept(Buffer::of(device, values))))
+    }
+
+    /// Zeroed memory that the host can write to wherever the rest lies; `Counted::settled` brings it there.
+    pub fn staged<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
         let bytes = len * size_of::<T>();
         // A system that gives no more mappings may still have room in the heap.
         let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes).ok()).flatten();
@@ -64,20 +113,17 @@ impl Meter {
             Some(map) => Values::Mapped(map, PhantomData),
             None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
+        self.count(kind, len, values)
+    }
+
+    fn count<T>(&self, kind: Kind, len: usize, values: Values<T>) -> Counted<T> {
+        let bytes = len * size_of::<T>();
         self.counts[kind as usize].fetch_add(bytes, Ordering::Relaxed);
         Counted { values, bytes, kind, meter: self.clone() }
     }
-
-    /// A copy that is counted until it is dropped.
-    pub fn counted<T: Pod>(&self, kind: Kind, values: &[T]) -> Counted<T> {
-        let mut counted = self.zeroed(kind, values.len());
-        counted.copy_from_slice(values);
-        counted
-    }
 }
 
-/// A slice that a meter knows of.
-#[derive(Debug)]
+/// Values that a meter knows of. On the host a slice.
 pub struct Counted<T> {
     values: Values<T>,
     bytes: usize,
@@ -85,11 +131,14 @@ pub struct Counted<T> {
     meter: Meter,
 }
 
-#[derive(Debug)]
 enum Values<T> {
     Heap(Box<[T]>),
     Mapped(MmapMut, PhantomData<T>),
+    /// None: the device had failed when it was asked for.
+    Device(Option<Buffer<T>>),
 }
+
+const NOT_HERE: &str = "memory of a device is read by kernels and by `on_host`";
 
 impl<T: Pod> std::ops::Deref for Counted<T> {
     type Target = [T];
@@ -98,6 +147,7 @@ impl<T: Pod> std::ops::Deref for Counted<T> {
         match &self.values {
             Values::Heap(values) => values,
             Values::Mapped(map, _) => bytemuck::cast_slice(map),
+            Values::Device(_) => panic!("{NOT_HERE}"),
         }
     }
 }
@@ -107,6 +157,7 @@ impl<T: Pod> std::ops::DerefMut for Counted<T> {
         match &mut self.values {
             Values::Heap(values) => values,
             Values::Mapped(map, _) => bytemuck::cast_slice_mut(map),
+            Values::Device(_) => panic!("{NOT_HERE}"),
         }
     }
 }
@@ -117,9 +168,47 @@ impl<T: Pod> AsRef<[T]> for Counted<T> {
     }
 }
 
+impl<T> Counted<T> {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl<T: Pod> Counted<T> {
+    /// A copy in the same place.
     pub fn copy_as(&self, kind: Kind) -> Counted<T> {
-        self.meter.counted(kind, self)
+        let copy = match &self.values {
+            Values::Device(from) => from.as_ref().and_then(|from| self.meter.kept(from.duplicate())),
+            _ => return self.meter.counted(kind, self),
+        };
+        self.meter.count(kind, self.bytes / size_of::<T>().max(1), Values::Device(copy))
+    }
+
+    /// What `Meter::staged` gave, where the meter's memory lies.
+    pub fn settled(self) -> Counted<T> {
+        if self.meter.device.is_none() { self } else { self.meter.counted(self.kind, &self) }
+    }
+
+    /// The values, copied where they lie on a device. That waits until they are there, but for nothing that is asked of
+    /// the device meanwhile.
+    pub fn on_host(&self) -> Result<Cow<'_, [T]>, gpu::Error> {
+        match &self.values {
+            Values::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
+            Values::Device(None) => Err(self.lost()),
+            _ => Ok(Cow::Borrowed(self)),
+        }
+    }
+
+    /// What kernels are given.
+    pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
+        match &self.values {
+            Values::Device(Some(buffer)) => Ok(buffer.address()),
+            _ => Err(self.lost()),
+        }
+    }
+
+    fn lost(&self) -> gpu::Error {
+        gpu::Error::Lost { reason: self.meter.failure().unwrap_or("the memory lies on the host").to_string() }
     }
 }
 

@@ -31,20 +31,33 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
-        let mut recurrent = meter.zeroed(Kind::Snapshots, packed_bytes(format, state.recurrent.len()));
-        pack(format, &state.recurrent, &mut recurrent);
+        let values = state.recurrent.bytes() / size_of::<f32>();
+        let mut recurrent = meter.zeroed(Kind::Snapshots, packed_bytes(format, values));
+        match meter.device() {
+            None => pack(format, &state.recurrent, &mut recurrent),
+            Some(device) => {
+                let both = state.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
+                meter.kept(both.and_then(|(from, to)| gpu::snapshot::pack(device, format, values, from, to)));
+            }
+        }
         Snapshot { position: state.position, format, recurrent, conv: state.conv.copy_as(Kind::Snapshots) }
     }
 
     /// The recurrent state, as it is computed with.
     pub fn unpack(&self, values: usize, meter: &Meter) -> Counted<f32> {
         let mut recurrent = meter.zeroed(Kind::Live, values);
-        unpack(self.format, &self.recurrent, &mut recurrent);
+        match meter.device() {
+            None => unpack(self.format, &self.recurrent, &mut recurrent),
+            Some(device) => {
+                let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
+                meter.kept(both.and_then(|(from, to)| gpu::snapshot::unpack(device, self.format, values, from, to)));
+            }
+        }
         recurrent
     }
 
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.recurrent) + size_of_val(&*self.conv)
+        self.recurrent.bytes() + self.conv.bytes()
     }
 }
 

@@ -202,6 +202,11 @@ impl State {
         self.layout.read(page, head, position % PAGE, key, value);
     }
 
+    /// Bytes of what cannot be shared.
+    pub fn own_bytes(&self) -> usize {
+        self.recurrent.bytes() + self.conv.bytes()
+    }
+
     /// One linear layer's recurrent state and its convolution's memory.
     pub fn of_delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let (recurrent, conv) = (self.shape.recurrent(), self.shape.conv());

@@ -31,7 +31,7 @@ struct Piece {
 
 impl Trail {
     pub fn new(shape: &StateShape, capacity: usize, meter: &Meter) -> Trail {
-        let width = shape.heads.channels() + 2 * shape.heads.value_heads;
+        let width = width(shape);
         Trail { capacity, width, layers: shape.delta_layers, pieces: Vec::new(), meter: meter.clone() }
     }
 
@@ -53,12 +53,12 @@ impl Trail {
     /// Bytes that would be free without this trail.
     pub fn own_bytes(&self) -> usize {
         let own = self.pieces.iter().filter(|piece| Arc::strong_count(&piece.rows) == 1);
-        own.map(|piece| size_of_val(&**piece.rows)).sum()
+        own.map(|piece| piece.rows.bytes()).sum()
     }
 
     /// Each piece's address and its bytes.
     pub fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.pieces.iter().map(|piece| (Arc::as_ptr(&piece.rows) as usize, size_of_val(&**piece.rows)))
+        self.pieces.iter().map(|piece| (Arc::as_ptr(&piece.rows) as usize, piece.rows.bytes()))
     }
 
     /// The most that `count` more tokens allocate.
@@ -118,9 +118,26 @@ impl Trail {
         Some(&piece.rows[at..at + self.width])
     }
 
+    /// On a device: where the first layer's row of a token lies, 0 where it is not kept. `begin` made it this trail's own
+    /// before it is written.
+    pub(crate) fn address(&self, position: usize) -> Result<u64, gpu::Error> {
+        let Some(piece) = self.pieces.iter().rev().find(|piece| piece.range.contains(&position)) else { return Ok(0) };
+        let row = (position - piece.range.start) * self.width * size_of::<f32>();
+        Ok(piece.rows.address()? + row as u64)
+    }
+
+    /// Values from a token's row of one layer to that of the next.
+    pub(crate) fn layer_values(shape: &StateShape) -> usize {
+        PIECE * width(shape)
+    }
+
     pub fn clear(&mut self) {
         self.pieces.clear();
     }
+}
+
+fn width(shape: &StateShape) -> usize {
+    shape.heads.channels() + 2 * shape.heads.value_heads
 }
 
 #[cfg(test)]

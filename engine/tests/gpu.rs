@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::gpu_network::{GpuLane, GpuNetwork, GpuState, GpuWorkspace, device_bytes};
+use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::state::{KvFormats, State};
+use engine::trail::Trail;
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
@@ -56,21 +57,17 @@ impl Golden {
     }
 }
 
-fn state(network: &GpuNetwork, kv: KvFormats) -> GpuState {
-    let layout = network.state_shape.layout(kv).unwrap();
-    GpuState::new(&network.device, network.state_shape, layout, TRAIL).unwrap()
+fn state(network: &GpuNetwork, kv: KvFormats) -> State {
+    State::new(network.state_shape, kv, &Meter::on(&network.device)).unwrap()
 }
 
 /// Logits of all tokens, fed in chunks.
-fn logits(
-    network: &GpuNetwork,
-    work: &mut GpuWorkspace,
-    state: &mut GpuState,
-    tokens: &[u32],
-    chunk: usize,
-) -> Vec<f32> {
+fn logits(network: &GpuNetwork, work: &mut GpuWorkspace, state: &mut State, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let chunks = tokens.chunks(chunk);
-    let feed = |tokens| network.forward(&mut [GpuLane { state, tokens, wanted: Wanted::All }], work).unwrap();
+    let feed = |tokens| {
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None }];
+        network.forward(&mut lanes, work).unwrap().to_vec()
+    };
     chunks.flat_map(feed).collect()
 }
 
@@ -168,14 +165,14 @@ fn several_sequences_are_each_as_alone() {
     // A chunk of each together, then the rest token by token of two of them beside each other.
     for (from, to) in [(0, 0.5), (1, 0.9)].map(|(round, share)| (round, share)) {
         let mut parts: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
-        let mut lanes: Vec<GpuLane> = Vec::new();
+        let mut lanes: Vec<Lane> = Vec::new();
         for (i, (state, prompt)) in states.iter_mut().zip(&prompts).enumerate() {
             let start = state.position;
             let end = ((prompt.len() as f64 * to) as usize).max(start + 1);
             parts.push((i, start..end));
-            lanes.push(GpuLane { state, tokens: &prompt[start..end], wanted: Wanted::All });
+            lanes.push(Lane { state, tokens: &prompt[start..end], wanted: Wanted::All, trail: None });
         }
-        let ours = network.forward(&mut lanes, &mut work).unwrap();
+        let ours = network.forward(&mut lanes, &mut work).unwrap().to_vec();
         let vocab = network.shape.vocab;
         let expected: Vec<f32> =
             parts.iter().flat_map(|(i, range)| alone[*i][range.start * vocab..range.end * vocab].to_vec()).collect();
@@ -190,33 +187,40 @@ fn a_past_is_gone_back_to_and_branched() {
     let mut work = GpuWorkspace::new(&device).unwrap();
     let words: Vec<u32> = (0..330u32).map(|i| (i * 37 + 5) % 500).collect();
     let other: Vec<u32> = (0..9u32).map(|i| (i * 91 + 3) % 500).collect();
-    let mut line = state(&network, F16);
-    let feed = |line: &mut GpuState, work: &mut GpuWorkspace, tokens: &[u32]| {
-        network.forward(&mut [GpuLane { state: line, tokens, wanted: Wanted::Last }], work).unwrap()
+    let meter = Meter::on(&device);
+    let new = || (state(&network, F16), Trail::new(&network.state_shape, TRAIL, &meter));
+    let feed = |(state, trail): &mut (State, Trail), work: &mut GpuWorkspace, tokens: &[u32]| {
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::Last, trail: Some(trail) }];
+        network.forward(&mut lanes, work).unwrap().to_vec()
     };
+    let mut line = new();
     feed(&mut line, &mut work, &words[..290]);
-    let snapshot = line.snapshot().unwrap();
+    let snapshot = line.0.snapshot(Format::F32);
     feed(&mut line, &mut work, &words[290..310]);
     feed(&mut line, &mut work, &words[310..311]);
     feed(&mut line, &mut work, &words[311..]);
-    assert_eq!(line.covered(), 330 - TRAIL..330);
+    assert!(line.1.covered().end == 330 && line.1.covered().start <= 330 - TRAIL, "{:?}", line.1.covered());
 
     // To a word in the middle of what was said behind the snapshot: no matrix product, and something else follows.
-    let mut heard = line.back_to(&snapshot).unwrap();
-    network.replay(&mut heard, 313, &mut work).unwrap();
-    let mut straight = state(&network, F16);
+    let back = State::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter);
+    let mut heard = (back, line.1.branch(313));
+    heard.0.pages = line.0.pages.clone();
+    network.replay(&mut heard.0, &line.1, 313, &mut work).unwrap();
+    let mut straight = new();
     feed(&mut straight, &mut work, &words[..313]);
-    let (ours, expected) = (heard.to_host().unwrap(), straight.to_host().unwrap());
-    close("recurrent state", &ours.0, &expected.0, 1e-5);
-    close("memory of the convolution", &ours.1, &expected.1, 1e-5);
+    for (what, of) in [("recurrent state", 0), ("memory of the convolution", 1)] {
+        let part = |state: &State| [&state.recurrent, &state.conv][of].on_host().unwrap().into_owned();
+        close(what, &part(&heard.0), &part(&straight.0), 1e-5);
+    }
     let after = feed(&mut heard, &mut work, &other);
     close("a cut past", &after, &feed(&mut straight, &mut work, &other), 1e-4);
 
     // The line that was left goes on, and knows nothing of it: pages are copied by who writes into a shared one.
-    let mut branch = line.branch().unwrap();
+    let mut branch = (line.0.branch(), line.1.branch(330));
     let first = feed(&mut branch, &mut work, &other);
     let second = feed(&mut line, &mut work, &other);
     assert_eq!(first, second);
+    assert_eq!(meter.failure(), None);
 }
 
 #[test]

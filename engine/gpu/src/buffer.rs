@@ -75,6 +75,14 @@ impl<T: Pod> Buffer<T> {
         Ok(values)
     }
 
+    /// As `to_vec`, for another thread than the one that asks for work: what it asks for meanwhile does not wait for the
+    /// copy.
+    pub fn to_vec_beside(&self) -> Result<Vec<T>, Error> {
+        let mut values = vec![T::zeroed(); self.len];
+        self.device.copy_out_beside(bytemuck::cast_slice_mut(&mut values), self.address)?;
+        Ok(values)
+    }
+
     pub fn copy_from(&self, start: usize, from: &Buffer<T>, from_start: usize, len: usize) -> Result<(), Error> {
         assert!(start + len <= self.len && from_start + len <= from.len, "values beyond their buffer");
         self.device.copy_within(self.at(start), from.at(from_start), len * size_of::<T>())

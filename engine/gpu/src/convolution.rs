@@ -16,14 +16,16 @@ pub struct Convolve {
     pub out: u64,
     pub taps: u64,
     pub lanes: u64,
-    pub memory: u64,
+    /// Addresses, one for each row; 0: no trail is kept.
     pub trail: u64,
+    pub memory: u64,
+    pub layer: u64,
     pub channels: u32,
     pub past: u32,
     pub keys: u32,
     pub key_dim: u32,
     pub rows_of_block: u32,
-    pub trail_width: u32,
+    pub unused: u32,
 }
 
 /// `Gates` in `convolution.cu`.
@@ -34,13 +36,12 @@ pub struct Gates {
     pub beta: u64,
     pub a_log_neg: u64,
     pub dt_bias: u64,
-    pub lanes: u64,
-    pub lane_of_row: u64,
     pub trail: u64,
+    pub layer: u64,
     pub rows: u32,
     pub heads: u32,
     pub channels: u32,
-    pub trail_width: u32,
+    pub unused: u32,
 }
 
 /// `ReadTrail` in `convolution.cu`.
@@ -51,9 +52,7 @@ pub struct ReadTrail {
     pub x: u64,
     pub decay: u64,
     pub beta: u64,
-    pub first_row: u64,
-    pub position: u32,
-    pub trail_rows: u32,
+    pub layer: u64,
     pub channels: u32,
     pub heads: u32,
 }
@@ -113,15 +112,16 @@ mod tests {
             let before = [7.0f32; 5];
             let convs: Vec<Buffer<f32>> =
                 memories.iter().map(|m| Buffer::of(&device, &[&before[..], m].concat()).unwrap()).collect();
-            let trail_rows = 8;
-            let trails: Vec<Buffer<f32>> =
-                counts.iter().map(|_| Buffer::new(&device, 2 * trail_rows * width).unwrap()).collect();
+            // Of each lane the last rows are kept, those of this layer behind those of another one, in pieces.
+            let rows_kept: Vec<Option<Buffer<f32>>> = counts.iter().flat_map(|count| {
+                (0..*count).map(|own| (own + 8 >= *count).then(|| Buffer::new(&device, 2 * width).unwrap()))
+            }).collect();
+            let trail: Vec<u64> = rows_kept.iter().map(|row| row.as_ref().map_or(0, Buffer::address)).collect();
+            let trail = Buffer::of(&device, &trail).unwrap();
             let mut first = 0;
-            let lanes: Vec<Lane> = counts.iter().zip(convs.iter().zip(&trails)).map(|(count, (conv, trail))| {
+            let lanes: Vec<Lane> = counts.iter().zip(&convs).map(|(count, conv)| {
                 let lane = Lane {
                     conv: conv.address(),
-                    trail: trail.address(),
-                    trail_rows: trail_rows as u32,
                     first,
                     count: *count as u32,
                     position: 3,
@@ -138,14 +138,15 @@ mod tests {
                 out: out.address(),
                 taps: taps_there.address(),
                 lanes: lanes_there.address(),
+                trail: trail.address(),
                 memory: 5,
-                trail: 1,
+                layer: width as u64,
                 channels: channels as u32,
                 past: past as u32,
                 keys: keys as u32,
                 key_dim: key_dim as u32,
                 rows_of_block: 0,
-                trail_width: width as u32,
+                unused: 0,
             }).unwrap();
             let ours = out.to_vec().unwrap();
             for (i, lane) in lanes.iter().enumerate() {
@@ -163,10 +164,11 @@ mod tests {
                 let kept = convs[i].to_vec().unwrap();
                 assert_eq!(&kept[..5], &before[..]);
                 assert_eq!(&kept[5..], &all[all.len() - past * channels..]);
-                let trail = trails[i].to_vec().unwrap();
-                for own in (lane.count as usize).saturating_sub(trail_rows)..lane.count as usize {
-                    let slot = trail_rows + (3 + own) % trail_rows;
-                    assert_eq!(&trail[slot * width..][..channels], &x[range.start + own * channels..][..channels]);
+                for row in lane.first as usize..(lane.first + lane.count) as usize {
+                    let Some(kept) = &rows_kept[row] else { continue };
+                    let kept = kept.to_vec().unwrap();
+                    assert_eq!(&kept[width..][..channels], &x[row * channels..][..channels]);
+                    assert!(kept[..width].iter().all(|value| value.is_nan() || !device.is_emulated()));
                 }
             }
         }

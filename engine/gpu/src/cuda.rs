@@ -19,10 +19,18 @@ pub(crate) struct Cuda {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Copies to the host that nobody's reply waits for: by one thread at a time.
+    beside: Mutex<Beside>,
     modules: HashMap<&'static str, sys::CUmodule>,
     /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
     target: u32,
+}
+
+struct Beside {
+    stream: sys::CUstream,
+    /// What had been asked for when the copy was.
+    asked: sys::CUevent,
 }
 
 // SAFETY: the driver's handles may be used by any thread; each call here makes the context current first.
@@ -55,6 +63,7 @@ impl Cuda {
             let no_gpu = |result: CUresult| Error::NoGpu { reason: describe(result) };
             of(sys::cuInit(0)).map_err(no_gpu)?;
             let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
+            let mut beside = Beside { stream: null_mut(), asked: null_mut() };
             of(sys::cuDeviceGet(&mut device, ordinal as i32)).map_err(no_gpu)?;
             let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -65,6 +74,9 @@ impl Cuda {
             check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
             check("taking the GPU", sys::cuCtxSetCurrent(context))?;
             check("making a stream", sys::cuStreamCreate(&mut stream, 1))?;
+            check("making a stream", sys::cuStreamCreate(&mut beside.stream, 1))?;
+            // 2: its time is not taken.
+            check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
             keep_freed_memory(device)?;
             let target = (major * 10 + minor) as u32;
             let mut cuda = Cuda {
@@ -72,6 +84,7 @@ impl Cuda {
                 device,
                 context,
                 stream,
+                beside: Mutex::new(beside),
                 modules: HashMap::new(),
                 functions: Mutex::new(HashMap::new()),
                 target,
@@ -230,6 +243,21 @@ impl Cuda {
         check("copying from the GPU", result).and_then(|()| self.synchronize())
     }
 
+    /// Waits for what was asked for before and for the copy; what is asked for meanwhile waits for neither.
+    pub fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        self.enter()?;
+        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: streams and event live as long as this. `Buffer` has checked the range, and lives until the wait at the
+        // end is over, before which `to` is not used.
+        unsafe {
+            check("recording an event", sys::cuEventRecord(beside.asked, self.stream))?;
+            check("waiting for an event", sys::cuStreamWaitEvent(beside.stream, beside.asked, 0))?;
+            let copied = sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), beside.stream);
+            check("copying from the GPU", copied)?;
+            check("waiting for a copy", sys::cuStreamSynchronize(beside.stream))
+        }
+    }
+
     pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: `Buffer` has checked both ranges.
@@ -258,6 +286,9 @@ impl Drop for Cuda {
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuStreamSynchronize(self.stream);
+            let beside = self.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let _ = sys::cuEventDestroy_v2(beside.asked);
+            let _ = sys::cuStreamDestroy_v2(beside.stream);
             for module in self.modules.values() {
                 let _ = sys::cuModuleUnload(*module);
             }

@@ -61,6 +61,13 @@ impl Device {
         Ok(Device(Arc::new(Backend::Emulated(Emulated::open(folder, kernels::cuda::PROGRAMS)?))))
     }
 
+    /// For tests: an emulated device starts so many more kernels and is lost then. A real one does not hear of it.
+    pub fn break_after(&self, kernels: u64) {
+        if let Backend::Emulated(emulated) = &*self.0 {
+            emulated.break_after(kernels);
+        }
+    }
+
     pub fn is_emulated(&self) -> bool {
         matches!(&*self.0, Backend::Emulated(_))
     }
@@ -153,6 +160,13 @@ impl Device {
     pub(crate) fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.copy_out(to, from),
+            Backend::Emulated(emulated) => emulated.copy_out(to, from),
+        }
+    }
+
+    pub(crate) fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.copy_out_beside(to, from),
             Backend::Emulated(emulated) => emulated.copy_out(to, from),
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Emulated {
     /// The start of each allocation, guards and all.
     memory: Mutex<HashMap<u64, Vec<u8>>>,
     launches: AtomicU64,
+    /// Kernels that it still starts. Then it is lost, as a GPU can be.
+    left: AtomicU64,
     recording: Mutex<Option<Vec<Started>>>,
 }
 
@@ -60,6 +62,7 @@ impl Emulated {
                 programs,
                 memory: Mutex::new(HashMap::new()),
                 launches: AtomicU64::new(0),
+                left: AtomicU64::new(u64::MAX),
                 recording: Mutex::new(None),
             })
         })
@@ -70,6 +73,8 @@ impl Emulated {
             recording.push(Started { program, kernel: kernel.to_string(), how, arguments: arguments.to_vec() });
             return Ok(());
         }
+        self.check_lost()?;
+        self.left.fetch_sub(u64::from(self.left.load(Ordering::Relaxed) < u64::MAX), Ordering::Relaxed);
         let failed = |reason: String| Error::Launch { kernel: kernel.to_string(), reason };
         let library = self.programs.get(program).ok_or_else(|| failed(format!("there is no program {program}")))?;
         // Sixteen-byte alignment, as a GPU gives to arguments.
@@ -100,6 +105,18 @@ impl Emulated {
         Err(failed(unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()))
     }
 
+    /// So many more kernels, and it is lost.
+    pub fn break_after(&self, kernels: u64) {
+        self.left.store(kernels, Ordering::Relaxed);
+    }
+
+    fn check_lost(&self) -> Result<(), Error> {
+        if self.left.load(Ordering::Relaxed) > 0 {
+            return Ok(());
+        }
+        Err(Error::Lost { reason: "as a test wanted".to_string() })
+    }
+
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Started>, Error> {
         *lock(&self.recording) = Some(Vec::new());
         let result = work();
@@ -113,6 +130,7 @@ impl Emulated {
 
     /// New memory holds what nobody should count on.
     pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+        self.check_lost()?;
         let mut memory = vec![GUARD_BYTE; bytes + 3 * GUARD];
         let address = (memory.as_ptr() as usize).next_multiple_of(GUARD) + GUARD;
         let start = address - memory.as_ptr() as usize;
@@ -137,24 +155,28 @@ impl Emulated {
     }
 
     pub fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
+        self.check_lost()?;
         // SAFETY: `Buffer` is the only caller and has checked the range against its allocation.
         unsafe { std::ptr::copy(from.as_ptr(), to as *mut u8, from.len()) };
         Ok(())
     }
 
     pub fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
+        self.check_lost()?;
         // SAFETY: as above.
         unsafe { std::ptr::copy(from as *const u8, to.as_mut_ptr(), to.len()) };
         self.check_memory()
     }
 
     pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        self.check_lost()?;
         // SAFETY: as above.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
         Ok(())
     }
 
     pub fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        self.check_lost()?;
         // SAFETY: as above.
         unsafe { std::ptr::write_bytes(at as *mut u8, byte, bytes) };
         Ok(())

@@ -10,14 +10,11 @@ pub struct Lane {
     pub pages: u64,
     pub recurrent: u64,
     pub conv: u64,
-    /// A ring of what the recurrences consumed; 0: none is kept.
-    pub trail: u64,
     pub first: u32,
     pub count: u32,
     pub position: u32,
-    pub trail_rows: u32,
     /// `Kind`s of keys and of values.
     pub key_kind: u32,
     pub value_kind: u32,
-    pub unused: [u32; 2],
+    pub unused: u32,
 }

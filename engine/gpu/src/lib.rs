@@ -20,6 +20,7 @@ pub mod product;
 pub mod rotation;
 pub mod routing;
 pub mod rows;
+pub mod snapshot;
 
 pub mod testing;
 

@@ -5,13 +5,14 @@ struct Convolve {
     float* out;        // [rows, channels]
     const float* taps; // [past + 1, channels], oldest first
     const Lane* lanes;
+    const u64* trail;  // [rows]: where what the recurrences consume of a row is kept, [channels + 2 · heads]; 0: nowhere
     u64 memory;        // where the layer's memory begins in a lane's
-    u64 trail;         // where the layer's rows begin in a lane's trail, in rows
+    u64 layer;         // where the layer begins behind a row's place in the trail
     u32 channels, past;
     u32 keys;          // channels of q, and of k: each head of them is brought to length one
     u32 key_dim;
     u32 rows_of_block; // more than any lane has: the same block replaces the memory
-    u32 trail_width;
+    u32 unused;
 };
 
 DEVICE float conv_input(const Convolve& a, const Lane& lane, u32 channel, int row) {
@@ -55,10 +56,8 @@ KERNEL(convolve, 256, Convolve) {
         }
         if (!there) continue;
         a.out[static_cast<u64>(lane.first + row) * a.channels + channel] = value;
-        if (lane.trail && row + lane.trail_rows >= lane.count) {
-            u64 slot = a.trail * lane.trail_rows + (lane.position + row) % lane.trail_rows;
-            lane.trail[slot * a.trail_width + channel] = a.x[static_cast<u64>(lane.first + row) * a.channels + channel];
-        }
+        float* kept = a.trail ? reinterpret_cast<float*>(a.trail[lane.first + row]) : nullptr;
+        if (kept) kept[a.layer + channel] = a.x[static_cast<u64>(lane.first + row) * a.channels + channel];
     }
     if (there && a.rows_of_block >= lane.count && last > first) keep_inputs(a, lane, channel);
 }
@@ -75,10 +74,9 @@ struct Gates {
     float* beta;  // [rows, heads]
     const float* a_log_neg;
     const float* dt_bias;
-    const Lane* lanes;
-    const u32* lane_of_row;
-    u64 trail; // as above
-    u32 rows, heads, channels, trail_width;
+    const u64* trail; // as above
+    u64 layer;
+    u32 rows, heads, channels, unused;
 };
 
 KERNEL(gates, 256, Gates) {
@@ -89,28 +87,25 @@ KERNEL(gates, 256, Gates) {
     float beta = sigmoid(a.beta[i]);
     a.decay[i] = decay;
     a.beta[i] = beta;
-    const Lane& lane = a.lanes[a.lane_of_row[row]];
-    u32 own = row - lane.first;
-    if (lane.trail && own + lane.trail_rows >= lane.count) {
-        u64 slot = a.trail * lane.trail_rows + (lane.position + own) % lane.trail_rows;
-        lane.trail[slot * a.trail_width + a.channels + head] = decay;
-        lane.trail[slot * a.trail_width + a.channels + a.heads + head] = beta;
-    }
+    float* kept = a.trail ? reinterpret_cast<float*>(a.trail[row]) : nullptr;
+    if (!kept) return;
+    kept[a.layer + a.channels + head] = decay;
+    kept[a.layer + a.channels + a.heads + head] = beta;
 }
 
 struct ReadTrail {
-    const float* trail;
-    float* x;     // [rows, channels]
-    float* decay; // [rows, heads]
-    float* beta;  // [rows, heads]
-    u64 first_row; // where the layer's rows begin
-    u32 position, trail_rows, channels, heads;
+    const u64* trail; // as above, none of them 0
+    float* x;         // [rows, channels]
+    float* decay;     // [rows, heads]
+    float* beta;      // [rows, heads]
+    u64 layer;
+    u32 channels, heads;
 };
 
-// Rows of a layer from `position` on, as `convolve` and `gates` put them aside. A block does a row.
+// Rows of a layer, as `convolve` and `gates` put them aside. A block does a row.
 KERNEL(read_trail, 256, ReadTrail) {
     u32 row = blockIdx.x, width = a.channels + 2 * a.heads;
-    const float* from = a.trail + (a.first_row + (a.position + row) % a.trail_rows) * width;
+    const float* from = reinterpret_cast<const float*>(a.trail[row]) + a.layer;
     for (u32 i = threadIdx.x; i < width; i += 256) {
         if (i < a.channels) a.x[static_cast<u64>(row) * a.channels + i] = from[i];
         else if (i < a.channels + a.heads) a.decay[row * a.heads + i - a.channels] = from[i];

@@ -18,6 +18,7 @@ impl Program {
 pub const PRELUDE: &str = include_str!("cuda/prelude.cuh");
 const ROWS: &str = include_str!("cuda/rows.cuh");
 const FORMATS: &str = include_str!("cuda/formats.cuh");
+const VALUES: &str = include_str!("cuda/values.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
 const PRODUCT: &str = include_str!("cuda/product.cuh");
 
@@ -27,7 +28,8 @@ pub const PROGRAMS: &[Program] = &[
     Program { name: "rotation", parts: &[PRELUDE, LANES, include_str!("rotation.cu")] },
     Program { name: "convolution", parts: &[PRELUDE, LANES, include_str!("convolution.cu")] },
     Program { name: "delta", parts: &[PRELUDE, LANES, include_str!("delta.cu")] },
-    Program { name: "attention", parts: &[PRELUDE, ROWS, FORMATS, LANES, include_str!("attention.cu")] },
+    Program { name: "attention", parts: &[PRELUDE, ROWS, FORMATS, VALUES, LANES, include_str!("attention.cu")] },
+    Program { name: "snapshot", parts: &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")] },
     Program { name: "routing", parts: &[PRELUDE, include_str!("routing.cu")] },
     Program { name: "vec", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")] },
     Program { name: "tiles", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")] },

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use kernels::cpu::Cpu;
 use kernels::format::Format;
 
 use crate::memory::{Counted, Kind, Meter};
-use crate::network::{Network, Workspace};
+use crate::network::Network;
+use crate::place::Place;
 use crate::request::OwnerId;
 use crate::snapshot::Snapshot;
 use crate::state::{PAGE, State};
@@ -31,9 +31,9 @@ pub(crate) struct Line {
 impl Line {
     /// Adds up what it holds, by kind, but for parts that were seen before: lines share them.
     pub fn add_bytes(&self, seen: &mut HashSet<usize>, bytes: &mut [usize; Kind::ALL.len()]) {
-        bytes[Kind::Live as usize] += size_of_val(&*self.state.recurrent) + size_of_val(&*self.state.conv);
+        bytes[Kind::Live as usize] += self.state.own_bytes();
         for page in self.state.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
-            bytes[Kind::Pages as usize] += page.len();
+            bytes[Kind::Pages as usize] += page.bytes();
         }
         for snapshot in self.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
             bytes[Kind::Snapshots as usize] += snapshot.bytes();
@@ -68,8 +68,7 @@ impl Line {
     pub fn take_snapshot_at(
         &mut self,
         network: &Network,
-        cpu: &Cpu,
-        work: &mut Workspace,
+        place: &mut Place,
         position: usize,
         format: Format,
         meter: &Meter,
@@ -77,13 +76,13 @@ impl Line {
         let at = self.snapshots.partition_point(|snapshot| snapshot.position < position);
         let is_there = self.snapshots.get(at).is_some_and(|snapshot| snapshot.position == position);
         if !is_there && position <= self.state.position && self.reach(position).0 == position {
-            let there = self.branch(network, cpu, work, position, meter);
+            let there = self.branch(network, place, position, meter);
             self.snapshots.insert(at, Arc::new(there.state.snapshot(format)));
         }
     }
 
     /// A new line from a position that `reach` found.
-    pub fn branch(&self, network: &Network, cpu: &Cpu, work: &mut Workspace, reached: usize, meter: &Meter) -> Line {
+    pub fn branch(&self, network: &Network, place: &mut Place, reached: usize, meter: &Meter) -> Line {
         let trail = self.trail.branch(reached);
         let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
         let state = match self.reach(reached) {
@@ -92,7 +91,7 @@ impl Line {
                 if reached > state.position {
                     // The pages hold more positions than the snapshot: those up to here are part of the past as well.
                     state.pages = self.state.pages[..reached.div_ceil(PAGE)].to_vec();
-                    network.replay(cpu, &mut state, &self.trail, reached, work);
+                    place.replay(network, &mut state, &self.trail, reached);
                 }
                 state
             }
@@ -145,16 +144,16 @@ impl Sums {
         let mut bytes = [0usize; Kind::ALL.len()];
         for (tokens, line) in lines {
             line.check(tokens)?;
-            bytes[Kind::Live as usize] += size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
+            bytes[Kind::Live as usize] += line.state.own_bytes();
             for (number, page) in line.state.pages.iter().enumerate() {
                 let at = Arc::as_ptr(page) as usize;
                 if seen.insert(at) {
-                    bytes[Kind::Pages as usize] += page.len();
+                    bytes[Kind::Pages as usize] += page.bytes();
                 }
                 if (number + 1) * PAGE <= line.state.position && full.insert(at) {
-                    let (_, sum) =
-                        self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), crc32fast::hash(page)));
-                    if *sum != crc32fast::hash(page) {
+                    let now = crc32fast::hash(&page.on_host().map_err(|error| error.to_string())?);
+                    let (_, sum) = self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now));
+                    if *sum != now {
                         return Err(format!("page {number} of a line of {tokens} tokens was written to"));
                     }
                 }
@@ -162,7 +161,7 @@ impl Sums {
             for snapshot in line.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
                 bytes[Kind::Snapshots as usize] += snapshot.bytes();
                 let at = Arc::as_ptr(snapshot) as usize;
-                let now = crc32fast::hash(&snapshot.recurrent);
+                let now = crc32fast::hash(&snapshot.recurrent.on_host().map_err(|error| error.to_string())?);
                 let (_, sum) = self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now));
                 if *sum != now {
                     return Err(format!("the snapshot at {} was written to", snapshot.position));

@@ -74,8 +74,8 @@ pub(super) fn least_valuable(
         }
         // Pages that others hold too are neither freed nor lost with this line.
         let own = line.state.pages.iter().filter(|page| Arc::strong_count(page) == 1);
-        let (pages, bytes) = own.fold((0, 0), |(pages, bytes), page| (pages + 1, bytes + page.len()));
-        let bytes = bytes + size_of_val(&*line.state.recurrent) + size_of_val(&*line.state.conv);
+        let (pages, bytes) = own.fold((0, 0), |(pages, bytes), page| (pages + 1, bytes + page.bytes()));
+        let bytes = bytes + line.state.own_bytes();
         let tokens = (pages * PAGE).min(line.state.position) + 1;
         offer(tokens as f64 * likely, bytes, Victim::Line { entry: at });
     }

@@ -15,6 +15,7 @@
 //! A page's name is a hash of the model, the formats and all tokens up to the page's end: pasts that begin alike share
 //! their pages' files, and a past that grew writes only what is new.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -107,11 +108,12 @@ pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
     for (name, page) in job.names.iter().zip(&job.pages) {
         let path = page_path(folder, name);
         if !path.exists() {
-            write_page(&path, job.kv, name, page).map_err(|error| failed(&path, error))?;
+            let written = on_host(page).and_then(|page| write_page(&path, job.kv, name, &page));
+            written.map_err(|error| failed(&path, error))?;
         }
     }
     let bytes = write_line(&job.path, job, owner).map_err(|error| failed(&job.path, error))?;
-    let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.len() + 8) as u64);
+    let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.bytes() + 8) as u64);
     Ok(Stored {
         path: job.path.clone(),
         ours: true,
@@ -165,7 +167,7 @@ fn page_head(kv: KvFormats, name: &PageName, bytes: usize) -> Vec<u8> {
 
 fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
     let shape = &owner.shape;
-    let page_bytes = job.pages.first().map_or(0, |page| page.len());
+    let page_bytes = job.pages.first().map_or(0, |page| page.bytes());
     let mut head = Vec::with_capacity(HEAD_BYTES);
     head.extend_from_slice(LINE);
     head.extend_from_slice(&VERSION.to_le_bytes());
@@ -184,13 +186,18 @@ fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
         write_part(out, &[bytemuck::cast_slice(&job.tokens)])?;
         write_part(out, &[bytemuck::cast_slice(&positions), job.names.as_flattened()])?;
         for snapshot in &job.snapshots {
-            write_part(out, &[&snapshot.recurrent, bytemuck::cast_slice(&snapshot.conv)])?;
+            let (recurrent, conv) = (on_host(&snapshot.recurrent)?, on_host(&snapshot.conv)?);
+            write_part(out, &[&recurrent, bytemuck::cast_slice(&conv)])?;
         }
         match job.pages.get(job.names.len()) {
-            Some(rest) => write_part(out, &[rest]),
+            Some(rest) => write_part(out, &[&*on_host(rest)?]),
             None => Ok(()),
         }
     })
+}
+
+fn on_host<T: bytemuck::Pod>(values: &Counted<T>) -> std::io::Result<Cow<'_, [T]>> {
+    values.on_host().map_err(std::io::Error::other)
 }
 
 fn write_part(out: &mut impl Write, pieces: &[&[u8]]) -> std::io::Result<()> {
@@ -240,9 +247,10 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
     let mut snapshots = Vec::new();
     for position in positions.iter().filter(|position| **position <= end) {
-        let mut recurrent: Counted<u8> = meter.zeroed(Kind::Snapshots, head.recurrent_bytes);
-        let mut conv: Counted<f32> = meter.zeroed(Kind::Snapshots, head.conv);
+        let mut recurrent: Counted<u8> = meter.staged(Kind::Snapshots, head.recurrent_bytes);
+        let mut conv: Counted<f32> = meter.staged(Kind::Snapshots, head.conv);
         read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
+        let (recurrent, conv) = (recurrent.settled(), conv.settled());
         snapshots.push(Snapshot { position: *position, format: head.snapshots_as, recurrent, conv });
     }
     if snapshots.last().is_none_or(|last| last.position != end) {
@@ -251,7 +259,7 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
     for number in pages.len()..end.div_ceil(PAGE) {
-        let mut page: Counted<u8> = meter.zeroed(Kind::Pages, head.page_bytes);
+        let mut page: Counted<u8> = meter.staged(Kind::Pages, head.page_bytes);
         match names.get(number) {
             Some(name) => read_page(&page_path(folder, name), head.kv, name, &mut page)?,
             None => {
@@ -260,7 +268,7 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
                 read_part(&mut input, [&mut page[..]])?;
             }
         }
-        pages.push(Arc::new(page));
+        pages.push(Arc::new(page.settled()));
     }
     tokens.truncate(end);
     Ok(Loaded { tokens, snapshots, pages })

@@ -22,8 +22,8 @@ impl GpuNetwork {
         let jobs = [(&weights.q, work.q.address()), (&weights.k, work.k.address()), (&weights.v, work.v.address())];
         product(device, self.reading, normed, step.rows, &jobs, false)?;
         let heads = Heads {
-            lanes: work.lanes.address(),
-            lane_of_row: work.lane_of_row.address(),
+            lanes: step.at.lanes,
+            lane_of_row: step.at.lane_of_row,
             q: work.q.address(),
             q_heads: shape.q_heads as u32,
             kv_heads: shape.kv_heads as u32,

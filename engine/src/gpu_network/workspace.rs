@@ -1,21 +1,16 @@
 //! Buffers of one step, kept for the next: they grow to the largest batch and stay.
 
 use bytemuck::Pod;
-use gpu::lanes::Lane;
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
 use gpu::rows::{Forms, Halves, Rows};
 use gpu::{Buffer, Device, Error};
 use weights::Shape;
 
-use super::{FEW_ROWS, GpuLane, Step};
+use super::Inputs;
 
 pub struct GpuWorkspace {
-    /// What changes from step to step.
-    pub(super) tokens: Buffer<u32>,
-    pub(super) lane_of_row: Buffer<u32>,
-    pub(super) lanes: Buffer<Lane>,
-    pub(super) wanted: Buffer<u32>,
+    pub(super) inputs: Inputs,
     /// [rows, hidden]: the residual stream.
     pub(super) hidden: Buffer<f32>,
     pub(super) turns: Buffer<f32>,
@@ -39,6 +34,8 @@ pub struct GpuWorkspace {
     pub(super) up: Buffer<f32>,
     pub(super) moe: Routing,
     pub(super) logits: Buffer<f32>,
+    /// [wanted rows, vocab]: what was brought back.
+    pub(super) on_host: Vec<f32>,
     rows: usize,
 }
 
@@ -62,10 +59,7 @@ impl GpuWorkspace {
         let floats = || Buffer::<f32>::new(device, 0);
         let numbers = || Buffer::<u32>::new(device, 0);
         Ok(GpuWorkspace {
-            tokens: numbers()?,
-            lane_of_row: numbers()?,
-            lanes: Buffer::new(device, 0)?,
-            wanted: numbers()?,
+            inputs: Inputs::new(device)?,
             hidden: floats()?,
             turns: floats()?,
             normed: Rows::new(device, 0, 0, ALL)?,
@@ -95,14 +89,9 @@ impl GpuWorkspace {
                 shared_score: floats()?,
             },
             logits: floats()?,
+            on_host: Vec::new(),
             rows: 0,
         })
-    }
-
-    pub(super) fn step(&self, lanes: &[GpuLane]) -> Step {
-        let counts = || lanes.iter().map(|lane| lane.tokens.len());
-        let rows = counts().sum();
-        Step { rows, lanes: lanes.len(), longest: counts().max().unwrap_or(0), few: rows <= FEW_ROWS }
     }
 
     /// Room for a step of so many rows.
@@ -115,12 +104,10 @@ impl GpuWorkspace {
         wanted: usize,
     ) -> Result<(), Error> {
         let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
-        grow(&mut self.lanes, lanes)?;
-        grow(&mut self.wanted, wanted)?;
         grow(&mut self.logits, wanted * shape.vocab)?;
         // The shortest step of a batch may need more parts than a longer one: room for the most of either.
         let splits = (1..=rows.min(64)).chain([rows]).map(|longest| {
-            gpu::attention::splits(device, lanes, longest, shape.q_heads, shape.kv_heads) * longest.max(1) * lanes
+            gpu::attention::splits(device, lanes, longest, shape.q_heads, shape.kv_heads) * (longest * lanes).min(rows)
         });
         let parts = splits.max().unwrap_or(0) * shape.q_heads;
         grow(&mut self.partial, parts * shape.head_dim)?;
@@ -133,8 +120,6 @@ impl GpuWorkspace {
             Some(moe) => (rows * moe.used, (moe.used * moe.expert_ffn).max(moe.shared_ffn)),
             None => (0, shape.ffn),
         };
-        grow(&mut self.tokens, rows)?;
-        grow(&mut self.lane_of_row, rows)?;
         grow(&mut self.hidden, rows * shape.hidden)?;
         grow(&mut self.turns, rows * shape.rope.dims)?;
         self.normed = Rows::new(device, rows, shape.hidden, ALL)?;

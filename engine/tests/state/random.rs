@@ -2,11 +2,12 @@
 
 use super::support::*;
 use engine::{Limits, OwnerId, Priority, Request};
+use gpu::Device;
 use proptest::prelude::*;
 
 /// What a client does to a conversation.
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Extend { count: usize, seed: u32 },
     Cut { share: f64 },
     Edit { share: f64, token: u32 },
@@ -18,7 +19,7 @@ enum Step {
     Restart,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1usize..60, any::<u32>()).prop_map(|(count, seed)| Step::Extend { count, seed }),
         3 => (0.0..1.0f64).prop_map(|share| Step::Cut { share }),
@@ -32,10 +33,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError> {
+/// How a history is played.
+#[derive(Clone, Copy)]
+pub struct Stage<'a> {
+    pub model: &'a str,
+    pub limits: Limits,
+    /// Where the engine that remembers computes; the one that remembers nothing does so on the host.
+    pub device: Option<&'a Device>,
+    /// A conversation is cut there.
+    pub longest: usize,
+}
+
+pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
+    let Stage { model, limits, device, longest } = stage;
     let folder = tempfile::tempdir().unwrap();
     let start = || {
-        let mut engine = engine(model, limits);
+        let mut engine = engine_on(device, model, limits);
         engine.use_disk(disk(folder.path()));
         engine
     };
@@ -70,7 +83,7 @@ fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError
                 warm = start();
             }
         }
-        history.truncate(900);
+        history.truncate(longest);
         let mut requests = vec![request(&history, 6)];
         requests.extend(beside.map(|tokens| request(&tokens, 6)));
         let ours = answers(&mut warm, requests.clone());
@@ -78,9 +91,15 @@ fn play(model: &str, limits: Limits, steps: &[Step]) -> Result<(), TestCaseError
         for (ours, request) in ours.iter().zip(requests) {
             let theirs = answer(&mut cold, Request { owner: Some(OwnerId(1)), ..request });
             cold.forget(OwnerId(1));
-            prop_assert_eq!(&ours.tokens, &theirs.tokens, "{:?}", ours.report);
-            for (a, b) in ours.logprobs.iter().zip(&theirs.logprobs) {
+            prop_assert_eq!(ours.tokens.len(), theirs.tokens.len());
+            for i in 0..ours.tokens.len() {
+                let (a, b) = (ours.logprobs[i], theirs.logprobs[i]);
                 prop_assert!((a - b).abs() <= 1e-3, "{} and {}: {:?}", a, b, ours.report);
+                // Two processors may round to either side of a tie, and then what follows is another reply.
+                if device.is_some() && ours.tokens[i] != theirs.tokens[i] && theirs.leads[i] <= 1e-3 {
+                    break;
+                }
+                prop_assert_eq!(ours.tokens[i], theirs.tokens[i], "{:?}", ours.report);
             }
             prop_assert_eq!(theirs.report.reused_tokens, 0);
             prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
@@ -103,7 +122,8 @@ fn plays(model: &'static str, cases: u32) {
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
     proptest!(config, |((memory_bytes, trail_tokens, steps) in strategy)| {
-        play(model, Limits { memory_bytes, ..limits(trail_tokens) }, &steps)?;
+        let limits = Limits { memory_bytes, ..limits(trail_tokens) };
+        play(Stage { model, limits, device: None, longest: 900 }, &steps)?;
     });
 }
 

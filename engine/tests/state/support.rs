@@ -4,7 +4,8 @@ use engine::memory::Kind;
 use engine::network::Network;
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
-use engine::{DiskLimits, Engine, Error, Event, Finish, Limits, Report, Request, SeqId};
+use engine::{DiskLimits, Engine, Error, Event, Finish, Limits, Place, Report, Request, SeqId};
+use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -24,10 +25,21 @@ pub const LIMITS: Limits = Limits {
 };
 
 pub fn engine(model: &str, limits: Limits) -> Engine {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference").join(model);
+    engine_on(None, model, limits)
+}
+
+/// On a device; None: on the host.
+pub fn engine_on(device: Option<&Device>, model: &str, limits: Limits) -> Engine {
+    // Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
+    let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from).join(model);
     let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab).unwrap());
-    Engine::new(Network::new(model, Precision::F32), tokenizer, Cpu::new(1), limits)
+    let place = match device {
+        None => Place::host(Cpu::new(1)),
+        Some(device) => Place::device(device, &model, Precision::F32).unwrap(),
+    };
+    Engine::at(place, Network::new(model, Precision::F32), tokenizer, limits)
 }
 
 pub fn request(tokens: &[u32], new: usize) -> Request {
@@ -40,6 +52,8 @@ pub fn request(tokens: &[u32], new: usize) -> Request {
 pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
+    /// By how much the best token was ahead of the second.
+    pub leads: Vec<f32>,
     pub text: String,
     pub report: Report,
     pub finish: Option<Finish>,
@@ -70,6 +84,8 @@ pub fn tries(engine: &mut Engine, requests: Vec<Request>) -> Vec<Result<Answer, 
                 answers[at].tokens.push(token.token);
                 answers[at].text += &token.text;
                 answers[at].logprobs.push(token.logprob.unwrap());
+                let second = token.top.get(1).map_or(f32::NEG_INFINITY, |second| second.1);
+                answers[at].leads.push(token.top.first().map_or(0.0, |first| first.1 - second));
             }
             Event::Done { id, finish, report } => {
                 let Some(at) = ids.iter().position(|other| *other == id) else { continue };

@@ -4,10 +4,8 @@ struct Lane {
     const u64* pages;  // addresses of pages of keys and values, all attention layers in each
     float* recurrent;  // [linear layers, value heads, key dim, value dim]
     float* conv;       // [linear layers, past, channels]
-    float* trail;      // [linear layers, trail rows, channels + 2 · value heads], a ring; null: none
     u32 first, count;  // rows
     u32 position;      // of the first row
-    u32 trail_rows;
     u32 key_kind, value_kind;
-    u32 unused[2];
+    u32 unused;
 };

@@ -1,0 +1,154 @@
+//! What changes from step to step: tokens, whose they are, and where everything lies. One copy brings it to the device.
+
+use bytemuck::Pod;
+use gpu::lanes::Lane;
+use gpu::{Buffer, Device, Error};
+
+use crate::state::State;
+use crate::trail::Trail;
+
+pub(super) struct Inputs {
+    lanes: Vec<Lane>,
+    tokens: Vec<u32>,
+    lane_of_row: Vec<u32>,
+    /// Rows of which logits are wanted.
+    wanted: Vec<u32>,
+    /// Where each row goes in its lane's trail, or comes from.
+    trail: Vec<u64>,
+    has_trail: bool,
+    /// Addresses of pages, lane after lane.
+    pages: Vec<u64>,
+    /// All of it, as it lies on the device.
+    bytes: Vec<u8>,
+    there: Buffer<u8>,
+}
+
+/// Addresses on the device, for kernels. Those before the pages hang on nothing but the numbers of rows and lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Places {
+    pub lanes: u64,
+    /// 0: no row has a trail.
+    pub trail: u64,
+    pub tokens: u64,
+    pub lane_of_row: u64,
+    pub wanted: u64,
+}
+
+impl Inputs {
+    pub fn new(device: &Device) -> Result<Inputs, Error> {
+        Ok(Inputs {
+            lanes: Vec::new(),
+            tokens: Vec::new(),
+            lane_of_row: Vec::new(),
+            wanted: Vec::new(),
+            trail: Vec::new(),
+            has_trail: false,
+            pages: Vec::new(),
+            bytes: Vec::new(),
+            there: Buffer::new(device, 0)?,
+        })
+    }
+
+    pub fn clear(&mut self) {
+        self.lanes.clear();
+        [&mut self.tokens, &mut self.lane_of_row, &mut self.wanted].into_iter().for_each(Vec::clear);
+        [&mut self.trail, &mut self.pages].into_iter().for_each(Vec::clear);
+        self.has_trail = false;
+    }
+
+    /// The next `count` rows are tokens of this state. They lie in the trail from the state's position on.
+    pub fn add_lane(&mut self, state: &State, count: usize, trail: Option<&Trail>) -> Result<(), Error> {
+        let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
+        self.lanes.push(Lane {
+            // Where its pages begin among all, until it is known where those lie.
+            pages: self.pages.len() as u64,
+            recurrent: state.recurrent.address()?,
+            conv: state.conv.address()?,
+            first: first as u32,
+            count: count as u32,
+            position: state.position as u32,
+            key_kind: super::kind_of(state.layout.key_format),
+            value_kind: super::kind_of(state.layout.value_format),
+            unused: 0,
+        });
+        for page in &state.pages {
+            self.pages.push(page.address()?);
+        }
+        self.lane_of_row.resize(first + count, index);
+        for position in state.position..state.position + count {
+            self.trail.push(trail.map_or(Ok(0), |trail| trail.address(position))?);
+        }
+        self.has_trail |= trail.is_some();
+        Ok(())
+    }
+
+    pub fn add_tokens(&mut self, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+    }
+
+    pub fn want(&mut self, rows: std::ops::Range<usize>) {
+        self.wanted.extend(rows.map(|row| row as u32));
+    }
+
+    pub fn wanted(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Rows and lanes, and the rows of the lane with the most.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        let longest = self.lanes.iter().map(|lane| lane.count as usize).max().unwrap_or(0);
+        (self.lane_of_row.len(), self.lanes.len(), longest)
+    }
+
+    /// Copies everything to the device.
+    pub fn send(&mut self) -> Result<Places, Error> {
+        let bytes = size_of_val(&*self.lanes)
+            + [&self.trail, &self.pages].map(|values| size_of_val(&**values)).iter().sum::<usize>()
+            + [&self.tokens, &self.lane_of_row, &self.wanted]
+                .map(|values| size_of_val(&**values))
+                .iter()
+                .sum::<usize>()
+            + ALIGNED_TO * 6;
+        if self.there.len() < bytes {
+            self.there = Buffer::new(&self.there.device().clone(), bytes.next_power_of_two())?;
+        }
+        let base = self.there.address();
+        let mut next = 0;
+        let mut place = |bytes: usize| {
+            let at = next;
+            next = (at + bytes).next_multiple_of(ALIGNED_TO);
+            base + at as u64
+        };
+        let mut places = Places {
+            lanes: place(size_of_val(&*self.lanes)),
+            trail: place(size_of_val(&*self.trail)),
+            tokens: place(self.lane_of_row.len() * size_of::<u32>()),
+            lane_of_row: place(size_of_val(&*self.lane_of_row)),
+            wanted: place(size_of_val(&*self.wanted)),
+        };
+        let pages = place(0);
+        for lane in &mut self.lanes {
+            lane.pages = pages + lane.pages * size_of::<u64>() as u64;
+        }
+        self.bytes.clear();
+        append(&mut self.bytes, &self.lanes);
+        append(&mut self.bytes, &self.trail);
+        // What is replayed has no tokens any more.
+        self.tokens.resize(self.lane_of_row.len(), 0);
+        [&self.tokens, &self.lane_of_row, &self.wanted].into_iter().for_each(|all| append(&mut self.bytes, all));
+        append(&mut self.bytes, &self.pages);
+        self.there.write(0, &self.bytes)?;
+        if !self.has_trail {
+            places.trail = 0;
+        }
+        Ok(places)
+    }
+}
+
+/// So that kernels may read whole lanes at once.
+const ALIGNED_TO: usize = 16;
+
+fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) {
+    bytes.extend_from_slice(bytemuck::cast_slice(values));
+    bytes.resize(bytes.len().next_multiple_of(ALIGNED_TO), 0);
+}

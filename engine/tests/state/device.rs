@@ -1,0 +1,161 @@
+//! The same on a device: a GPU where there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
+
+use super::random::{Stage, Step, play, step};
+use super::support::*;
+use engine::snapshot;
+use engine::state::KvFormats;
+use engine::{Error, Limits, Request};
+use gpu::Device;
+use kernels::format::Format;
+use proptest::prelude::*;
+
+fn device() -> Option<Device> {
+    let folder = std::env::temp_dir().join("reprise-gpu-tests");
+    gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
+}
+
+fn plays(model: &'static str) {
+    let Some(device) = device() else { return };
+    // An emulated token takes as long as a hundred on a GPU.
+    let (cases, longest, most_steps) = if device.is_emulated() { (2, 150, 6) } else { (20, 900, 10) };
+    let limits = |trail_tokens| Limits { trail_tokens, ..LIMITS };
+    let engine = engine(model, LIMITS);
+    let least = limits(160).bytes_of(&engine.network().state_shape, F32, longest + 30).unwrap();
+    let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
+    let trails = prop_oneof![Just(32usize), Just(160), Just(0)];
+    let strategy = (budgets, trails, prop::collection::vec(step(), 1..most_steps));
+    let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20, ..ProptestConfig::default() };
+    proptest!(config, |((memory_bytes, trail_tokens, steps) in strategy)| {
+        let limits = Limits { memory_bytes, ..limits(trail_tokens) };
+        play(Stage { model, limits, device: Some(&device), longest }, &steps)?;
+    });
+}
+
+/// One history with everything in it: few random ones are played where a token takes long.
+fn plays_all(model: &'static str, trail_tokens: usize, share_of_memory: f64) {
+    let Some(device) = device() else { return };
+    let limits = Limits { trail_tokens, ..LIMITS };
+    let least = limits.bytes_of(&engine(model, LIMITS).network().state_shape, F32, 180).unwrap() as f64;
+    let steps = [
+        Step::Extend { count: 59, seed: 1 },
+        // Some words back, as a barge-in goes, from a reply and from a prompt.
+        Step::Cut { share: 0.97 },
+        Step::Cut { share: 0.85 },
+        Step::Spill,
+        Step::Beside { count: 12 },
+        Step::Warm { count: 9, seed: 4 },
+        Step::Regenerate,
+        Step::GoBack { turns: 2 },
+        Step::Restart,
+        Step::Edit { share: 0.9, token: 77 },
+        Step::Extend { count: 11, seed: 8 },
+        Step::Cut { share: 0.8 },
+    ];
+    let limits = Limits { memory_bytes: (least * share_of_memory) as usize, ..limits };
+    play(Stage { model, limits, device: Some(&device), longest: 150 }, &steps).unwrap();
+}
+
+#[test]
+fn a_history_with_everything_tied() {
+    plays_all("dense-tied", 160, 8.0);
+}
+
+#[test]
+fn a_history_with_everything_in_little_memory_gva3() {
+    plays_all("dense-gva3", 32, 1.2);
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_tied() {
+    plays("dense-tied");
+}
+
+#[test]
+fn any_history_is_answered_as_by_a_cold_engine_moe() {
+    plays("moe");
+}
+
+#[test]
+fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
+    let Some(device) = device() else { return };
+    let prompt = words(90, 1);
+    let formats = [(Format::F16, Format::F16), (Format::Q8_0, Format::Q4_0), (Format::Q8_0, Format::BF16)];
+    for ((key, value), snapshots) in formats.into_iter().zip(snapshot::FORMATS) {
+        let limits = Limits { snapshots, ..LIMITS };
+        let asked = |tokens: &[u32]| Request { kv: KvFormats { key, value }, ..request(tokens, 1) };
+        let folder = tempfile::tempdir().unwrap();
+        let start = |device| {
+            let mut engine = engine_on(device, "dense-wide", limits);
+            engine.use_disk(disk(folder.path()));
+            engine
+        };
+        // Host and device have the same arithmetic of states; of keys and values only the rounding of ties may differ.
+        let exact = answer(&mut engine("dense-wide", limits), asked(&prompt)).logprobs[0];
+        let mut before = start(Some(&device));
+        let whole = answer(&mut before, asked(&[&prompt[..70], &words(40, 2)].concat()));
+        assert_eq!(whole.report.reused_tokens, 0);
+        let ours = answer(&mut before, asked(&prompt));
+        assert!(ours.report.reused_tokens >= 69, "{:?}", ours.report);
+        assert!((ours.logprobs[0] - exact).abs() <= 0.05, "{snapshots:?}: {} {exact}", ours.logprobs[0]);
+        assert_eq!(before.check_invariants(), Ok(()));
+        before.save_all();
+        drop(before);
+        // What a device wrote, another one reads, and the host does.
+        for device in [Some(&device), None] {
+            let mut after = start(device);
+            let back = answer(&mut after, asked(&prompt));
+            assert!(back.report.reused_tokens >= 69, "{:?}", back.report);
+            assert!((back.logprobs[0] - exact).abs() <= 0.05, "{snapshots:?}: {} {exact}", back.logprobs[0]);
+            assert_eq!(after.take_notes(), [""; 0]);
+        }
+    }
+}
+
+/// A device that can be broken is an emulated one of this test's own.
+fn breakable() -> Option<Device> {
+    let device = device()?;
+    let own = Device::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));
+    if own.is_err() && !device.is_emulated() {
+        println!("skipped: a GPU is not broken on purpose, and there is no emulator here");
+        return None;
+    }
+    Some(own.unwrap())
+}
+
+#[test]
+fn a_lost_device_fails_what_it_computes_and_the_next_engine_goes_on_from_disk() {
+    for kernels in [0, 3, 60, 250] {
+        let Some(device) = breakable() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let start = |device: &Device| {
+            let mut engine = engine_on(Some(device), "dense-tied", LIMITS);
+            engine.use_disk(disk(folder.path()));
+            engine
+        };
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let prompt = words(50, 1);
+        let mut before = start(&device);
+        let said = answer(&mut before, request(&prompt, 2)).tokens;
+        before.save_all();
+        assert_eq!((before.take_notes(), files()), (Vec::new(), 1));
+
+        device.break_after(kernels);
+        let next = [&prompt[..], &said, &words(9, 2)].concat();
+        let results = tries(&mut before, vec![request(&next, 8), request(&words(20, 5), 8)]);
+        for result in results {
+            assert!(matches!(result, Err(Error::Lost { .. })), "{result:?}");
+        }
+        assert!(before.failure().is_some_and(|why| why.contains("as a test wanted")));
+        assert!(matches!(before.submit(request(&prompt, 1)), Err(Error::Lost { .. })));
+        // What is garbage now is not written.
+        before.save_all();
+        assert_eq!((before.take_notes(), files()), (Vec::new(), 1));
+        drop(before);
+
+        let Some(device) = breakable() else { return };
+        let mut after = start(&device);
+        let ours = answer(&mut after, request(&next, 4));
+        assert_eq!(ours.report.reused_tokens, 51, "all but the reply's last token, which never went through the model");
+        assert_eq!(ours.tokens, answer(&mut engine("dense-tied", LIMITS), request(&next, 4)).tokens);
+    }
+}
