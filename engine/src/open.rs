@@ -12,13 +12,17 @@ use crate::error::Error;
 use crate::network::Network;
 use crate::vocabulary;
 
-#[derive(Clone, Copy, Debug)]
+pub use weights::{Keeping, PackedFolder};
+
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Map the files instead of reading them into memory.
     pub mmap: bool,
     pub precision: Precision,
     /// Texts whose tokens are remembered, so that a conversation is not tokenised again at every turn; 0: none.
     pub token_cache_bytes: usize,
+    /// Where packed weights outlive the process; None: each start packs.
+    pub packed: Option<PackedFolder>,
 }
 
 pub struct Opened {
@@ -28,6 +32,8 @@ pub struct Opened {
     pub template: Template,
     /// What was left out or looks odd, one line each.
     pub notes: Vec<String>,
+    /// Packed weights that are being written for the next start.
+    pub keeping: Option<Keeping>,
 }
 
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
@@ -41,15 +47,17 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
     let vocab =
         std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
     let tokenizer = std::thread::spawn(move || (vocabulary::tokenizer(&vocab), vocab));
+    let mut keeping = None;
     if options.precision == Precision::Integer {
-        weights::pack(&mut model, &Cpu::new(0), progress)?;
+        keeping = weights::pack(&mut model, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
     let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     model.vocab = vocab;
     let tokenizer = tokenizer?.with_cache(options.token_cache_bytes);
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);
-    Ok(Opened { network: Network::new(model, options.precision), tokenizer: Arc::new(tokenizer), template, notes })
+    let network = Network::new(model, options.precision);
+    Ok(Opened { network, tokenizer: Arc::new(tokenizer), template, notes, keeping })
 }
 
 /// Bytes of a model that its computation reads.

@@ -20,7 +20,7 @@ use crate::unpack::unpack;
 
 use activations::BLOCK;
 pub use activations::{Activations, Rounding};
-pub use panel::{PANEL, pack_panel, panel_bytes};
+pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
 
 /// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]

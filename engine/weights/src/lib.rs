@@ -13,6 +13,7 @@ pub mod mixture;
 mod model;
 mod open;
 mod pack;
+mod packed;
 mod shape;
 mod stop;
 pub mod synth;
@@ -26,4 +27,5 @@ pub use model::{
 };
 pub use open::{OpenOptions, open};
 pub use pack::pack;
+pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn};

@@ -2,18 +2,30 @@
 
 use kernels::cpu::{Cpu, Parts};
 use kernels::format::Format;
-use kernels::product::{Layout, PANEL, Weights, has_panels, pack_panel, panel_bytes};
+use kernels::product::{Layout, PANEL, PANEL_ORDER, Weights, has_panels, pack_panel, panel_bytes};
+use sha2::{Digest, Sha256};
 
 use crate::bytes::{Bytes, Room};
 use crate::error::Error;
 use crate::model::{Ffn, Matrix, Mixer, Model};
+use crate::packed::{self, Keeping, PackedFolder};
 
 /// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
 /// so that a model is hardly ever there twice. `progress` is told bytes that are done, and of how many.
-pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)) -> Result<(), Error> {
+///
+/// With a folder, what an earlier start has packed is taken from there, and what was packed is put there: new memory can
+/// cost more than the packing (a virtual machine has to ask for every page of it), and a file's is there already.
+pub fn pack(
+    model: &mut Model,
+    cpu: &Cpu,
+    folder: Option<&PackedFolder>,
+    mmap: bool,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Option<Keeping>, Error> {
     if !has_panels(cpu.level) {
-        return Ok(());
+        return Ok(None);
     }
+    let fingerprint = model.fingerprint;
     let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
     for (matrix, exact) in matrices(model) {
         if exact {
@@ -26,12 +38,34 @@ pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)
         }
     }
     let total = jobs.iter().map(|(_, size)| size.next_multiple_of(ALIGNMENT)).sum();
-    let mut room = Room::new(total)?;
+    let kept = folder.filter(|folder| packed::is_worth_keeping(folder, total));
+    let kept = kept.map(|folder| (folder, key(&fingerprint, &jobs)));
     // To look at a few bytes of each tensor, as opening a file does, may have brought much more of it into memory.
     jobs.iter().for_each(|(matrix, _)| matrix.data.let_go());
-    let mut done = 0;
     progress(0, total);
-    for (matrix, size) in &jobs {
+    if let Some((folder, key)) = &kept
+        && let Some(all) = packed::find(folder, key, total, mmap, cpu, progress)
+    {
+        place(jobs, &all);
+        return Ok(None);
+    }
+    let all = pack_all(&jobs, total, cpu, progress)?;
+    place(jobs, &all);
+    Ok(kept.and_then(|(folder, key)| packed::keep(folder, &key, all)))
+}
+
+/// Bytes that are packed before the file's memory for them goes back.
+const AT_ONCE: usize = 8 << 20;
+/// Matrices begin on lines of the cache.
+const ALIGNMENT: usize = 64;
+
+/// A matrix that has a faster order, and the bytes that it takes then.
+type Job<'a> = (&'a mut Matrix, usize);
+
+fn pack_all(jobs: &[Job], total: usize, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)) -> Result<Bytes, Error> {
+    let mut room = Room::new(total)?;
+    let mut done = 0;
+    for (matrix, size) in jobs {
         let panels = matrix.rows.div_ceil(PANEL);
         let of_panel = size / panels.max(1);
         let at_once = AT_ONCE.div_ceil(of_panel.max(1));
@@ -52,20 +86,31 @@ pub fn pack(model: &mut Model, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)
         done += size.next_multiple_of(ALIGNMENT);
     }
     progress(total, total);
-    let all = room.into_bytes()?;
+    room.into_bytes()
+}
+
+/// All that the packed bytes depend on.
+fn key(fingerprint: &[u8; 32], jobs: &[Job]) -> packed::Key {
+    let mut hash = Sha256::new();
+    hash.update(PANEL_ORDER.to_le_bytes());
+    hash.update(fingerprint);
+    for (matrix, size) in jobs {
+        hash.update(matrix.format.name());
+        for number in [matrix.rows, matrix.cols, *size] {
+            hash.update((number as u64).to_le_bytes());
+        }
+    }
+    hash.finalize().into()
+}
+
+fn place(jobs: Vec<Job>, all: &Bytes) {
     let mut at = 0;
     for (matrix, size) in jobs {
         matrix.layout = Layout::Panels;
         matrix.data = all.slice(at..at + size).expect("the room was made for all of them");
         at += size.next_multiple_of(ALIGNMENT);
     }
-    Ok(())
 }
-
-/// Bytes that are packed before the file's memory for them goes back.
-const AT_ONCE: usize = 8 << 20;
-/// Matrices begin on lines of the cache.
-const ALIGNMENT: usize = 64;
 
 fn weights_of(matrix: &Matrix) -> Weights<'_> {
     let Matrix { format, rows, cols, layout, .. } = *matrix;
@@ -125,7 +170,7 @@ mod tests {
         let (mut plain, mut packed) = (open(), open());
         let mut told = Vec::new();
         let cpu = Cpu::new(2);
-        pack(&mut packed, &cpu, &mut |done, all| told.push((done, all))).unwrap();
+        pack(&mut packed, &cpu, None, true, &mut |done, all| told.push((done, all))).unwrap();
         if !has_panels(cpu.level) {
             return println!("skipped: this processor has no panels");
         }
@@ -142,5 +187,20 @@ mod tests {
             }
         }
         assert!(panels > 10, "only {panels} matrices were packed");
+        // Once more with a folder: the first finds nothing there, the second all.
+        let kept = PackedFolder { path: folder.path().join("packed"), max_bytes: 1 << 30, min_bytes: 1 };
+        for mmap in [true, false, true] {
+            let mut found = open();
+            if let Some(keeping) = pack(&mut found, &cpu, Some(&kept), mmap, &mut |_, _| ()).unwrap() {
+                keeping.wait().unwrap();
+            }
+            for ((packed, _), (found, _)) in matrices(&mut packed).into_iter().zip(matrices(&mut found)) {
+                assert_eq!((found.layout, &found.data[..]), (packed.layout, &packed.data[..]));
+            }
+        }
+        assert!(pack(&mut open(), &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
+        let too_small = PackedFolder { path: folder.path().join("none"), min_bytes: 1 << 29, ..kept };
+        assert!(pack(&mut open(), &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
+        assert!(!too_small.path.exists());
     }
 }

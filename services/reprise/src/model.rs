@@ -3,15 +3,43 @@
 use anyhow::{Context, Result};
 use conversation::backend::model::{self, Model};
 use engine::{Cpu, Precision};
+use indicatif::{ProgressBar, ProgressStyle};
 use settings::Settings;
+use std::time::{Duration, Instant};
 
 /// The model of a preset or a path, with what it has to say on standard error.
 pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Model> {
-    let model = model::open(settings, name, precision)?;
+    let model = model::open(settings, name, precision, &mut progress())?;
     for note in &model.notes {
         eprintln!("note: {note}");
     }
     Ok(model)
+}
+
+/// Shows how far a model is, from the moment on that somebody might wonder.
+pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
+    let begin = Instant::now();
+    let mut bar = None;
+    move |done, total| {
+        if done >= total {
+            return bar.take().into_iter().for_each(|bar: ProgressBar| bar.finish_and_clear());
+        }
+        // A model that is there at once needs no bar.
+        if begin.elapsed() >= PATIENCE {
+            let bar = bar.get_or_insert_with(|| loading_bar(total));
+            bar.set_position(done as u64);
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// On standard error, and only where that is a terminal.
+fn loading_bar(total: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("loading the model [{bar:40}] {bytes} of {total_bytes}, {eta} left");
+    let bar = ProgressBar::new(total as u64);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
 }
 
 pub fn cpu(settings: &Settings) -> Cpu {

@@ -19,6 +19,8 @@ use crate::cpu::{Level, level::levels};
 use crate::format::Format;
 use crate::integers::Ints;
 
+/// Changes with what is written here of how panels lie: packed weights of another order are packed again.
+pub const PANEL_ORDER: u32 = 1;
 /// Weight rows of a panel: the lanes of a register.
 pub const PANEL: usize = 16;
 /// Steps of four columns in a block.

@@ -101,8 +101,13 @@ impl Local {
             "" => model.network.model.name.clone(),
             name => name.to_owned(),
         };
-        let opened =
-            Opened { network: model.network, tokenizer: model.tokenizer, template: model.template, notes: Vec::new() };
+        let opened = Opened {
+            network: model.network,
+            tokenizer: model.tokenizer,
+            template: model.template,
+            notes: Vec::new(),
+            keeping: model.keeping,
+        };
         let (engine, preparer) = recipe.cook(opened);
         let status = Status { ready: true, model: name, ..Status::default() };
         let shared = Arc::new(Shared {
@@ -205,6 +210,15 @@ impl Recipe {
     }
 
     fn cook(&self, opened: Opened) -> (Engine, Preparer) {
+        if let Some(keeping) = opened.keeping {
+            // Nobody waits for it; only what went wrong is told.
+            let tell = move || {
+                if let Err(what) = keeping.wait() {
+                    tracing::warn!("{what}");
+                }
+            };
+            let _ = std::thread::Builder::new().name("packed-waiter".to_owned()).spawn(tell);
+        }
         let preparer = Preparer {
             tokenizer: opened.tokenizer.clone(),
             template: opened.template,

@@ -4,7 +4,7 @@ use super::{Error, builtin};
 use crate::manner::SamplingOverrides;
 use engine::Precision;
 use engine::network::Network;
-use engine::open::OpenOptions;
+use engine::open::{Keeping, OpenOptions, PackedFolder};
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
 use settings::{Preset, Settings, Thinking};
@@ -22,6 +22,8 @@ pub struct Model {
     pub preset: Preset,
     /// What the file brought with it that is worth a line, and a window that gave way.
     pub notes: Vec<String>,
+    /// Packed weights that are being written for the next start.
+    pub keeping: Option<Keeping>,
 }
 
 /// The file or folder that a name stands for: a path, or a preset whose file is there.
@@ -46,21 +48,33 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
 }
 
 /// Opens what `resolve` finds. The preset's window gives way to a smaller one of the file, or the settings explain.
-pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Model, Error> {
+/// `progress` is told how many bytes of how many are ready.
+pub fn open(
+    settings: &Settings,
+    name: &str,
+    precision: Precision,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Model, Error> {
     let (file, preset) = resolve(settings, name)?;
-    let opened = engine::open::open(&file, &open_options(settings, precision))?;
+    let opened = engine::open::open_with(&file, &open_options(settings, precision), progress)?;
     let mut notes = opened.notes;
     let mut settings = settings.clone();
     notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
     notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
     let preset = settings.preset(&preset.name)?.clone();
     let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
-    Ok(Model { network, tokenizer, template, file, preset, notes })
+    Ok(Model { network, tokenizer, template, file, preset, notes, keeping: opened.keeping })
 }
 
 pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
+    let engine = &settings.engine;
+    let packed = engine.packed_path.as_ref().map(|path| PackedFolder {
+        path: path.clone(),
+        max_bytes: engine.packed_bytes,
+        min_bytes: engine.packed_min_bytes,
+    });
     let token_cache_bytes = settings.memory.token_cache_bytes;
-    OpenOptions { mmap: settings.engine.mmap, precision, token_cache_bytes }
+    OpenOptions { mmap: engine.mmap, precision, token_cache_bytes, packed }
 }
 
 /// The precision that the configuration asks for.

@@ -259,7 +259,7 @@ mod tests {
         let mut all = vec![Flag::new("--model", "model.path", MODEL)];
         all.extend(flags.iter().map(|(key, value)| Flag::new("--set", key, value)));
         let settings = Settings::load(&Sources { flags: all, ..Sources::default() }).unwrap().settings;
-        let model = model::open(&settings, "default", Precision::Integer).unwrap();
+        let model = model::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
         plan(&settings, &model.network, &model.file, &model.preset, [&model.preset])
     }
 

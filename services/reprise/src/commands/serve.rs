@@ -3,6 +3,7 @@
 mod logging;
 mod screen;
 
+use crate::model;
 use anyhow::{Context, Result};
 use conversation::backend::Backend;
 use conversation::live::{Parts, Presets, check_experiment, wall_ms};
@@ -82,7 +83,7 @@ async fn serve(settings: &Settings) -> Result<()> {
 
     eprintln!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
-    let started = server::while_starting(&listener, Backend::start(settings));
+    let started = server::while_starting(&listener, Backend::start_with(settings, model::progress()));
     let started = tokio::select! {
         started = started => started?,
         () = stop.cancelled() => return Ok(store.close().await?),
