@@ -17,6 +17,12 @@ pub enum Error {
     KvFormat { format: &'static str, block: usize, head_dim: usize },
     #[error("the GPU: {0}")]
     Gpu(#[from] gpu::Error),
+    #[error(
+        "the model does not fit on {name}: weights take {weights_mib} MiB and the buffers of a step {scratch_mib} MiB, and \
+         {total_mib} MiB may be used of {free_mib} MiB that are free; choose a smaller model or fewer bits, lower \
+         engine.gpu_prefill_chunk_tokens or engine.max_sequences, raise memory.gpu_total, or set engine.device to cpu"
+    )]
+    DeviceRoom { name: String, weights_mib: usize, scratch_mib: usize, total_mib: usize, free_mib: usize },
     #[error("the reply was lost with what the GPU held: {reason}; ask again in a moment")]
     Lost { reason: String },
     #[error("the request holds no token; send at least one")]

@@ -22,6 +22,7 @@ use crate::network::{Lane, Wanted, rotation_of};
 use crate::state::StateShape;
 use inputs::{Inputs, Places};
 use upload::{Layer, Mixer};
+use workspace::Needed;
 
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
@@ -39,6 +40,11 @@ pub struct GpuNetwork {
     layers: Vec<Layer>,
     frequencies: Buffer<f64>,
     magnitude: f32,
+}
+
+/// Bytes that the buffers of a step take, of no more rows and lanes than these.
+pub fn scratch_bytes(shape: &Shape, processors: u32, rows: usize, lanes: usize) -> usize {
+    Needed::most(shape, processors, rows, lanes, lanes).bytes()
 }
 
 /// What the rows of a step are, for kernels.
@@ -107,11 +113,17 @@ impl GpuNetwork {
         self.step(work)
     }
 
+    /// Room for the largest step that may come, so that none asks for more later.
+    pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
+        work.reserve(&self.device, &Needed::most(&self.shape, self.device.processors(), rows, lanes, lanes))
+    }
+
     /// Room for what the inputs name, and the inputs on the device.
     fn step(&self, work: &mut GpuWorkspace) -> Result<Step, Error> {
         let (rows, lanes, longest) = work.inputs.sizes();
-        let wanted = work.inputs.wanted();
-        work.reserve(&self.shape, &self.device, rows, lanes, wanted)?;
+        let sizes = (rows, lanes, longest);
+        let needed = Needed::new(&self.shape, self.device.processors(), sizes, work.inputs.wanted());
+        work.reserve(&self.device, &needed)?;
         let at = work.inputs.send()?;
         Ok(Step { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }

@@ -23,5 +23,5 @@ pub use error::Error;
 pub use kernels::cpu::Cpu;
 pub use kernels::peak;
 pub use kernels::product::Precision;
-pub use place::Place;
+pub use place::{DeviceLimits, DeviceMemory, Place};
 pub use request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Thinking, Token};

@@ -7,11 +7,57 @@ use kernels::product::Precision;
 use weights::Model;
 
 use crate::error::Error;
-use crate::gpu_network::{GpuNetwork, GpuWorkspace};
+use crate::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes, scratch_bytes};
 use crate::memory::Meter;
 use crate::network::{Lane, Network, Workspace};
-use crate::state::State;
+use crate::state::{State, StateShape};
 use crate::trail::Trail;
+
+/// How much of a device may be used, and for steps of which size.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceLimits {
+    /// Of its memory, for everything. None: a tenth of what is free stays free, for other programs.
+    pub total_bytes: Option<usize>,
+    /// Tokens of a step, and sequences among which they are.
+    pub rows: usize,
+    pub lanes: usize,
+}
+
+/// Where a device's memory goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceMemory {
+    pub name: String,
+    pub total_bytes: usize,
+    pub weight_bytes: usize,
+    /// Buffers of one step.
+    pub scratch_bytes: usize,
+    /// For sequences.
+    pub left_bytes: usize,
+}
+
+impl DeviceMemory {
+    /// Before anything is copied. A model that leaves nothing for a sequence is refused.
+    pub fn plan(device: &Device, model: &Model, limits: &DeviceLimits) -> Result<DeviceMemory, Error> {
+        let properties = device.properties()?;
+        let free_bytes = properties.free_bytes;
+        let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
+        let weight_bytes = device_bytes(model);
+        let scratch_bytes = scratch_bytes(&model.shape, device.processors(), limits.rows, limits.lanes);
+        let least = StateShape::new(&model.shape).fixed_bytes();
+        match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
+            Some(left_bytes) if left_bytes > least => {
+                Ok(DeviceMemory { name: properties.name, total_bytes, weight_bytes, scratch_bytes, left_bytes })
+            }
+            _ => Err(Error::DeviceRoom {
+                name: properties.name,
+                weights_mib: weight_bytes >> 20,
+                scratch_mib: scratch_bytes >> 20,
+                total_mib: total_bytes >> 20,
+                free_mib: free_bytes >> 20,
+            }),
+        }
+    }
+}
 
 pub struct Place {
     kind: Kind,
@@ -33,6 +79,20 @@ impl Place {
     pub fn device(device: &Device, model: &Model, precision: Precision) -> Result<Place, Error> {
         let (network, work) = (GpuNetwork::new(device, model, precision)?, GpuWorkspace::new(device)?);
         Ok(Place { kind: Kind::Device { network, work }, meter: Meter::on(device) })
+    }
+
+    /// As `device`, by a plan: what a step may need is there when this returns, and what is left is held for sequences.
+    pub fn planned(
+        device: &Device,
+        model: &Model,
+        precision: Precision,
+        limits: &DeviceLimits,
+    ) -> Result<(Place, DeviceMemory), Error> {
+        let memory = DeviceMemory::plan(device, model, limits)?;
+        let (network, mut work) = (GpuNetwork::new(device, model, precision)?, GpuWorkspace::new(device)?);
+        network.reserve(&mut work, limits.rows, limits.lanes)?;
+        device.hold(memory.left_bytes)?;
+        Ok((Place { kind: Kind::Device { network, work }, meter: Meter::on(device) }, memory))
     }
 
     /// What counts the memory of sequences that are computed here.

@@ -8,6 +8,7 @@ use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::state::{KvFormats, State};
 use engine::trail::Trail;
+use engine::{DeviceLimits, DeviceMemory, Place};
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
@@ -229,4 +230,49 @@ fn the_plan_knows_what_weights_take() {
     let file: usize = engine::open::weight_bytes(&model);
     let ours = device_bytes(&model);
     assert!(ours >= file && ours < file + file / 100, "{ours} and {file}");
+}
+
+/// What the plan says is what is taken, by the device's own count.
+#[test]
+fn a_plan_is_what_is_taken() {
+    let Some(device) = own_device() else { return };
+    for (name, rows, lanes) in [("gguf/dense-wide.q4_k_m.gguf", 64, 3), ("gguf/moe.bf16.gguf", 40, 8)] {
+        let model = open(name);
+        let free = || device.properties().unwrap().free_bytes;
+        let before = free();
+        let limits = DeviceLimits { total_bytes: Some(64 << 20), rows, lanes };
+        let (mut place, plan) = Place::planned(&device, &model, Precision::Integer, &limits).unwrap();
+        assert_eq!(plan.total_bytes, plan.weight_bytes + plan.scratch_bytes + plan.left_bytes);
+        let (taken, planned) = (before - free(), plan.weight_bytes + plan.scratch_bytes);
+        // Norms, gates and frequencies are small and not planned.
+        assert!(taken >= planned && taken < planned + planned / 50, "{name}: {taken} are taken, {planned} planned");
+
+        // No step asks for more than that but what is counted of sequences, and the step's own inputs.
+        let network = Network::new(model, Precision::Integer);
+        let meter = place.meter();
+        let tokens: Vec<u32> = (0..rows as u32).collect();
+        let mut states: Vec<State> =
+            (0..lanes).map(|_| State::new(network.state_shape, F16, &meter).unwrap()).collect();
+        for (lanes, rows) in [(1, rows), (lanes, rows), (lanes, lanes), (1, 1), (2, rows / 2), (2, 10)] {
+            let mut step: Vec<Lane> = states[..lanes]
+                .iter_mut()
+                .map(|state| Lane { state, tokens: &tokens[..rows / lanes], wanted: Wanted::Last, trail: None })
+                .collect();
+            place.forward(&network, &mut step).unwrap();
+            let counted = meter.total_bytes() + (64 << 10); // not a window: bytes
+            assert!(before - free() <= taken + counted, "{name}: {lanes} lanes, {rows} rows");
+        }
+        drop((states, place));
+        assert_eq!(free(), before, "{name}: all of it is given back");
+    }
+    let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2 };
+    let error = DeviceMemory::plan(&device, &open("gguf/dense-wide.q4_k_m.gguf"), &limits).unwrap_err().to_string();
+    assert!(error.contains("does not fit") && error.contains("raise memory.gpu_total"), "{error}");
+}
+
+/// A device of this test's own. A GPU shares its memory with whoever else is there.
+fn own_device() -> Option<Device> {
+    let folder = std::env::temp_dir().join("reprise-gpu-tests");
+    let device = Device::emulated(&folder);
+    device.map_err(|error| println!("skipped: only an emulated device counts exactly; {error}")).ok()
 }

@@ -78,10 +78,10 @@ pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
 
 /// Into how many parts the past is cut, so that a few rows keep all processors at work. It depends on nothing that
 /// changes from token to token: a recorded step can be repeated.
-pub fn splits(device: &Device, lanes: usize, longest: usize, q_heads: usize, kv_heads: usize) -> usize {
+pub fn splits(processors: u32, lanes: usize, longest: usize, q_heads: usize, kv_heads: usize) -> usize {
     let (_, tiles) = row_tiles(longest, q_heads / kv_heads);
     let blocks = lanes * kv_heads * tiles;
-    (3 * device.processors() as usize).div_ceil(blocks).clamp(1, if longest == 1 { 128 } else { 16 })
+    (3 * processors as usize).div_ceil(blocks).clamp(1, if longest == 1 { 128 } else { 16 })
 }
 
 pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), Error> {

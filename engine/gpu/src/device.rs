@@ -18,6 +18,9 @@ enum Backend {
     Emulated(Emulated),
 }
 
+/// An emulated device has so much memory.
+pub(crate) const EMULATED_BYTES: usize = 1 << 30;
+
 /// How a kernel is spread over the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
@@ -75,12 +78,12 @@ impl Device {
     pub fn properties(&self) -> Result<Properties, Error> {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.properties(),
-            Backend::Emulated(_) => Ok(Properties {
+            Backend::Emulated(emulated) => Ok(Properties {
                 name: "an emulated GPU".to_string(),
                 target: 80,
                 processors: 4,
-                memory_bytes: 1 << 30,
-                free_bytes: 1 << 30,
+                memory_bytes: EMULATED_BYTES,
+                free_bytes: EMULATED_BYTES.saturating_sub(emulated.held_bytes()),
             }),
         }
     }
@@ -90,6 +93,15 @@ impl Device {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.processors,
             Backend::Emulated(_) => 4,
+        }
+    }
+
+    /// Takes so much memory from the system for what will be asked of it, so that no other program has it then.
+    pub fn hold(&self, bytes: usize) -> Result<(), Error> {
+        match &*self.0 {
+            // What was freed stays with us.
+            Backend::Cuda(cuda) => cuda.allocate(bytes).map(|address| cuda.free(address)),
+            Backend::Emulated(_) => Ok(()),
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kernels::cuda::Program;
 use sha2::{Digest, Sha256};
 
-use crate::device::Launch;
+use crate::device::{EMULATED_BYTES, Launch};
 use crate::error::Error;
 
 const SHIM: &str = include_str!("emulated/shim.h");
@@ -131,12 +131,20 @@ impl Emulated {
     /// New memory holds what nobody should count on.
     pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
         self.check_lost()?;
+        let free_bytes = EMULATED_BYTES.saturating_sub(self.held_bytes());
+        if bytes > free_bytes {
+            return Err(Error::Memory { wanted_mib: bytes.div_ceil(1 << 20), free_mib: free_bytes >> 20 });
+        }
         let mut memory = vec![GUARD_BYTE; bytes + 3 * GUARD];
         let address = (memory.as_ptr() as usize).next_multiple_of(GUARD) + GUARD;
         let start = address - memory.as_ptr() as usize;
         memory[start..start + bytes].fill(0xFF);
         lock(&self.memory).insert(address as u64, memory);
         Ok(address as u64)
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        lock(&self.memory).values().map(|memory| memory.len() - 3 * GUARD).sum()
     }
 
     pub fn free(&self, address: u64) {

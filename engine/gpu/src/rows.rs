@@ -76,6 +76,19 @@ impl Rows {
         })
     }
 
+    /// What `new` takes of the device.
+    pub fn bytes(rows: usize, cols: usize, forms: Forms) -> usize {
+        let padded = cols.next_multiple_of(PADDED_TO);
+        let values = if forms.values { size_of::<f32>() * padded } else { 0 };
+        let integers = if forms.integers { padded + 2 * size_of::<f32>() * (padded / GROUP) } else { 0 };
+        let halves = match forms.halves {
+            Halves::No => 0,
+            Halves::One => size_of::<u16>() * padded + size_of::<f32>(),
+            Halves::Two => 2 * size_of::<u16>() * padded + size_of::<f32>(),
+        };
+        rows * (values + integers + halves)
+    }
+
     /// What a kernel is given that writes these forms.
     pub fn arguments(&self, forms: Forms) -> RowsArguments {
         self.arguments_of(self.cols, forms)

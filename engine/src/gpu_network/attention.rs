@@ -41,7 +41,7 @@ impl GpuNetwork {
             eps: shape.rms_eps,
         };
         prepare(device, step.rows, &of_prepare)?;
-        let splits = splits(device, step.lanes, step.longest, shape.q_heads, shape.kv_heads);
+        let splits = splits(device.processors(), step.lanes, step.longest, shape.q_heads, shape.kv_heads);
         let parts = Parts { partial: work.partial.address(), stats: work.stats.address(), splits };
         attend(device, heads, step.lanes, step.longest, step.rows, parts)?;
         let inner = work.inner.arguments_of(shape.q_heads * shape.head_dim, self.forms(step.few));

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
-use gpu::rows::{Forms, Halves, Rows};
+use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
 use gpu::{Buffer, Device, Error};
 use weights::Shape;
 
@@ -36,7 +36,6 @@ pub struct GpuWorkspace {
     pub(super) logits: Buffer<f32>,
     /// [wanted rows, vocab]: what was brought back.
     pub(super) on_host: Vec<f32>,
-    rows: usize,
 }
 
 pub(super) struct Routing {
@@ -90,73 +89,134 @@ impl GpuWorkspace {
             },
             logits: floats()?,
             on_host: Vec::new(),
-            rows: 0,
         })
     }
 
     /// Room for a step of so many rows.
-    pub(super) fn reserve(
-        &mut self,
-        shape: &Shape,
-        device: &Device,
-        rows: usize,
-        lanes: usize,
-        wanted: usize,
-    ) -> Result<(), Error> {
-        let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
-        grow(&mut self.logits, wanted * shape.vocab)?;
-        // The shortest step of a batch may need more parts than a longer one: room for the most of either.
-        let splits = (1..=rows.min(64)).chain([rows]).map(|longest| {
-            gpu::attention::splits(device, lanes, longest, shape.q_heads, shape.kv_heads) * (longest * lanes).min(rows)
-        });
-        let parts = splits.max().unwrap_or(0) * shape.q_heads;
-        grow(&mut self.partial, parts * shape.head_dim)?;
-        grow(&mut self.stats, 2 * parts)?;
-        grow(&mut self.chunks, gpu::delta::scratch(lanes, rows, shape.value_heads))?;
-        if rows <= self.rows {
-            return Ok(());
+    pub(super) fn reserve(&mut self, device: &Device, needed: &Needed) -> Result<(), Error> {
+        let moe = &mut self.moe;
+        let floats = [
+            &mut self.hidden,
+            &mut self.turns,
+            &mut self.q,
+            &mut self.k,
+            &mut self.v,
+            &mut self.convolved,
+            &mut self.out,
+            &mut self.decay,
+            &mut self.beta,
+            &mut self.chunks,
+            &mut self.partial,
+            &mut self.stats,
+            &mut self.gate,
+            &mut self.up,
+            &mut self.logits,
+            &mut moe.scores,
+            &mut moe.shares,
+            &mut moe.answers,
+            &mut moe.shared,
+            &mut moe.shared_score,
+        ];
+        for (buffer, len) in floats.into_iter().zip(needed.floats) {
+            grow(buffer, len)?;
         }
-        let (pairs, ffn) = match &shape.moe {
-            Some(moe) => (rows * moe.used, (moe.used * moe.expert_ffn).max(moe.shared_ffn)),
-            None => (0, shape.ffn),
-        };
-        grow(&mut self.hidden, rows * shape.hidden)?;
-        grow(&mut self.turns, rows * shape.rope.dims)?;
-        self.normed = Rows::new(device, rows, shape.hidden, ALL)?;
-        // Rows of other widths share this room: experts have more rows, each filled up by itself.
-        let widest = queries.max(values).max(ffn) + 64 * shape.moe.as_ref().map_or(1, |moe| moe.used);
-        self.inner = Rows::new(device, rows * shape.moe.as_ref().map_or(1, |moe| moe.used), widest, ALL)?;
-        grow(&mut self.q, rows * (2 * queries).max(shape.delta_channels()))?;
-        grow(&mut self.k, rows * (shape.kv_heads * shape.head_dim).max(values))?;
-        grow(&mut self.v, rows * shape.kv_heads * shape.head_dim)?;
-        grow(&mut self.convolved, rows * shape.delta_channels())?;
-        grow(&mut self.out, rows * values)?;
-        grow(&mut self.decay, rows * shape.value_heads)?;
-        grow(&mut self.beta, rows * shape.value_heads)?;
-        grow(&mut self.gate, rows * ffn)?;
-        grow(&mut self.up, rows * ffn)?;
-        if let Some(moe) = &shape.moe {
-            let tiles = most_tiles(pairs, moe.experts, tile_rows(1));
-            let routing = &mut self.moe;
-            grow(&mut routing.scores, rows * moe.experts)?;
-            grow(&mut routing.experts, pairs)?;
-            grow(&mut routing.shares, pairs)?;
-            grow(&mut routing.source, pairs)?;
-            grow(&mut routing.of_row, pairs)?;
-            grow(&mut routing.place, pairs)?;
-            grow(&mut routing.tiles, 1 + 3 * tiles)?;
-            grow(&mut routing.answers, pairs * shape.hidden)?;
-            grow(&mut routing.shared, rows * shape.hidden)?;
-            grow(&mut routing.shared_score, rows)?;
+        let numbers = [&mut moe.experts, &mut moe.source, &mut moe.of_row, &mut moe.place, &mut moe.tiles];
+        for (buffer, len) in numbers.into_iter().zip(needed.numbers) {
+            grow(buffer, len)?;
         }
-        self.rows = rows;
+        for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
+            if rows.row_scales.len() < count {
+                // What is there goes first: both may not fit beside each other.
+                *rows = Rows::new(device, 0, 0, ALL)?;
+                *rows = Rows::new(device, count, cols, ALL)?;
+            }
+        }
         Ok(())
+    }
+}
+
+/// What a step of so many rows and lanes takes, of which so many rows are wanted.
+pub(super) struct Needed {
+    /// In the order of `reserve`.
+    floats: [usize; 20],
+    numbers: [usize; 5],
+    normed: (usize, usize),
+    inner: (usize, usize),
+}
+
+impl Needed {
+    /// The most that any step takes of no more rows and lanes than these.
+    pub fn most(shape: &Shape, processors: u32, rows: usize, lanes: usize, wanted: usize) -> Needed {
+        let none = Needed { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
+        let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
+        steps.fold(none, |most, (lanes, longest)| {
+            let rows = (lanes * longest).min(rows);
+            let one = Needed::new(shape, processors, (rows, lanes, longest), wanted);
+            Needed {
+                floats: std::array::from_fn(|i| most.floats[i].max(one.floats[i])),
+                numbers: std::array::from_fn(|i| most.numbers[i].max(one.numbers[i])),
+                normed: most.normed.max(one.normed),
+                inner: most.inner.max(one.inner),
+            }
+        })
+    }
+
+    /// `longest`: rows of the lane with the most.
+    pub fn new(shape: &Shape, processors: u32, (rows, lanes, longest): (usize, usize, usize), wanted: usize) -> Needed {
+        let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
+        let splits = gpu::attention::splits(processors, lanes, longest, shape.q_heads, shape.kv_heads);
+        let parts = splits * rows * shape.q_heads;
+        let (used, experts, expert_ffn, shared_ffn) =
+            shape.moe.as_ref().map_or((0, 0, 0, 0), |moe| (moe.used, moe.experts, moe.expert_ffn, moe.shared_ffn));
+        let (pairs, ffn) = (rows * used, if used == 0 { shape.ffn } else { (used * expert_ffn).max(shared_ffn) });
+        let routed = |values: usize| if used == 0 { 0 } else { values };
+        // Rows of other widths share one room: an expert's are narrow and many.
+        let widest = queries.max(values).max(if used == 0 { shape.ffn } else { shared_ffn });
+        let inner = match used {
+            0 => (rows, widest),
+            _ => (pairs, expert_ffn.next_multiple_of(PADDED_TO).max(widest.next_multiple_of(PADDED_TO).div_ceil(used))),
+        };
+        Needed {
+            floats: [
+                rows * shape.hidden,
+                rows * shape.rope.dims,
+                rows * (2 * queries).max(shape.delta_channels()),
+                rows * (shape.kv_heads * shape.head_dim).max(values),
+                rows * shape.kv_heads * shape.head_dim,
+                rows * shape.delta_channels(),
+                rows * values,
+                rows * shape.value_heads,
+                rows * shape.value_heads,
+                gpu::delta::scratch(lanes, longest, shape.value_heads),
+                parts * shape.head_dim,
+                2 * parts,
+                rows * ffn,
+                rows * ffn,
+                wanted * shape.vocab,
+                rows * experts,
+                pairs,
+                pairs * shape.hidden,
+                routed(rows * shape.hidden),
+                routed(rows),
+            ],
+            numbers: [pairs, pairs, pairs, pairs, routed(1 + 3 * most_tiles(pairs, experts, tile_rows(1)))],
+            normed: (rows, shape.hidden),
+            inner,
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        let rows = [self.normed, self.inner].map(|(rows, cols)| Rows::bytes(rows, cols, ALL));
+        let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
+        rows.iter().sum::<usize>() + numbers
     }
 }
 
 fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<(), Error> {
     if buffer.len() < len {
-        *buffer = Buffer::new(&buffer.device().clone(), len)?;
+        let device = buffer.device().clone();
+        *buffer = Buffer::new(&device, 0)?;
+        *buffer = Buffer::new(&device, len)?;
     }
     Ok(())
 }
