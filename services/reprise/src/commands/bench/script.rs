@@ -69,7 +69,7 @@ impl Script {
         Script { random: seed, barge_in_every: 6, compact_every: Some(9) }
     }
 
-    /// Barge-ins so often, and no compactions.
+    /// Barge-ins so often, and no compactions; all that is said is of one length, so that waits can be compared.
     pub fn with_barge_ins(seed: u64, every: usize) -> Script {
         Script { random: seed, barge_in_every: every, compact_every: None }
     }
@@ -103,7 +103,7 @@ impl Script {
             (false, true) => Kind::BargeIn,
             (false, false) => Kind::Turn,
         };
-        let words = 8 + self.below(17);
+        let words = if self.compact_every.is_some() { 8 + self.below(17) } else { SAID_WORDS };
         Step { kind, cuts_last_reply, system: None, note: None, summary, says: self.sentence(words) }
     }
 

@@ -157,7 +157,7 @@ async fn cases(
             all.tell(&name, &measured.turns, Kind::Turn);
         } else {
             // Twice at 16 times as much, 3.5 times at 32 times: what attention reads is all that grows.
-            let at_most = 0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64;
+            let at_most = (0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64).max(1.1);
             let against = ("that of 1,000", short.0);
             let row = all.compare(&name, &measured.turns, Kind::Turn, against, Some(at_most));
             let prompt = median(measured.turns.iter().filter_map(|turn| turn.prompt_tokens.map(|n| n as f64)));
