@@ -27,7 +27,7 @@ with torch.no_grad():
         assert error < 1e-5
 print(sum(p.numel() for p in ours.parameters()), "parameters")
 
-# The convolution's own gradient, against finite differences.
-from model import CausalConvolution
-x, taps = (torch.randn(2, 7, 5, dtype=torch.float64, requires_grad=True), torch.randn(5, 4, dtype=torch.float64, requires_grad=True))
-assert torch.autograd.gradcheck(CausalConvolution.apply, (x, taps))
+# The states' own gradient, against finite differences.
+from model import States
+keep, add = (torch.randn(1, 2, 4, 3, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+assert torch.autograd.gradcheck(States.apply, (keep, add))

@@ -1,6 +1,6 @@
 """The built-in model in plain PyTorch: the Qwen3.5 architecture with the reference implementation's parameter names, so that
-its weights load there unchanged (check_reference.py holds the two together). Differences are of speed only: the head is
-computed where there is a loss, and chunks of the delta rule are solved in one batch."""
+its weights load there unchanged (check_reference.py holds the two together). Differences are of speed only: the head and the
+end of the last layer are computed where there is a loss, and chunks of the delta rule are solved in one batch."""
 import json, math, pathlib
 import torch
 import torch.nn as nn
@@ -29,22 +29,18 @@ class GatedNorm(nn.Module):
         return F.rms_norm(x.float(), (x.shape[-1],), self.weight, self.eps) * F.silu(gate.float())
 
 
+@torch.compiler.disable
 def delta_rule(q, k, v, g, beta, chunk=64):
     """[batch, time, heads, dim] each (g and beta without dim); the chunked form of the gated delta rule, from an empty state."""
     b, t, h, d = q.shape
-    chunk = min(chunk, max(16, 1 << (t - 1).bit_length()))
     q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
     g, beta = (x.transpose(1, 2).float() for x in (g, beta))
-    q = q * torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6)
+    q = q * (torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6) * d ** -0.5)
     k = k * torch.rsqrt((k * k).sum(-1, keepdim=True) + 1e-6)
-    q = q * d ** -0.5
     pad = -t % chunk
-    if pad:
-        q, k, v = (F.pad(x, (0, 0, 0, pad)) for x in (q, k, v))
-        g, beta = (F.pad(x, (0, pad)) for x in (g, beta))
     n = (t + pad) // chunk
-    q, k, v = (x.reshape(b, h, n, chunk, x.shape[-1]) for x in (q, k, v))
-    g, beta = (x.reshape(b, h, n, chunk) for x in (g, beta))
+    q, k, v = (F.pad(x, (0, 0, 0, pad)).reshape(b, h, n, chunk, x.shape[-1]) for x in (q, k, v))
+    g, beta = (F.pad(x, (0, pad)).reshape(b, h, n, chunk) for x in (g, beta))
     total = g.cumsum(-1)
     lower = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
     decay = (total.unsqueeze(-1) - total.unsqueeze(-2)).masked_fill(~lower, float("-inf")).exp()
@@ -54,17 +50,32 @@ def delta_rule(q, k, v, g, beta, chunk=64):
     sides = torch.cat([v * beta.unsqueeze(-1), scaled_k * total.exp().unsqueeze(-1)], -1)
     solved = torch.linalg.solve_triangular(system, sides, upper=False, unitriangular=True)
     fresh, reads = solved.split([v.shape[-1], d], -1)
-    q = q * total.exp().unsqueeze(-1)
-    k = k * (total[..., -1:] - total).exp().unsqueeze(-1)
-    keep = total[..., -1].exp()[..., None, None]
-    state = q.new_zeros(b, h, d, v.shape[-1])
-    out = []
-    for i in range(n):
-        new = fresh[:, :, i] - reads[:, :, i] @ state
-        out.append(q[:, :, i] @ state + inside[:, :, i] @ new)
-        state = state * keep[:, :, i] + k[:, :, i].transpose(-1, -2) @ new
-    out = torch.stack(out, 2).reshape(b, h, n * chunk, -1)
-    return out[:, :, :t].transpose(1, 2)
+    late_k = (k * (total[..., -1:] - total).exp().unsqueeze(-1)).transpose(-1, -2)
+    # What a chunk does to the state is one matrix and one addition, so that only these go one after the other.
+    keep = torch.eye(d, device=q.device) * total[..., -1].exp()[..., None, None] - late_k @ reads
+    states = States.apply(keep, late_k @ fresh)
+    out = (q * total.exp().unsqueeze(-1)) @ states + inside @ (fresh - reads @ states)
+    return out.reshape(b, h, n * chunk, -1)[:, :, :t].transpose(1, 2)
+
+
+class States(torch.autograd.Function):
+    """The state before each chunk: [batch, heads, chunks, dim, dim] of what is kept and of what is added."""
+
+    @staticmethod
+    def forward(ctx, keep, add):
+        states = torch.zeros_like(add)
+        for i in range(add.shape[2] - 1):
+            torch.add(keep[:, :, i] @ states[:, :, i], add[:, :, i], out=states[:, :, i + 1])
+        ctx.save_for_backward(keep, states)
+        return states
+
+    @staticmethod
+    def backward(ctx, grad):
+        keep, states = ctx.saved_tensors
+        after = torch.zeros_like(grad)                         # of the state behind each chunk
+        for i in range(grad.shape[2] - 2, -1, -1):
+            torch.add(keep[:, :, i + 1].mT @ after[:, :, i + 1], grad[:, :, i + 1], out=after[:, :, i])
+        return after @ states.mT, after
 
 
 class CausalConvolution(torch.autograd.Function):
@@ -92,6 +103,11 @@ class CausalConvolution(torch.autograd.Function):
         return into, of_taps
 
 
+@torch.compiler.disable
+def causal_convolution(x, taps):
+    return CausalConvolution.apply(x, taps)
+
+
 class DeltaLayer(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -110,17 +126,17 @@ class DeltaLayer(nn.Module):
         self.norm = GatedNorm(self.vd, c["rms_norm_eps"])
         self.out_proj = nn.Linear(values, width, bias=False)
 
-    def forward(self, x, _rotation):
+    def forward(self, x, _rotation, where=None):
         b, t, _ = x.shape
         qkv = self.in_proj_qkv(x)
-        mixed = CausalConvolution.apply(qkv, self.conv1d.weight[:, 0].to(qkv.dtype))
+        mixed = causal_convolution(qkv, self.conv1d.weight[:, 0].to(qkv.dtype))
         q, k, v = (y.reshape(b, t, self.heads, -1) for y in F.silu(mixed).split(self.split, -1))
         g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias.float())
         beta = self.in_proj_b(x).float().sigmoid()
         with torch.autocast(x.device.type, enabled=False):
             o = delta_rule(q, k, v, g, beta)
         z = self.in_proj_z(x).reshape(b, t, self.heads, self.vd)
-        return self.out_proj(self.norm(o, z).reshape(b, t, -1).to(x.dtype))
+        return self.out_proj(only(where, self.norm(o, z).reshape(b, t, -1).to(x.dtype)))
 
 
 class AttentionLayer(nn.Module):
@@ -134,7 +150,7 @@ class AttentionLayer(nn.Module):
         self.o_proj = nn.Linear(self.heads * self.d, width, bias=False)
         self.q_norm, self.k_norm = Norm(self.d, c["rms_norm_eps"]), Norm(self.d, c["rms_norm_eps"])
 
-    def forward(self, x, rotation):
+    def forward(self, x, rotation, where=None):
         b, t, _ = x.shape
         q, gate = self.q_proj(x).reshape(b, t, self.heads, 2 * self.d).split(self.d, -1)
         k = self.k_proj(x).reshape(b, t, self.kv, self.d)
@@ -143,7 +159,12 @@ class AttentionLayer(nn.Module):
         groups = self.heads // self.kv
         k, v = (y.repeat_interleave(groups, 1) for y in (k, v))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, -1)
-        return self.o_proj(o * gate.reshape(b, t, -1).sigmoid())
+        return self.o_proj(only(where, o * gate.reshape(b, t, -1).sigmoid()))
+
+
+def only(where, x):
+    """The rows of a batch that are asked for, [rows, width]; all of it without."""
+    return x if where is None else x.flatten(0, 1)[where]
 
 
 def rotate(x, rotation):
@@ -177,8 +198,8 @@ class Block(nn.Module):
         self.input_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
         self.post_attention_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
 
-    def forward(self, x, rotation):
-        x = x + self.mixer[0](self.input_layernorm(x), rotation)
+    def forward(self, x, rotation, where=None):
+        x = only(where, x) + self.mixer[0](self.input_layernorm(x), rotation, where)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -198,15 +219,16 @@ class Model(nn.Module):
         dims = int(c["head_dim"] * rope["partial_rotary_factor"])
         self.frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, dims, 2).float() / dims)
 
-    def hidden(self, tokens):
+    def hidden(self, tokens, where=None):
         x = self.model.embed_tokens(tokens)
         if torch.is_autocast_enabled(tokens.device.type):
             x = x.bfloat16()
         angles = torch.arange(tokens.shape[1], device=x.device).float()[:, None] * self.frequencies.to(x.device)
         angles = torch.cat([angles, angles], -1)[:, None]
         rotation = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        for layer in self.model.layers:
+        for layer in self.model.layers[:-1]:
             x = layer(x, rotation)
+        x = self.model.layers[-1](x, rotation, where)
         return self.model.norm(x)
 
     def forward(self, tokens):
@@ -214,12 +236,12 @@ class Model(nn.Module):
 
     def loss(self, tokens, weights):
         """Cross entropy where `weights` (of the token to be predicted) is not 0, and the share of those predicted right."""
-        x = self.hidden(tokens[:, :-1])
-        where = weights[:, 1:] != 0
-        logits = F.linear(x[where], self.model.embed_tokens.weight).float()
-        target, weight = tokens[:, 1:][where].long(), weights[:, 1:][where]
+        weight, target = weights[:, 1:].flatten(), tokens[:, 1:].flatten()
+        where = weight.nonzero()[:, 0]
+        weight, target = weight[where], target[where]
+        logits = F.linear(self.hidden(tokens[:, :-1], where), self.model.embed_tokens.weight).float()
         each = F.cross_entropy(logits, target, reduction="none")
-        return (each * weight).sum() / weight.sum(), each.detach(), (logits.argmax(-1) == target), where
+        return (each * weight).sum() / weight.sum(), logits.argmax(-1) == target
 
 
 @torch.no_grad()

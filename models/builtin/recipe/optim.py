@@ -6,7 +6,7 @@ STEPS = [(3.4445, -4.7750, 2.0315)] * 4
 
 
 def orthogonal(g):
-    x = g.bfloat16() if g.is_cuda or g.shape[-1] >= 128 else g
+    x = g.bfloat16() if g.is_cuda else g
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
