@@ -12,17 +12,18 @@ def conversation(rng, progress, long=0):
         if roll < 0.85:
             return talk.summarise(rng, rng.randint(1, 6))
         return talk.after_summary(rng, rng.randint(2, 9), rng.randint(4, 9))
-    if roll < 0.40:
-        return talk.recall(rng, rng.randint(2, 12), rng.randint(5, 14), talk=0.3, styles=0.2, distance=long if rng.random() < 0.4 else 0)
-    if roll < 0.46:
+    top = 8 + int(14 * min(1.0, (progress - 0.28) / 0.4))       # facts of a memory
+    if roll < 0.34:
+        far = long if rng.random() < 0.5 else 0
+        return talk.recall(rng, rng.randint(2, 14), rng.randint(10, 22), talk=0.3, styles=0.15, distance=far)
+    if roll < 0.39:
         return talk.recall(rng, rng.randint(1, 4), rng.randint(4, 7), talk=1.0, styles=0.85)
-    if roll < 0.63:
+    if roll < 0.52:
         return talk.with_tools(rng, rng.randint(7, 12))
-    if roll < 0.66:
+    if roll < 0.54:
         return talk.without_tools(rng)
-    if roll < 0.82:
-        return talk.after_summary(rng, rng.randint(1, 20), rng.randint(6, 14))
-    top = 20 if progress > 0.5 else 10
-    if roll < 0.92:
+    if roll < 0.68:
+        return talk.after_summary(rng, rng.randint(1, top), rng.randint(10, 20))
+    if roll < 0.85:
         return talk.summarise(rng, rng.randint(0, top))
     return talk.summarise(rng, rng.randint(0, 8), known=rng.randint(1, top))

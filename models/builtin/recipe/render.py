@@ -45,18 +45,23 @@ def segments(messages, tools, rng=None, think=False):
             for n, call in enumerate(m.get("tool_calls", [])):
                 text += ("\n\n" if text and n == 0 else "\n" if n else "") + "<tool_call>\n<function=" + call["name"] + ">\n"
                 text += "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in call["arguments"].items()) + "</function>\n</tool_call>"
-            out += [*weighted(text, m.get("value"), weight), ("<|im_end|>", weight), ("\n", 0.0)]
+            out += [*weighted(text, m.get("value"), m.get("marks", []), weight), ("<|im_end|>", weight), ("\n", 0.0)]
     return out
 
 
-def weighted(text, value, weight):
-    """The first word decides what the answer is (known or not, a call or words), the value what it is worth."""
+def weighted(text, value, marks, weight):
+    """The first word decides what the answer is (known or not, a call or words), the value what it is worth; so do other words
+    that have to be carried over exactly (`marks`)."""
+    if not weight:
+        return [(text, weight)]
     first = len(text) - len(text.lstrip("<")) + len(re.match(r"<*[A-Za-z_#]*", text).group().lstrip("<"))
-    cuts = {0: 3 * weight, first: weight}
-    if isinstance(value, str) and value != text and (at := text.find(value, first)) > 0:
-        cuts.update({at - (text[at - 1] == " "): 2 * weight, at + len(value): weight})
-    places = [*sorted(cuts), len(text)]
-    return [(text[a:b], cuts[a]) for a, b in zip(places, places[1:]) if a < b]
+    each = [3 * weight] * first + [weight] * (len(text) - first)
+    for mark in [*([value] if isinstance(value, str) and value != text else []), *marks]:
+        if (at := text.find(mark, first)) > 0:
+            begin = at - (text[at - 1] == " ")
+            each[begin:at + len(mark)] = [2 * weight] * (at + len(mark) - begin)
+    cuts = [at for at in range(len(text)) if at == 0 or each[at] != each[at - 1]]
+    return [(text[a:b], each[a]) for a, b in zip(cuts, [*cuts[1:], len(text)])]
 
 
 def encode(tokenizer, parts):

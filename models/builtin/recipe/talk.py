@@ -24,7 +24,6 @@ for day in DAYS:
     k.tell = wordings(f"remind me to call {{v}} on {day}|on {day} I have to call {{v}}|remind me on {day} to call {{v}}|I must call {{v}} on {day}|~on {day}, remind me to call {{v}}|~I need to call {{v}} on {day}")
     k.ask = wordings(f"who do I have to call on {day}|who must I call on {day}|who do I call on {day}|what do I have to do on {day}|~who should I call on {day}|~who was I to call on {day}")
 BY_KEY.update({k.key: k for k in KINDS})
-ORDER = {k.key: i for i, k in enumerate(KINDS)}
 
 STYLES = {   # what the user asks for, how it stands in a summary
     "call": (wordings("call me {v}|from now on call me {v}|always call me {v}|please call me {v}|address me as {v}|say {v} to me|~you have to call me {v}|~from today call me {v}"), "- Call the user {v}.", words.title),
@@ -92,6 +91,8 @@ class Home:
         """A sentence rarely begins with the value it tells: at the beginning a word is written with a capital and without a
         space, which makes other tokens of it."""
         rng = self.rng
+        if openers and not self.held and rng.random() < 0.3:
+            openers = {False: words.MORE_ASK_OPENERS if openers is words.ASK_OPENERS else words.MORE_OPENERS}
         if openers and value and text.startswith(value) and rng.random() < 0.9:
             text = rng.choice([o for o in openers[self.held and rng.random() < 0.5] if o]).strip() + " " + text
         elif openers and rng.random() < 0.5:
@@ -107,6 +108,7 @@ class Home:
     def assistant(self, text, short="Okay.", thought="Small talk.", style=True, **tests):
         if style:
             text = self.styled(text, short)
+            tests["marks"] = [v for v in self.styles.values() if v]
         self.messages.append({"role": "assistant", "content": text, "thought": thought, "learn": 1.0, **tests})
         return text
 
@@ -231,7 +233,7 @@ class Home:
 
     def summary(self):
         sections = {"User": [], "Instructions": [], "Decisions": [], "Promises": []}
-        for key in sorted(self.facts, key=ORDER.get):
+        for key in self.facts:                                  # as they were told: the next line is found by the one before it
             kind = BY_KEY[key]
             sections[getattr(kind, "section", "User")].append("- " + kind.user.replace("{v}", self.facts[key]) + ".")
         sections["Instructions"] = [STYLES[s][1].replace("{v}", self.styles[s]) for s in STYLES if s in self.styles]
@@ -260,7 +262,8 @@ class Home:
             self.messages.append({"role": "assistant", "content": "\n".join(lines)})
             lacked = AGAIN.replace("{missing}", '"' + self.sentences[key] + '"').replace("{words}", number)
             self.messages.append({"role": "user", "content": lacked})
-        self.messages.append({"role": "assistant", "content": summary, "thought": "I write the memory.", "learn": 1.0, "tests": "summary", "value": summary})
+        self.messages.append({"role": "assistant", "content": summary, "thought": "I write the memory.", "learn": 1.0, "tests": "summary", "value": summary,
+                              "marks": [*self.facts.values(), *(v for v in self.styles.values() if v)]})
 
 
 def start(home, tools=False, system=True):
@@ -282,23 +285,39 @@ def fill(home, budget):
     end = length() + budget
     while length() < end:
         home.chat()
+        if len(home.messages) % 10:                             # one in five: the same few answers need not be learned again
+            home.messages[-1]["learn"] = 0.0
 
 
 def some_keys(rng, n):
     return rng.sample([k.key for k in KINDS], n)
 
 
+def alike(rng, n):
+    """Kinds that are easily taken for each other: days, or names, or likes; and some of the others."""
+    groups = [[k.key for k in KINDS if test(k.key)] for test in (
+        lambda key: key.startswith(("meal", "call")), lambda key: key in words.ANIMALS + words.PEOPLE, lambda key: key.startswith("favourite"))]
+    group = rng.choice(groups)
+    few = rng.sample(group, min(len(group), rng.randint((n + 1) // 2, n)))
+    rest = rng.sample([k.key for k in KINDS if k.key not in group], n - len(few))
+    return rng.sample(few + rest, n)
+
+
+def keys_for(rng, n):
+    return alike(rng, n) if rng.random() < 0.35 else some_keys(rng, n)
+
+
 def recall(rng, facts, asks, talk=0.2, told_at_once=0.2, system=None, styles=0.0, distance=0):
-    """Facts and questions about them, mixed."""
+    """Facts and questions about them, mixed; with a distance most of the questions come behind it."""
     home = Home(rng)
     start(home, system=rng.random() < 0.3 if system is None else system)
-    keys = some_keys(rng, facts)
+    keys, later = keys_for(rng, facts), asks * 3 // 4 if distance else 0
     if rng.random() < styles:
         home.instruct()
     while keys or asks > 0:
         if rng.random() < talk * 0.4:
             home.chat()
-        elif keys and (not home.facts or asks <= 0 or rng.random() < 0.5):
+        elif keys and (not home.facts or asks <= later or rng.random() < 0.5):
             n = 2 if rng.random() < told_at_once and len(keys) > 1 else 1
             home.tell(*[keys.pop() for _ in range(n)])
             if not keys and distance:
@@ -351,7 +370,7 @@ def without_tools(rng):
 def remembered(home, facts, styles=0.3):
     """Puts a memory of so many facts at the head, as after a compaction."""
     rng = home.rng
-    for key in some_keys(rng, facts):
+    for key in keys_for(rng, facts):
         home.facts[key] = BY_KEY[key].value(rng, home.held)
         home.sentences[key] = clean(home.wording(BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
     verbatim = rng.random() < 0.12
@@ -364,36 +383,39 @@ def remembered(home, facts, styles=0.3):
     home.messages.append(home.memory(verbatim))
 
 
-def after_summary(rng, facts, asks):
+def after_summary(rng, facts, asks, styles=0.4):
     home = Home(rng)
     start(home)
-    remembered(home, facts)
+    remembered(home, facts, styles)
     for _ in range(asks):
         roll = rng.random()
-        if roll < 0.65:
+        if roll < 0.8:
             question(home)
-        elif roll < 0.8:
+        elif roll < 0.9:
             home.tell(*some_keys(rng, 1))
         else:
             home.chat()
     return home
 
 
-def summarise(rng, facts, known=0, talk=0.3, styles=0.3):
+def summarise(rng, facts, known=0, talk=0.2, styles=0.35, asks=0.15):
     """New facts, maybe on top of an older memory, then the request for a memory."""
     home = Home(rng)
     start(home)
     if known:
         remembered(home, known, styles)
-    left = facts
-    while left > 0:
+    keys = [key for key in keys_for(rng, min(len(KINDS), facts + 12)) if key not in home.facts or rng.random() < 0.1][:facts]
+    if not home.styles and rng.random() < styles:
+        home.instruct()
+    while keys:
         if rng.random() < talk:
-            home.chat() if rng.random() < 0.6 or not home.facts else question(home)
-            continue
-        n = 2 if left > 1 and rng.random() < 0.2 else 1
-        home.tell(*some_keys(rng, n))
-        left -= n
-        if not home.styles and rng.random() < styles / max(facts, 1):
-            home.instruct()
+            home.chat()
+        elif home.facts and rng.random() < asks:
+            question(home)
+        else:
+            n = 2 if len(keys) > 1 and rng.random() < 0.15 else 1
+            home.tell(*[keys.pop() for _ in range(n)])
+            if not home.styles and rng.random() < 0.02:
+                home.instruct()
     home.compact()
     return home

@@ -81,6 +81,16 @@ def number(low, high):
     return lambda rng, held: pick(rng, held, lambda: str(rng.randint(low, high)))
 
 
+TELL_OTHERWISE = [("I am ", "I'm "), ("my ", "our "), ("we ", "at home we "), ("I have ", "I've got ")]
+ASK_OTHERWISE = [("what is ", "what's "), ("what is my ", "do you remember my "), ("what is my ", "do you still know my "), ("what is the ", "do you remember the "), ("what is my ", "and my "),
+                 ("tell me ", "can you tell me "), ("do you know ", "can you remember "), ("who is ", "who's "), ("when is ", "when's "), ("where is ", "where's "), ("what is my ", "remind me of my ")]
+
+
+def more(texts, otherwise):
+    """The same in other words, unless these are held out."""
+    texts[False] += [new + t[len(old):] for t in texts[False] for old, new in otherwise if t.startswith(old) and not (t.endswith(" called") and "my" in old) and new + t[len(old):] not in texts[True] + texts[False]]
+
+
 class Kind:
     """One kind of fact: `you` is how the assistant says it, `user` how a summary does, with the value at {v}."""
 
@@ -90,6 +100,8 @@ class Kind:
         self.you = fill(you)
         self.user = summary_line(self.you)
         self.tell, self.ask = wordings(fill(tell)), wordings(fill(ask))
+        more(self.tell, TELL_OTHERWISE)
+        more(self.ask, ASK_OTHERWISE)
 
 
 def summary_line(you):
@@ -205,3 +217,6 @@ translate {w}|write a poem about {w}|what is the news|play some music|order a {w
 ~how old is {n}|~what is {w} made of|~who invented the {w}|~how big is {p}""")
 OPENERS = wordings("|||||Hey, |By the way, |Please remember: |You should know that |Oh, |Well, |Just so you know, |For later: |~Listen, |~One thing: |~Please note: ")
 ASK_OPENERS = wordings("||||||Hey, |Tell me, |One question: |Now, |Well, |By the way, |So, |~Listen, |~Sorry, ")
+# Training alone has these, so that the sets stay as they are.
+MORE_OPENERS = "And |Also, |Remember that |Note that |I want you to know that |One more thing: |Oh yes, |Hello, |Look, |Okay, |Actually, |Did I say that ".split("|")
+MORE_ASK_OPENERS = "And |Quick question: |Please, |Okay, |Hello, |Right, |Say, |I forgot, |Remind me, |Oh, |Actually, |One more question: |Hm, ".split("|")
