@@ -5,9 +5,11 @@
 //! from a full window to the swap is the longest there is.
 
 use serde_json::Value;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tests::client::{Client, PATIENCE};
 use tests::service::{Service, check_store, run, run_ok, tiny_model};
+use tests::upstream::StandIn;
 use tokio::time::{sleep, timeout};
 
 const KILLS: u64 = 6;
@@ -120,6 +122,56 @@ async fn only_the_request_and_the_summary_are_computed() {
     assert!(pins.contains("Speak slowly."), "{pins}");
     assert!(!run(service.folder(), &["sessions", "edit", &id, "no-such-file"]).await.status.success());
     service.stop().await;
+}
+
+/// Nobody tells how long a prompt is: neither the count of an upstream nor its usage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_cannot_count_is_counted_for_with_a_margin() {
+    const SUMMARY: &str = "## User\n- Ann has a sister called Lena, who comes on Friday with the dog.";
+    let mut stand_in = StandIn::start().await;
+    let service = Service::start(&["--set", &format!("upstream.url={}", stand_in.url), "--ctx-size=2000"]).await;
+    let prompts = Arc::new(Mutex::new(Vec::new()));
+    let kept = prompts.clone();
+    let model = tokio::spawn(async move {
+        loop {
+            let mut asked = stand_in.next().await;
+            let messages = asked.request["messages"].as_array().unwrap().clone();
+            let is_request = messages.last().unwrap().to_string().contains("(Memory)");
+            kept.lock().unwrap().push(messages);
+            asked.say(if is_request { SUMMARY } else { "That sounds like a plan for all of us." }).await;
+            asked.done().await;
+        }
+    });
+    let mut client = service.connect("?extensions=reprise").await;
+    let mut turns = 0;
+    while heard(&client, 0, "compaction.completed").is_none() {
+        turns += 1;
+        assert!(turns < 100, "the window never fills");
+        turn(&mut client, turns).await.expect("the service answers");
+        client.until("context.updated").await;
+    }
+    let told: Vec<[u64; 2]> =
+        client.heard.iter().filter(|event| event["type"] == "context.updated").map(counted).collect();
+    println!("{turns} turns, tokens with their margin: {told:?}");
+    for [tokens, margin] in &told {
+        // A fifth of the estimate (upstream.count_margin), so a sixth of the whole.
+        assert!(margin * 6 >= *tokens && margin * 6 <= tokens + 6, "{margin} of {tokens}");
+    }
+    let [before, after] = [told[told.len() - 2], told[told.len() - 1]];
+    assert!(before[0] > 3 * after[0] / 2, "{before:?} {after:?}");
+
+    turn(&mut client, turns + 1).await.expect("the service answers");
+    let prompt = prompts.lock().unwrap().last().cloned().unwrap();
+    let memory = prompt[1]["content"].as_str().unwrap();
+    // An upstream refuses a result without a call, so the same comes from the user, in the marks of one.
+    assert!(memory.starts_with("<tool_response>") && memory.contains("sister called Lena"), "{memory}");
+    assert!(prompt.iter().all(|message| !message.to_string().contains("This is turn 1.")));
+    model.abort();
+    service.stop().await;
+}
+
+fn counted(updated: &Value) -> [u64; 2] {
+    ["tokens", "margin_tokens"].map(|key| updated[key].as_u64().unwrap_or_else(|| panic!("{updated}")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

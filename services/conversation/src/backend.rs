@@ -74,6 +74,18 @@ pub struct Counted {
     pub margin_tokens: u64,
 }
 
+impl Counted {
+    pub fn exactly(tokens: u64) -> Counted {
+        Counted { tokens, exact: true, margin_tokens: 0 }
+    }
+
+    /// Of so many of these tokens.
+    pub fn part(self, tokens: u64) -> Counted {
+        let margin = u128::from(self.margin_tokens) * u128::from(tokens) / u128::from(self.tokens.max(1));
+        Counted { tokens, exact: self.exact, margin_tokens: u64::try_from(margin).unwrap_or(u64::MAX) }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// The model can answer now.

@@ -11,7 +11,7 @@ use super::keeper::{Answered, Keeper, Sent};
 use super::load::Loaded;
 use super::outgoing::{End, Frame, Outgoing};
 use super::registry::{Hello, Shared};
-use crate::backend::{Ask, Piece};
+use crate::backend::{Ask, Counted, Piece};
 use crate::realtime::{ClientEvent, ErrorBody, ErrorCode, Received, ResponseStatus, ServerEvent};
 use crate::store;
 use crate::turn::{
@@ -71,7 +71,8 @@ pub struct Actor {
     /// Responses of the conversation: the number of the turn, for the log.
     turns: u64,
     in_conversation: HashMap<String, bool>,
-    fill_tokens: Option<u64>,
+    /// What the window holds.
+    fill: Option<Counted>,
     past_owner: u64,
     compacting: Compacting,
     /// Of the experiment that the session is in.
@@ -115,7 +116,7 @@ impl Actor {
             sent: Sent::new(),
             turns: 0,
             in_conversation: HashMap::new(),
-            fill_tokens: loaded.fill_tokens,
+            fill: loaded.fill,
             past_owner: loaded.past_owner,
             compacting: loaded.compacting,
             arm: loaded.arm,
@@ -365,7 +366,7 @@ impl Actor {
                 }
                 // A reply that was cancelled before its prompt was read tells nothing of the fill.
                 if in_conversation && usage.input_tokens > 0 && *status != ResponseStatus::Failed {
-                    self.fill_tokens = Some(usage.input_tokens + usage.output_tokens);
+                    self.fill = Some(Counted::exactly(usage.input_tokens + usage.output_tokens));
                     inputs.extend(self.fill_notice());
                 }
             }
@@ -426,9 +427,9 @@ impl Actor {
     }
 
     fn fill_notice(&self) -> Option<Input> {
-        let (tokens, ctx_size) = (self.fill_tokens?, u64::from(self.preset.ctx_size));
+        let (Counted { tokens, margin_tokens, .. }, ctx_size) = (self.fill?, u64::from(self.preset.ctx_size));
         let fill = tokens as f64 / ctx_size.max(1) as f64;
-        Some(Input::Notice(Notice::ContextUpdated { tokens, ctx_size, fill, arm: self.arm.clone() }))
+        Some(Input::Notice(Notice::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm: self.arm.clone() }))
     }
 }
 

@@ -5,6 +5,7 @@ use super::compaction::{Kitchen, Made, Shelf, Standing, limits_of};
 use super::keeper::{Keeper, KeeperStart};
 use super::records::{config_of, item_of};
 use super::registry::Shared;
+use crate::backend::Counted;
 use crate::realtime::Item;
 use crate::sentences::SentenceLimits;
 use crate::speech::SpeakingRate;
@@ -18,7 +19,7 @@ pub struct Loaded {
     pub keeper: Keeper,
     pub preset: Arc<Preset>,
     /// Tokens that the newest measured turn had in its window.
-    pub fill_tokens: Option<u64>,
+    pub fill: Option<Counted>,
     /// Whose what is computed is.
     pub past_owner: u64,
     pub compacting: Compacting,
@@ -66,10 +67,10 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
         arm: view.session.experiment.clone().zip(view.session.arm.clone()),
         gpu: shared.gpu.clone(),
     });
-    let fill_tokens = last.map(|last| last.fill_tokens);
+    let fill = last.map(|last| Counted::exactly(last.fill_tokens));
     let compacting = Compacting::new(kitchen, shelf, standing, made);
     let (past_owner, arm) = (session.past_owner(), view.session.arm);
-    Ok(Loaded { machine, keeper, preset, fill_tokens, past_owner, arm, compacting })
+    Ok(Loaded { machine, keeper, preset, fill, past_owner, arm, compacting })
 }
 
 pub fn wording(settings: &Settings) -> Wording {

@@ -113,7 +113,13 @@ fn server_events() -> Vec<(&'static str, Value)> {
         extension(server("response.recall.done", &[("response_id", text()), ("query", text()), ("places", count())])),
         extension(server(
             "context.updated",
-            &[("tokens", count()), ("ctx_size", count()), ("fill", number()), ("arm", nullable(text()))],
+            &[
+                ("tokens", count()),
+                ("margin_tokens", count()),
+                ("ctx_size", count()),
+                ("fill", number()),
+                ("arm", nullable(text())),
+            ],
         )),
         extension(server("compaction.started", &compaction)),
         extension(server("compaction.completed", &compaction)),

@@ -97,9 +97,9 @@ pub enum EventKind {
     /// The model searched what is no longer in its prompt, in so many places it found something.
     #[serde(rename = "response.recall.done")]
     RecallDone { response_id: String, query: String, places: usize },
-    /// How full the window is.
+    /// How full the window is. Where the model's tokens are not known, `margin_tokens` of them are there to be sure.
     #[serde(rename = "context.updated")]
-    ContextUpdated { tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
+    ContextUpdated { tokens: u64, margin_tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
     #[serde(rename = "compaction.started")]
     CompactionStarted { summary_id: String, version: u64, tokens_before: u64, tokens_after: Option<u64> },
     #[serde(rename = "compaction.completed")]

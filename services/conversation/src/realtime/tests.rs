@@ -397,7 +397,7 @@ pub(crate) fn every_server_event() -> Vec<ServerEvent> {
             text_end: 6,
         },
         EventKind::RecallDone { response_id: response_id.clone(), query: "tea".into(), places: 2 },
-        EventKind::ContextUpdated { tokens: 20, ctx_size: 100, fill: 0.2, arm: None },
+        EventKind::ContextUpdated { tokens: 20, margin_tokens: 0, ctx_size: 100, fill: 0.2, arm: None },
         EventKind::CompactionStarted { summary_id: "sum_1".into(), version: 1, tokens_before: 80, tokens_after: None },
         EventKind::CompactionCompleted {
             summary_id: "sum_1".into(),

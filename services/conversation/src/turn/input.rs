@@ -176,6 +176,7 @@ pub enum Notice {
     },
     ContextUpdated {
         tokens: u64,
+        margin_tokens: u64,
         ctx_size: u64,
         fill: f64,
         arm: Option<String>,

@@ -276,8 +276,8 @@ impl Machine {
             Notice::RateLimits { conn, rate_limits } => {
                 return self.send_to(conn, EventKind::RateLimitsUpdated { rate_limits });
             }
-            Notice::ContextUpdated { tokens, ctx_size, fill, arm } => {
-                EventKind::ContextUpdated { tokens, ctx_size, fill, arm }
+            Notice::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm } => {
+                EventKind::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm }
             }
             Notice::CompactionStarted { summary_id, version, tokens_before } => {
                 EventKind::CompactionStarted { summary_id, version, tokens_before, tokens_after: None }

@@ -9,5 +9,6 @@ mod compaction;
 mod conversation;
 mod doors;
 mod experiment;
+mod recall;
 mod support;
 mod upstream;

@@ -43,6 +43,8 @@ pub struct Compacting {
     pub(super) waiting: HashMap<GenerationId, Box<Generate>>,
     /// Who waits until a change of the store is in the prompt.
     reloads: Vec<oneshot::Sender<()>>,
+    /// Nobody told how long the prompt of the last turn was.
+    fill_is_untold: bool,
 }
 
 /// A step came to its end.
@@ -91,6 +93,7 @@ impl Compacting {
             epoch: 0,
             waiting: HashMap::new(),
             reloads: Vec::new(),
+            fill_is_untold: false,
         }
     }
 
@@ -119,6 +122,7 @@ impl Compacting {
     /// A turn is over, with so many tokens in the window; 0: nobody knows.
     pub fn turn_ended(&mut self, tokens: u64) {
         let mark = if self.standing.held { self.limits.hard_tokens() } else { self.limits.soft_tokens() };
+        self.fill_is_untold = tokens == 0;
         if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
             self.flow.look_soon();
         }
@@ -323,6 +327,8 @@ impl Actor {
         };
         c.standing.pins.clone_from(&look.past.standing.pins);
         c.standing.owes_summary = look.past.standing.owes_summary;
+        // An upstream may not tell how long its prompt was.
+        let untold = std::mem::take(&mut c.fill_is_untold).then_some(look.weighed.total);
         c.covers = Some(look.covers.clone());
         c.last_item.clone_from(&look.last_item);
         tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
@@ -345,6 +351,10 @@ impl Actor {
                 self.feed(Input::Notice(Notice::CompactionStarted { summary_id, version, tokens_before }));
             }
             Plan::Nothing | Plan::Drop(_) | Plan::TooLarge(_) => c.flow.over(),
+        }
+        if untold.is_some() {
+            self.fill = untold;
+            self.tell_fill();
         }
     }
 
@@ -386,7 +396,8 @@ impl Actor {
         let Some(made) = c.made.take() else { return c.flow.over() };
         match swapped {
             Ok(stands) => {
-                let Made { version, mut standing, tokens_before, tokens_after, .. } = made;
+                let Made { version, mut standing, tokens_before, after, .. } = made;
+                let tokens_after = after.tokens;
                 standing.pins = std::mem::take(&mut c.standing.pins);
                 if stands.is_some() {
                     (standing.version, standing.newest_version) =
@@ -415,7 +426,7 @@ impl Actor {
                 if version.is_some() {
                     self.keeper.count_compaction();
                 }
-                self.fill_tokens = Some(tokens_after);
+                self.fill = Some(after);
                 self.refresh_context();
                 if let Some(version) = version {
                     self.compacting.told = None;
@@ -547,7 +558,7 @@ async fn swap(shelf: &Shelf, made: Made) -> Result<Option<u64>, store::Error> {
     let Some([from_item, to_item]) = made.still_owed else {
         return store.apply_summary(session, version, made.trimmed, wall_ms()).await.map(|()| Some(version));
     };
-    let Made { standing, trimmed, tokens_before, tokens_after, .. } = made;
-    let new = left_out(&standing, [from_item, to_item], [tokens_before, tokens_after]);
+    let Made { standing, trimmed, tokens_before, after, .. } = made;
+    let new = left_out(&standing, [from_item, to_item], [tokens_before, after.tokens]);
     store.add_applied_summary(session, new, trimmed).await.map(Some)
 }

@@ -3,7 +3,7 @@
 
 use super::compacting::Beside;
 use super::{Actor, wall_ms};
-use crate::backend::{Failure, FailureCode, Piece};
+use crate::backend::{Counted, Failure, FailureCode, Piece};
 use crate::live::compaction::{Act, Room, Standing, make_room, placed_pins, summary_id};
 use crate::metrics;
 use crate::store::{MadeBy, NewSummary, SummaryKind};
@@ -54,8 +54,8 @@ impl Actor {
         let Some(generate) = self.compacting.waiting.remove(&id) else { return };
         match room {
             Ok(Room::Enough) => self.ask_again(id, generate, None),
-            Ok(Room::Drop { standing, dropped, tokens_before, tokens_after }) => {
-                self.drop_turns(*standing, dropped, tokens_before, tokens_after);
+            Ok(Room::Drop { standing, dropped, tokens_before, after }) => {
+                self.drop_turns(*standing, dropped, tokens_before, after);
                 self.ask_again(id, generate, None);
             }
             Ok(Room::TooLarge(message)) => self.fail(id, Failure::new(FailureCode::PromptTooLong, message)),
@@ -64,7 +64,8 @@ impl Actor {
     }
 
     /// Oldest turns leave the prompt at once; the store follows.
-    fn drop_turns(&mut self, standing: Standing, dropped: Option<[String; 2]>, tokens_before: u64, tokens_after: u64) {
+    fn drop_turns(&mut self, standing: Standing, dropped: Option<[String; 2]>, tokens_before: u64, after: Counted) {
+        let tokens_after = after.tokens;
         let c = &mut self.compacting;
         // What was planned was for another view.
         c.stop();
@@ -87,7 +88,7 @@ impl Actor {
                 Beside::Dropped(trimmed.map(|()| version - 1))
             })),
         }
-        self.fill_tokens = Some(tokens_after);
+        self.fill = Some(after);
         self.refresh_context();
         let summary_id = summary_id(version);
         self.feed(Input::Notice(Notice::CompactionDropped { summary_id, version, tokens_before, tokens_after }));

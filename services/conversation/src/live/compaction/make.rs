@@ -4,7 +4,7 @@
 use super::standing::{message_of, pin_of};
 use super::weigh::{Kitchen, Weighed, entry, results_through, weigh};
 use super::{Past, Standing, limits_of};
-use crate::backend::{Answer, Ask, Failure, FailureCode, Finish, Piece, Usage, chat_with};
+use crate::backend::{Answer, Ask, Counted, Failure, FailureCode, Finish, Piece, Usage, chat_with};
 use crate::live::wall_ms;
 use crate::realtime::{Item, ItemBody};
 use crate::store::{self, MadeBy, NewSummary, SessionRef, Store, SummaryKind, View};
@@ -37,7 +37,7 @@ pub struct Made {
     /// Behind what the summary tells: the first and the last item that stay out of the prompt without one.
     pub still_owed: Option<[String; 2]>,
     pub tokens_before: u64,
-    pub tokens_after: u64,
+    pub after: Counted,
     pub effort: Effort,
 }
 
@@ -60,7 +60,7 @@ impl Made {
             trimmed: Vec::new(),
             still_owed: None,
             tokens_before: newest.tokens_before,
-            tokens_after: newest.tokens_after,
+            after: Counted::exactly(newest.tokens_after),
             effort: Effort::default(),
         })
     }
@@ -129,9 +129,10 @@ pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> Made {
     let results = results_through(&look.past.items, through);
     let trimmed: Vec<String> = results.into_iter().filter(|id| !standing.trimmed.contains(id)).collect();
     standing.trimmed.extend(trimmed.iter().cloned());
-    let (tokens_before, tokens_after) = (look.weighed.total.tokens, u64::from(expected_tokens));
+    let total = look.weighed.total;
+    let (tokens_before, after) = (total.tokens, total.part(u64::from(expected_tokens)));
     let effort = Effort::default();
-    Made { version: None, standing, trimmed, still_owed: None, tokens_before, tokens_after, effort }
+    Made { version: None, standing, trimmed, still_owed: None, tokens_before, after, effort }
 }
 
 /// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
@@ -145,7 +146,7 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
         pins: past.standing.pins.iter().map(pin_of).collect(),
     };
     let mut effort = Effort::default();
-    let mut tokens_after = 0;
+    let mut counted = Counted::exactly(0);
     let (mut attempt, mut step) = Attempt::begin(job, plan);
     let outcome = loop {
         step = match step {
@@ -169,8 +170,8 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
                 let (standing, shown) = after(past, &outcome);
                 let context = standing.context(&shown, &limits, kitchen.preset.recall > 0);
                 check_pins(&standing, &context)?;
-                tokens_after = kitchen.count(&past.config, &shown, &context).await?.tokens;
-                attempt.measured(u32::try_from(tokens_after).unwrap_or(u32::MAX))
+                counted = kitchen.count(&past.config, &shown, &context).await?;
+                attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
             }
             Step::Swap(outcome) => break outcome,
             Step::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
@@ -179,12 +180,12 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
     let (mut standing, _) = after(past, &outcome);
     effort.take(&outcome);
     let tokens_before = weighed.total.tokens;
-    let new = new_summary(past, &outcome, &standing, &effort, [tokens_before, tokens_after]);
+    let new = new_summary(past, &outcome, &standing, &effort, [tokens_before, counted.tokens]);
     let version = shelf.store.add_summary(&shelf.session, new).await?;
     (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
     let still_owed = still_owed(past, &outcome);
     let trimmed = Vec::new();
-    Ok(Made { version: Some(version), standing, trimmed, still_owed, tokens_before, tokens_after, effort })
+    Ok(Made { version: Some(version), standing, trimmed, still_owed, tokens_before, after: counted, effort })
 }
 
 /// What will stand in the prompt, and the words behind it.

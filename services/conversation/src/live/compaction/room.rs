@@ -2,7 +2,7 @@
 
 use super::weigh::{Kitchen, weigh_shown};
 use super::{Standing, limits_of};
-use crate::backend::Failure;
+use crate::backend::{Counted, Failure};
 use crate::turn::Generate;
 use compaction::{Moment, Plan, plan};
 
@@ -16,7 +16,7 @@ pub enum Room {
         /// The first and the last item that leave; None: only results of tools do.
         dropped: Option<[String; 2]>,
         tokens_before: u64,
-        tokens_after: u64,
+        after: Counted,
     },
     /// What was said is larger than the window: what to tell the person who said it.
     TooLarge(String),
@@ -54,8 +54,8 @@ pub async fn make_room(
             (first.map(|first| [first, drop.through]), drop.expected_tokens)
         }
     };
-    let (tokens_before, tokens_after) = (weighed.total.tokens, u64::from(expected_tokens));
-    Ok(Room::Drop { standing: Box::new(after), dropped, tokens_before, tokens_after })
+    let counted = weighed.total.part(u64::from(expected_tokens));
+    Ok(Room::Drop { standing: Box::new(after), dropped, tokens_before: weighed.total.tokens, after: counted })
 }
 
 fn results_through(generate: &Generate, through: &str) -> Vec<String> {

@@ -224,7 +224,7 @@ fn notices_go_to_those_who_asked() {
     s.attach(2, false, Replay::All);
     s.heard(2);
     let notices = [
-        Notice::ContextUpdated { tokens: 5, ctx_size: 10, fill: 0.5, arm: Some("a".into()) },
+        Notice::ContextUpdated { tokens: 5, margin_tokens: 0, ctx_size: 10, fill: 0.5, arm: Some("a".into()) },
         Notice::CompactionStarted { summary_id: "s".into(), version: 1, tokens_before: 9 },
         Notice::CompactionCompleted { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
         Notice::CompactionDropped { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
