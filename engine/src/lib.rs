@@ -20,6 +20,7 @@ pub mod vocabulary;
 pub use disk::{DiskLimits, forget_files};
 pub use engine::{Engine, Limits};
 pub use error::Error;
+pub use gpu::Device;
 pub use kernels::cpu::Cpu;
 pub use kernels::peak;
 pub use kernels::product::Precision;

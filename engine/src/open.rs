@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
@@ -10,6 +11,7 @@ use weights::{Ffn, Matrix, Mixer, Model, VocabSource};
 
 use crate::error::Error;
 use crate::network::Network;
+use crate::place::{DeviceLimits, DeviceMemory, Place};
 use crate::vocabulary;
 
 pub use weights::{Keeping, PackedFolder};
@@ -23,6 +25,16 @@ pub struct OpenOptions {
     pub token_cache_bytes: usize,
     /// Where packed weights outlive the process; None: each start packs.
     pub packed: Option<PackedFolder>,
+    /// None: the host computes.
+    pub gpu: Option<GpuOptions>,
+}
+
+#[derive(Clone, Debug)]
+pub struct GpuOptions {
+    pub device: Device,
+    pub limits: DeviceLimits,
+    /// A model that does not fit there is an error. Otherwise the host computes, with a note.
+    pub is_required: bool,
 }
 
 pub struct Opened {
@@ -34,6 +46,18 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// Packed weights that are being written for the next start.
     pub keeping: Option<Keeping>,
+    /// Where the model lies and computes, if that is not the host.
+    pub place: Option<(Place, DeviceMemory)>,
+}
+
+/// The GPU of this machine. Its kernels are compiled the first time, into `kernels`; `progress` hears of it.
+pub fn find_gpu(kernels: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
+    Ok(Device::cuda(0, kernels, progress)?)
+}
+
+/// What stands in for a GPU in tests: slow and exact. `folder` keeps what the C++ compiler made.
+pub fn emulated(folder: &Path) -> Result<Device, Error> {
+    Ok(Device::emulated(folder)?)
 }
 
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
@@ -42,13 +66,26 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
 
 /// As `open`; `progress` is told how many bytes of how many are ready.
 pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Opened, Error> {
-    let mut model = weights::open(path, &weights::OpenOptions { mmap: options.mmap })?;
+    // What lies on a GPU need not lie in memory as well.
+    let mmap = options.mmap || options.gpu.is_some();
+    let mut model = weights::open(path, &weights::OpenOptions { mmap })?;
     // A vocabulary takes one thread as long as the weights take all of them.
     let vocab =
         std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
     let tokenizer = std::thread::spawn(move || (vocabulary::tokenizer(&vocab), vocab));
     let mut keeping = None;
-    if options.precision == Precision::Integer {
+    let place = match &options.gpu {
+        None => None,
+        Some(gpu) => match Place::planned(&gpu.device, &model, options.precision, &gpu.limits) {
+            Ok(place) => Some(place),
+            Err(error) if gpu.is_required => return Err(error),
+            Err(error) => {
+                model.notes.push(format!("the CPU computes: {error}"));
+                None
+            }
+        },
+    };
+    if options.precision == Precision::Integer && place.is_none() {
         keeping = weights::pack(&mut model, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
     let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -57,7 +94,7 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);
     let network = Network::new(model, options.precision);
-    Ok(Opened { network, tokenizer: Arc::new(tokenizer), template, notes, keeping })
+    Ok(Opened { network, tokenizer: Arc::new(tokenizer), template, notes, keeping, place })
 }
 
 /// Bytes of a model that its computation reads.

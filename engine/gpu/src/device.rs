@@ -198,6 +198,12 @@ impl Device {
     }
 }
 
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_emulated() { "an emulated GPU" } else { "a GPU" })
+    }
+}
+
 impl Graph {
     pub fn launch(&self) -> Result<(), Error> {
         match (&self.recorded, &*self.device.0) {

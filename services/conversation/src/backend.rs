@@ -8,6 +8,7 @@ mod answer;
 mod ask;
 mod builtin;
 mod counting;
+mod device;
 mod error;
 mod for_turn;
 mod gpu;
@@ -22,6 +23,7 @@ mod upstream;
 pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage};
 pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose};
+pub use device::Finder;
 pub use engine::Priority;
 pub use error::Error;
 pub(crate) use for_turn::{PLACEHOLDER, chat_of, chat_with};
@@ -30,6 +32,7 @@ pub use measure::Measured;
 pub use plan::{Plan, Window, plan};
 
 use counting::Counting;
+use error::NoRoom;
 use local::Local;
 use scripted::Scripted;
 use settings::{Preset, Settings};
@@ -132,7 +135,7 @@ impl Backend {
             return start_upstream(settings, &url, key).await;
         }
         let settings = settings.clone();
-        match tokio::task::spawn_blocking(move || start_engine(settings, progress)).await {
+        match tokio::task::spawn_blocking(move || start_engine(&Finder::new(&settings), settings, progress)).await {
             Ok(started) => started,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
@@ -257,9 +260,13 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
 /// A conversation in less is no conversation: better to say so than to start.
 const LEAST_WINDOW: u32 = 2000;
 
-fn start_engine(mut settings: Settings, mut progress: impl FnMut(usize, usize)) -> Result<Started, Error> {
+fn start_engine(
+    finder: &Finder,
+    mut settings: Settings,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Started, Error> {
     let chosen = settings.model.preset.clone();
-    let opened = model::open(&settings, &chosen, model::precision(&settings), &mut progress)?;
+    let opened = model::open_on(finder, &settings, &chosen, model::precision(&settings), &mut progress)?;
     let native_ctx = model::native_ctx(&opened.network, &opened.file)?;
     // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
     // asks for more than the file has is left out.
@@ -280,7 +287,9 @@ fn start_engine(mut settings: Settings, mut progress: impl FnMut(usize, usize)) 
         }
     }
     let mut opened = opened;
-    let plan = match plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets) {
+    let memory = opened.place.as_ref().map(|(_, memory)| memory.clone());
+    let device = memory.as_ref();
+    let plan = match plan::plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets) {
         Ok(plan) => plan,
         // A window that nobody asked for gives way to the machine as it does to the model.
         Err(Error::Memory(no_room))
@@ -291,13 +300,13 @@ fn start_engine(mut settings: Settings, mut progress: impl FnMut(usize, usize)) 
                 .iter_mut()
                 .filter(|preset| preset.name == chosen)
                 .for_each(|preset| *preset = opened.preset.clone());
-            let fits_tokens = no_room.fits_tokens;
-            notes.push(format!("window {fits_tokens} tokens: more does not fit the memory (memory.total)"));
-            plan::plan(&settings, &opened.network, &opened.file, &opened.preset, &presets)?
+            let NoRoom { fits_tokens, key, .. } = *no_room;
+            notes.push(format!("window {fits_tokens} tokens: more does not fit the memory ({key})"));
+            plan::plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets)?
         }
         Err(error) => return Err(error),
     };
-    let local = Local::start(&settings, opened, &plan)?;
+    let local = Local::start(&settings, finder, opened, &plan)?;
     let model = local.status().model;
     let backend = Backend { kind: Arc::new(Kind::Engine(local)) };
     Ok(Started { backend, settings, presets, model, plan: Some(plan), notes })

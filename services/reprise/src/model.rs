@@ -1,15 +1,25 @@
 //! What commands that work on a model have in common: how it is named, and how exact it computes.
 
 use anyhow::{Context, Result};
+use conversation::backend::Finder;
 use conversation::backend::model::{self, Model};
 use engine::{Cpu, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
 use settings::Settings;
 use std::time::{Duration, Instant};
 
-/// The model of a preset or a path, with what it has to say on standard error.
+/// The model of a preset or a path, with what it has to say on standard error. The host computes.
 pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<Model> {
-    let model = model::open(settings, name, precision, &mut progress())?;
+    open_on(&Finder::host(settings), settings, name, precision)
+}
+
+/// As `open`, on what the configuration names.
+pub fn open_to_answer(settings: &Settings, name: &str, precision: Precision) -> Result<Model> {
+    open_on(&Finder::new(settings), settings, name, precision)
+}
+
+fn open_on(finder: &Finder, settings: &Settings, name: &str, precision: Precision) -> Result<Model> {
+    let model = model::open_on(finder, settings, name, precision, &mut progress())?;
     for note in &model.notes {
         eprintln!("note: {note}");
     }

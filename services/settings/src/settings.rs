@@ -101,6 +101,10 @@ pub struct Store {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
+    pub device: Device,
+    /// None: kernels are compiled at each start.
+    pub kernels_path: Option<PathBuf>,
+    pub gpu_prefill_chunk_tokens: usize,
     /// 0: all cores.
     pub threads: usize,
     pub pin_threads: bool,
@@ -116,6 +120,13 @@ pub struct Engine {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     Default,
     F32,
@@ -124,6 +135,8 @@ pub enum Precision {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
     pub total: MemoryTotal,
+    /// None: what is free when the service starts, but for a tenth.
+    pub gpu_total: Option<u64>,
     pub snapshots: SnapshotFormat,
     /// None: the memory plan chooses.
     pub snapshot_spacing_tokens: Option<usize>,
@@ -377,6 +390,9 @@ impl Store {
 impl Engine {
     fn read(r: &Reader<'_>) -> Engine {
         Engine {
+            device: r.choice("device"),
+            kernels_path: unless_empty(r.text("kernels_path")).map(PathBuf::from),
+            gpu_prefill_chunk_tokens: r.whole("gpu_prefill_chunk_tokens", 64..=8192),
             threads: r.whole("threads", 0..=1024),
             pin_threads: r.bool("pin_threads"),
             prefill_chunk_tokens: r.whole("prefill_chunk_tokens", 64..=8192),
@@ -396,6 +412,7 @@ impl Memory {
         let total = r.bytes_or_auto("total", 64 << 20..=ANY);
         Memory {
             total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes),
+            gpu_total: r.bytes_or_auto("gpu_total", 64 << 20..=ANY),
             snapshots: r.choice("snapshots"),
             snapshot_spacing_tokens: r.whole_or_auto("snapshot_spacing_tokens", 16..=1 << 20),
             trail_tokens: r.whole("trail_tokens", 0..=1 << 20),
@@ -507,6 +524,11 @@ impl SnapshotFormat {
 impl Choice for SnapshotFormat {
     const ALL: &'static [(&'static str, Self)] =
         &[("f32", SnapshotFormat::F32), ("bf16", SnapshotFormat::Bf16), ("q8", SnapshotFormat::Q8)];
+}
+
+impl Choice for Device {
+    const ALL: &'static [(&'static str, Device)] =
+        &[("auto", Device::Auto), ("cpu", Device::Cpu), ("cuda", Device::Cuda)];
 }
 
 impl Choice for Precision {

@@ -39,12 +39,14 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the window of preset {preset} does not fit: {ctx_size} tokens need {needed} beside the {fixed} of weights and \
-     buffers, and memory.total leaves {left}; {advice}"
+     buffers, and {key} leaves {left}; {advice}"
 )]
 pub struct NoRoom {
     pub preset: String,
     pub ctx_size: u32,
     pub needed: String,
+    /// The ceiling that is meant.
+    pub key: &'static str,
     pub fixed: String,
     pub left: String,
     pub advice: String,

@@ -7,13 +7,14 @@ mod thread;
 
 use super::answer::{Answer, Failure, FailureCode, Writer, channel_for};
 use super::ask::{Ask, thinking_of};
+use super::device::Finder;
 use super::model;
 use super::plan::Plan;
 use super::prepare::{Prepared, Preparer};
 use super::{Counted, Error, Measured, Status};
 use crate::sentences::SentenceLimits;
-use engine::open::Opened;
-use engine::{Cpu, DiskLimits, Engine, Limits, OwnerId};
+use engine::open::{OpenOptions, Opened};
+use engine::{Cpu, DiskLimits, Engine, Limits, OwnerId, Place};
 use settings::{Preset, Settings};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +63,8 @@ struct Submit {
 struct Recipe {
     file: PathBuf,
     options: engine::open::OpenOptions,
+    /// Where it was opened the first time.
+    finder: Finder,
     limits: Limits,
     threads: usize,
     pin_threads: bool,
@@ -75,11 +78,12 @@ struct Recipe {
 
 impl Local {
     /// `model` was opened for `plan`; it is opened again only after a failure.
-    pub fn start(settings: &Settings, model: model::Model, plan: &Plan) -> Result<Local, Error> {
+    pub fn start(settings: &Settings, finder: &Finder, model: model::Model, plan: &Plan) -> Result<Local, Error> {
         let memory = &settings.memory;
         let precision = model.network.precision;
         let recipe = Recipe {
             options: model::open_options(settings, precision),
+            finder: if model.place.is_some() { finder.again() } else { Finder::host(settings) },
             limits: plan.limits(settings, precision),
             threads: settings.engine.threads,
             pin_threads: settings.engine.pin_threads,
@@ -107,6 +111,7 @@ impl Local {
             template: model.template,
             notes: Vec::new(),
             keeping: model.keeping,
+            place: model.place,
         };
         let (engine, preparer) = recipe.cook(opened);
         let status = Status { ready: true, model: name, ..Status::default() };
@@ -205,8 +210,9 @@ impl Local {
 }
 
 impl Recipe {
-    fn open(&self) -> Result<(Engine, Preparer), engine::Error> {
-        engine::open::open(&self.file, &self.options).map(|opened| self.cook(opened))
+    fn open(&self) -> Result<(Engine, Preparer), Error> {
+        let options = OpenOptions { gpu: self.finder.find()?, ..self.options.clone() };
+        Ok(engine::open::open(&self.file, &options).map(|opened| self.cook(opened))?)
     }
 
     fn cook(&self, opened: Opened) -> (Engine, Preparer) {
@@ -227,8 +233,15 @@ impl Recipe {
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
-        let mut engine =
-            Engine::new(opened.network, opened.tokenizer, Cpu::new(self.threads).pinned(self.pin_threads), self.limits);
+        let (place, limits) = match opened.place {
+            None => (Place::host(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
+            // What is free may be less than it was.
+            Some((place, memory)) => {
+                let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
+                (place, Limits { memory_bytes, ..self.limits })
+            }
+        };
+        let mut engine = Engine::at(place, opened.network, opened.tokenizer, limits);
         if let Some(disk) = &self.disk {
             engine.use_disk(disk.clone());
         }

@@ -1,12 +1,13 @@
 //! From what stands behind a preset's name to a model that computes, and from a preset to the engine's words.
 
+use super::device::Finder;
 use super::{Error, builtin};
 use crate::manner::SamplingOverrides;
-use engine::Precision;
 use engine::network::Network;
 use engine::open::{Keeping, OpenOptions, PackedFolder};
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
+use engine::{DeviceMemory, Place, Precision};
 use settings::{Preset, Settings, Thinking};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct Model {
     pub notes: Vec<String>,
     /// Packed weights that are being written for the next start.
     pub keeping: Option<Keeping>,
+    /// Where it lies and computes, if that is not the host.
+    pub place: Option<(Place, DeviceMemory)>,
 }
 
 /// The file or folder that a name stands for: a path, or a preset whose file is there.
@@ -48,22 +51,35 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
 }
 
 /// Opens what `resolve` finds. The preset's window gives way to a smaller one of the file, or the settings explain.
-/// `progress` is told how many bytes of how many are ready.
+/// `progress` is told how many bytes of how many are ready. The host computes.
 pub fn open(
     settings: &Settings,
     name: &str,
     precision: Precision,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Model, Error> {
+    open_on(&Finder::host(settings), settings, name, precision, progress)
+}
+
+/// As `open`, on what `finder` finds.
+pub fn open_on(
+    finder: &Finder,
+    settings: &Settings,
+    name: &str,
+    precision: Precision,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Model, Error> {
     let (file, preset) = resolve(settings, name)?;
-    let opened = engine::open::open_with(&file, &open_options(settings, precision), progress)?;
+    let options = OpenOptions { gpu: finder.find()?, ..open_options(settings, precision) };
+    let opened = engine::open::open_with(&file, &options, progress)?;
     let mut notes = opened.notes;
     let mut settings = settings.clone();
     notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
     notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
     let preset = settings.preset(&preset.name)?.clone();
     let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
-    Ok(Model { network, tokenizer, template, file, preset, notes, keeping: opened.keeping })
+    let (keeping, place) = (opened.keeping, opened.place);
+    Ok(Model { network, tokenizer, template, file, preset, notes, keeping, place })
 }
 
 pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
@@ -74,7 +90,7 @@ pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
         min_bytes: engine.packed_min_bytes,
     });
     let token_cache_bytes = settings.memory.token_cache_bytes;
-    OpenOptions { mmap: engine.mmap, precision, token_cache_bytes, packed }
+    OpenOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, gpu: None }
 }
 
 /// The precision that the configuration asks for.

@@ -7,7 +7,7 @@ use engine::network::Network;
 use engine::open::{scratch_bytes, weight_bytes};
 use engine::snapshot;
 use engine::state::{KvFormats, PAGE, StateShape};
-use engine::{Limits, Precision};
+use engine::{DeviceMemory, Limits, Precision};
 use settings::{MemoryTotal, Preset, Settings};
 use std::fmt;
 use std::path::Path;
@@ -36,6 +36,8 @@ pub struct Plan {
     pub snapshot_bytes: u64,
     /// The presets of this model, by window.
     pub windows: Vec<Window>,
+    /// Where weights, buffers and everything of sequences lie, if that is not the host.
+    pub device: Option<DeviceMemory>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,10 +51,11 @@ pub struct Window {
     pub chosen: bool,
 }
 
-/// `presets` are those that may be talked with; the chosen one must fit.
+/// `presets` are those that may be talked with; the chosen one must fit. `device`: what has the model, if not the host.
 pub fn plan<'p>(
     settings: &Settings,
     network: &Network,
+    device: Option<&DeviceMemory>,
     file: &Path,
     chosen: &Preset,
     presets: impl IntoIterator<Item = &'p Preset>,
@@ -65,12 +68,14 @@ pub fn plan<'p>(
     let state = &network.state_shape;
     // Every sequence that decodes beside the others adds a row to a step.
     let rows = settings.engine.prefill_chunk_tokens + sequences;
-    let limits = limits(settings, network.precision);
+    let limits = limits(settings, network.precision, device.is_some());
+    // What lies on a device takes no memory here: a mapped file's pages are the system's.
+    let on_host = |bytes: usize| if device.is_some() { 0 } else { bytes as u64 };
     let mut plan = Plan {
         total_bytes,
         process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
-        weight_bytes: weight_bytes(&network.model) as u64,
-        scratch_bytes: scratch_bytes(network, rows, sequences) as u64,
+        weight_bytes: on_host(weight_bytes(&network.model)),
+        scratch_bytes: on_host(scratch_bytes(network, rows, sequences)),
         vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
         token_cache_bytes: settings.memory.token_cache_bytes as u64,
         sequences,
@@ -80,8 +85,12 @@ pub fn plan<'p>(
         snapshots: limits.snapshots.name(),
         snapshot_bytes: state.snapshot_bytes(limits.snapshots) as u64,
         windows: Vec::new(),
+        device: device.cloned(),
     };
-    let kept_bytes = total_bytes.saturating_sub(plan.fixed_bytes());
+    let kept_bytes = match device {
+        None => total_bytes.saturating_sub(plan.fixed_bytes()),
+        Some(device) => device.left_bytes as u64,
+    };
     plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
     plan.snapshot_spacing_tokens = match settings.memory.snapshot_spacing_tokens {
         Some(tokens) => tokens,
@@ -100,7 +109,11 @@ pub fn plan<'p>(
     windows.sort_by(|a, b| (a.ctx_size, &a.preset).cmp(&(b.ctx_size, &b.preset)));
     let own = of(chosen)?;
     if own.fit == 0 {
-        let fixed = plan.fixed_bytes() + sequences as u64 * plan.sequence_bytes;
+        let (key, fixed) = match device {
+            None => ("memory.total", plan.fixed_bytes()),
+            Some(device) => ("memory.gpu_total", (device.weight_bytes + device.scratch_bytes) as u64),
+        };
+        let fixed = fixed + sequences as u64 * plan.sequence_bytes;
         let pages = pages_that_fit(state, &limits, kv_formats(chosen, network.precision), plan.left_bytes)?;
         let fits_tokens = u32::try_from(pages * PAGE).unwrap_or(u32::MAX);
         let smaller = windows.iter().rev().find(|window| window.fit > 0);
@@ -115,6 +128,7 @@ pub fn plan<'p>(
             preset: chosen.name.clone(),
             ctx_size: chosen.ctx_size,
             needed: Bytes(own.bytes).to_string(),
+            key,
             fixed: Bytes(fixed).to_string(),
             left: Bytes(plan.left_bytes).to_string(),
             advice,
@@ -127,11 +141,11 @@ pub fn plan<'p>(
 }
 
 /// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
-fn limits(settings: &Settings, precision: Precision) -> Limits {
-    let memory = &settings.memory;
+fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Limits {
+    let (engine, memory) = (&settings.engine, &settings.memory);
     let exact = snapshot::FORMATS[0];
     Limits {
-        prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
+        prefill_chunk_tokens: if on_device { engine.gpu_prefill_chunk_tokens } else { engine.prefill_chunk_tokens },
         max_sequences: settings.engine.max_sequences,
         max_waiting: settings.engine.max_waiting,
         memory_bytes: usize::MAX,
@@ -179,7 +193,7 @@ impl Plan {
         Limits {
             memory_bytes: usize::try_from(self.engine_bytes()).unwrap_or(usize::MAX),
             snapshot_spacing_tokens: self.snapshot_spacing_tokens,
-            ..limits(settings, precision)
+            ..limits(settings, precision, self.device.is_some())
         }
     }
 
@@ -191,21 +205,44 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line =
-            |what: &str, bytes: u64, note: &str| writeln!(f, "  {what:<22}{:>10}  {note}", Bytes(bytes).to_string());
         let states = self.sequences as u64 * self.sequence_bytes;
         let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
-        line("the program", self.process_bytes, "with what allocators leave unused")?;
-        line("weights", self.weight_bytes, "")?;
-        line("buffers of a step", self.scratch_bytes, "")?;
-        line("vocabulary", self.vocabulary_bytes, "")?;
-        line("tokens of old turns", self.token_cache_bytes, "")?;
-        line("states", states, &each)?;
-        line("remembered pasts", self.left_bytes, "what is left of the ceiling")?;
         let spacing =
             format!("each state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
-        line("  of them", self.snapshot_bytes, &spacing)?;
-        line("ceiling", self.total_bytes, "memory.total")?;
+        let program = ("the program", self.process_bytes, "with what allocators leave unused");
+        let texts = [("vocabulary", self.vocabulary_bytes, ""), ("tokens of old turns", self.token_cache_bytes, "")];
+        let weights = |weights, scratch| [("weights", weights, ""), ("buffers of a step", scratch, "")];
+        let sequences = [
+            ("states", states, each.as_str()),
+            ("remembered pasts", self.left_bytes, "what is left of the ceiling"),
+            ("  of them", self.snapshot_bytes, &spacing),
+        ];
+        let ceiling = ("ceiling", self.total_bytes, "memory.total");
+        let Some(device) = &self.device else {
+            let weights = weights(self.weight_bytes, self.scratch_bytes);
+            let all = [program].into_iter().chain(weights).chain(texts).chain(sequences).chain([ceiling]);
+            all.into_iter().try_for_each(|(what, bytes, note)| line(f, what, bytes, note))?;
+            return self.write_windows(f);
+        };
+        for (what, bytes, note) in [program].into_iter().chain(texts).chain([ceiling]) {
+            line(f, what, bytes, note)?;
+        }
+        writeln!(f, "  on {}", device.name)?;
+        let ceiling = ("ceiling", device.total_bytes as u64, "memory.gpu_total");
+        let weights = weights(device.weight_bytes as u64, device.scratch_bytes as u64);
+        for (what, bytes, note) in weights.into_iter().chain(sequences).chain([ceiling]) {
+            line(f, what, bytes, note)?;
+        }
+        self.write_windows(f)
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, what: &str, bytes: u64, note: &str) -> fmt::Result {
+    writeln!(f, "  {what:<22}{:>10}  {note}", Bytes(bytes).to_string())
+}
+
+impl Plan {
+    fn write_windows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for window in &self.windows {
             let mark = if window.chosen { "*" } else { " " };
             let fit = match window.fit {
@@ -255,12 +292,16 @@ mod tests {
 
     const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
 
-    fn planned(flags: &[(&str, &str)]) -> Result<Plan, Error> {
+    fn settings(flags: &[(&str, &str)]) -> Settings {
         let mut all = vec![Flag::new("--model", "model.path", MODEL)];
         all.extend(flags.iter().map(|(key, value)| Flag::new("--set", key, value)));
-        let settings = Settings::load(&Sources { flags: all, ..Sources::default() }).unwrap().settings;
+        Settings::load(&Sources { flags: all, ..Sources::default() }).unwrap().settings
+    }
+
+    fn planned(flags: &[(&str, &str)]) -> Result<Plan, Error> {
+        let settings = settings(flags);
         let model = model::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
-        plan(&settings, &model.network, &model.file, &model.preset, [&model.preset])
+        plan(&settings, &model.network, None, &model.file, &model.preset, [&model.preset])
     }
 
     #[test]
@@ -298,6 +339,31 @@ mod tests {
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");
         let asked = planned(&[("memory.total", "1GiB"), ("memory.snapshot_spacing_tokens", "100")]).unwrap();
         assert_eq!(asked.snapshot_spacing_tokens, 100);
+    }
+
+    #[test]
+    fn a_device_has_its_own_ceiling() {
+        let settings = settings(&[("memory.total", "256MiB")]);
+        let model = model::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
+        let mut device = DeviceMemory {
+            name: "a card".to_owned(),
+            total_bytes: 100 << 20,
+            weight_bytes: 30 << 20,
+            scratch_bytes: 20 << 20,
+            left_bytes: 50 << 20,
+        };
+        let of = |device: &DeviceMemory| {
+            plan(&settings, &model.network, Some(device), &model.file, &model.preset, [&model.preset])
+        };
+        let planned = of(&device).unwrap();
+        assert_eq!((planned.engine_bytes(), planned.weight_bytes), (50 << 20, 0));
+        let limits = planned.limits(&settings, Precision::Integer);
+        assert_eq!(limits.prefill_chunk_tokens, settings.engine.gpu_prefill_chunk_tokens);
+        let table = planned.to_string();
+        assert!(table.contains("on a card") && table.contains("100.0 MiB  memory.gpu_total"), "{table}");
+        device.left_bytes = 1 << 20;
+        let error = of(&device).unwrap_err().to_string();
+        assert!(error.contains("memory.gpu_total leaves") && error.contains("does not fit"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::{Model, kv_formats, sampling};
 use conversation::manner::SamplingOverrides;
-use engine::{Engine, Event, Finish, Limits, Report, Request, Thinking};
+use engine::{Engine, Event, Finish, Limits, Place, Report, Request, Thinking};
 use serde_json::{Value, json};
 use settings::Settings;
 use text::{Piece, Reply};
@@ -69,10 +69,10 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let begin = Instant::now();
     let precision = model::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
-    let opened = model::open(settings, name, precision)?;
+    let opened = model::open_to_answer(settings, name, precision)?;
     let thinking = thinking(&args, &opened)?;
     let prompt = prompt(&args, &opened, thinking.open)?;
-    let Model { network, tokenizer, preset, .. } = opened;
+    let Model { network, tokenizer, preset, place, .. } = opened;
     let reserve = preset.reply_reserve_tokens as usize;
     let mut request = Request::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
     request.marks = prompt.marks;
@@ -84,7 +84,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     request.ignore_eos = args.ignore_eos;
     request.thinking = thinking;
     let prompt_tokens = request.tokens.len();
-    let limits = Limits {
+    let mut limits = Limits {
         prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
         max_sequences: 1,
         max_waiting: 1,
@@ -94,9 +94,19 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         snapshot_spacing_tokens: usize::MAX,
         trail_tokens: 0,
     };
-    let cpu = model::cpu(settings);
-    let (level, threads) = (cpu.level.name(), cpu.pool.threads());
-    let mut engine = Engine::new(network, tokenizer, cpu, limits);
+    let (place, machine) = match place {
+        None => {
+            let cpu = model::cpu(settings);
+            let machine = json!({"level": cpu.level.name(), "threads": cpu.pool.threads()});
+            (Place::host(cpu), machine)
+        }
+        Some((place, memory)) => {
+            limits.memory_bytes = memory.left_bytes;
+            limits.prefill_chunk_tokens = settings.engine.gpu_prefill_chunk_tokens;
+            (place, json!({"gpu": memory.name}))
+        }
+    };
+    let mut engine = Engine::at(place, network, tokenizer, limits);
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
 
     let start = Instant::now();
@@ -141,7 +151,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
             "finish": finish_name(&finish),
             "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": report.new_tokens},
             "timings": timings,
-            "machine": {"level": level, "threads": threads},
+            "machine": machine,
         });
         println!("{object}");
     }

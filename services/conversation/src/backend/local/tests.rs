@@ -1,6 +1,8 @@
 //! The engine's thread with a small model, from asks to pieces.
 
+use crate::backend::device::Found;
 use crate::backend::{Answer, Ask, Backend, FailureCode, Finish, Piece, Priority, Purpose, Report, Usage};
+use crate::backend::{Finder, start_engine};
 use crate::manner::ResponseFormat;
 use crate::realtime::ToolChoice;
 use serde_json::{Value, json};
@@ -437,4 +439,60 @@ async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
     let asked: Vec<_> = tight.into_iter().chain([("model.ctx_size", "4000")]).collect();
     let error = Backend::start(&settings(&asked)).await.err().unwrap().to_string();
     assert!(error.contains("does not fit: 4000 tokens"), "{error}");
+}
+
+/// The model lies on an emulated GPU.
+fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
+    let finder = Finder::emulated(settings, found);
+    let started = start_engine(&finder, settings.clone(), |_, _| ()).unwrap();
+    let preset = Arc::new(started.settings.chosen().unwrap().clone());
+    let plan = started.plan.unwrap();
+    assert!(plan.to_string().contains("on an emulated GPU"), "{plan}");
+    Stage { backend: started.backend, preset }
+}
+
+#[tokio::test]
+async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
+    if let Err(error) = engine::open::emulated(&std::env::temp_dir().join("reprise-gpu-tests")) {
+        assert!(error.to_string().contains("g++: "), "{error}");
+        return println!("skipped: {error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(&[
+        ("memory.disk_path", folder.path().to_str().unwrap()),
+        ("memory.disk_min_tokens", "16"),
+        ("memory.disk_idle_s", "0"),
+        ("engine.gpu_prefill_chunk_tokens", "64"),
+        ("engine.max_sequences", "2"),
+    ]);
+    let found = Found::default();
+    let stage = on_a_gpu(&settings, &found);
+    let mut messages = vec![json!({"role": "user", "content": "Good morning. Is it cold in the north?"})];
+    let first = stage.say(stage.ask(json!(messages), 4)).await;
+    assert_eq!((first.finish, first.usage.cached_tokens), (Some(Finish::Length), 0), "{first:?}");
+    // It is on disk as soon as it is quiet.
+    let is_written = || {
+        let mut files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.any(|path| path.extension().is_some_and(|extension| extension == "line"))
+    };
+    while !is_written() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    found.lock().unwrap().as_ref().unwrap().break_after(10);
+    messages.push(json!({"role": "assistant", "content": first.content}));
+    messages.push(json!({"role": "user", "content": "And in the south?"}));
+    let lost = stage.say(stage.ask(json!(messages), 4)).await.failure.unwrap();
+    assert_eq!(lost.0, FailureCode::Unavailable);
+    assert!(lost.1.contains("what the GPU held") && lost.1.contains("ask again"), "{}", lost.1);
+    while stage.backend.status().restarts == 0 {
+        tokio::task::yield_now().await;
+    }
+    let again = stage.say(stage.ask(json!(messages), 4)).await;
+    assert_eq!(again.finish, Some(Finish::Length), "{again:?}");
+    assert!(again.usage.cached_tokens > 0, "what was written was read: {again:?}");
+
+    // And the host would have said the same.
+    let host = stage_with(&[]).await;
+    let theirs = host.say(host.ask(json!(messages), 4)).await;
+    assert_eq!(theirs.content, again.content);
 }

@@ -27,7 +27,14 @@ pub(super) fn spawn(
     thread.spawn(move || supervise(engine, &recipe, &shared, &inbox)).map(|_| ())
 }
 
-/// Why the loop ended in order.
+/// Why the loop ended.
+enum Ended {
+    /// In order.
+    Stopped(Stopped),
+    /// What computes was lost, for this reason.
+    Lost(String),
+}
+
 struct Stopped {
     done: Option<oneshot::Sender<()>>,
 }
@@ -37,7 +44,7 @@ fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<
     while let Some(running) = engine.take() {
         let serving = AssertUnwindSafe(|| Serving::new(running, recipe, shared).serve(inbox));
         match catch_unwind(serving) {
-            Ok(Stopped { done }) => {
+            Ok(Ended::Stopped(Stopped { done })) => {
                 let mut status = shared.status();
                 (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
                 drop(status);
@@ -51,6 +58,11 @@ fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<
                 }
                 done.map(|done| done.send(()));
                 return;
+            }
+            Ok(Ended::Lost(why)) => {
+                tracing::error!(why, "what computes was lost; the model is opened again");
+                note_trouble(shared, "the GPU was lost and is opened again");
+                engine = reopen(recipe, shared, inbox);
             }
             // The replies that were open were dropped with it, and each says so to its reader.
             Err(panic) => {
@@ -125,13 +137,13 @@ impl<'a> Serving<'a> {
         Serving { engine, replies, recipe, shared, has_grammars: false, unsaved: false, saved_at, unchecked: false }
     }
 
-    fn serve(mut self, inbox: &Receiver<Command>) -> Stopped {
+    fn serve(mut self, inbox: &Receiver<Command>) -> Ended {
         let mut events = Vec::new();
         loop {
             self.tell_status();
             if let Next::Stop(stopped) = self.listen(inbox) {
                 self.stop();
-                return stopped;
+                return Ended::Stopped(stopped);
             }
             self.tell_status();
             for id in self.replies.cancelled() {
@@ -150,6 +162,9 @@ impl<'a> Serving<'a> {
                     self.replies.set_memory(*id, bytes.to_vec());
                 }
                 self.replies.event(event, &tokenizer, began, ended);
+            }
+            if let Some(why) = self.engine.failure() {
+                return Ended::Lost(why.to_owned());
             }
             for id in self.replies.marks() {
                 self.engine.mark(id);
@@ -176,6 +191,10 @@ impl<'a> Serving<'a> {
     /// Takes what came. Waits where there is nothing else to do.
     fn listen(&mut self, inbox: &Receiver<Command>) -> Next {
         loop {
+            if self.engine.failure().is_some() {
+                // The next step tells everybody.
+                return Next::Step;
+            }
             let command = if !self.replies.is_empty() {
                 match inbox.try_recv() {
                     Ok(command) => command,
@@ -272,6 +291,7 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
     let code = match error {
         engine::Error::Window { .. } => FailureCode::PromptTooLong,
         engine::Error::Busy { .. } | engine::Error::NoRoom { .. } => FailureCode::Busy,
+        engine::Error::Lost { .. } => FailureCode::Unavailable,
         engine::Error::Empty
         | engine::Error::KvFormat { .. }
         | engine::Error::Grammar(_)

@@ -1,0 +1,93 @@
+//! What computes: the GPU that is there, or the host.
+
+use super::Error;
+use engine::DeviceLimits;
+use engine::open::{GpuOptions, find_gpu};
+use settings::Settings;
+use std::path::PathBuf;
+#[cfg(test)]
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[cfg(test)]
+pub type Found = Arc<Mutex<Option<engine::Device>>>;
+
+/// How a device is found, also the second time.
+#[derive(Clone)]
+pub struct Finder {
+    source: Source,
+    /// Where compiled kernels are kept.
+    kernels: Option<PathBuf>,
+    limits: DeviceLimits,
+}
+
+#[derive(Clone)]
+enum Source {
+    Host,
+    Any,
+    Gpu,
+    /// An emulated one, and the one that was found last.
+    #[cfg(test)]
+    Emulated(Found),
+}
+
+impl Finder {
+    pub fn new(settings: &Settings) -> Finder {
+        let engine = &settings.engine;
+        let source = match engine.device {
+            settings::Device::Cpu => Source::Host,
+            settings::Device::Auto => Source::Any,
+            settings::Device::Cuda => Source::Gpu,
+        };
+        let limits = DeviceLimits {
+            total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            // Every sequence that decodes beside the others adds a row to a step.
+            rows: engine.gpu_prefill_chunk_tokens + engine.max_sequences,
+            lanes: engine.max_sequences,
+        };
+        Finder { source, kernels: engine.kernels_path.clone(), limits }
+    }
+
+    /// For what only the host does.
+    pub fn host(settings: &Settings) -> Finder {
+        Finder { source: Source::Host, ..Finder::new(settings) }
+    }
+
+    /// Whatever a test does to `found` happens to the device that computes.
+    #[cfg(test)]
+    pub fn emulated(settings: &Settings, found: &Found) -> Finder {
+        Finder { source: Source::Emulated(found.clone()), ..Finder::new(settings) }
+    }
+
+    /// A conversation that was planned for a device needs one.
+    pub fn again(&self) -> Finder {
+        let source = match self.source {
+            Source::Any => Source::Gpu,
+            _ => self.source.clone(),
+        };
+        Finder { source, ..self.clone() }
+    }
+
+    /// None: the host computes; where a GPU was looked for, a line in the log says why.
+    pub fn find(&self) -> Result<Option<GpuOptions>, Error> {
+        let device = match &self.source {
+            Source::Host => return Ok(None),
+            #[cfg(test)]
+            Source::Emulated(found) => {
+                let device = engine::open::emulated(&std::env::temp_dir().join("reprise-gpu-tests"))?;
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(device.clone());
+                device
+            }
+            Source::Any | Source::Gpu => {
+                match find_gpu(self.kernels.as_deref(), &mut |line| tracing::info!("{line}")) {
+                    Ok(device) => device,
+                    Err(error) if matches!(self.source, Source::Any) => {
+                        tracing::info!("the CPU computes: {error}");
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        Ok(Some(GpuOptions { device, limits: self.limits, is_required: !matches!(self.source, Source::Any) }))
+    }
+}
