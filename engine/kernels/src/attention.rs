@@ -266,7 +266,8 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     let many = rows >= MANY;
     if many {
         side_by_side.fill(0.0);
-        transpose(Block { values: q, stride: dim }, rows, dim, side_by_side, padded(rows));
+        let (q, to_stride) = (Block { values: q, stride: dim }, padded(rows));
+        lanes!(level, transpose(q: Block<'_>, rows: usize, dim: usize, side_by_side: &mut [f32], to_stride: usize));
     }
     let end = queries.first + tokens.end;
     for tile in tiles {

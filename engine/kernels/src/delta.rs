@@ -213,7 +213,7 @@ fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32]
         k[t * key_dim..][..key_dim].copy_from_slice(&job.k(first + t)[..key_dim]);
         q[t * key_dim..][..key_dim].copy_from_slice(&job.q(first + t)[..key_dim]);
     }
-    transpose(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
+    transpose::<L>(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
     running_sums(job.rows.decay, heads.value_heads, job.head, first, sums);
     // e^{G_t−G_i} up to the diagonal and for some columns more, which nobody reads.
     for t in 0..n {

@@ -240,15 +240,27 @@ unsafe fn block<L: Lanes, const M: usize, const N: usize>(job: &Product, c: *mut
 
 /// [rows, width], `stride` apart, to [width, rows], `to_stride` apart.
 #[inline(always)]
-pub(crate) fn transpose(from: Block, rows: usize, width: usize, to: &mut [f32], to_stride: usize) {
-    // Small squares, so that what is read and what is written are both few cache lines.
-    const SQUARE: usize = 16;
-    for first in (0..width).step_by(SQUARE) {
-        for row in 0..rows {
-            let values = &from.values[row * from.stride + first..][..SQUARE.min(width - first)];
-            for (i, value) in values.iter().enumerate() {
-                to[(first + i) * to_stride + row] = *value;
+pub(crate) fn transpose<L: Lanes>(from: Block, rows: usize, width: usize, to: &mut [f32], to_stride: usize) {
+    if rows == 0 || width == 0 {
+        return;
+    }
+    assert!((rows - 1) * from.stride + width <= from.values.len());
+    assert!((width - 1) * to_stride + rows <= to.len());
+    let (whole_rows, whole_width) = (rows / L::COUNT * L::COUNT, width / L::COUNT * L::COUNT);
+    for first in (0..whole_width).step_by(L::COUNT) {
+        for row in (0..whole_rows).step_by(L::COUNT) {
+            // SAFETY: the assertions looked at the largest index of both.
+            unsafe {
+                let square = from.values.as_ptr().add(row * from.stride + first);
+                L::turn(square, from.stride, to.as_mut_ptr().add(first * to_stride + row), to_stride);
             }
+        }
+    }
+    // What is no whole square: the last columns of all rows, and the last rows.
+    for row in 0..rows {
+        let done = if row < whole_rows { whole_width } else { 0 };
+        for column in done..width {
+            to[column * to_stride + row] = from.values[row * from.stride + column];
         }
     }
 }
@@ -275,7 +287,7 @@ mod tests {
         rows_times_rows::<L>(block(a, depth), m, block(b, depth), n, depth, by_rows, n);
         // The same numbers by the other routine: b by columns is the transposed b.
         let mut transposed = vec![0.0; depth * n];
-        transpose(block(b, depth), n, depth, &mut transposed, n);
+        transpose::<L>(block(b, depth), n, depth, &mut transposed, n);
         add_product::<L>(a, depth, 1, m, block(&transposed, n), n, depth, 0.5, added, n);
     }
 

@@ -11,12 +11,11 @@ mod avx512;
 mod integer;
 mod panel;
 mod tiles;
+mod unrounded;
 
-use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
-use crate::dense::{Block, add_product, rows_times_rows, transpose};
+use crate::cpu::{Cpu, Level, Parts};
 use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
-use crate::unpack::unpack;
 
 use activations::BLOCK;
 pub use activations::{Activations, Rounding};
@@ -54,10 +53,8 @@ pub enum Precision {
     Integer,
 }
 
-/// Weight rows that one task works on.
+/// Weight rows that one task works on, where they lie as in files and activations are rounded.
 const ROWS_OF_A_TASK: usize = 16;
-/// From so many rows of activations on it pays to turn unpacked weights, so that no sum goes across lanes.
-const WORTH_TURNING: usize = 8;
 /// Bytes of panels that a task reads one after the other at least, so that the memory can run ahead of it.
 const BYTES_OF_A_TASK: usize = 1 << 15; // not a window: bytes
 /// Tasks for each thread at least, where the matrix has that many panels: a thread that is held up leaves the rest to others.
@@ -140,7 +137,8 @@ impl<'a> Job<'a> {
                 // Many rows of activations work on two panels at once.
                 PANEL * enough.min(most).next_multiple_of(if x.rows() > 1 { 2 } else { 1 })
             }
-            _ => ROWS_OF_A_TASK,
+            Way::Rows => ROWS_OF_A_TASK,
+            Way::F32 => unrounded::rows_of_a_task(x),
         };
         Job { w, out, way, rows_of_a_task, tasks: w.rows.div_ceil(rows_of_a_task) }
     }
@@ -149,9 +147,6 @@ impl<'a> Job<'a> {
         let w = self.w;
         let first = task * self.rows_of_a_task;
         let rows = self.rows_of_a_task.min(w.rows - first);
-        // SAFETY: this task alone writes columns first..first + rows of the output.
-        let mut write =
-            |m: usize, values: &[f32]| unsafe { self.out.part(m * w.rows + first, rows) }.copy_from_slice(values);
         match self.way {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the processor is of the level, and the columns of these panels are this task's alone.
@@ -159,53 +154,15 @@ impl<'a> Job<'a> {
             Way::Rows => with_scratch(x.rows() * rows, |sums| {
                 sums.fill(0.0);
                 integer::rows(cpu.level, x, w, first, rows, sums);
-                sums.chunks_exact(rows).enumerate().for_each(|(m, values)| write(m, values));
-            }),
-            _ => f32_rows(cpu, x, w, first, rows, &mut write),
-        }
-    }
-}
-
-fn f32_rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, write: &mut dyn FnMut(usize, &[f32])) {
-    let (m, depth) = (x.rows(), w.cols);
-    let turned = if m < WORTH_TURNING { 0 } else { depth * ROWS_OF_A_TASK };
-    with_scratch(rows * depth + turned + m * ROWS_OF_A_TASK, |scratch| {
-        let (weights, scratch) = scratch.split_at_mut(rows * depth);
-        let (turned, out) = scratch.split_at_mut(turned);
-        for (row, values) in weights.chunks_exact_mut(depth).enumerate() {
-            match w.layout {
-                Layout::Rows => {
-                    unpack(cpu.level, w.format, &w.bytes[(first + row) * w.row_bytes()..][..w.row_bytes()], values)
+                for (m, values) in sums.chunks_exact(rows).enumerate() {
+                    // SAFETY: this task alone writes columns first..first + rows of the output.
+                    unsafe { self.out.part(m * w.rows + first, rows) }.copy_from_slice(values);
                 }
-                Layout::Panels => w.row(first + row, values),
-            }
+            }),
+            // SAFETY: as above.
+            _ => unsafe { unrounded::rows(cpu, x, w, first, rows, self.out) },
         }
-        let problem = Problem { x: x.values(), weights, m, rows, depth };
-        lanes!(cpu.level, f32_body(problem: Problem<'_>, turned: &mut [f32], out: &mut [f32]));
-        out.chunks_exact(ROWS_OF_A_TASK).enumerate().for_each(|(m, values)| write(m, &values[..rows]));
-    });
-}
-
-#[derive(Clone, Copy)]
-struct Problem<'a> {
-    x: &'a [f32],
-    weights: &'a [f32],
-    m: usize,
-    rows: usize,
-    depth: usize,
-}
-
-#[inline(always)]
-fn f32_body<L: Lanes>(p: Problem<'_>, turned: &mut [f32], out: &mut [f32]) {
-    let weights = Block { values: p.weights, stride: p.depth };
-    if turned.is_empty() {
-        let x = Block { values: p.x, stride: p.depth };
-        return rows_times_rows::<L>(x, p.m, weights, p.rows, p.depth, out, ROWS_OF_A_TASK);
     }
-    // A task with fewer rows leaves the last columns as they are, and nobody reads what comes of them.
-    transpose(weights, p.rows, p.depth, turned, ROWS_OF_A_TASK);
-    let turned = Block { values: turned, stride: ROWS_OF_A_TASK };
-    add_product::<L>(p.x, p.depth, 1, p.m, turned, p.rows, p.depth, 0.0, out, ROWS_OF_A_TASK);
 }
 
 /// The definition, in f64.

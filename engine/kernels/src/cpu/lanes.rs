@@ -28,6 +28,10 @@ pub(crate) trait Lanes {
     /// # Safety
     /// `COUNT` bytes can be read.
     unsafe fn load_i8(from: *const i8) -> Self::V;
+    /// A square of `COUNT` rows that begin `from_stride` apart, with rows as columns.
+    /// # Safety
+    /// `COUNT` numbers of each row can be read, and written.
+    unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
     /// A half as a number.
     fn half(bits: u16) -> f32;
     fn add(a: Self::V, b: Self::V) -> Self::V;
@@ -91,6 +95,15 @@ impl Lanes for Portable {
         unsafe { from.cast::<[i8; 4]>().read_unaligned() }.map(f32::from)
     }
     #[inline(always)]
+    unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+        for row in 0..4 {
+            for column in 0..4 {
+                // SAFETY: the caller's promise.
+                unsafe { *to.add(column * to_stride + row) = *from.add(row * from_stride + column) };
+            }
+        }
+    }
+    #[inline(always)]
     fn half(bits: u16) -> f32 {
         half::f16::from_bits(bits).to_f32()
     }
@@ -111,7 +124,7 @@ impl Lanes for Portable {
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86 {
     ($name:ident: $v:ty, $count:literal lanes, $wide:literal wide, $splat:ident, $load:ident, $store:ident, $add:ident,
-     $mul:ident, $madd:ident, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr) => {
+     $mul:ident, $madd:ident, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, turn: $turn:expr) => {
         pub(crate) struct $name;
 
         impl Lanes for $name {
@@ -151,6 +164,16 @@ macro_rules! x86 {
                 unsafe { $i8(from) }
             }
             #[inline(always)]
+            unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let rows: [$v; $count] = std::array::from_fn(|row| $load(from.add(row * from_stride)));
+                    for (column, values) in $turn(rows).into_iter().enumerate() {
+                        $store(to.add(column * to_stride), values);
+                    }
+                }
+            }
+            #[inline(always)]
             fn half(bits: u16) -> f32 {
                 // SAFETY: see `splat`.
                 unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
@@ -183,15 +206,56 @@ mod x86 {
     use std::arch::x86_64::*;
 
     x86!(Avx2: __m256, 8 lanes, 2 wide, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps,
-        _mm256_mul_ps, _mm256_fmadd_ps,
-        f16: |from: *const u8| _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
-        bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
-        i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))));
+    _mm256_mul_ps, _mm256_fmadd_ps,
+    f16: |from: *const u8| _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+    bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
+    i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
+    turn: |mut rows: [__m256; 8]| {
+        // Pairs of rows, then fours: `rows[4 * i + c]` has columns c and c + 4 of the rows 4 * i to 4 * i + 3.
+        for i in [0, 2, 4, 6] {
+            (rows[i], rows[i + 1]) = (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]));
+        }
+        for i in [0, 4] {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm256_castps_pd(rows[i + row]));
+            let fours = [_mm256_unpacklo_pd(a, c), _mm256_unpackhi_pd(a, c), _mm256_unpacklo_pd(b, d), _mm256_unpackhi_pd(b, d)];
+            for row in 0..4 {
+                rows[i + row] = _mm256_castpd_ps(fours[row]);
+            }
+        }
+        for c in 0..4 {
+            let (a, b) = (rows[c], rows[4 + c]);
+            (rows[c], rows[4 + c]) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+        }
+        rows
+    });
     x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
-        _mm512_mul_ps, _mm512_fmadd_ps,
-        f16: |from: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
-        bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
-        i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))));
+    _mm512_mul_ps, _mm512_fmadd_ps,
+    f16: |from: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+    bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
+    i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
+    turn: |mut rows: [__m512; 16]| {
+        // As above, with columns c, c + 4, c + 8 and c + 12.
+        for i in [0, 2, 4, 6, 8, 10, 12, 14] {
+            (rows[i], rows[i + 1]) = (_mm512_unpacklo_ps(rows[i], rows[i + 1]), _mm512_unpackhi_ps(rows[i], rows[i + 1]));
+        }
+        for i in [0, 4, 8, 12] {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm512_castps_pd(rows[i + row]));
+            let fours = [_mm512_unpacklo_pd(a, c), _mm512_unpackhi_pd(a, c), _mm512_unpacklo_pd(b, d), _mm512_unpackhi_pd(b, d)];
+            for row in 0..4 {
+                rows[i + row] = _mm512_castpd_ps(fours[row]);
+            }
+        }
+        for c in 0..4 {
+            let [a, b, d, e] = [rows[c], rows[4 + c], rows[8 + c], rows[12 + c]];
+            let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            let (even_below, odd_below) = (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
+            rows[c] = _mm512_shuffle_f32x4::<0x88>(even, even_below);
+            rows[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd, odd_below);
+            rows[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even, even_below);
+            rows[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_below);
+        }
+        rows
+    });
 }
 
 /// Compiles one body for every level and calls the one that fits, as `levels!` does, with the level's `Lanes` as its type.

@@ -189,15 +189,20 @@ fn block_of_row(kind: Kind, block: &[u8], row: usize, ints: &mut Ints) {
 
 /// The values of one row of a matrix in panels.
 pub(super) fn row_values(w: &Weights, row: usize, out: &mut [f32]) {
+    for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+        block_values(w, row, block, out);
+    }
+}
+
+/// The values of one block of a row.
+pub(super) fn block_values(w: &Weights, row: usize, block: usize, out: &mut [f32]) {
     let Some(kind) = Kind::of(w.format) else { panic!("{} has no panels", w.format.name()) };
     let blocks = w.cols.div_ceil(BLOCK);
-    let panel = &w.bytes[row / PANEL * blocks * kind.block_bytes()..][..blocks * kind.block_bytes()];
+    let bytes = &w.bytes[(row / PANEL * blocks + block) * kind.block_bytes()..][..kind.block_bytes()];
     let (mut ints, mut values) = (Ints::default(), [0.0; BLOCK]);
-    for (block, out) in panel.chunks_exact(kind.block_bytes()).zip(out.chunks_mut(BLOCK)) {
-        block_of_row(kind, block, row % PANEL, &mut ints);
-        ints.to_values(&mut values);
-        out.copy_from_slice(&values[..out.len()]);
-    }
+    block_of_row(kind, bytes, row % PANEL, &mut ints);
+    ints.to_values(&mut values);
+    out.copy_from_slice(&values[..out.len()]);
 }
 
 #[inline(always)]
