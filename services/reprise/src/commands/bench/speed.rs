@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
 use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::open::Keeping;
 use engine::state::{KvFormats, State};
 use engine::{Cpu, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,6 +64,8 @@ struct Measured {
     rounds: usize,
     prefill_chunk_tokens: usize,
     load_ms: f64,
+    /// Weights were packed and written for the next start, which will be faster.
+    packed_now: bool,
     /// What this machine's memory gives when nothing but reading happens, on all threads.
     memory_gb_per_s: Option<f64>,
     /// What its instruction for products of bytes gives, on all threads; None where there is none.
@@ -122,8 +125,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let precision = model::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     let begin = Instant::now();
-    let opened = model::open(settings, name, precision)?;
+    let mut opened = model::open(settings, name, precision)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let packed_now = opened.keeping.is_some();
+    // What writes beside it would be measured too.
+    if let Some(Err(what)) = opened.keeping.take().map(Keeping::wait) {
+        eprintln!("note: {what}");
+    }
     let longest = contexts.last().copied().unwrap_or_default() + args.decode;
     let native_ctx = opened.network.shape().native_ctx;
     if longest > native_ctx {
@@ -160,6 +168,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         rounds: args.rounds,
         prefill_chunk_tokens: chunk,
         load_ms,
+        packed_now,
         memory_gb_per_s,
         int8_gops,
         contexts,
