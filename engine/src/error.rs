@@ -15,7 +15,7 @@ pub enum Error {
          {head_dim}; use f16 or bf16"
     )]
     KvFormat { format: &'static str, block: usize, head_dim: usize },
-    #[error("the GPU: {0}")]
+    #[error(transparent)]
     Gpu(#[from] gpu::Error),
     #[error(
         "the model does not fit on {name}: weights take {weights_mib} MiB and the buffers of a step {scratch_mib} MiB, and \

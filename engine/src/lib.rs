@@ -21,6 +21,7 @@ pub use disk::{DiskLimits, forget_files};
 pub use engine::{Engine, Limits};
 pub use error::Error;
 pub use gpu::Device;
+pub use gpu::check::{Checked, check as check_device};
 pub use kernels::cpu::Cpu;
 pub use kernels::peak;
 pub use kernels::product::Precision;

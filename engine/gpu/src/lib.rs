@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod attention;
 pub mod buffer;
+pub mod check;
 pub mod convolution;
 mod cuda;
 pub mod delta;

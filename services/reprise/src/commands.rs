@@ -3,6 +3,7 @@
 pub mod ab;
 pub mod bench;
 pub mod chat;
+pub mod doctor;
 pub mod eval;
 pub mod keys;
 pub mod logits;

@@ -24,6 +24,7 @@ enum Command {
     Ab(commands::ab::Args),
     Bench(commands::bench::Args),
     Chat(commands::chat::Args),
+    Doctor(commands::doctor::Args),
     Eval(commands::eval::Args),
     Keys(commands::keys::Args),
     Logits(commands::logits::Args),
@@ -40,10 +41,15 @@ fn main() -> ExitCode {
         Command::Serve(args) => args.flags(),
         _ => Vec::new(),
     };
-    let done = configuration::load_with(&cli.configuration, flags).and_then(|loaded| match cli.command {
+    let loaded = configuration::load_with(&cli.configuration, flags);
+    if let Command::Doctor(args) = &cli.command {
+        return commands::doctor::run(args, loaded);
+    }
+    let done = loaded.and_then(|loaded| match cli.command {
         Command::Ab(args) => commands::ab::run(args, &loaded.settings),
         Command::Bench(args) => commands::bench::run(args, &cli.configuration, &loaded.settings),
         Command::Chat(args) => commands::chat::run(args, &loaded.settings),
+        Command::Doctor(_) => Ok(()),
         Command::Eval(args) => commands::eval::run(args, &loaded.settings),
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),

@@ -67,6 +67,11 @@ impl Finder {
         Finder { source, ..self.clone() }
     }
 
+    /// What a plan needs of a device.
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
     /// None: the host computes; where a GPU was looked for, a line in the log says why.
     pub fn find(&self) -> Result<Option<GpuOptions>, Error> {
         let device = match &self.source {

@@ -271,7 +271,7 @@ impl fmt::Display for Bytes {
 }
 
 /// Memory of this machine, or of the container that it is taken for.
-fn machine_bytes() -> u64 {
+pub fn machine_bytes() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let whole = read("/proc/meminfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

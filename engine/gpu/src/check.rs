@@ -1,0 +1,94 @@
+//! Whether a device computes what it should: a few of its kernels against the host, for whoever asks what is there.
+
+use kernels::format::{Format, dequantize, quantize};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::Error;
+use crate::matrix::Matrix;
+use crate::norm::{NormRows, norm_rows};
+use crate::product::{FEW_ROWS, Reading, product};
+use crate::rows::{Forms, Halves, Rows};
+
+/// What a device computed wrong, or the largest difference that was found, as a share of the largest value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checked {
+    pub distance: f32,
+    pub is_right: bool,
+}
+
+const COLS: usize = 256;
+const OUT: usize = 192;
+/// Exact products keep 22 bits of each number.
+const TOLERANCE: f32 = 1e-4;
+
+/// Norms and products with quantised weights, of one row by warps and of many by tensor cores.
+pub fn check(device: &Device) -> Result<Checked, Error> {
+    let weights: Vec<f32> = wave(OUT * COLS, 0.37);
+    let mut bytes = vec![0; Format::Q8_0.row_bytes(COLS).unwrap_or(0) * OUT];
+    quantize(Format::Q8_0, &weights, &mut bytes);
+    let mut exact = vec![0.0; weights.len()];
+    dequantize(Format::Q8_0, &bytes, &mut exact);
+    let matrix = Matrix::of(device, Format::Q8_0, OUT, COLS, &bytes)?;
+    let ones = Buffer::of(device, &[1.0f32; COLS])?;
+    let mut distance = 0.0f32;
+    for rows in [1, FEW_ROWS + 60] {
+        let x = wave(rows * COLS, 0.61);
+        let there = Buffer::of(device, &x)?;
+        let halves = if rows <= FEW_ROWS { Halves::No } else { Halves::Two };
+        let forms = Forms { values: true, integers: false, halves };
+        let normed = Rows::new(device, rows, COLS, forms)?;
+        let to = normed.arguments(forms);
+        let of_norm = NormRows { x: there.address(), weight: ones.address(), chosen: 0, to, eps: 1e-6, unused: 0 };
+        norm_rows(device, rows, &of_norm)?;
+        let out = Buffer::<f32>::new(device, rows * OUT)?;
+        product(device, Reading::Exact, to, rows, &[(&matrix, out.address())], false)?;
+        distance = distance.max(largest_difference(&out.to_vec()?, &expected(&x, &exact)));
+    }
+    Ok(Checked { distance, is_right: distance <= TOLERANCE })
+}
+
+fn expected(x: &[f32], weights: &[f32]) -> Vec<f32> {
+    let rows = x.chunks_exact(COLS).flat_map(|row| {
+        let squares: f64 = row.iter().map(|value| f64::from(*value).powi(2)).sum();
+        let scale = 1.0 / (squares / COLS as f64 + 1e-6).sqrt();
+        let product = |weights: &[f32]| -> f64 { row.iter().zip(weights).map(|(x, w)| f64::from(x * w)).sum() };
+        weights.chunks_exact(COLS).map(move |weights| (product(weights) * scale) as f32).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+/// NaN where there is one.
+fn largest_difference(ours: &[f32], theirs: &[f32]) -> f32 {
+    let largest = theirs.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let worse =
+        |worst: f32, difference: f32| if difference > worst || difference.is_nan() { difference } else { worst };
+    let difference = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, worse);
+    difference / largest
+}
+
+/// Values without a pattern that a wrong order of them would keep.
+fn wave(len: usize, step: f32) -> Vec<f32> {
+    (0..len).map(|i| ((i as f32 * step).sin() * 40.0).fract()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::device_of_tests;
+
+    #[test]
+    fn a_device_that_computes_right_is_told_from_one_that_does_not() {
+        let Some(device) = device_of_tests() else { return };
+        let checked = check(&device).unwrap();
+        println!("{checked:?}");
+        assert!(checked.is_right && checked.distance > 0.0);
+        let theirs = expected(&wave(COLS, 0.61), &wave(COLS * OUT, 0.37));
+        let mut ours = theirs.clone();
+        assert_eq!(largest_difference(&ours, &theirs), 0.0);
+        ours[7] += 0.1;
+        assert!(largest_difference(&ours, &theirs) > TOLERANCE);
+        ours[7] = f32::NAN;
+        assert!(largest_difference(&ours, &theirs).is_nan());
+    }
+}
