@@ -16,6 +16,7 @@ use crate::network::{Lane, Network, Wanted};
 use crate::place::Place;
 use crate::request::{Event, Finish, OwnerId, Priority, Request, SeqId};
 use crate::sequence::{Reply, Sequence, Start};
+use crate::snapshot::Snapshot;
 use crate::state::{KvFormats, PAGE, State, StateShape};
 use crate::trail::Trail;
 
@@ -201,7 +202,6 @@ impl Engine {
             prompt_tokens: request.tokens.len(),
             tokens: request.tokens,
             marks: request.marks,
-            owed: Vec::new(),
             line: None,
             parked_at: None,
             start: None,
@@ -225,7 +225,6 @@ impl Engine {
     /// Ends a request; its `Done` comes with the next step. A request that is not there has ended already.
     pub fn cancel(&mut self, id: SeqId) {
         if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
-            self.pay(at);
             let mut sequence = self.sequences.remove(at);
             let finish = Finish::Cancelled { rest: sequence.reply.rest() };
             self.ended.push(Event::Done { id, finish, report: sequence.report() });
@@ -241,15 +240,6 @@ impl Engine {
             return self.lose(events);
         }
         self.admit(events);
-        for at in 0..self.sequences.len() {
-            // As late as the trail allows: after a short reply nobody waits for it. What is owed began at most half a trail
-            // before, so half a trail later its beginning is still there.
-            let (sequence, later) = (&self.sequences[at], (self.limits.trail_tokens / 2).saturating_sub(1));
-            let due = sequence.owed.first().is_some_and(|owed| sequence.position() >= owed + later);
-            if due {
-                self.pay(at);
-            }
-        }
         // Somebody waits for a reply: what nobody waits for stands still.
         let chosen = loop {
             let Some(first) = self.sequences.iter().filter(|s| s.line.is_some()).map(|s| s.priority).min() else {
@@ -286,8 +276,7 @@ impl Engine {
         for decoding in [true, false] {
             for (at, sequence) in self.sequences.iter().enumerate() {
                 let ours = sequence.line.is_some() && sequence.priority == priority;
-                let until_mark = sequence.until_mark(budget, self.limits.trail_tokens);
-                let count = sequence.pending().len().min(until_mark).min(budget.max(usize::from(decoding)));
+                let count = sequence.pending().len().min(budget.max(usize::from(decoding)));
                 if ours && sequence.is_decoding() == decoding && count > 0 {
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
@@ -317,21 +306,6 @@ impl Engine {
         self.give_up(at, events);
     }
 
-    /// Makes the snapshots that a sequence owes.
-    fn pay(&mut self, at: usize) {
-        let shape = &self.network.state_shape;
-        let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
-        for mark in std::mem::take(&mut self.sequences[at].owed) {
-            if !self.make_room(bytes, self.sequences[at].rights()) {
-                return;
-            }
-            if let Some(line) = &mut self.sequences[at].line {
-                let (network, place) = (&self.network, &mut self.place);
-                line.take_snapshot_at(network, place, mark, self.limits.snapshots, &self.meter);
-            }
-        }
-    }
-
     fn give_up(&mut self, at: usize, events: &mut Vec<Event>) {
         let sequence = self.sequences.remove(at);
         events.push(Event::Failed { id: sequence.id, error: Error::NoRoom { budget_bytes: self.limits.memory_bytes } });
@@ -344,7 +318,6 @@ impl Engine {
     }
 
     fn set_aside(&mut self, at: usize) {
-        self.pay(at);
         let sequence = &mut self.sequences[at];
         if let Some(line) = sequence.line.take() {
             self.cache.keep(sequence.tokens[..line.state.position].to_vec(), line);
@@ -439,24 +412,11 @@ impl Engine {
 
     /// Computes so many pending tokens of each of these sequences and lets those go on that have a next token.
     fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<Event>) {
-        for (at, count) in chosen {
-            let sequence = &mut self.sequences[*at];
-            let passed = sequence.position() + 1..sequence.position() + count;
-            let owed = sequence.marks.iter().filter(|mark| passed.contains(mark));
-            sequence.owed.extend(owed);
-            if let Some(line) = sequence.line.as_mut().filter(|_| !sequence.owed.is_empty()) {
-                // What they are rebuilt from.
-                let covered = line.trail.covered();
-                let leads = |position| covered.end == line.state.position && covered.start <= position;
-                if line.snapshots.last().is_none_or(|last| !leads(last.position)) {
-                    line.take_snapshot(self.limits.snapshots);
-                }
-            }
-        }
+        let mut remembered = self.room_on_the_way(chosen);
         let mut lanes = Vec::with_capacity(chosen.len());
         let mut rest = &mut self.sequences[..];
         let mut passed = 0;
-        for (at, count) in chosen {
+        for ((at, count), snapshots) in chosen.iter().zip(&mut remembered) {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
             (rest, passed) = (tail, at + 1);
             let Some(Sequence { tokens, line: Some(line), max_new_tokens, .. }) = head.last_mut() else { continue };
@@ -467,20 +427,16 @@ impl Engine {
                 tokens: &tokens[position..][..*count],
                 wanted: if wanted { Wanted::Last } else { Wanted::Nothing },
                 trail: Some(&mut line.trail),
+                snapshots,
             });
         }
         let Some(logits) = self.place.forward(&self.network, &mut lanes) else { return };
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
         let mut ended = Vec::new();
-        for (at, _) in chosen {
+        for ((at, _), snapshots) in chosen.iter().zip(remembered) {
             let sequence = &mut self.sequences[*at];
-            let spacing = self.limits.snapshot_spacing_tokens;
             if let Some(line) = &mut sequence.line {
-                let position = line.state.position;
-                let last = line.snapshots.last().map_or(0, |snapshot| snapshot.position);
-                if sequence.marks.binary_search(&position).is_ok() || position - last >= spacing {
-                    line.take_snapshot(self.limits.snapshots);
-                }
+                line.snapshots.extend(snapshots.into_iter().map(Arc::new));
             }
             if !sequence.pending().is_empty() {
                 continue;
@@ -496,7 +452,6 @@ impl Engine {
         }
         for id in ended {
             if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
-                self.pay(at);
                 let sequence = self.sequences.remove(at);
                 self.keep(sequence);
             }
@@ -510,7 +465,28 @@ impl Engine {
         self.cache.keep(tokens, line);
     }
 
-    /// The most that these tokens may allocate: pages, a snapshot before and one behind them, and a trail for each sequence.
+    /// Room for the states that these sequences pass and should remember, the last ones first where there is little.
+    fn room_on_the_way(&mut self, chosen: &[(usize, usize)]) -> Vec<Vec<Snapshot>> {
+        let (shape, format) = (self.network.state_shape, self.limits.snapshots);
+        let needed = self.bytes_of(chosen) + shape.snapshot_bytes(format);
+        let mut remembered = Vec::with_capacity(chosen.len());
+        for (at, count) in chosen {
+            let (stops, rights) =
+                (self.sequences[*at].stops(*count, self.limits.snapshot_spacing_tokens), self.sequences[*at].rights());
+            let mut snapshots = Vec::with_capacity(stops.len());
+            for position in stops.into_iter().rev() {
+                if !self.make_room(needed, rights) {
+                    break;
+                }
+                snapshots.push(Snapshot::to_come(position, &shape, format, &self.meter));
+            }
+            snapshots.reverse();
+            remembered.push(snapshots);
+        }
+        remembered
+    }
+
+    /// The most that these tokens may allocate: pages, and a trail for each sequence.
     fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
         let lines = chosen.iter().filter_map(|(at, count)| Some((self.sequences[*at].line.as_ref()?, *count)));
@@ -519,9 +495,7 @@ impl Engine {
                 let (position, pages) = (line.state.position, line.state.pages.len());
                 let needed = (position + count).div_ceil(PAGE) - position / PAGE;
                 let shared = pages - position / PAGE;
-                (needed.max(shared)) * shape.page_bytes(&line.state.layout)
-                    + 2 * shape.snapshot_bytes(self.limits.snapshots)
-                    + line.trail.bytes_of(count)
+                (needed.max(shared)) * shape.page_bytes(&line.state.layout) + line.trail.bytes_of(count)
             })
             .sum()
     }

@@ -109,6 +109,9 @@ impl Meter {
         let bytes = len * size_of::<T>();
         // A system that gives no more mappings may still have room in the heap.
         let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes).ok()).flatten();
+        // The first touch of a page is what new memory costs. That it is not there in one piece is as good as an answer.
+        #[cfg(target_os = "linux")]
+        let _ = mapped.as_ref().map(|map| map.advise(memmap2::Advice::HugePage));
         let values = match mapped {
             Some(map) => Values::Mapped(map, PhantomData),
             None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),

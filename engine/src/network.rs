@@ -13,6 +13,7 @@ use kernels::product::{Activations, Precision, Rounding, Weights, product, produ
 use kernels::rotation::{Rotation, Stretch};
 use weights::{Matrix, Mixer, Model, Shape};
 
+use crate::snapshot::Snapshot;
 use crate::state::{State, StateShape};
 use crate::trail::Trail;
 
@@ -36,6 +37,8 @@ pub struct Lane<'a> {
     pub wanted: Wanted,
     /// Remembers what the recurrences consume.
     pub trail: Option<&'a mut Trail>,
+    /// Take the state as it passes their positions: ascending, behind where it stands and not behind the last token.
+    pub snapshots: &'a mut [Snapshot],
 }
 
 /// For which of a lane's tokens logits are computed.

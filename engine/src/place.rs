@@ -9,7 +9,8 @@ use weights::Model;
 use crate::error::Error;
 use crate::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes, scratch_bytes};
 use crate::memory::Meter;
-use crate::network::{Lane, Network, Workspace};
+use crate::network::{Lane, Network, Wanted, Workspace};
+use crate::snapshot::Snapshot;
 use crate::state::{State, StateShape};
 use crate::trail::Trail;
 
@@ -110,7 +111,7 @@ impl Place {
     pub fn forward(&mut self, network: &Network, lanes: &mut [Lane]) -> Option<&mut [f32]> {
         match &mut self.kind {
             Kind::Host { cpu, work } => Some(network.forward(cpu, lanes, work)),
-            Kind::Device { network, work } => self.meter.kept(network.forward(lanes, work)),
+            Kind::Device { network, work } => self.meter.kept(on_device(network, lanes, work, &self.meter)),
         }
     }
 
@@ -126,4 +127,31 @@ impl Place {
             }
         }
     }
+}
+
+/// Kernels run over whole lanes, so that a device is taken from one position that is to be remembered to the next.
+fn on_device<'w>(
+    network: &GpuNetwork,
+    lanes: &mut [Lane],
+    work: &'w mut GpuWorkspace,
+    meter: &Meter,
+) -> Result<&'w mut [f32], gpu::Error> {
+    for lane in lanes.iter_mut() {
+        let begin = lane.state.position;
+        for snapshot in lane.snapshots.iter_mut().filter(|snapshot| snapshot.position < begin + lane.tokens.len()) {
+            let tokens = &lane.tokens[lane.state.position - begin..snapshot.position - begin];
+            let trail = lane.trail.as_deref_mut();
+            let part = Lane { state: lane.state, tokens, wanted: Wanted::Nothing, trail, snapshots: &mut [] };
+            network.forward(&mut [part], work)?;
+            *snapshot = Snapshot::of(lane.state, snapshot.format, meter);
+        }
+        lane.tokens = &lane.tokens[lane.state.position - begin..];
+    }
+    let logits = network.forward(lanes, work)?;
+    for lane in lanes.iter_mut() {
+        for snapshot in lane.snapshots.iter_mut().filter(|snapshot| snapshot.position == lane.state.position) {
+            *snapshot = Snapshot::of(lane.state, snapshot.format, meter);
+        }
+    }
+    Ok(logits)
 }

@@ -9,6 +9,11 @@ use crate::request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, 
 use crate::sampling::{Choice, Sampler};
 use crate::state::KvFormats;
 
+/// A few tokens are sooner computed again than a state is kept.
+const MARKS_APART: usize = 8;
+/// More of them in one step are not worth their memory.
+const MOST_STOPS: usize = 8;
+
 pub(crate) struct Sequence {
     pub id: SeqId,
     pub priority: Priority,
@@ -22,8 +27,6 @@ pub(crate) struct Sequence {
     pub prompt_tokens: usize,
     /// Ascending positions of the prompt where the future may branch.
     pub marks: Vec<usize>,
-    /// Marks that were passed without a stop, because somebody waited: their snapshots are made afterwards.
-    pub owed: Vec<usize>,
     /// Holds the first `position` of `tokens`. None: the sequence waits, or had to make place.
     pub line: Option<Line>,
     /// It had to make place for lack of memory when so many others had ended: there is no more of it before another one
@@ -66,15 +69,25 @@ impl Sequence {
         if self.priority == Priority::Talk { Rights::All } else { Rights::NothingNeeded }
     }
 
-    /// Tokens up to the next position where the batch has to end for a snapshot. Each stop reads the whole model once
-    /// more, so the last words before a reply are read in one go as long as the trail leads back to the marks among them.
-    pub fn until_mark(&self, chunk_tokens: usize, trail_tokens: usize) -> usize {
-        let position = self.position();
-        let waits = self.priority == Priority::Talk && self.max_new_tokens > 0;
-        if waits && self.pending().len() <= chunk_tokens.min(trail_tokens / 2) {
-            return usize::MAX;
+    /// Where on the way over `count` tokens the state is to be remembered: at marks, and at the end where the last such
+    /// place is `spacing` tokens behind.
+    pub fn stops(&self, count: usize, spacing: usize) -> Vec<usize> {
+        let (position, end) = (self.position(), self.position() + count);
+        let mut last = self.line.as_ref().and_then(|line| line.snapshots.last()).map_or(0, |last| last.position);
+        let mut stops = Vec::new();
+        for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
+            if mark >= last + MARKS_APART {
+                stops.push(mark);
+                last = mark;
+            }
         }
-        self.marks.iter().find(|mark| **mark > position).map_or(usize::MAX, |mark| mark - position)
+        if end - last >= spacing {
+            stops.push(end);
+        }
+        // The first may be the end of what many conversations share; who goes back goes back a little.
+        let most = stops.len().saturating_sub(MOST_STOPS);
+        stops.drain(stops.len().min(1)..most + stops.len().min(1));
+        stops
     }
 
     pub fn report(&self) -> Report {

@@ -4,10 +4,11 @@
 //! computed. The convolution's memory is a twentieth of them and stays as it is. What is lost shows only where a past
 //! is gone back to: a sequence that goes on is never rounded. `reprise bench drift` measures it.
 
+use kernels::cpu::{Cpu, Parts};
 use kernels::format::{Format, dequantize, quantize};
 
 use crate::memory::{Counted, Kind, Meter};
-use crate::state::State;
+use crate::state::{State, StateShape};
 
 /// The formats that recurrent states may be kept in: exact, half, and a quarter with a scale for each 32 values.
 pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
@@ -23,19 +24,34 @@ pub fn format(name: &str) -> Option<Format> {
 pub struct Snapshot {
     pub position: usize,
     pub format: Format,
-    /// [linear layer, value head, key dim, value dim] in blocks of `format`, the last one filled up with zeros.
+    /// [linear layer][value head, key dim, value dim] in blocks of `format`, the last one of a layer filled up with zeros.
     pub recurrent: Counted<u8>,
     /// [linear layer, kernel - 1, channel]
     pub conv: Counted<f32>,
 }
 
 impl Snapshot {
+    /// Room for the state at a position that is not there yet.
+    pub fn to_come(position: usize, shape: &StateShape, format: Format, meter: &Meter) -> Snapshot {
+        Snapshot {
+            position,
+            format,
+            recurrent: meter.zeroed(Kind::Snapshots, shape.delta_layers * packed_bytes(format, shape.recurrent())),
+            conv: meter.zeroed(Kind::Snapshots, shape.delta_layers * shape.conv()),
+        }
+    }
+
     pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
-        let values = state.recurrent.bytes() / size_of::<f32>();
-        let mut recurrent = meter.zeroed(Kind::Snapshots, packed_bytes(format, values));
+        let shape = &state.shape;
+        let layer_bytes = packed_bytes(format, shape.recurrent());
+        let mut recurrent = meter.zeroed(Kind::Snapshots, shape.delta_layers * layer_bytes);
         match meter.device() {
-            None => pack(format, &state.recurrent, &mut recurrent),
+            None => {
+                let layers = state.recurrent.chunks_exact(shape.recurrent());
+                layers.zip(recurrent.chunks_exact_mut(layer_bytes)).for_each(|(from, to)| pack(format, from, to));
+            }
             Some(device) => {
+                let values = shape.delta_layers * shape.recurrent();
                 let both = state.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
                 meter.kept(both.and_then(|(from, to)| gpu::snapshot::pack(device, format, values, from, to)));
             }
@@ -43,11 +59,36 @@ impl Snapshot {
         Snapshot { position: state.position, format, recurrent, conv: state.conv.copy_as(Kind::Snapshots) }
     }
 
+    /// One layer of a state that stands at this position, on the host.
+    pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut State) {
+        let (format, heads) = (self.format, state.shape.heads);
+        let (recurrent, conv) = state.of_delta_layer(layer);
+        self.conv[layer * conv.len()..][..conv.len()].copy_from_slice(conv);
+        let layer_bytes = packed_bytes(format, recurrent.len());
+        let to = &mut self.recurrent[layer * layer_bytes..][..layer_bytes];
+        let head = heads.key_dim * heads.value_dim;
+        if !head.is_multiple_of(format.block_len()) {
+            return pack(format, recurrent, to);
+        }
+        let head_bytes = packed_bytes(format, head);
+        let to = Parts::new(to);
+        cpu.pool.run(heads.value_heads, |number| {
+            // SAFETY: each task takes the bytes of its own head.
+            let to = unsafe { to.part(number * head_bytes, head_bytes) };
+            pack(format, &recurrent[number * head..][..head], to);
+        });
+    }
+
     /// The recurrent state, as it is computed with.
-    pub fn unpack(&self, values: usize, meter: &Meter) -> Counted<f32> {
+    pub fn unpack(&self, shape: &StateShape, meter: &Meter) -> Counted<f32> {
+        let values = shape.delta_layers * shape.recurrent();
         let mut recurrent = meter.zeroed(Kind::Live, values);
         match meter.device() {
-            None => unpack(self.format, &self.recurrent, &mut recurrent),
+            None => {
+                let layers = self.recurrent.chunks_exact(packed_bytes(self.format, shape.recurrent()));
+                let to = recurrent.chunks_exact_mut(shape.recurrent());
+                layers.zip(to).for_each(|(from, to)| unpack(self.format, from, to));
+            }
             Some(device) => {
                 let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
                 meter.kept(both.and_then(|(from, to)| gpu::snapshot::unpack(device, self.format, values, from, to)));

@@ -105,7 +105,7 @@ impl StateShape {
 
     /// Bytes of a snapshot of it.
     pub fn snapshot_bytes(&self, format: Format) -> usize {
-        packed_bytes(format, self.delta_layers * self.recurrent()) + self.delta_layers * self.conv() * size_of::<f32>()
+        self.delta_layers * packed_bytes(format, self.recurrent()) + self.delta_layers * self.conv() * size_of::<f32>()
     }
 }
 
@@ -153,7 +153,7 @@ impl State {
             layout,
             position: snapshot.position,
             pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
-            recurrent: snapshot.unpack(shape.delta_layers * shape.recurrent(), meter),
+            recurrent: snapshot.unpack(&shape, meter),
             conv: snapshot.conv.copy_as(Kind::Live),
             meter: meter.clone(),
         }

@@ -54,7 +54,7 @@ fn no_allocation_per_token_after_warm_up() {
         let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
         let mut work = Workspace::default();
         let mut one = |state: &mut State, token: u32| {
-            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None }];
+            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };
         // Tokens of many kinds, so that each expert has been asked once and every thread has had every kind of task.

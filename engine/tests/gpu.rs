@@ -66,7 +66,7 @@ fn state(network: &GpuNetwork, kv: KvFormats) -> State {
 fn logits(network: &GpuNetwork, work: &mut GpuWorkspace, state: &mut State, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let chunks = tokens.chunks(chunk);
     let feed = |tokens| {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None }];
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
         network.forward(&mut lanes, work).unwrap().to_vec()
     };
     chunks.flat_map(feed).collect()
@@ -129,7 +129,7 @@ fn every_reference_model_on_a_gpu() {
 fn of_cpu(model: Model, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
     let network = Network::new(model, precision);
     let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
-    let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None }];
+    let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
     network.forward(&Cpu::new(1), &mut lanes, &mut Workspace::default()).to_vec()
 }
 
@@ -171,7 +171,13 @@ fn several_sequences_are_each_as_alone() {
             let start = state.position;
             let end = ((prompt.len() as f64 * to) as usize).max(start + 1);
             parts.push((i, start..end));
-            lanes.push(Lane { state, tokens: &prompt[start..end], wanted: Wanted::All, trail: None });
+            lanes.push(Lane {
+                state,
+                tokens: &prompt[start..end],
+                wanted: Wanted::All,
+                trail: None,
+                snapshots: &mut [],
+            });
         }
         let ours = network.forward(&mut lanes, &mut work).unwrap().to_vec();
         let vocab = network.shape.vocab;
@@ -191,7 +197,7 @@ fn a_past_is_gone_back_to_and_branched() {
     let meter = Meter::on(&device);
     let new = || (state(&network, F16), Trail::new(&network.state_shape, TRAIL, &meter));
     let feed = |(state, trail): &mut (State, Trail), work: &mut GpuWorkspace, tokens: &[u32]| {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::Last, trail: Some(trail) }];
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::Last, trail: Some(trail), snapshots: &mut [] }];
         network.forward(&mut lanes, work).unwrap().to_vec()
     };
     let mut line = new();
@@ -256,7 +262,13 @@ fn a_plan_is_what_is_taken() {
         for (lanes, rows) in [(1, rows), (lanes, rows), (lanes, lanes), (1, 1), (2, rows / 2), (2, 10)] {
             let mut step: Vec<Lane> = states[..lanes]
                 .iter_mut()
-                .map(|state| Lane { state, tokens: &tokens[..rows / lanes], wanted: Wanted::Last, trail: None })
+                .map(|state| Lane {
+                    state,
+                    tokens: &tokens[..rows / lanes],
+                    wanted: Wanted::Last,
+                    trail: None,
+                    snapshots: &mut [],
+                })
                 .collect();
             place.forward(&network, &mut step).unwrap();
             let counted = meter.total_bytes() + (64 << 10); // not a window: bytes

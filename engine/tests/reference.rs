@@ -54,7 +54,7 @@ fn logits(network: &Network, cpu: &Cpu, state: &mut State, tokens: &[u32], chunk
     let mut work = Workspace::default();
     let mut all = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None }];
+        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
         all.extend_from_slice(network.forward(cpu, &mut lanes, &mut work));
     }
     all
@@ -222,7 +222,7 @@ fn a_batch_computes_what_each_computes_alone() {
                 .zip(counts)
                 .map(|(state, count)| {
                     let tokens = &prompt[state.position..][..count];
-                    Lane { state, tokens, wanted: Wanted::Last, trail: None }
+                    Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots: &mut [] }
                 })
                 .collect();
             let together = network.forward(&cpu, &mut lanes, &mut work).to_vec();

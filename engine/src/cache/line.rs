@@ -64,23 +64,6 @@ impl Line {
         }
     }
 
-    /// Remembers the state at a position that was passed and that the trail still leads to.
-    pub fn take_snapshot_at(
-        &mut self,
-        network: &Network,
-        place: &mut Place,
-        position: usize,
-        format: Format,
-        meter: &Meter,
-    ) {
-        let at = self.snapshots.partition_point(|snapshot| snapshot.position < position);
-        let is_there = self.snapshots.get(at).is_some_and(|snapshot| snapshot.position == position);
-        if !is_there && position <= self.state.position && self.reach(position).0 == position {
-            let there = self.branch(network, place, position, meter);
-            self.snapshots.insert(at, Arc::new(there.state.snapshot(format)));
-        }
-    }
-
     /// A new line from a position that `reach` found.
     pub fn branch(&self, network: &Network, place: &mut Place, reached: usize, meter: &Meter) -> Line {
         let trail = self.trail.branch(reached);

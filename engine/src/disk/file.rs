@@ -175,7 +175,7 @@ fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
     for format in [job.kv.key, job.kv.value, job.format] {
         head.extend_from_slice(&format.to_gguf().to_le_bytes());
     }
-    let recurrent_bytes = packed_bytes(job.format, shape.delta_layers * shape.recurrent());
+    let recurrent_bytes = shape.delta_layers * packed_bytes(job.format, shape.recurrent());
     for size in [page_bytes, recurrent_bytes, shape.delta_layers * shape.conv(), job.tokens.len()] {
         head.extend_from_slice(&(size as u64).to_le_bytes());
     }
@@ -362,7 +362,7 @@ impl Head {
         let layout = shape.layout(self.kv);
         layout.is_ok_and(|layout| self.page_bytes == shape.page_bytes(&layout))
             && snapshot::FORMATS.contains(&self.snapshots_as)
-            && self.recurrent_bytes == packed_bytes(self.snapshots_as, shape.delta_layers * shape.recurrent())
+            && self.recurrent_bytes == shape.delta_layers * packed_bytes(self.snapshots_as, shape.recurrent())
             && self.conv == shape.delta_layers * shape.conv()
     }
 

@@ -3,7 +3,7 @@
 use kernels::activation::{sigmoid, softplus, times_silu};
 use kernels::convolution::convolve;
 use kernels::cpu::{Cpu, Parts};
-use kernels::delta::{Rows, advance};
+use kernels::delta::{Heads, Rows, advance};
 use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
 use weights::DeltaWeights;
 
@@ -50,7 +50,20 @@ impl Network {
                 }
             }
             let out = &mut out[first * values..last * values];
-            self.recur(cpu, layer, lane.state, Inputs { qkv, decay, beta }, out);
+            let mut inputs = Inputs { qkv, decay, beta };
+            let (begin, mut done) = (lane.state.position, 0);
+            let mut left = out;
+            for snapshot in lane.snapshots.iter_mut() {
+                let count = snapshot.position - begin - done;
+                let (out, rest) = left.split_at_mut(count * values);
+                let (now, later) = inputs.split_at(count, heads);
+                self.recur(cpu, layer, lane.state, now, out);
+                snapshot.take_layer(cpu, layer, lane.state);
+                (inputs, left, done) = (later, rest, done + count);
+            }
+            if !left.is_empty() {
+                self.recur(cpu, layer, lane.state, inputs, left);
+            }
             first = last;
         }
         let out = Parts::new(out);
@@ -108,4 +121,14 @@ struct Inputs<'a> {
     qkv: &'a mut [f32],
     decay: &'a [f32],
     beta: &'a [f32],
+}
+
+impl<'a> Inputs<'a> {
+    /// The first `count` tokens, and the others.
+    fn split_at(self, count: usize, heads: Heads) -> (Inputs<'a>, Inputs<'a>) {
+        let (qkv, later_qkv) = self.qkv.split_at_mut(count * heads.channels());
+        let (decay, later_decay) = self.decay.split_at(count * heads.value_heads);
+        let (beta, later_beta) = self.beta.split_at(count * heads.value_heads);
+        (Inputs { qkv, decay, beta }, Inputs { qkv: later_qkv, decay: later_decay, beta: later_beta })
+    }
 }

@@ -42,6 +42,29 @@ fn what_was_computed_is_not_computed_again() {
 }
 
 #[test]
+fn marks_are_remembered_without_a_step_for_each() {
+    for snapshots in [Format::F32, Format::BF16, Format::Q8_0] {
+        let mut engine = engine("dense-tied", Limits { trail_tokens: 0, snapshots, ..LIMITS });
+        let prompt = words(60, 1);
+        let ask = |tokens: &[u32]| Request { marks: vec![20, 24, 41, 60], ..request(tokens, 1) };
+        engine.submit(ask(&prompt)).unwrap();
+        let (mut steps, mut events) = (1, Vec::new());
+        while engine.step(&mut events) {
+            steps += 1;
+        }
+        assert_eq!(steps, 1, "{} tokens are one step", prompt.len());
+        // Of 20 and 24, which are so near to each other, one is enough.
+        for (at, reused) in [(59, 41), (42, 41), (40, 20), (23, 20), (19, 0)] {
+            let mut other = prompt.clone();
+            other[at] += 1;
+            let mut cold = self::engine("dense-tied", Limits { snapshots, ..LIMITS });
+            let (warm, cold) = (answer(&mut engine, ask(&other)), answer(&mut cold, ask(&other)));
+            assert_eq!((warm.report.reused_tokens, warm.tokens), (reused, cold.tokens), "changed at {at}");
+        }
+    }
+}
+
+#[test]
 fn ten_sessions_hold_one_persona_once() {
     let mut engine = engine("dense-tied", LIMITS);
     let persona = words(600, 1);

@@ -11,7 +11,6 @@ mod script;
 mod service;
 mod sessions;
 mod speed;
-mod summary;
 mod table;
 mod turns;
 

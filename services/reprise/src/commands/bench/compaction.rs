@@ -9,12 +9,13 @@ use crate::commands::sessions::print_json;
 use crate::configuration;
 use crate::script::{Generate, Question, generate};
 use anyhow::{Result, bail};
+use experiment::median;
+use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Client, Method};
 use serde::Serialize;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,11 @@ pub struct Args {
     #[arg(long, default_value_t = 40)]
     reply: usize,
     /// Milliseconds of silence after each turn, as people leave them
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 500)]
     pause_ms: u64,
+    /// Of so many summaries that are begun in a silence, the user talks into one at once; 0: into none
+    #[arg(long, default_value_t = 2)]
+    talk_into: usize,
     /// Of so many facts one is told as something to remember, which pins it; 0: none
     #[arg(long, default_value_t = 4)]
     pin_every: usize,
@@ -64,8 +68,21 @@ struct Outcome {
     after_swap_first_token_ms: Option<f64>,
     /// The second over the first; the aim is 1.1 or less.
     after_swap_ratio: Option<f64>,
-    /// The longest wait while a summary was being made, over the ordinary one.
+    /// Turns that came while a summary was being made.
+    turns_while_summarising: usize,
+    while_summarising_first_token_ms: Option<f64>,
+    /// Over the ordinary one. A turn waits for the chunk that is being computed, and for nothing else.
     while_summarising_ratio: Option<f64>,
+    longest_while_summarising_ms: Option<f64>,
+    /// The longest of them was in the queue.
+    longest_queue_ms: Option<f64>,
+    /// How long a summary took from its begin to the swap.
+    summary_ms: Option<f64>,
+    /// Tokens of a request for a summary that were known, and that were computed.
+    summary_reused_tokens: Option<f64>,
+    summary_computed_tokens: Option<f64>,
+    /// Pins that stood in the prompt word for word after each swap, and all there were.
+    pins_in_prompt: [usize; 2],
     /// Right answers and questions of each zone.
     recall: BTreeMap<&'static str, [usize; 2]>,
 }
@@ -74,10 +91,13 @@ struct Outcome {
 struct Turn {
     turn: usize,
     first_token_ms: Option<f64>,
+    queue_ms: Option<f64>,
     computed_tokens: Option<u64>,
     fill_tokens: Option<u64>,
     after_swap: bool,
     while_summarising: bool,
+    /// The model searched the past before it spoke, which is two replies.
+    searched: bool,
 }
 
 pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
@@ -88,7 +108,8 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) 
         Generate { turns: args.turns, seed: args.seed, reply_tokens: args.reply, ..Generate::built_in(args.turns) };
     let script = generate(&recipe)?;
     let mut player = Player::new(args, &service, settings).await?;
-    let shows_progress = std::io::stderr().is_terminal();
+    let bar = ProgressBar::new(script.turns.len() as u64);
+    bar.set_style(ProgressStyle::with_template("turn {pos} of {len} [{bar:40}] {eta} left, {msg}")?);
     for (number, turn) in script.turns.iter().enumerate() {
         let is_pinned = turn.plants.is_some() && args.pin_every > 0 && player.told.len() % args.pin_every == 0;
         let says = if is_pinned { format!("Remember this: {}", turn.says) } else { turn.says.clone() };
@@ -96,11 +117,11 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) 
             player.told.insert(fact.clone(), (number, is_pinned));
         }
         player.turn(number, &says, turn.asks.as_ref()).await?;
-        if shows_progress && number % 10 == 9 {
-            eprintln!("{} of {} turns, {} swaps", number + 1, args.turns, player.outcome.swaps);
-        }
+        bar.set_message(format!("{} swaps", player.outcome.swaps));
+        bar.inc(1);
     }
-    let outcome = player.finish().await;
+    bar.finish_and_clear();
+    let outcome = player.finish().await?;
     service.stop().await;
     let plots = [plot(&outcome)];
     if args.json {
@@ -129,7 +150,11 @@ struct Player<'a> {
     covered_turns: usize,
     summary: String,
     fill_tokens: Option<u64>,
-    is_summarising: bool,
+    /// Since when.
+    summarising: Option<Instant>,
+    /// Summaries that were begun.
+    begun: usize,
+    summaries_ms: Vec<f64>,
     swapped: bool,
 }
 
@@ -154,7 +179,9 @@ impl<'a> Player<'a> {
             covered_turns: 0,
             summary: String::new(),
             fill_tokens: None,
-            is_summarising: false,
+            summarising: None,
+            begun: 0,
+            summaries_ms: Vec::new(),
             swapped: false,
         })
     }
@@ -167,10 +194,12 @@ impl<'a> Player<'a> {
         let mut turn = Turn {
             turn: number + 1,
             first_token_ms: None,
+            queue_ms: None,
             computed_tokens: None,
             fill_tokens: None,
             after_swap: std::mem::take(&mut self.swapped),
-            while_summarising: self.is_summarising,
+            while_summarising: self.summarising.is_some(),
+            searched: false,
         };
         self.line.say(&json!({ "type": "conversation.item.create", "item": item })).await?;
         let begin = Instant::now();
@@ -191,7 +220,9 @@ impl<'a> Player<'a> {
                 "response.done" if heard.event["response"]["status"] == "failed" => {
                     bail!("turn {} failed: {}", number + 1, heard.event["response"]["status_details"]);
                 }
+                "response.recall.done" => turn.searched = true,
                 "turn.report" => {
+                    turn.queue_ms = heard.event["ms"]["queue"].as_f64();
                     turn.computed_tokens = heard.event["computed_tokens"].as_u64();
                     break;
                 }
@@ -206,7 +237,11 @@ impl<'a> Player<'a> {
         let until = Instant::now() + Duration::from_millis(self.args.pause_ms);
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let Some(heard) = self.line.next_within(left).await? else { break };
+            let begun = self.begun;
             self.notice(&heard.event).await?;
+            if self.begun > begun && self.args.talk_into > 0 && self.begun.is_multiple_of(self.args.talk_into) {
+                break;
+            }
         }
         Ok(())
     }
@@ -214,25 +249,38 @@ impl<'a> Player<'a> {
     async fn notice(&mut self, event: &Value) -> Result<()> {
         match event["type"].as_str().unwrap_or_default() {
             "context.updated" => self.fill_tokens = event["tokens"].as_u64(),
-            "compaction.started" => self.is_summarising = true,
+            "compaction.started" => {
+                self.summarising = Some(Instant::now());
+                self.begun += 1;
+            }
             "compaction.failed" => {
-                self.is_summarising = false;
+                self.summarising = None;
                 self.outcome.failed_compactions += 1;
             }
             kind @ ("compaction.completed" | "compaction.dropped") => {
                 if kind == "compaction.completed" {
-                    (self.is_summarising, self.swapped) = (false, true);
+                    self.swapped = true;
+                    let took = self.summarising.take().map(|since| since.elapsed().as_secs_f64() * 1e3);
+                    self.summaries_ms.extend(took);
                     self.outcome.swaps += 1;
                 } else {
                     self.outcome.drops += 1;
                 }
-                let path = format!("/v1/sessions/{}", self.line.session);
-                let session: Value = self.service.request(&self.http, Method::GET, &path).send().await?.json().await?;
-                let to_item = session["summary"]["to_item"].as_str().unwrap_or_default();
-                if let Some(turn) = self.turn_of_item.get(to_item) {
+                let session = self.get("").await?;
+                let told = &session["summary"];
+                if let Some(turn) = self.turn_of_item.get(told["to_item"].as_str().unwrap_or_default()) {
                     self.covered_turns = turn + 1;
                 }
-                session["summary"]["text"].as_str().unwrap_or_default().clone_into(&mut self.summary);
+                told["text"].as_str().unwrap_or_default().clone_into(&mut self.summary);
+                // Beside the summary, or still in the words of the turn that asked for it.
+                let is_placed = |pin: &&Value| {
+                    let beside = told["pins"].as_array().is_some_and(|placed| placed.contains(&pin["id"]));
+                    let turn = self.turn_of_item.get(pin["source_item"].as_str().unwrap_or_default());
+                    beside || turn.is_some_and(|turn| *turn >= self.covered_turns)
+                };
+                let pins = session["pins"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.outcome.pins_in_prompt[0] += pins.iter().filter(is_placed).count();
+                self.outcome.pins_in_prompt[1] += pins.len();
             }
             _ => {}
         }
@@ -253,41 +301,66 @@ impl<'a> Player<'a> {
         score[1] += 1;
     }
 
-    async fn finish(self) -> Outcome {
+    /// Of the session that talks.
+    async fn get(&self, rest: &str) -> Result<Value> {
+        let path = format!("/v1/sessions/{}{rest}", self.line.session);
+        Ok(self.service.request(&self.http, Method::GET, &path).send().await?.json().await?)
+    }
+
+    async fn finish(self) -> Result<Outcome> {
+        let summaries = self.get("/summaries").await?;
         let mut outcome = self.outcome;
-        let waits = |of: fn(&&Turn) -> bool| -> Vec<f64> {
-            outcome.turns.iter().skip(1).filter(of).filter_map(|turn| turn.first_token_ms).collect()
-        };
+        // The first turn reads the instructions, and a search of the past is two replies.
+        let turns = || outcome.turns.iter().skip(1).filter(|turn| !turn.searched);
+        let waits = |of: fn(&&Turn) -> bool| turns().filter(of).filter_map(|turn| turn.first_token_ms);
         let ordinary = median(waits(|turn| !turn.after_swap && !turn.while_summarising));
-        let after_swap = median(waits(|turn| turn.after_swap));
-        let longest = waits(|turn| turn.while_summarising).into_iter().reduce(f64::max);
+        let after_swap = median(waits(|turn| turn.after_swap && !turn.while_summarising));
+        let beside = median(waits(|turn| turn.while_summarising));
+        let longest = waits(|turn| turn.while_summarising).reduce(f64::max);
+        let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.queue_ms);
+        let longest_queue = queues.reduce(f64::max);
         let over = |ms: Option<f64>| Some(ms? / ordinary?);
-        outcome.after_swap_ratio = over(after_swap);
-        outcome.while_summarising_ratio = over(longest);
+        let of_a_request = |key: &str| {
+            let checks = summaries["data"].as_array().into_iter().flatten().map(|summary| &summary["checks"]);
+            median(checks.filter_map(|checks| Some(checks[key].as_f64()? / checks["requests"].as_f64()?)))
+        };
+        outcome.summary_reused_tokens = of_a_request("reused_tokens");
+        outcome.summary_computed_tokens = of_a_request("computed_tokens");
+        (outcome.after_swap_ratio, outcome.while_summarising_ratio) = (over(after_swap), over(beside));
+        outcome.turns_while_summarising = waits(|turn| turn.while_summarising).count();
         (outcome.ordinary_first_token_ms, outcome.after_swap_first_token_ms) = (ordinary, after_swap);
+        outcome.while_summarising_first_token_ms = beside;
+        (outcome.longest_while_summarising_ms, outcome.longest_queue_ms) = (longest, longest_queue);
+        outcome.summary_ms = median(self.summaries_ms);
         self.line.close().await;
-        outcome
+        Ok(outcome)
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
 fn print(outcome: &Outcome) {
-    let ms = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
+    let row = |name: &str, value: String| println!("{name:<50} {value:>12}");
+    let ms = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
     let times = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2} x"));
-    println!("turns                                {:>9}", outcome.turns.len());
-    println!("swaps                                {:>9}", outcome.swaps);
-    println!("turns left out without a summary     {:>9}", outcome.drops);
-    println!("compactions that failed              {:>9}", outcome.failed_compactions);
-    println!("first token, ordinary turn (median)  {:>9}", ms(outcome.ordinary_first_token_ms));
-    println!("first token, turn after a swap       {:>9}", ms(outcome.after_swap_first_token_ms));
-    println!("  over an ordinary turn              {:>9}", times(outcome.after_swap_ratio));
-    println!("longest wait beside a summary        {:>9}", times(outcome.while_summarising_ratio));
+    let tokens = |tokens: Option<f64>| tokens.map_or("-".to_owned(), |tokens| format!("{tokens:.0}"));
+    row("turns", outcome.turns.len().to_string());
+    row("swaps", outcome.swaps.to_string());
+    row("turns left out without a summary", outcome.drops.to_string());
+    row("compactions that failed", outcome.failed_compactions.to_string());
+    row("first token, ordinary turn (median)", ms(outcome.ordinary_first_token_ms));
+    row("first token, turn after a swap (median)", ms(outcome.after_swap_first_token_ms));
+    row("  over an ordinary turn", times(outcome.after_swap_ratio));
+    row("turns that came while a summary was made", outcome.turns_while_summarising.to_string());
+    row("  first token (median)", ms(outcome.while_summarising_first_token_ms));
+    row("  over an ordinary turn", times(outcome.while_summarising_ratio));
+    row("  the longest first token", ms(outcome.longest_while_summarising_ms));
+    row("  the longest wait for the chunk before it", ms(outcome.longest_queue_ms));
+    row("a summary, from its begin to the swap (median)", ms(outcome.summary_ms));
+    row("  tokens of a request that were known (median)", tokens(outcome.summary_reused_tokens));
+    row("  tokens that were computed for it (median)", tokens(outcome.summary_computed_tokens));
+    let [placed, all] = outcome.pins_in_prompt;
+    row("pins in the prompt, after each swap", format!("{placed} of {all}"));
     for (zone, [right, asked]) in &outcome.recall {
-        println!("recall, {zone:<10}                   {right:>4} of {asked}");
+        row(&format!("recall, {zone}"), format!("{right} of {asked}"));
     }
 }
 

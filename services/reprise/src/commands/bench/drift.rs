@@ -7,7 +7,6 @@
 use super::machine::Machine;
 use super::mib;
 use super::script::Script;
-use super::summary::Summary;
 use crate::commands::sessions::print_json;
 use crate::commands::sessions::table::{Align, Table};
 use crate::model::{self, PrecisionArg};
@@ -17,6 +16,7 @@ use engine::memory::Meter;
 use engine::network::{Lane, Wanted, Workspace};
 use engine::snapshot::FORMATS;
 use engine::state::State;
+use experiment::Summary;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use settings::Settings;

@@ -5,7 +5,6 @@
 
 use super::machine::{Machine, Memory};
 use super::plot::{Plot, Series};
-use super::summary::median;
 use super::{mib, show};
 use crate::commands::sessions::print_json;
 use crate::commands::sessions::table::{Align, Table};
@@ -17,6 +16,7 @@ use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::open::Keeping;
 use engine::state::{KvFormats, State};
 use engine::{Cpu, Precision};
+use experiment::median;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use settings::Settings;
