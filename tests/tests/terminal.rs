@@ -109,6 +109,17 @@ async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
     assert!(answer.chars().filter(|c| c.is_alphabetic()).count() > 1, "no answer: {:?}", terminal.shown);
     terminal.press("/context\n").await;
     terminal.until(&[" tokens ("]).await;
+    terminal.press("Remember that I like tea.\n").await;
+    terminal.until(&["tea.\r\n"]).await;
+    terminal.until(&["\r\n> "]).await;
+    // A pin is kept beside the reply, and is there soon after it.
+    for attempt in 0.. {
+        assert!(attempt < 100, "nothing is kept");
+        terminal.press("/summary\n").await;
+        if terminal.until(&["[kept word for word: Remember that I like tea.]", "[no summary yet"]).await == 0 {
+            break;
+        }
+    }
     // It may be done before anybody can press a key: then the key changes nothing, or is the end.
     for attempt in 0.. {
         assert!(attempt < 20, "the model never has much to say");

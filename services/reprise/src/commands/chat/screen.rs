@@ -1,6 +1,6 @@
 //! What the terminal shows.
 
-use crate::commands::sessions::table::{Align, Table, clean, time};
+use crate::commands::sessions::table::{Align, Table, clean, clean_lines, time};
 use anyhow::Result;
 use serde_json::Value;
 use std::io::Write;
@@ -36,7 +36,7 @@ impl Screen {
     pub fn help(&mut self) {
         for line in [
             "/context   how full the window is",
-            "/summary   what stands for the oldest turns",
+            "/summary   what stands for the oldest turns, and what is kept word for word",
             "/sessions  your conversations",
             "/quit      ends this; the session stays",
             "Ctrl-C     stops the reply, or ends this where none runs",
@@ -100,10 +100,17 @@ impl Screen {
     pub fn summary(&mut self, session: Result<Value>) {
         match session {
             Err(error) => self.note(&format!("{error:#}")),
-            Ok(session) => match session["summary"]["text"].as_str() {
-                None => self.note("none yet: every turn stands in the prompt word by word"),
-                Some(text) => self.note(&clean(text)),
-            },
+            Ok(session) => {
+                let kept = session["pins"].as_array().map(Vec::as_slice).unwrap_or_default();
+                for pin in kept.iter().filter_map(|pin| pin["text"].as_str()) {
+                    self.note(&format!("kept word for word: {}", clean(pin)));
+                }
+                match session["summary"]["text"].as_str().filter(|text| !text.is_empty()) {
+                    Some(text) => self.note(&clean_lines(text)),
+                    None if session["summary"].is_null() => self.note("no summary yet: all turns stand in the prompt"),
+                    None => self.note("the oldest turns left the prompt; their summary is still to be made"),
+                }
+            }
         }
     }
 
