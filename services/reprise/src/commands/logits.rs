@@ -54,7 +54,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let chunk = args.chunk.unwrap_or(settings.engine.prefill_chunk_tokens).max(1);
     let mut logits: Vec<f32> = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None }];
+        let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
         logits.extend_from_slice(network.forward(&cpu, &mut lanes, &mut work));
     }
     let mut greedy: Vec<i64> = Vec::new();
@@ -62,7 +62,8 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     for _ in 0..args.greedy {
         let best = (0..vocab).fold(0, |best, token| if last[token] > last[best] { token } else { best });
         greedy.push(best as i64);
-        let mut lanes = [Lane { state: &mut state, tokens: &[best as u32], wanted: Wanted::Last, trail: None }];
+        let mut lanes =
+            [Lane { state: &mut state, tokens: &[best as u32], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
         last = network.forward(&cpu, &mut lanes, &mut work).to_vec();
     }
 

@@ -286,7 +286,7 @@ impl Bench<'_> {
     fn read(&self, state: &mut State, count: usize, work: &mut Workspace) -> Took {
         let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
         let begin = Begin::now();
-        let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None };
+        let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None, snapshots: &mut [] };
         black_box(self.network.forward(&self.cpu, &mut [lane], work));
         begin.took()
     }
@@ -296,7 +296,7 @@ impl Bench<'_> {
         for at in 0..count {
             let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
             let lanes = states.iter_mut().zip(&tokens);
-            let lane = |(state, tokens)| Lane { state, tokens, wanted: Wanted::Last, trail: None };
+            let lane = |(state, tokens)| Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots: &mut [] };
             let mut lanes: Vec<Lane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
             black_box(self.network.forward(&self.cpu, &mut lanes, work));
         }
