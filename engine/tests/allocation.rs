@@ -69,6 +69,26 @@ fn no_allocation_per_token_after_warm_up() {
         let allocations = COUNT.load(Ordering::Relaxed) - before;
         // A thread that slept through the warm-up meets its first task later, and an expert its first token: each once.
         assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens");
+        // The same far into a long past, whose pages are all that grew: 20 whole ones, and the first tokens of the next.
+        let tokens: Vec<u32> = (state.position as u32..20 * 256 + 10).map(|token| token % 300).collect();
+        for tokens in tokens.chunks(256) {
+            let mut lanes =
+                [Lane { state: &mut state, tokens, wanted: Wanted::Nothing, trail: None, snapshots: &mut [] }];
+            network.forward(&cpu, &mut lanes, &mut work);
+        }
+        let mut one = |state: &mut State, token: u32| {
+            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
+            network.forward(&cpu, &mut lanes, &mut work)[0]
+        };
+        for token in 0..50 {
+            one(&mut state, token * 5);
+        }
+        let before = COUNT.load(Ordering::Relaxed);
+        for token in 0..100 {
+            one(&mut state, token * 3 + 2);
+        }
+        let allocations = COUNT.load(Ordering::Relaxed) - before;
+        assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens after 5,000");
     }
 }
 
