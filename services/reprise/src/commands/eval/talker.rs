@@ -6,7 +6,7 @@ use engine::{Engine, Event, Finish, Limits, Precision, Request};
 use serde_json::{Map, Value, json};
 use settings::{Preset, Settings};
 use std::sync::Arc;
-use text::{Piece, Reply, Template, Tokenizer};
+use text::{EncodedPrompt, Piece, Reply, Template, Tokenizer};
 
 use crate::model;
 
@@ -23,6 +23,9 @@ pub struct Said {
     pub content: String,
     /// Name and arguments of each call.
     pub calls: Vec<(String, Map<String, Value>)>,
+    pub tokens: u32,
+    /// The model ended it, not a limit.
+    pub finished: bool,
 }
 
 impl Talker {
@@ -43,6 +46,23 @@ impl Talker {
 
     /// The answer to the last message, without thinking.
     pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<Said> {
+        let (tools, encoded) = self.encode(messages, tools)?;
+        let formats = kv_formats(&self.preset, self.precision);
+        let mut request = Request::new(encoded.tokens, self.preset.ctx_size as usize, formats);
+        request.marks = encoded.marks;
+        request.max_new_tokens = max_tokens;
+        request.sampling.temperature = 0.0;
+        self.engine.submit(request)?;
+        self.listen(&tools)
+    }
+
+    /// Tokens of a prompt of these and of a user who says nothing: without a user the template makes none.
+    pub fn count(&self, messages: &[Value]) -> Result<u32> {
+        let messages = [messages, &[json!({"role": "user", "content": ""})]].concat();
+        Ok(u32::try_from(self.encode(&messages, &[])?.1.tokens.len()).unwrap_or(u32::MAX))
+    }
+
+    fn encode(&self, messages: &[Value], tools: &[Value]) -> Result<(Vec<Value>, EncodedPrompt)> {
         let mut body = json!({"messages": messages});
         if !tools.is_empty() {
             body["tools"] = json!(tools);
@@ -51,23 +71,21 @@ impl Talker {
         chat.options.insert("enable_thinking".to_owned(), json!(false));
         let rendered = self.template.render(&chat.prompt(None))?;
         let encoded = text::encode_prompt(&self.tokenizer, &rendered);
-        let formats = kv_formats(&self.preset, self.precision);
-        let mut request = Request::new(encoded.tokens, self.preset.ctx_size as usize, formats);
-        request.marks = encoded.marks;
-        request.max_new_tokens = max_tokens;
-        request.sampling.temperature = 0.0;
-        self.engine.submit(request)?;
-        self.listen(&chat.tools)
+        Ok((chat.tools, encoded))
     }
 
     fn listen(&mut self, tools: &[Value]) -> Result<Said> {
         let (mut parser, mut pieces, mut events) = (Reply::new(false, tools), Vec::new(), Vec::new());
+        let mut tokens = 0;
         loop {
             self.engine.step(&mut events);
             for event in events.drain(..) {
                 match event {
                     Event::Started { .. } => {}
-                    Event::Token(token) => parser.push(&token.text, &mut pieces),
+                    Event::Token(token) => {
+                        tokens += 1;
+                        parser.push(&token.text, &mut pieces);
+                    }
                     Event::Failed { error, .. } => return Err(error.into()),
                     Event::Done { finish, .. } => {
                         if let Finish::End { rest }
@@ -78,7 +96,8 @@ impl Talker {
                             parser.push(rest, &mut pieces);
                         }
                         parser.finish(&mut pieces);
-                        return said(pieces);
+                        let finished = matches!(finish, Finish::End { .. });
+                        return Ok(Said { tokens, finished, ..said(pieces)? });
                     }
                 }
             }

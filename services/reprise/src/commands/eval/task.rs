@@ -1,7 +1,7 @@
 //! The cases, and when an answer is right.
 
 use anyhow::Result;
-use compaction::{Entry, Kind, Limits, Pin};
+use compaction::{Attempt, Entry, History, Job, Kind, Limits, Message, Pin, Reply, Role, Sizes, Step, Summarise};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -56,10 +56,12 @@ pub enum Style {
 }
 
 /// What stands for the stretches that were summarised.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub summary: String,
     pins: Vec<Pin>,
+    /// What no summary stands for.
+    kept: Vec<Value>,
 }
 
 impl Question {
@@ -71,17 +73,46 @@ impl Question {
 }
 
 impl Compacted {
-    /// As the service does it: the request comes behind the conversation, and the memory in its place before the next.
-    pub fn compact(&self, talker: &mut Talker) -> Result<Memory> {
+    /// The first summary that the model makes of each stretch, good or bad: what the model can.
+    pub fn summarise(&self, talker: &mut Talker) -> Result<Memory> {
         let mut memory = Memory::default();
         for stage in &self.stages {
             let mut messages = self.head(&memory);
             messages.extend(stage.iter().cloned());
-            for request in compaction::instructions(compaction::words(&LIMITS)) {
-                messages.push(json!({"role": "user", "content": request.text}));
-            }
+            messages.extend(compaction::instructions(compaction::words(&LIMITS)).iter().map(plain_message));
             memory.pins.extend(stage.iter().flat_map(pins));
             memory.summary = talker.answer(&messages, &[], SUMMARY_TOKENS)?.content;
+        }
+        Ok(memory)
+    }
+
+    /// As the service does it: a summary is checked, asked for again, and completed with what it lacks.
+    pub fn compact(&self, talker: &mut Talker) -> Result<Memory> {
+        let mut memory = Memory::default();
+        for stage in &self.stages {
+            memory.kept.extend(stage.iter().cloned());
+            memory.pins.extend(stage.iter().flat_map(pins));
+            let before = self.head(&memory);
+            let (mut attempt, mut step) = Attempt::begin(self.job(&memory, talker)?, whole(&memory.kept));
+            loop {
+                step = match step {
+                    Step::Ask(ask) => {
+                        let messages = [before.clone(), ask.messages.iter().map(plain_message).collect()].concat();
+                        let said = talker.answer(&messages, &[], ask.max_tokens as usize)?;
+                        attempt.replied(Reply { text: said.content, tokens: said.tokens, finished: said.finished })
+                    }
+                    Step::Measure(outcome) => {
+                        let after = Memory { summary: outcome.summary, pins: memory.pins.clone(), kept: Vec::new() };
+                        attempt.measured(talker.count(&self.head(&after))?)
+                    }
+                    Step::Swap(outcome) => {
+                        (memory.summary, memory.kept) = (outcome.summary, Vec::new());
+                        break;
+                    }
+                    // What was said stays in the prompt.
+                    Step::GiveUp(_) => break,
+                };
+            }
         }
         Ok(memory)
     }
@@ -93,11 +124,45 @@ impl Compacted {
         Ok((later.expect.holds(&said), shown(&said)))
     }
 
+    fn job(&self, memory: &Memory, talker: &Talker) -> Result<Job> {
+        let nothing_tokens = talker.count(&[])?;
+        let entry = |(number, message): (usize, &Value)| {
+            let kind = if message["role"] == "user" { Kind::User } else { Kind::Assistant };
+            let tokens = talker.count(std::slice::from_ref(message))? - nothing_tokens;
+            Ok(Entry { id: number.to_string(), kind, text: text_of(message), tokens, reasoning_tokens: 0 })
+        };
+        let entries = memory.kept.iter().enumerate().map(entry).collect::<Result<_>>()?;
+        let history = History { entries, summary: memory.summary.clone(), ..History::default() };
+        let fixed_tokens = talker.count(&self.head(&Memory { kept: Vec::new(), ..memory.clone() }))?;
+        let sizes = Sizes { fixed_tokens, ..Sizes::default() };
+        Ok(Job { history, sizes, limits: LIMITS, pins: memory.pins.clone() })
+    }
+
     fn head(&self, memory: &Memory) -> Vec<Value> {
         let system = json!({"role": "system", "content": self.system});
         let told = compaction::memory(&memory.summary, &memory.pins, &LIMITS);
-        std::iter::once(system).chain(told.map(|told| json!({"role": "tool", "content": told.text}))).collect()
+        let told = told.as_ref().map(plain_message);
+        std::iter::once(system).chain(told).chain(memory.kept.iter().cloned()).collect()
     }
+}
+
+/// All of it goes into the summary: the sets end where the service would cut.
+fn whole(kept: &[Value]) -> Summarise {
+    let through = kept.len().saturating_sub(1).to_string();
+    Summarise { through, left_out: Vec::new(), request_tokens: 0, expected_tokens: 0 }
+}
+
+fn plain_message(message: &Message) -> Value {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    json!({"role": role, "content": message.text})
+}
+
+fn text_of(message: &Value) -> String {
+    message["content"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The sentences that the service would pin.
@@ -105,7 +170,7 @@ fn pins(message: &Value) -> Vec<Pin> {
     if message["role"] != "user" {
         return Vec::new();
     }
-    let text = message["content"].as_str().unwrap_or_default().to_owned();
+    let text = text_of(message);
     let entry = Entry { id: String::new(), kind: Kind::User, text, tokens: 0, reasoning_tokens: 0 };
     let pin = |text| Pin { id: String::new(), text, source: None };
     compaction::detect_pins(&entry).into_iter().map(pin).collect()
@@ -161,7 +226,7 @@ mod tests {
         let calls = calls.as_array().unwrap().iter();
         let call =
             |call: &Value| (call["name"].as_str().unwrap().to_owned(), call["arguments"].as_object().unwrap().clone());
-        Said { content: content.to_owned(), calls: calls.map(call).collect() }
+        Said { content: content.to_owned(), calls: calls.map(call).collect(), tokens: 0, finished: true }
     }
 
     fn holds(expect: Value, content: &str, calls: Value) -> bool {
@@ -191,5 +256,36 @@ mod tests {
         assert!(!obeys("one", "", ""));
         assert!(obeys("call", "Captain", "Your dog is called Rex, Captain."));
         assert!(holds(json!({"says": "rex"}), "Your dog is called Rex.", json!([])));
+    }
+
+    #[test]
+    fn what_the_service_lets_stand_holds_what_was_told_whatever_the_model_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let models = settings::Flag::new("--models", "model.models_dir", folder.path().display().to_string());
+        let sources = settings::Sources { flags: vec![models], ..settings::Sources::default() };
+        let settings = settings::Settings::load(&sources).unwrap().settings;
+        let precision = crate::model::precision(&settings, None);
+        let opened = crate::model::open(&settings, "builtin", precision).unwrap();
+        let mut talker = Talker::new(opened, &settings, precision);
+        let say = |role: &str, text: &str| json!({"role": role, "content": text});
+        let told = |text: &str| vec![say("user", text), say("assistant", "Noted.")];
+        let case = Compacted {
+            system: "You are a voice assistant.".to_owned(),
+            stages: vec![
+                [told("From now on call me Captain."), told("My door code is 4711.")].concat(),
+                [told("My sister is called Ruth."), told("We live in Rome.")].concat(),
+            ],
+            lines: Vec::new(),
+            questions: Vec::new(),
+        };
+        let memory = case.compact(&mut talker).unwrap();
+        assert_eq!(
+            memory.pins.iter().map(|pin| pin.text.as_str()).collect::<Vec<_>>(),
+            ["From now on call me Captain."]
+        );
+        let shown = json!(case.head(&memory)).to_string();
+        for told in ["From now on call me Captain.", "4711", "Ruth", "Rome"] {
+            assert!(shown.contains(told), "{told} is not in {shown}");
+        }
     }
 }
