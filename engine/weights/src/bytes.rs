@@ -5,6 +5,7 @@ use std::io::Read;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::error::Error;
 
@@ -25,17 +26,19 @@ impl Bytes {
             return Err(Error::file(path, "is not a regular file"));
         }
         let mut file = File::open(path).map_err(io)?;
-        let len = usize::try_from(file.metadata().map_err(io)?.len())
-            .map_err(|_| Error::file(path, "is larger than memory can address"))?;
+        let about = file.metadata().map_err(io)?;
+        let len = usize::try_from(about.len()).map_err(|_| Error::file(path, "is larger than memory can address"))?;
         // An empty map is an error on some systems, and an empty file is an error of its own in both readers.
-        let owner = if mmap && len > 0 {
+        let memory = if mmap && len > 0 {
             // SAFETY: the map is read-only and private to this process. Another process that cuts the file while it
             // is mapped can raise SIGBUS, as with every program that maps model files; `mmap: false` avoids that.
-            Owner::Map(unsafe { memmap2::Mmap::map(&file) }.map_err(io)?)
+            Memory::Map(unsafe { memmap2::Mmap::map(&file) }.map_err(io)?)
         } else {
-            Owner::Heap(read_aligned(&mut file, len, path)?)
+            Memory::Heap(read_aligned(&mut file, len, path)?)
         };
-        let len = owner.bytes().len().min(len);
+        let len = memory.bytes().len().min(len);
+        let modified = about.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let owner = Owner { memory, modified_ns: modified.map_or(0, |at| at.as_nanos()) };
         Ok(Bytes { owner: Arc::new(owner), start: 0, len })
     }
 
@@ -43,13 +46,13 @@ impl Bytes {
     pub fn copy_of(bytes: &[u8]) -> Bytes {
         let mut lines = vec![Line([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
-        Bytes { owner: Arc::new(Owner::Heap(lines)), start: 0, len: bytes.len() }
+        Bytes { owner: Owner::of_no_file(Memory::Heap(lines)), start: 0, len: bytes.len() }
     }
 
     /// Says that these bytes will hardly be read again: of a mapped file, the system may have their memory back.
     pub fn let_go(&self) {
         #[cfg(unix)]
-        if let Owner::Map(map) = &*self.owner {
+        if let Memory::Map(map) = &self.owner.memory {
             // Whole pages only: what lies on the pages at both ends belongs to others too.
             let (start, end) = (self.start.next_multiple_of(PAGE), (self.start + self.len) / PAGE * PAGE);
             if start < end {
@@ -58,6 +61,11 @@ impl Bytes {
                 let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }
+    }
+
+    /// When the file was last written, since 1970; 0 where the system does not tell, or where there is no file.
+    pub(crate) fn modified_ns(&self) -> u128 {
+        self.owner.modified_ns
     }
 
     /// A part of these bytes; None where the range is not inside them.
@@ -74,7 +82,7 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.owner.bytes()[self.start..self.start + self.len]
+        &self.owner.memory.bytes()[self.start..self.start + self.len]
     }
 }
 
@@ -103,7 +111,7 @@ impl Room {
     pub fn into_bytes(self) -> Result<Bytes, Error> {
         let len = self.0.len();
         let map = self.0.make_read_only().map_err(|source| Error::Memory { bytes: len, source })?;
-        Ok(Bytes { owner: Arc::new(Owner::Made(map)), start: 0, len })
+        Ok(Bytes { owner: Owner::of_no_file(Memory::Made(map)), start: 0, len })
     }
 }
 
@@ -122,17 +130,28 @@ unsafe impl bytemuck::Zeroable for Line {}
 // SAFETY: as above; the type is Copy, 'static and repr(C).
 unsafe impl bytemuck::Pod for Line {}
 
-enum Owner {
+struct Owner {
+    memory: Memory,
+    modified_ns: u128,
+}
+
+enum Memory {
     Map(memmap2::Mmap),
     Made(memmap2::Mmap),
     Heap(Box<[Line]>),
 }
 
 impl Owner {
+    fn of_no_file(memory: Memory) -> Arc<Owner> {
+        Arc::new(Owner { memory, modified_ns: 0 })
+    }
+}
+
+impl Memory {
     fn bytes(&self) -> &[u8] {
         match self {
-            Owner::Map(map) | Owner::Made(map) => map,
-            Owner::Heap(lines) => bytemuck::cast_slice(lines),
+            Memory::Map(map) | Memory::Made(map) => map,
+            Memory::Heap(lines) => bytemuck::cast_slice(lines),
         }
     }
 }

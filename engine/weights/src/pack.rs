@@ -89,13 +89,15 @@ fn pack_all(jobs: &[Job], total: usize, cpu: &Cpu, progress: &mut dyn FnMut(usiz
     room.into_bytes()
 }
 
-/// All that the packed bytes depend on.
+/// All that the packed bytes depend on. The fingerprint looks at samples of the weights only, so the time of writing is a part
+/// of it: a file that was changed between them is another one.
 fn key(fingerprint: &[u8; 32], jobs: &[Job]) -> packed::Key {
     let mut hash = Sha256::new();
     hash.update(PANEL_ORDER.to_le_bytes());
     hash.update(fingerprint);
     for (matrix, size) in jobs {
         hash.update(matrix.format.name());
+        hash.update(matrix.data.modified_ns().to_le_bytes());
         for number in [matrix.rows, matrix.cols, *size] {
             hash.update((number as u64).to_le_bytes());
         }
@@ -199,6 +201,10 @@ mod tests {
             }
         }
         assert!(pack(&mut open(), &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
+        // A file that was written since may be another one.
+        let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+        std::fs::File::open(&path).unwrap().set_modified(past).unwrap();
+        pack(&mut open(), &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().expect("packed anew").wait().unwrap();
         let too_small = PackedFolder { path: folder.path().join("none"), min_bytes: 1 << 29, ..kept };
         assert!(pack(&mut open(), &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
         assert!(!too_small.path.exists());

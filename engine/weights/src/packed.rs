@@ -7,8 +7,8 @@
 //!   foot      key [32], bytes of the weights u64, CRC-32 of checks and foot until here u32, magic [8]
 //! ```
 //!
-//! The key is a hash of the model's fingerprint, of the order that this processor reads, and of all that was packed; its
-//! beginning is the file's name. It is a cache: a file that is damaged, cut or of something else is packed anew and
+//! The key is a hash of the model's fingerprint and time of writing, of the order that this processor reads, and of all
+//! that was packed; its beginning is the file's name. It is a cache: a file that is damaged, cut or of something else is packed anew and
 //! written again, never an error. Numbers are little-endian.
 
 use std::fs::{File, TryLockError};
