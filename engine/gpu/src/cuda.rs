@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
@@ -19,6 +20,10 @@ pub(crate) struct Cuda {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Kernels are recorded on a stream of their own, so that what other threads ask for meanwhile is not recorded.
+    recorder: Mutex<sys::CUstream>,
+    /// Whose kernels are recorded now.
+    recording: Mutex<Option<(ThreadId, Stream)>>,
     /// Copies to the host that nobody's reply waits for: by one thread at a time.
     beside: Mutex<Beside>,
     modules: HashMap<&'static str, sys::CUmodule>,
@@ -26,6 +31,8 @@ pub(crate) struct Cuda {
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
     target: u32,
 }
+
+struct Stream(sys::CUstream);
 
 struct Beside {
     stream: sys::CUstream,
@@ -63,6 +70,7 @@ impl Cuda {
             let no_gpu = |result: CUresult| Error::NoGpu { reason: describe(result) };
             of(sys::cuInit(0)).map_err(no_gpu)?;
             let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
+            let mut recorder = null_mut();
             let mut beside = Beside { stream: null_mut(), asked: null_mut() };
             of(sys::cuDeviceGet(&mut device, ordinal as i32)).map_err(no_gpu)?;
             let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -75,6 +83,7 @@ impl Cuda {
             check("taking the GPU", sys::cuCtxSetCurrent(context))?;
             check("making a stream", sys::cuStreamCreate(&mut stream, 1))?;
             check("making a stream", sys::cuStreamCreate(&mut beside.stream, 1))?;
+            check("making a stream", sys::cuStreamCreate(&mut recorder, 1))?;
             // 2: its time is not taken.
             check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
             keep_freed_memory(device)?;
@@ -84,6 +93,8 @@ impl Cuda {
                 device,
                 context,
                 stream,
+                recorder: Mutex::new(recorder),
+                recording: Mutex::new(None),
                 beside: Mutex::new(beside),
                 modules: HashMap::new(),
                 functions: Mutex::new(HashMap::new()),
@@ -109,9 +120,25 @@ impl Cuda {
         Ok(Properties { name, target: self.target, processors: self.processors, memory_bytes, free_bytes })
     }
 
+    pub fn used_bytes(&self) -> Result<usize, Error> {
+        self.enter()?;
+        let (mut pool, mut used) = (null_mut(), 0u64);
+        let what = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+        // SAFETY: the device exists, and the attribute is a number of 64 bits.
+        unsafe {
+            check("asking for the memory pool", sys::cuDeviceGetDefaultMemPool(&mut pool, self.device))?;
+            check("asking for used memory", sys::cuMemPoolGetAttribute(pool, what, (&raw mut used).cast()))?;
+        }
+        Ok(used as usize)
+    }
+
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
         self.enter()?;
         let function = self.function(program, kernel, how.shared_bytes)?;
+        let stream = match &*lock(&self.recording) {
+            Some((thread, stream)) if *thread == std::thread::current().id() => stream.0,
+            _ => self.stream,
+        };
         let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
         let (x, y, z) = how.grid;
         // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them before
@@ -126,7 +153,7 @@ impl Cuda {
                 1,
                 1,
                 how.shared_bytes as u32,
-                self.stream,
+                stream,
                 parameters.as_mut_ptr(),
                 null_mut(),
             )
@@ -139,7 +166,7 @@ impl Cuda {
 
     fn function(&self, program: &'static str, kernel: &str, shared_bytes: usize) -> Result<sys::CUfunction, Error> {
         let failed = |reason: String| Error::Launch { kernel: kernel.to_string(), reason };
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut functions = lock(&self.functions);
         if !functions.contains_key(kernel) {
             let module = *self.modules.get(program).ok_or_else(|| failed(format!("there is no program {program}")))?;
             let name = CString::new(kernel).map_err(|error| failed(error.to_string()))?;
@@ -187,14 +214,18 @@ impl Cuda {
 
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<CudaGraph, Error> {
         self.enter()?;
+        // One at a time.
+        let recorder = lock(&self.recorder);
         let mut graph = null_mut();
         let mut ready = null_mut();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours; capture is ended on every way out of `work`.
         unsafe {
-            check("recording a graph", sys::cuStreamBeginCapture_v2(self.stream, mode))?;
+            check("recording a graph", sys::cuStreamBeginCapture_v2(*recorder, mode))?;
+            *lock(&self.recording) = Some((std::thread::current().id(), Stream(*recorder)));
             let result = work();
-            let ended = check("recording a graph", sys::cuStreamEndCapture(self.stream, &mut graph));
+            *lock(&self.recording) = None;
+            let ended = check("recording a graph", sys::cuStreamEndCapture(*recorder, &mut graph));
             result.and(ended)?;
             check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
         }
@@ -246,7 +277,7 @@ impl Cuda {
     /// Waits for what was asked for before and for the copy; what is asked for meanwhile waits for neither.
     pub fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         self.enter()?;
-        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = lock(&self.beside);
         // SAFETY: streams and event live as long as this. `Buffer` has checked the range, and lives until the wait at the
         // end is over, before which `to` is not used.
         unsafe {
@@ -288,6 +319,7 @@ impl Drop for Cuda {
             let _ = sys::cuStreamSynchronize(self.stream);
             let beside = self.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
             let _ = sys::cuEventDestroy_v2(beside.asked);
+            let _ = sys::cuStreamDestroy_v2(*self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner));
             let _ = sys::cuStreamDestroy_v2(beside.stream);
             for module in self.modules.values() {
                 let _ = sys::cuModuleUnload(*module);
@@ -318,6 +350,10 @@ unsafe fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
         check("asking for the memory pool", sys::cuDeviceGetDefaultMemPool(&mut pool, device))?;
         check("keeping memory", sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn attribute(device: sys::CUdevice, what: Attribute) -> Result<i32, Error> {

@@ -96,6 +96,14 @@ impl Device {
         }
     }
 
+    /// Bytes that buffers take. What was freed is not among them, though no other program has it.
+    pub fn used_bytes(&self) -> Result<usize, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.used_bytes(),
+            Backend::Emulated(emulated) => Ok(emulated.held_bytes()),
+        }
+    }
+
     /// Takes so much memory from the system for what will be asked of it, so that no other program has it then.
     pub fn hold(&self, bytes: usize) -> Result<(), Error> {
         match &*self.0 {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
 
 use kernels::cuda::Program;
 use sha2::{Digest, Sha256};
@@ -27,7 +28,8 @@ pub(crate) struct Emulated {
     launches: AtomicU64,
     /// Kernels that it still starts. Then it is lost, as a GPU can be.
     left: AtomicU64,
-    recording: Mutex<Option<Vec<Started>>>,
+    /// Of each thread that records.
+    recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
 }
 
 /// A kernel that was started, to be started again.
@@ -63,13 +65,13 @@ impl Emulated {
                 memory: Mutex::new(HashMap::new()),
                 launches: AtomicU64::new(0),
                 left: AtomicU64::new(u64::MAX),
-                recording: Mutex::new(None),
+                recording: Mutex::new(HashMap::new()),
             })
         })
     }
 
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
-        if let Some(recording) = &mut *lock(&self.recording) {
+        if let Some(recording) = lock(&self.recording).get_mut(&std::thread::current().id()) {
             recording.push(Started { program, kernel: kernel.to_string(), how, arguments: arguments.to_vec() });
             return Ok(());
         }
@@ -118,9 +120,10 @@ impl Emulated {
     }
 
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Started>, Error> {
-        *lock(&self.recording) = Some(Vec::new());
+        let thread = std::thread::current().id();
+        lock(&self.recording).insert(thread, Vec::new());
         let result = work();
-        let started = lock(&self.recording).take().unwrap_or_default();
+        let started = lock(&self.recording).remove(&thread).unwrap_or_default();
         result.map(|()| started)
     }
 
