@@ -1,22 +1,39 @@
 #!/usr/bin/env bash
-# Gathers what a machine with a GPU and without Rust needs into the folder given: test programs, the reference models and
-# `run.sh`. Build on the same processor family; nothing in it looks for the place where it was built.
+# Gathers what a machine with a GPU and without Rust needs into the folder given: test programs, the bench and `run.sh`, a few
+# megabytes packed, and the reference models, which `--without-models` leaves out where the sources travel as well. Build on the
+# same processor family; nothing in it looks for the place where it was built.
+#
+# CARGO_TARGET_DIR says where tests are built, RELEASE_TARGET_DIR where the bench is.
 set -euo pipefail
 out="${1:?the folder to fill}"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-mkdir -p "$out/engine" "$out/tests/data"
+mkdir -p "$out"
+programs="$(mktemp -d)"
+trap 'rm -rf "$programs"' EXIT
 
+# The program that the command builds, stripped, under the name given.
 program() {
-  cargo test --quiet --no-run --message-format=json "$@" |
-    python3 -c 'import json, sys
+  local name="$1" built
+  shift
+  built="$("$@" --message-format=json | python3 -c 'import json, sys
 for line in sys.stdin:
     message = json.loads(line)
-    if message.get("profile", {}).get("test") and message.get("executable"):
-        print(message["executable"])'
+    wanted = message.get("profile", {}).get("test") or "example" in message.get("target", {}).get("kind", [])
+    if wanted and message.get("executable"):
+        print(message["executable"])')"
+  [ -f "$built" ] || { echo "not one program but: $built" >&2; exit 1; }
+  cp "$built" "$programs/$name"
+  strip "$programs/$name"
 }
-cp "$(program --package gpu --lib)" "$out/kernels-on-gpu"
-cp "$(program --package engine --test gpu)" "$out/models-on-gpu"
-strip "$out/kernels-on-gpu" "$out/models-on-gpu"
-cp -r tests/data/reference "$out/tests/data/"
-cp tests/gpu/run.sh "$out/"
+program kernels-on-gpu cargo test --quiet --no-run --package gpu --lib
+program models-on-gpu cargo test --quiet --no-run --package engine --test gpu
+program state-on-gpu cargo test --quiet --no-run --package engine --test state
+CARGO_TARGET_DIR="${RELEASE_TARGET_DIR:-${CARGO_TARGET_DIR:-target}}" \
+  program bench-on-gpu cargo build --quiet --release --package engine --example gpu_bench
+tar -C "$programs" -czf "$out/programs.tar.gz" kernels-on-gpu models-on-gpu state-on-gpu bench-on-gpu
+cp tests/gpu/run.sh tests/gpu/tiny.toml "$out/"
+if [ "${2:-}" != --without-models ]; then
+  mkdir -p "$out/tests/data"
+  cp -r tests/data/reference "$out/tests/data/"
+fi
 du -sh "$out"

@@ -1,26 +1,46 @@
 #!/usr/bin/env bash
-# The one command for a machine with a GPU: every kernel against its definition, whole reference models, and NVIDIA's
-# checkers over the same programs. `build.sh` made the folder that this lies in. A missing GPU is a failure here.
+# The one command for a machine with a GPU: every kernel against its definition, whole reference models, the engine's random
+# histories, NVIDIA's checkers over the same programs, and the bench. `build.sh` made the folder that this lies in. A missing
+# GPU is a failure here, but for `dry`.
 #
-#   ./run.sh          all of it
-#   ./run.sh quick    without the checkers
+#   ./run.sh          everything but the bench, for as long as it takes
+#   ./run.sh quick    kernels, models and histories, and one checker over some of them: under eight minutes
+#   ./run.sh bench    the table of issue 9 with random models, under nine minutes: bench.jsonl
+#   ./run.sh dry      all of this on an emulated GPU, to see that it runs: no number of it means anything
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-export REQUIRE_CUDA=1 RUST_BACKTRACE=0 REPRISE_REFERENCE="$PWD/tests/data/reference"
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || true
+mode="${1:-all}"
+here="$PWD"
+# Where the sources travelled too, the models are theirs.
+for models in "$here/tests/data/reference" "$here/../tests/data/reference" "$here/../../tests/data/reference"; do
+  [ -d "$models" ] && break
+done
+work="${WORK:-$here}"
+mkdir -p "$work"
+tar -C "$work" -xzf programs.tar.gz
+cd "$work"
+export RUST_BACKTRACE=0 REPRISE_REFERENCE="$models"
+cases=4
+if [ "$mode" = dry ]; then
+  cases=1
+else
+  export REQUIRE_CUDA=1
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || true
+fi
 
 # NVRTC comes with the toolkit, or with the Python package.
-if ! ldconfig -p | grep -q libnvrtc.so; then
+if [ "$mode" != dry ] && ! ldconfig -p | grep -q libnvrtc.so; then
   nvrtc="$(find / -name 'libnvrtc.so*' -not -path '*/proc/*' 2>/dev/null | head -n 1)"
   export LD_LIBRARY_PATH="$(dirname "${nvrtc:-/}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 
 table=()
 failed=0
+# Each in its own time, so that one that hangs leaves room for the others.
 run() {
-  local name="$1" started=$SECONDS
-  shift
-  if "$@" >"$name.log" 2>&1; then
+  local name="$1" limit_s="$2" started=$SECONDS
+  shift 2
+  if timeout "$limit_s" "$@" >"$name.log" 2>&1; then
     table+=("ok      $((SECONDS - started)) s  $name")
   else
     table+=("FAILED  $((SECONDS - started)) s  $name")
@@ -28,18 +48,61 @@ run() {
     grep -E 'panicked|distance|ERROR|Error|error' "$name.log" | head -n 20
   fi
 }
+checked() {
+  local name="$1" limit_s="$2" tool="$3"
+  shift 3
+  if ! command -v compute-sanitizer >/dev/null; then
+    table+=("skipped       $name: there is no compute-sanitizer")
+    return
+  fi
+  run "$name" "$limit_s" env GPU_CASES=1 compute-sanitizer --error-exitcode 1 --tool "$tool" "$@"
+}
+tests() {
+  run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture
+  run models "$1" ./models-on-gpu --nocapture
+  run histories "$1" ./state-on-gpu --nocapture device::
+}
+# Random problems take their time under a checker: few of them, and the compiler's own test not at all.
+bench() {
+  local name="$1" limit_s="$2"
+  shift 2
+  run "bench-$name" "$limit_s" ./bench-on-gpu --model "model-$name.gguf" --kernels "$work/kernels" "$@"
+  grep -h '^{' "bench-$name.log" | tee -a bench.jsonl
+  rm -f "model-$name.gguf"
+}
 
-run kernels env GPU_CASES=4 ./kernels-on-gpu --nocapture
-run models ./models-on-gpu --nocapture
-if [ "${1:-}" != quick ]; then
-  checker() { compute-sanitizer --error-exitcode 1 --tool "$@"; }
-  # Random problems take their time under a checker: few of them, and the compiler's own test not at all.
+case "$mode" in
+quick)
+  tests 110
+  checked kernels-memcheck 110 memcheck ./kernels-on-gpu --skip nvrtc delta attention convolution snapshot
+  checked models-memcheck 60 memcheck ./models-on-gpu a_past several
+  ;;
+bench)
+  : >bench.jsonl
+  bench 9B-q4_k_m 330 --shape 9B --quant q4_k_m --ctx 512,4096,32768,131072 --history 16384 \
+    --windows 16384,32768,65536,131072,262144 --chunk "${CHUNK:-1024}"
+  bench 35B-A3B-q4_k_m 200 --shape 35B-A3B --quant q4_k_m --ctx 512,4096 --decode 64 --chunk "${CHUNK:-1024}"
+  ;;
+dry)
+  tests 600
+  : >bench.jsonl
+  bench dry 300 --shape "$here/tiny.toml" --quant q8_0 --ctx 8,40 --history 20 --windows 1024 --chunk 32 --decode 3 \
+    --batch 2 --rounds 1 --copy-mib 1 --emulated "$work/emulated"
+  ;;
+all)
+  tests 600
   for tool in memcheck racecheck initcheck synccheck; do
-    run "kernels-$tool" env GPU_CASES=1 bash -c "$(declare -f checker); checker $tool ./kernels-on-gpu --skip nvrtc"
+    checked "kernels-$tool" 1800 "$tool" ./kernels-on-gpu --skip nvrtc
   done
-  run models-memcheck bash -c "$(declare -f checker); checker memcheck ./models-on-gpu a_past several quantised"
-fi
+  checked models-memcheck 1800 memcheck ./models-on-gpu a_past several quantised
+  checked histories-memcheck 1800 memcheck ./state-on-gpu device::a_history
+  ;;
+*)
+  echo "$mode: expected quick, bench, dry or nothing" >&2
+  exit 2
+  ;;
+esac
 
-grep -hE 'in chunks of|round|state:|convolution:|past:' models.log
+grep -hsE 'in chunks of|round|state:|convolution:|past:' models.log
 printf '%s\n' "${table[@]}"
 exit "$failed"

@@ -1,0 +1,347 @@
+//! What a GPU gives: decode at several contexts against what its memory could do, prefill, a voice turn, snapshots, windows
+//! and batches. One object a line on standard output. `tests/gpu/run.sh bench` runs it on a machine without Rust.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::network::{Lane, Network, Wanted};
+use engine::open::weight_bytes;
+use engine::sampling::Sampling;
+use engine::state::{KvFormats, State};
+use engine::{Device, DeviceLimits, DeviceMemory, Engine, Event, Limits, Place, Precision, Request};
+use gpu::Buffer;
+use kernels::format::Format;
+use serde_json::{Value, json};
+use weights::mixture::Mixture;
+use weights::synth::{self, SynthShape};
+
+type Failure = Box<dyn std::error::Error>;
+
+struct Args {
+    model: PathBuf,
+    contexts: Vec<usize>,
+    windows: Vec<usize>,
+    history_tokens: usize,
+    chunk_tokens: usize,
+    decode_tokens: usize,
+    batch: usize,
+    rounds: usize,
+    copy_mib: usize,
+    emulated: Option<PathBuf>,
+    kernels: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Failure> {
+    let args = args()?;
+    let device = match &args.emulated {
+        Some(folder) => Device::emulated(folder)?,
+        None => Device::cuda(0, args.kernels.as_deref(), &mut |line| eprintln!("{line}"))?,
+    };
+    let gpu = device.properties()?;
+    let copy_gb_per_s = copy_speed(&device, args.copy_mib << 20, args.rounds)?;
+    tell(json!({
+        "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
+        "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
+    }));
+    let model = weights::open(&args.model, &weights::OpenOptions { mmap: true })?;
+    let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab)?);
+    let limits = DeviceLimits { total_bytes: None, rows: args.chunk_tokens + args.batch, lanes: args.batch };
+    let begin = Instant::now();
+    let (place, memory) = Place::planned(&device, &model, Precision::Integer, &limits)?;
+    device.synchronize()?;
+    let network = Network::new(model, Precision::Integer);
+    tell(json!({
+        "what": "plan", "load_s": begin.elapsed().as_secs_f64(), "weights_mib": memory.weight_bytes >> 20,
+        "scratch_mib": memory.scratch_bytes >> 20, "left_mib": memory.left_bytes >> 20,
+        "used_mib": device.used_bytes()? >> 20,
+    }));
+    let mut bench = Bench { device, network, place, args, copy_gb_per_s };
+    bench.windows()?;
+    bench.contexts()?;
+    bench.batches()?;
+    bench.turn(tokenizer, &memory)?;
+    Ok(())
+}
+
+struct Bench {
+    device: Device,
+    network: Network,
+    place: Place,
+    args: Args,
+    copy_gb_per_s: f64,
+}
+
+const Q8: KvFormats = KvFormats { key: Format::Q8_0, value: Format::Q8_0 };
+
+impl Bench {
+    /// What windows take, as planned and by the device's own count.
+    fn windows(&mut self) -> Result<(), Failure> {
+        let formats = [
+            ("f16", Format::F16, Format::F16),
+            ("q8", Format::Q8_0, Format::Q8_0),
+            ("q8,q4", Format::Q8_0, Format::Q4_0),
+        ];
+        for tokens in self.args.windows.clone() {
+            for (name, key, value) in formats {
+                let shape = self.network.state_shape;
+                let layout = shape.layout(KvFormats { key, value })?;
+                let planned = tokens.div_ceil(engine::state::PAGE) * shape.page_bytes(&layout) + shape.fixed_bytes();
+                let before = self.device.used_bytes()?;
+                let mut state = self.state(KvFormats { key, value })?;
+                state.reserve(tokens);
+                if let Some(why) = self.place.failure() {
+                    tell(json!({"what": "window", "kv": name, "tokens": tokens, "failed": why}));
+                    return Ok(());
+                }
+                let taken = self.device.used_bytes()? - before;
+                tell(json!({
+                    "what": "window", "kv": name, "tokens": tokens, "planned_mib": planned as f64 / MIB,
+                    "taken_mib": taken as f64 / MIB, "share": taken as f64 / planned as f64,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prefill up to each context, decode there, and a snapshot.
+    fn contexts(&mut self) -> Result<(), Failure> {
+        let mut state = self.state(Q8)?;
+        let mut prefill = Duration::ZERO;
+        for ctx in self.args.contexts.clone() {
+            while state.position < ctx {
+                let count = (ctx - state.position).min(self.args.chunk_tokens);
+                let tokens = self.tokens(state.position, count);
+                let begin = Instant::now();
+                self.feed(&mut [&mut state], &[tokens], Wanted::Nothing)?;
+                self.device.synchronize()?;
+                prefill += begin.elapsed();
+            }
+            tell(json!({"what": "prefill", "tokens": ctx, "tokens_per_s": ctx as f64 / prefill.as_secs_f64()}));
+            let mut branch = state.branch();
+            let step = self.decode(&mut [&mut branch])?;
+            let shape = self.network.state_shape;
+            let past = ctx * shape.page_bytes(&state.layout) / engine::state::PAGE;
+            let touched = bytes_per_token(&self.network.model) + past + 2 * shape.fixed_bytes();
+            let gb_per_s = touched as f64 / step.as_secs_f64() / 1e9;
+            tell(json!({
+                "what": "decode", "ctx": ctx, "batch": 1, "ms": ms(step), "tokens_per_s": 1.0 / step.as_secs_f64(),
+                "touched_mib": touched as f64 / MIB, "gb_per_s": gb_per_s, "share_of_copy": gb_per_s / self.copy_gb_per_s,
+            }));
+        }
+        let (mut there, mut beside) = (Vec::new(), Vec::new());
+        for _ in 0..self.args.rounds.max(3) {
+            let mut snapshot = None;
+            there.push(f64::from(self.device.time(|| {
+                snapshot = Some(state.snapshot(Format::BF16));
+                Ok(())
+            })?));
+            let Some(snapshot) = snapshot else { continue };
+            let begin = Instant::now();
+            snapshot.recurrent.on_host()?;
+            beside.push(ms(begin.elapsed()));
+        }
+        tell(json!({"what": "snapshot", "mib": self.network.state_shape.snapshot_bytes(Format::BF16) as f64 / MIB,
+            "on_device_ms": median(there), "to_host_beside_ms": median(beside)}));
+        Ok(())
+    }
+
+    /// Several sequences at once, at a short context.
+    fn batches(&mut self) -> Result<(), Failure> {
+        let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
+        let mut first = self.state(Q8)?;
+        for start in (0..ctx).step_by(self.args.chunk_tokens) {
+            let tokens = self.tokens(start, self.args.chunk_tokens.min(ctx - start));
+            self.feed(&mut [&mut first], &[tokens], Wanted::Nothing)?;
+        }
+        let mut alone = 0.0;
+        let most = self.args.batch;
+        for batch in [1, 2, 4, 8].into_iter().filter(|batch| *batch <= most) {
+            let mut states: Vec<State> = (0..batch).map(|_| first.branch()).collect();
+            let step = self.decode(&mut states.iter_mut().collect::<Vec<_>>())?;
+            let tokens_per_s = batch as f64 / step.as_secs_f64();
+            alone = if batch == 1 { tokens_per_s } else { alone };
+            tell(json!({"what": "batch", "ctx": ctx, "batch": batch, "ms": ms(step), "tokens_per_s": tokens_per_s,
+                "times_one": tokens_per_s / alone}));
+        }
+        Ok(())
+    }
+
+    /// An ordinary turn behind a long history, through the engine: until the first token is told.
+    fn turn(self, tokenizer: Arc<text::Tokenizer>, memory: &DeviceMemory) -> Result<(), Failure> {
+        let history = self.tokens(0, self.args.history_tokens);
+        let Bench { network, place, args, .. } = self;
+        let limits = Limits {
+            prefill_chunk_tokens: args.chunk_tokens,
+            max_sequences: args.batch,
+            max_waiting: 4,
+            memory_bytes: memory.left_bytes,
+            snapshots: Format::BF16,
+            snapshot_spacing_tokens: engine::state::PAGE,
+            trail_tokens: 256,
+        };
+        let mut engine = Engine::at(place, network, tokenizer, limits);
+        let mut tokens = history;
+        let ask = |engine: &mut Engine, tokens: &[u32], new: usize| -> Result<(f64, Vec<u32>), Failure> {
+            let mut request = Request::new(tokens.to_vec(), usize::MAX, Q8);
+            (request.max_new_tokens, request.ignore_eos) = (new, true);
+            request.sampling = Sampling::default();
+            request.marks = vec![tokens.len()];
+            let begin = Instant::now();
+            engine.submit(request)?;
+            let (mut events, mut first, mut reply) = (Vec::new(), None, Vec::new());
+            let mut more = true;
+            while more {
+                more = engine.step(&mut events);
+                for event in events.drain(..) {
+                    match event {
+                        Event::Token(token) => {
+                            first.get_or_insert_with(|| ms(begin.elapsed()));
+                            reply.push(token.token);
+                        }
+                        Event::Failed { error, .. } => return Err(error.into()),
+                        _ => {}
+                    }
+                }
+            }
+            Ok((first.unwrap_or(f64::NAN), reply))
+        };
+        let (cold_ms, reply) = ask(&mut engine, &tokens, args.decode_tokens)?;
+        tokens.extend(reply);
+        let mut first_token_ms = Vec::new();
+        for round in 0..args.rounds.max(3) {
+            tokens.extend((0..30).map(|i| (i * 131 + round as u32 * 17) % 500));
+            let (first, reply) = ask(&mut engine, &tokens, args.decode_tokens)?;
+            first_token_ms.push(first);
+            tokens.extend(reply);
+        }
+        tell(json!({"what": "turn", "history_tokens": args.history_tokens, "new_tokens": 30, "cold_ms": cold_ms,
+            "first_token_ms": median(first_token_ms)}));
+        Ok(())
+    }
+
+    fn decode(&mut self, states: &mut [&mut State]) -> Result<Duration, Failure> {
+        let mut steps = Vec::new();
+        for at in 0..self.args.decode_tokens {
+            let tokens: Vec<Vec<u32>> = (0..states.len()).map(|lane| self.tokens(at * 13 + lane * 7, 1)).collect();
+            let begin = Instant::now();
+            self.feed(states, &tokens, Wanted::Last)?;
+            steps.push(begin.elapsed());
+        }
+        // The first ones make room and record.
+        steps.drain(..steps.len().min(4) / 2);
+        steps.sort_unstable();
+        Ok(steps[steps.len() / 2])
+    }
+
+    fn feed(&mut self, states: &mut [&mut State], tokens: &[Vec<u32>], wanted: Wanted) -> Result<(), Failure> {
+        let lanes = states.iter_mut().zip(tokens);
+        let mut lanes: Vec<Lane> =
+            lanes.map(|(state, tokens)| Lane { state, tokens, wanted, trail: None, snapshots: &mut [] }).collect();
+        if self.place.forward(&self.network, &mut lanes).is_some() {
+            return Ok(());
+        }
+        Err(self.place.failure().unwrap_or("nothing was computed").into())
+    }
+
+    fn state(&self, kv: KvFormats) -> Result<State, Failure> {
+        Ok(State::new(self.network.state_shape, kv, &self.place.meter())?)
+    }
+
+    /// Not one token again and again: experts are chosen by it.
+    fn tokens(&self, start: usize, count: usize) -> Vec<u32> {
+        let vocab = self.network.shape().vocab;
+        (start..start + count).map(|at| (at.wrapping_mul(7919) % vocab) as u32).collect()
+    }
+}
+
+/// Bytes that a token reads: of experts those that are chosen.
+fn bytes_per_token(model: &weights::Model) -> usize {
+    let all = weight_bytes(model);
+    let unread = model.head.as_ref().map_or(0, |_| model.embed.data.len());
+    let experts = model.layers.iter().map(|layer| match &layer.ffn {
+        weights::Ffn::Dense { .. } => 0,
+        weights::Ffn::Moe(moe) => {
+            let bytes = moe.experts.iter().map(|e| e.gate.data.len() + e.up.data.len() + e.down.data.len());
+            let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
+            let bytes: usize = bytes.sum();
+            bytes - bytes * used / moe.experts.len().max(1)
+        }
+    });
+    all - unread - experts.sum::<usize>()
+}
+
+/// Gigabytes a second that a copy within the device's memory reads and writes, counted once each.
+fn copy_speed(device: &Device, bytes: usize, rounds: usize) -> Result<f64, Failure> {
+    let (from, to) = (Buffer::<u8>::zeroed(device, bytes)?, Buffer::<u8>::new(device, bytes)?);
+    let mut speeds = Vec::new();
+    for _ in 0..rounds.max(3) {
+        let took_ms = device.time(|| to.copy_from(0, &from, 0, bytes))?;
+        speeds.push(2.0 * bytes as f64 / f64::from(took_ms) / 1e6);
+    }
+    Ok(median(speeds))
+}
+
+fn args() -> Result<Args, Failure> {
+    let mut given: HashMap<String, String> = HashMap::new();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let key = word.strip_prefix("--").ok_or_else(|| format!("{word}: expected --KEY VALUE"))?.to_string();
+        given.insert(key, words.next().ok_or_else(|| format!("{word}: expected a value"))?);
+    }
+    let mut take = |key: &str, otherwise: &str| given.remove(key).unwrap_or_else(|| otherwise.to_string());
+    let list = |text: String| {
+        text.split(',').filter(|part| !part.is_empty()).map(str::parse).collect::<Result<Vec<usize>, _>>()
+    };
+    let path = |text: String| (!text.is_empty()).then(|| PathBuf::from(text));
+    let (shape, quant) = (take("shape", ""), take("quant", "q4_k_m"));
+    let model = PathBuf::from(take("model", ""));
+    if !shape.is_empty() && !model.exists() {
+        make(&shape, &quant, &model)?;
+    }
+    let args = Args {
+        model,
+        contexts: list(take("ctx", "512,4096"))?,
+        windows: list(take("windows", ""))?,
+        history_tokens: take("history", "2048").parse()?,
+        chunk_tokens: take("chunk", "1024").parse()?,
+        decode_tokens: take("decode", "64").parse()?,
+        batch: take("batch", "8").parse()?,
+        rounds: take("rounds", "5").parse()?,
+        copy_mib: take("copy-mib", "2048").parse()?,
+        emulated: path(take("emulated", "")),
+        kernels: path(take("kernels", "")),
+    };
+    match given.keys().next() {
+        Some(key) => Err(format!("--{key}: there is no such key").into()),
+        None => Ok(args),
+    }
+}
+
+/// A random model of a real shape.
+fn make(shape: &str, quant: &str, out: &Path) -> Result<(), Failure> {
+    let shape = SynthShape::find(shape)?;
+    let mixture = Mixture::ALL.iter().find(|mixture| mixture.name().eq_ignore_ascii_case(quant));
+    let mixture = *mixture.ok_or_else(|| format!("--quant {quant}: there is none of that name"))?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let begin = Instant::now();
+    synth::write(&synth::Options { shape, mixture, seed: 1, threads }, out, &mut |_, _| ())?;
+    eprintln!("{}: made in {:.0} s", out.display(), begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn tell(line: Value) {
+    println!("{line}");
+}
+
+fn ms(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+const MIB: f64 = (1 << 20) as f64;
