@@ -22,7 +22,7 @@ use crate::network::{Lane, Wanted, rotation_of};
 use crate::state::StateShape;
 use inputs::{Inputs, Places};
 use upload::{Layer, Mixer};
-use workspace::Needed;
+use workspace::{Needed, Recorded};
 
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
@@ -82,8 +82,10 @@ impl GpuNetwork {
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
     pub fn forward<'w>(&self, lanes: &mut [Lane], work: &'w mut GpuWorkspace) -> Result<&'w mut [f32], Error> {
         let step = self.begin(lanes, work)?;
-        self.compute(&step, work)?;
-        self.logits(&step, work)?;
+        self.run(&step, work)?;
+        let wanted = work.inputs.wanted();
+        work.on_host.resize(wanted * self.shape.vocab, 0.0);
+        work.logits.read(0, &mut work.on_host)?;
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len();
         }
@@ -128,6 +130,23 @@ impl GpuNetwork {
         Ok(Step { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
 
+    /// Steps of a token each come by the thousand and are the same but for what the inputs hold: their kernels are recorded
+    /// once and started together.
+    fn run(&self, step: &Step, work: &mut GpuWorkspace) -> Result<(), Error> {
+        let key = Recorded { sizes: (step.rows, step.lanes, work.inputs.wanted()), at: step.at };
+        if let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
+            return graph.launch();
+        }
+        let compute = || self.compute(step, work).and_then(|()| self.logits(step, work));
+        compute()?;
+        if step.longest == 1 {
+            // What it took to start them the first time is behind us: now they can be recorded.
+            let graph = self.device.record(compute)?;
+            work.keep_graph(key, graph);
+        }
+        Ok(())
+    }
+
     /// Kernels only: addresses and sizes depend on the numbers of rows and lanes and on nothing else.
     fn compute(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
@@ -162,10 +181,9 @@ impl GpuNetwork {
     }
 
     /// Logits of the rows that are wanted, and of no other.
-    fn logits(&self, step: &Step, work: &mut GpuWorkspace) -> Result<(), Error> {
+    fn logits(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
         let head = self.head.as_ref().unwrap_or(&self.embed);
         let wanted = work.inputs.wanted();
-        work.on_host.resize(wanted * head.rows, 0.0);
         if wanted == 0 {
             return Ok(());
         }
@@ -180,8 +198,7 @@ impl GpuNetwork {
             unused: 0,
         };
         norm_rows(&self.device, wanted, &of_norm)?;
-        product(&self.device, self.reading, to, wanted, &[(head, work.logits.address())], false)?;
-        work.logits.read(0, &mut work.on_host)
+        product(&self.device, self.reading, to, wanted, &[(head, work.logits.address())], false)
     }
 
     fn norm(&self, step: &Step, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {

@@ -1,13 +1,14 @@
 //! Buffers of one step, kept for the next: they grow to the largest batch and stay.
 
 use bytemuck::Pod;
+use gpu::device::Graph;
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
 use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
 use gpu::{Buffer, Device, Error};
 use weights::Shape;
 
-use super::Inputs;
+use super::{Inputs, Places};
 
 pub struct GpuWorkspace {
     pub(super) inputs: Inputs,
@@ -36,6 +37,16 @@ pub struct GpuWorkspace {
     pub(super) logits: Buffer<f32>,
     /// [wanted rows, vocab]: what was brought back.
     pub(super) on_host: Vec<f32>,
+    /// Kernels of steps of a token each, which name the buffers above.
+    pub(super) graphs: Vec<(Recorded, Graph)>,
+}
+
+/// What the kernels of a step of a token each depend on.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Recorded {
+    /// Rows, lanes, and rows of which logits are wanted.
+    pub sizes: (usize, usize, usize),
+    pub at: Places,
 }
 
 pub(super) struct Routing {
@@ -89,11 +100,20 @@ impl GpuWorkspace {
             },
             logits: floats()?,
             on_host: Vec::new(),
+            graphs: Vec::new(),
         })
+    }
+
+    pub(super) fn keep_graph(&mut self, key: Recorded, graph: Graph) {
+        if self.graphs.len() == MOST_GRAPHS {
+            self.graphs.remove(0);
+        }
+        self.graphs.push((key, graph));
     }
 
     /// Room for a step of so many rows.
     pub(super) fn reserve(&mut self, device: &Device, needed: &Needed) -> Result<(), Error> {
+        let mut grown = false;
         let moe = &mut self.moe;
         let floats = [
             &mut self.hidden,
@@ -118,22 +138,30 @@ impl GpuWorkspace {
             &mut moe.shared_score,
         ];
         for (buffer, len) in floats.into_iter().zip(needed.floats) {
-            grow(buffer, len)?;
+            grown |= grow(buffer, len)?;
         }
         let numbers = [&mut moe.experts, &mut moe.source, &mut moe.of_row, &mut moe.place, &mut moe.tiles];
         for (buffer, len) in numbers.into_iter().zip(needed.numbers) {
-            grow(buffer, len)?;
+            grown |= grow(buffer, len)?;
         }
         for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
             if rows.row_scales.len() < count {
                 // What is there goes first: both may not fit beside each other.
                 *rows = Rows::new(device, 0, 0, ALL)?;
                 *rows = Rows::new(device, count, cols, ALL)?;
+                grown = true;
             }
+        }
+        if grown {
+            // They name what is gone.
+            self.graphs.clear();
         }
         Ok(())
     }
 }
+
+/// One for each number of sequences that write at once, and for places of the inputs that changed since.
+const MOST_GRAPHS: usize = 64;
 
 /// What a step of so many rows and lanes takes, of which so many rows are wanted.
 pub(super) struct Needed {
@@ -212,11 +240,13 @@ impl Needed {
     }
 }
 
-fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<(), Error> {
-    if buffer.len() < len {
+/// Whether there is another buffer now.
+fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<bool, Error> {
+    let grows = buffer.len() < len;
+    if grows {
         let device = buffer.device().clone();
         *buffer = Buffer::new(&device, 0)?;
         *buffer = Buffer::new(&device, len)?;
     }
-    Ok(())
+    Ok(grows)
 }
