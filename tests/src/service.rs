@@ -38,8 +38,12 @@ impl Service {
 
     /// As a fresh clone starts: with the model that is inside the binary.
     pub async fn with_the_built_in_model() -> Service {
-        let folder = tempfile::tempdir().expect("a folder");
-        let command = command(folder.path(), &["serve", "--port", "0", "--preset", "builtin"]);
+        Service::built_in_model_in_folder(tempfile::tempdir().expect("a folder"), &[]).await
+    }
+
+    /// The same, in a folder that may have a configuration.
+    pub async fn built_in_model_in_folder(folder: TempDir, more: &[&str]) -> Service {
+        let command = command(folder.path(), &[&["serve", "--port", "0", "--preset", "builtin"], more].concat());
         match Service::launch(command, folder).await {
             Ok(service) => service,
             Err((status, error)) => panic!("the service does not start ({status}): {error}"),
