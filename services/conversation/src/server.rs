@@ -3,6 +3,7 @@
 //! The table in `routes` is the API; `/openapi.json` is made from it.
 
 mod accept;
+mod console;
 mod doors;
 mod entry;
 mod errors;

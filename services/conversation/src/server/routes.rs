@@ -2,7 +2,7 @@
 
 use super::entry::{guard, require};
 use super::errors::ApiError;
-use super::{App, experiments, health, keys, memory, openapi, realtime, sessions};
+use super::{App, console, experiments, health, keys, memory, openapi, realtime, sessions};
 use crate::store::Scope;
 use crate::{chat, metrics};
 use axum::Router;
@@ -67,7 +67,9 @@ pub fn router(app: App) -> Router {
         };
         router = router.route(path, handler);
     }
+    // For people and not for programs, so it is no part of the table.
     router
+        .route("/", get(console::page))
         .fallback(not_there)
         .method_not_allowed_fallback(not_this_way)
         .layer(DefaultBodyLimit::max(app.settings.limits.body_bytes))

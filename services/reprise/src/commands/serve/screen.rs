@@ -44,6 +44,7 @@ impl fmt::Display for Screen<'_> {
         }
         writeln!(f, "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in text")?;
         writeln!(f, "            http://{near}/v1          OpenAI chat clients (base URL)")?;
+        writeln!(f, "            http://{near}/            a page to talk with, in a browser")?;
         writeln!(f, "            reprise chat --url http://{near}   from a terminal")?;
         writeln!(f)
     }
