@@ -287,7 +287,7 @@ impl Cache {
     /// Frees what saves the least, until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
     /// lines that are being computed, as far as they can be thinned.
     pub fn make_room(&mut self, bytes: usize, rights: Rights, running: &mut [&mut Line]) -> bool {
-        while self.meter.total_bytes() + bytes > self.limits.budget_bytes {
+        while self.meter.used_bytes() + bytes > self.limits.budget_bytes {
             let needed = self.limits.needed_lines;
             let Some(victim) = least_valuable(&self.entries, running, self.uses, rights, needed) else {
                 return false;

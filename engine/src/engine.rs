@@ -78,6 +78,7 @@ impl Engine {
 
     pub fn at(place: Place, network: Network, tokenizer: Arc<Tokenizer>, limits: Limits) -> Engine {
         let meter = place.meter();
+        meter.set_ceiling(limits.memory_bytes);
         let of_cache = CacheLimits {
             budget_bytes: limits.memory_bytes,
             trail_tokens: limits.trail_tokens,

@@ -1,8 +1,9 @@
 //! What the engine holds, counted where it is allocated and freed: on the host, or on a GPU that computes.
 //!
 //! Pages, states and snapshots are large, live for seconds to days and die in no order: a heap that holds them keeps the
-//! holes. So each large piece is a mapping of its own, which the system has back the moment it is dropped, and what is
-//! counted is what the process takes, but for the rest of each piece's last 4 KiB.
+//! holes. So each large piece is a mapping of its own, and what is counted is what the process takes, but for the rest of
+//! each piece's last 4 KiB. They have few sizes, and the first touch of new memory costs more than all that is done with
+//! it: what was dropped waits a while for the next piece of its size, and is counted as well.
 //!
 //! A GPU tells late that it failed, and then everything on it is lost. So memory is given and copied without an answer,
 //! and the failure is kept: whoever tells of results asks for it first (`Meter::failure`).
@@ -10,7 +11,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytemuck::Pod;
 use gpu::{Buffer, Device};
@@ -23,9 +24,21 @@ const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a piece
 #[derive(Clone, Default)]
 pub struct Meter {
     counts: Arc<[AtomicUsize; Kind::COUNT]>,
+    spare: Arc<Mutex<Spare>>,
     /// Where its memory lies. None: on the host.
     device: Option<Arc<OnDevice>>,
 }
+
+/// Mappings that wait for the next piece of their size, the oldest first.
+#[derive(Default)]
+struct Spare {
+    maps: Vec<MmapMut>,
+    /// All that is counted stays below this.
+    ceiling_bytes: usize,
+}
+
+/// So much of the ceiling may wait at most.
+const SPARE_PART: usize = 8;
 
 struct OnDevice {
     device: Device,
@@ -42,11 +55,13 @@ pub enum Kind {
     Trails,
     /// States of sequences that are being computed.
     Live,
+    /// Given back, and kept for what comes next.
+    Spare,
 }
 
 impl Kind {
-    const COUNT: usize = 4;
-    pub const ALL: [Kind; Kind::COUNT] = [Kind::Pages, Kind::Snapshots, Kind::Trails, Kind::Live];
+    const COUNT: usize = 5;
+    pub const ALL: [Kind; Kind::COUNT] = [Kind::Pages, Kind::Snapshots, Kind::Trails, Kind::Live, Kind::Spare];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -54,6 +69,7 @@ impl Kind {
             Kind::Snapshots => "snapshots",
             Kind::Trails => "trails",
             Kind::Live => "live",
+            Kind::Spare => "spare",
         }
     }
 }
@@ -84,8 +100,64 @@ impl Meter {
         self.counts[kind as usize].load(Ordering::Relaxed)
     }
 
-    pub fn total_bytes(&self) -> usize {
-        Kind::ALL.iter().map(|kind| self.bytes(*kind)).sum()
+    /// What is in use. What waits to be used again gives way to it.
+    pub fn used_bytes(&self) -> usize {
+        Kind::ALL.iter().filter(|kind| **kind != Kind::Spare).map(|kind| self.bytes(*kind)).sum()
+    }
+
+    /// From now on a part of this may wait to be used again, as long as all together stays below it.
+    pub fn set_ceiling(&self, bytes: usize) {
+        // What passes through the host on its way to a device is counted there.
+        self.spare().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Spare> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A mapping of this size, with whatever stands in it.
+    fn used_before(&self, bytes: usize) -> Option<MmapMut> {
+        let mut spare = self.spare();
+        let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
+        self.counts[Kind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
+        Some(spare.maps.remove(at))
+    }
+
+    fn give_back(&self, map: MmapMut) {
+        let mut spare = self.spare();
+        self.counts[Kind::Spare as usize].fetch_add(map.len(), Ordering::Relaxed);
+        spare.maps.push(map);
+        let most = spare.ceiling_bytes / SPARE_PART;
+        self.shrink(&mut spare, most);
+    }
+
+    fn shrink(&self, spare: &mut Spare, to_bytes: usize) {
+        while self.bytes(Kind::Spare) > to_bytes && !spare.maps.is_empty() {
+            let bytes = spare.maps.remove(0).len();
+            self.counts[Kind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What waits gives way to so many bytes more.
+    fn make_way(&self, bytes: usize) {
+        if self.bytes(Kind::Spare) > 0 {
+            let mut spare = self.spare();
+            let room = spare.ceiling_bytes.saturating_sub(self.used_bytes() + bytes);
+            self.shrink(&mut spare, room);
+        }
+    }
+
+    /// A mapping of this size, and whether it is new and therefore zero.
+    fn mapping(&self, bytes: usize) -> Option<(MmapMut, bool)> {
+        if bytes < MAPPED_BYTES {
+            return None;
+        }
+        if let Some(map) = self.used_before(bytes) {
+            return Some((map, false));
+        }
+        self.make_way(bytes);
+        // A system that gives no more mappings may still have room in the heap.
+        MmapMut::map_anon(bytes).ok().map(|map| (map, true))
     }
 
     /// Zeroed memory that is counted until it is dropped.
@@ -97,7 +169,7 @@ impl Meter {
     /// A copy that is counted until it is dropped.
     pub fn counted<T: Pod>(&self, kind: Kind, values: &[T]) -> Counted<T> {
         let Some(device) = self.device() else {
-            let mut counted = self.staged(kind, values.len());
+            let mut counted = self.unwritten(kind, values.len());
             counted.copy_from_slice(values);
             return counted;
         };
@@ -106,15 +178,26 @@ impl Meter {
 
     /// Zeroed memory that the host can write to wherever the rest lies; `Counted::settled` brings it there.
     pub fn staged<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
-        let bytes = len * size_of::<T>();
-        // A system that gives no more mappings may still have room in the heap.
-        let mapped = (bytes >= MAPPED_BYTES).then(|| MmapMut::map_anon(bytes).ok()).flatten();
-        // The first touch of a page is what new memory costs. That it is not there in one piece is as good as an answer.
-        #[cfg(target_os = "linux")]
-        let _ = mapped.as_ref().map(|map| map.advise(memmap2::Advice::HugePage));
-        let values = match mapped {
-            Some(map) => Values::Mapped(map, PhantomData),
-            None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
+        self.on_host(kind, len, true)
+    }
+
+    /// For what is written whole before it is read: on the host there stands whatever stood there.
+    pub fn unwritten<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
+        if self.device.is_some() { self.zeroed(kind, len) } else { self.on_host(kind, len, false) }
+    }
+
+    fn on_host<T: Pod>(&self, kind: Kind, len: usize, zeroed: bool) -> Counted<T> {
+        let values = match self.mapping(len * size_of::<T>()) {
+            Some((mut map, is_new)) => {
+                if zeroed && !is_new {
+                    map.fill(0);
+                }
+                Values::Mapped(map, PhantomData)
+            }
+            None => {
+                self.make_way(len * size_of::<T>());
+                Values::Heap(vec![T::zeroed(); len].into_boxed_slice())
+            }
         };
         self.count(kind, len, values)
     }
@@ -139,6 +222,8 @@ enum Values<T> {
     Mapped(MmapMut, PhantomData<T>),
     /// None: the device had failed when it was asked for.
     Device(Option<Buffer<T>>),
+    /// Dropped.
+    Gone,
 }
 
 const NOT_HERE: &str = "memory of a device is read by kernels and by `on_host`";
@@ -150,7 +235,7 @@ impl<T: Pod> std::ops::Deref for Counted<T> {
         match &self.values {
             Values::Heap(values) => values,
             Values::Mapped(map, _) => bytemuck::cast_slice(map),
-            Values::Device(_) => panic!("{NOT_HERE}"),
+            Values::Device(_) | Values::Gone => panic!("{NOT_HERE}"),
         }
     }
 }
@@ -160,7 +245,7 @@ impl<T: Pod> std::ops::DerefMut for Counted<T> {
         match &mut self.values {
             Values::Heap(values) => values,
             Values::Mapped(map, _) => bytemuck::cast_slice_mut(map),
-            Values::Device(_) => panic!("{NOT_HERE}"),
+            Values::Device(_) | Values::Gone => panic!("{NOT_HERE}"),
         }
     }
 }
@@ -218,6 +303,9 @@ impl<T: Pod> Counted<T> {
 impl<T> Drop for Counted<T> {
     fn drop(&mut self) {
         self.meter.counts[self.kind as usize].fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Values::Mapped(map, _) = std::mem::replace(&mut self.values, Values::Gone) {
+            self.meter.give_back(map);
+        }
     }
 }
 
@@ -233,8 +321,31 @@ mod tests {
         let snapshot = state.copy_as(Kind::Snapshots);
         assert_eq!((meter.bytes(Kind::Pages), meter.bytes(Kind::Live), meter.bytes(Kind::Snapshots)), (100, 20, 20));
         drop((page, state));
-        assert_eq!(meter.total_bytes(), 20);
+        assert_eq!(meter.used_bytes(), 20);
         assert_eq!(&*snapshot, [1.0; 5]);
+    }
+
+    #[test]
+    fn what_was_dropped_is_used_again_below_the_ceiling() {
+        let (meter, len) = (Meter::default(), 2 * MAPPED_BYTES);
+        meter.set_ceiling(10 * len);
+        let mut first = meter.zeroed::<u8>(Kind::Pages, len);
+        first.fill(7);
+        let address = first.as_ptr();
+        drop(first);
+        assert_eq!((meter.used_bytes(), meter.bytes(Kind::Spare)), (0, len));
+        // Of the same size and zero, or as it was left.
+        let again = meter.zeroed::<u8>(Kind::Pages, len);
+        assert!(again.as_ptr() == address && again.iter().all(|byte| *byte == 0));
+        drop(again);
+        assert_eq!(meter.unwritten::<f32>(Kind::Live, len / 4).as_ptr() as usize, address as usize);
+        // No more than a part of the ceiling waits, and what is needed takes its place.
+        drop([(); 5].map(|()| meter.zeroed::<u8>(Kind::Pages, len)));
+        assert_eq!(meter.bytes(Kind::Spare), len);
+        let most = meter.zeroed::<u8>(Kind::Pages, 10 * len);
+        assert_eq!((meter.used_bytes(), meter.bytes(Kind::Spare)), (10 * len, 0));
+        drop(most);
+        assert_eq!(meter.bytes(Kind::Spare), 0);
     }
 
     #[test]
@@ -247,8 +358,8 @@ mod tests {
             let copy = piece.copy_as(Kind::Snapshots);
             drop(piece);
             assert!(copy.len() == len && copy.iter().all(|value| *value == 2.0));
-            assert_eq!(meter.total_bytes(), len * 4);
+            assert_eq!(meter.used_bytes(), len * 4);
         }
-        assert_eq!(meter.total_bytes(), 0);
+        assert_eq!(meter.used_bytes(), 0);
     }
 }

@@ -36,19 +36,21 @@ impl Snapshot {
         Snapshot {
             position,
             format,
-            recurrent: meter.zeroed(Kind::Snapshots, shape.delta_layers * packed_bytes(format, shape.recurrent())),
-            conv: meter.zeroed(Kind::Snapshots, shape.delta_layers * shape.conv()),
+            recurrent: meter.unwritten(Kind::Snapshots, shape.delta_layers * packed_bytes(format, shape.recurrent())),
+            conv: meter.unwritten(Kind::Snapshots, shape.delta_layers * shape.conv()),
         }
     }
 
     pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
         let shape = &state.shape;
         let layer_bytes = packed_bytes(format, shape.recurrent());
-        let mut recurrent = meter.zeroed(Kind::Snapshots, shape.delta_layers * layer_bytes);
+        let mut recurrent = meter.unwritten(Kind::Snapshots, shape.delta_layers * layer_bytes);
         match meter.device() {
             None => {
-                let layers = state.recurrent.chunks_exact(shape.recurrent());
-                layers.zip(recurrent.chunks_exact_mut(layer_bytes)).for_each(|(from, to)| pack(format, from, to));
+                let layers = state.recurrent.chunks_exact(shape.recurrent().max(1));
+                layers
+                    .zip(recurrent.chunks_exact_mut(layer_bytes.max(1)))
+                    .for_each(|(from, to)| pack(format, from, to));
             }
             Some(device) => {
                 let values = shape.delta_layers * shape.recurrent();
@@ -82,11 +84,11 @@ impl Snapshot {
     /// The recurrent state, as it is computed with.
     pub fn unpack(&self, shape: &StateShape, meter: &Meter) -> Counted<f32> {
         let values = shape.delta_layers * shape.recurrent();
-        let mut recurrent = meter.zeroed(Kind::Live, values);
+        let mut recurrent = meter.unwritten(Kind::Live, values);
         match meter.device() {
             None => {
-                let layers = self.recurrent.chunks_exact(packed_bytes(self.format, shape.recurrent()));
-                let to = recurrent.chunks_exact_mut(shape.recurrent());
+                let layers = self.recurrent.chunks_exact(packed_bytes(self.format, shape.recurrent()).max(1));
+                let to = recurrent.chunks_exact_mut(shape.recurrent().max(1));
                 layers.zip(to).for_each(|(from, to)| unpack(self.format, from, to));
             }
             Some(device) => {

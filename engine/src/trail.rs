@@ -86,7 +86,7 @@ impl Trail {
                     written
                 }
                 None => {
-                    let rows = Arc::new(self.meter.zeroed(Kind::Trails, self.layers * PIECE * self.width));
+                    let rows = Arc::new(self.meter.unwritten(Kind::Trails, self.layers * PIECE * self.width));
                     let written = PIECE.min(end - next);
                     self.pieces.push(Piece { range: next..next + written, rows });
                     written
@@ -184,7 +184,7 @@ mod tests {
             assert!(capacity == 0 || covered.end == 200);
             holds(&trail, 1.0);
             drop(trail);
-            assert_eq!(meter.total_bytes(), 0);
+            assert_eq!(meter.used_bytes(), 0);
         }
     }
 
@@ -193,9 +193,9 @@ mod tests {
         let meter = Meter::default();
         let mut first = trail(64, &meter);
         feed(&mut first, 0..40, 9, 1.0);
-        let before = meter.total_bytes();
+        let before = meter.used_bytes();
         let mut second = first.branch(21);
-        assert_eq!((second.covered(), meter.total_bytes()), (0..21, before));
+        assert_eq!((second.covered(), meter.used_bytes()), (0..21, before));
         feed(&mut second, 21..50, 5, 1.0);
         feed(&mut first, 40..60, 5, 1.0);
         holds(&first, 1.0);
