@@ -119,18 +119,22 @@ impl Matrix {
     ) -> Result<Matrix, Error> {
         let kind = Kind::of(format);
         let stride = cols.next_multiple_of(8);
-        let planes = if kind.is_quantised() {
-            let mut planes = Planes { kind, bytes: Default::default() };
-            let row_bytes = format.row_bytes(cols).unwrap_or(bytes_of(parts));
-            for part in parts {
-                part.chunks_exact(row_bytes).for_each(|row| planes.add_row(format, row, cols));
+        if !kind.is_quantised() {
+            let numbers = Buffer::of(device, &numbers(format, cols, stride, parts))?;
+            let none = || Buffer::new(device, 0);
+            return Ok(Matrix { kind, rows, cols, stride, planes: [numbers, none()?, none()?, none()?] });
+        }
+        let pieces = in_order(kind, format, cols, parts);
+        let plane = |plane: usize| {
+            let buffer = Buffer::new(device, pieces.iter().map(|piece| piece.bytes[plane].len()).sum())?;
+            let mut start = 0;
+            for piece in &pieces {
+                buffer.write(start, &piece.bytes[plane])?;
+                start += piece.bytes[plane].len();
             }
-            planes.bytes
-        } else {
-            [numbers(format, cols, stride, parts), Vec::new(), Vec::new(), Vec::new()]
+            Ok::<_, Error>(buffer)
         };
-        let [codes, high, scales, extra] = planes.map(|bytes| Buffer::of(device, &bytes));
-        Ok(Matrix { kind, rows, cols, stride, planes: [codes?, high?, scales?, extra?] })
+        Ok(Matrix { kind, rows, cols, stride, planes: [plane(0)?, plane(1)?, plane(2)?, plane(3)?] })
     }
 
     /// Bytes on the device.
@@ -164,6 +168,34 @@ fn bytes_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum::<usize>().max(1)
 }
 
+/// The planes of all rows, in pieces that follow each other: the order is another one than the file's, and changing it is
+/// most of what opening a model takes, so that all cores do it.
+fn in_order(kind: Kind, format: Format, cols: usize, parts: &[&[u8]]) -> Vec<Planes> {
+    let row_bytes = format.row_bytes(cols).unwrap_or(bytes_of(parts));
+    let rows: Vec<&[u8]> = parts.iter().flat_map(|part| part.chunks_exact(row_bytes)).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let pieces = cores.min(rows.len() * row_bytes / WORTH_A_THREAD + 1);
+    let of = |rows: &[&[u8]]| {
+        let mut planes = Planes { kind, bytes: Default::default() };
+        rows.iter().for_each(|row| planes.add_row(format, row, cols));
+        planes
+    };
+    let pieces = rows.chunks(rows.len().div_ceil(pieces).max(1));
+    if pieces.len() < 2 {
+        return pieces.map(of).collect();
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = pieces.map(|rows| scope.spawn(move || of(rows))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<_>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Bytes of rows for which a thread is begun.
+const WORTH_A_THREAD: usize = 256 << 10;
+
 /// Rows of numbers, filled up with zeros to the stride.
 fn numbers(format: Format, cols: usize, stride: usize, parts: &[&[u8]]) -> Vec<u8> {
     let size = format.block_bytes();
@@ -194,17 +226,19 @@ impl Planes {
 
     fn add_codes(&mut self, q: &[i8]) {
         let [codes, high, ..] = &mut self.bytes;
-        let unsigned = |v: usize| -> u8 {
-            match self.kind {
-                Kind::Q4_0 => (q[v] + 8) as u8,
-                Kind::Q6_K => (q[v] + 32) as u8,
-                Kind::IQ4_XS => IQ4.iter().position(|step| *step == q[v]).unwrap_or(0) as u8,
-                _ => q[v] as u8,
-            }
+        let numbers: [u8; 32] = std::array::from_fn(|v| q[v] as u8);
+        let codes_of: [u8; 32] = match self.kind {
+            Kind::Q4_0 => numbers.map(|number| number.wrapping_add(8)),
+            Kind::Q6_K => numbers.map(|number| number.wrapping_add(32)),
+            Kind::IQ4_XS => numbers.map(|number| IQ4_CODES[usize::from(number)]),
+            _ => numbers,
         };
+        let unsigned = |v: usize| codes_of[v];
         match self.kind {
-            Kind::WIDE | Kind::Q8_0 => codes.extend((0..32).map(unsigned)),
-            _ => codes.extend((0..16).map(|j| unsigned(j) & 15 | unsigned(j + 16) << 4)),
+            Kind::WIDE | Kind::Q8_0 => codes.extend_from_slice(&codes_of),
+            _ => {
+                codes.extend_from_slice(&std::array::from_fn::<u8, 16, _>(|j| codes_of[j] & 15 | codes_of[j + 16] << 4))
+            }
         }
         if self.kind == Kind::Q5_K {
             let bits = (0..32).fold(0u32, |bits, v| bits | u32::from(unsigned(v) >> 4) << (8 * (v % 4) + v / 4));
@@ -241,10 +275,46 @@ impl Planes {
 /// The steps of IQ4, to find codes again.
 const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
+/// The code of each step, by its bits.
+const IQ4_CODES: [u8; 256] = {
+    let mut codes = [0; 256];
+    let mut code = 0;
+    while code < IQ4.len() {
+        codes[IQ4[code] as u8 as usize] = code as u8;
+        code += 1;
+    }
+    codes
+};
+
 /// The values of one row, for tests.
 pub fn row_values(format: Format, cols: usize, bytes: &[u8], row: usize) -> Vec<f32> {
     let size = format.row_bytes(cols).unwrap_or(0);
     let mut values = vec![0.0; cols];
     dequantize(format, &bytes[row * size..][..size], &mut values);
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::format::quantize;
+    use kernels::testing::random;
+
+    use super::*;
+
+    #[test]
+    fn rows_keep_their_order_however_many_cores_there_are() {
+        let (rows, cols, format) = (3000, 256, Format::Q6_K);
+        let size = format.row_bytes(cols).unwrap();
+        let mut bytes = vec![0; rows * size];
+        quantize(format, &random(rows * cols, 1), &mut bytes);
+        assert!(bytes.len() > 2 * WORTH_A_THREAD);
+        let mut whole = Planes { kind: Kind::Q6_K, bytes: Default::default() };
+        bytes.chunks_exact(size).for_each(|row| whole.add_row(format, row, cols));
+        let (first, second) = bytes.split_at(1234 * size);
+        let pieces = in_order(Kind::Q6_K, format, cols, &[first, second]);
+        for plane in 0..4 {
+            let ours: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes[plane].clone()).collect();
+            assert!(ours == whole.bytes[plane], "plane {plane}");
+        }
+    }
 }
