@@ -12,3 +12,4 @@ pub mod run;
 pub mod serve;
 pub mod sessions;
 pub mod synth;
+mod websocket;

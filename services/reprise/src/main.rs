@@ -36,6 +36,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // HTTP clients want to know how TLS is done, also where nobody speaks it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     let flags = match &cli.command {
         Command::Serve(args) => args.flags(),

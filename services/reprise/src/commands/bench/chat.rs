@@ -25,8 +25,6 @@ impl Player {
         history: Vec<(String, String)>,
         patience: Duration,
     ) -> Result<Player> {
-        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another one may have said so.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder().read_timeout(patience).build().context("the HTTP client")?;
         let model = match model {
             Some(model) => model.to_owned(),

@@ -166,8 +166,6 @@ impl<'a> Player<'a> {
         });
         line.say(&json!({ "type": "session.update", "session": session })).await?;
         line.until("session.updated").await?;
-        // The HTTP library wants to know how TLS is done, also where nobody speaks it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(Player {
             args,
             service,

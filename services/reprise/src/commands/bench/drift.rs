@@ -108,7 +108,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             let next = (at + CHUNK).min(tokens.len()).min((at / every + 1) * every);
             let mut lanes: Vec<Lane> = states
                 .iter_mut()
-                .map(|state| Lane { state, tokens: &tokens[at..next], wanted: Wanted::All, trail: None, snapshots: &mut [] })
+                .map(|state| Lane {
+                    state,
+                    tokens: &tokens[at..next],
+                    wanted: Wanted::All,
+                    trail: None,
+                    snapshots: &mut [],
+                })
                 .collect();
             let logits = opened.network.forward(&cpu, &mut lanes, &mut work);
             if times > 0 {

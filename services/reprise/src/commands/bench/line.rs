@@ -2,23 +2,17 @@
 //! nobody listens.
 
 use super::service::Service;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::commands::websocket::{Address, Socket, connect};
+use anyhow::{Context, Result, bail};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use settings::Settings;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
-
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+use tokio_tungstenite::tungstenite::Message;
 
 pub struct Line {
     /// The session's id.
@@ -49,29 +43,11 @@ impl Line {
         patience: Duration,
         resume: Option<Resume<'_>>,
     ) -> Result<Line> {
-        let limits = &settings.limits;
-        let mut config = WebSocketConfig::default();
-        config.max_message_size = Some(limits.message_bytes);
-        config.max_frame_size = Some(limits.message_bytes);
-        config.write_buffer_size = limits.header_bytes;
-        config.max_write_buffer_size = limits.outgoing_bytes.max(2 * limits.header_bytes);
-        let mut url = service.url.clone();
-        url.set_path("/v1/realtime");
-        url.query_pairs_mut().append_pair("extensions", "reprise");
-        if let Some(Resume { session, after }) = resume {
-            url.query_pairs_mut().append_pair("session", session).append_pair("after", after);
-        }
-        url.set_scheme("ws").map_err(|()| anyhow!("{url} is no address of a service"))?;
-        let mut request = url.as_str().into_client_request()?;
-        if let Some(key) = &service.key {
-            let value = HeaderValue::from_str(&format!("Bearer {key}")).context("the key has characters no key has")?;
-            request.headers_mut().insert(header::AUTHORIZATION, value);
-        }
-        let connecting = timeout(patience, connect_async_with_config(request, Some(config), true));
-        let (socket, _) =
-            connecting.await.with_context(|| format!("{} does not answer", service.url))?.map_err(refused)?;
+        let address = Address { url: &service.url, key: service.key.as_deref() };
+        let (session, after) = resume.map(|Resume { session, after }| (session, after)).unzip();
+        let socket = connect(address, &[("session", session), ("after", after)], &settings.limits, patience).await?;
         let (sink, mut stream) = socket.split();
-        let (send, events) = mpsc::channel(limits.outgoing_events);
+        let (send, events) = mpsc::channel(settings.limits.outgoing_events);
         let reader = tokio::spawn(async move {
             while let Some(message) = stream.next().await {
                 let heard = match message {
@@ -135,14 +111,4 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.reader.abort();
     }
-}
-
-/// What a service says in refusing is more than its status.
-fn refused(error: tungstenite::Error) -> anyhow::Error {
-    if let tungstenite::Error::Http(response) = &error {
-        let body: Value = serde_json::from_slice(response.body().as_deref().unwrap_or_default()).unwrap_or_default();
-        let message = body["error"]["message"].as_str().map_or_else(|| response.status().to_string(), str::to_owned);
-        return anyhow!("the service refuses the websocket: {message}");
-    }
-    anyhow!(error).context("cannot connect to the service")
 }

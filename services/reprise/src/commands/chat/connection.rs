@@ -1,31 +1,27 @@
 //! The service as a client sees it: a websocket, and a few questions over HTTP.
 
-use anyhow::{Context, Result, anyhow, bail};
+use crate::commands::websocket::{self, Address, Socket};
+use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Client, Url};
 use serde_json::Value;
 use settings::Limits;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::tungstenite::Message;
 
 /// Where the service is and how one comes in.
 pub struct Door {
     url: Url,
     key: Option<String>,
-    config: WebSocketConfig,
+    limits: Limits,
     http: Client,
     patience: Duration,
     silence: Duration,
 }
 
 pub struct Connection {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    socket: Socket,
     patience: Duration,
     /// The service pings more often than this.
     silence: Duration,
@@ -46,18 +42,10 @@ impl Door {
         if url.scheme() != "http" {
             bail!("--url {url}: only http:// is spoken here; for https put a proxy in front, or use a tunnel");
         }
-        // The library's own outgoing buffer has no limit.
-        let mut config = WebSocketConfig::default();
-        config.max_message_size = Some(limits.message_bytes);
-        config.max_frame_size = Some(limits.message_bytes);
-        config.write_buffer_size = limits.header_bytes;
-        config.max_write_buffer_size = limits.outgoing_bytes.max(2 * limits.header_bytes);
         let patience = Duration::from_millis(limits.handshake_ms);
-        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another one may have said so.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder().timeout(patience).build().context("the HTTP client")?;
         let silence = Duration::from_secs(limits.ping_s) * PINGS;
-        Ok(Door { url, key, config, http, patience, silence })
+        Ok(Door { url, key, limits: limits.clone(), http, patience, silence })
     }
 
     pub async fn connect(
@@ -66,33 +54,10 @@ impl Door {
         after: Option<&str>,
         preset: Option<&str>,
     ) -> Result<Connection> {
-        let mut url = self.url.clone();
-        url.set_path("/v1/realtime");
-        let asked = [("session", session), ("after", after), ("model", preset), ("extensions", Some("reprise"))];
-        url.query_pairs_mut().extend_pairs(asked.iter().filter_map(|(name, value)| Some((name, (*value)?))));
-        url.set_scheme("ws").map_err(|()| anyhow!("--url {url} is no address of a service"))?;
-        let mut request = url.as_str().into_client_request()?;
-        if let Some(key) = &self.key {
-            let value = HeaderValue::from_str(&format!("Bearer {key}")).context("the key has characters no key has")?;
-            request.headers_mut().insert(header::AUTHORIZATION, value);
-        }
-        let connecting = connect_async_with_config(request, Some(self.config), true);
-        let connected = timeout(self.patience, connecting).await;
-        match connected.with_context(|| format!("{} does not answer", self.url))? {
-            Ok((socket, _)) => Ok(Connection { socket, patience: self.patience, silence: self.silence }),
-            Err(tungstenite::Error::Http(response)) => {
-                let body: Value =
-                    serde_json::from_slice(response.body().as_deref().unwrap_or_default()).unwrap_or_default();
-                match body["error"]["message"].as_str() {
-                    Some(message) => bail!("{message}"),
-                    None => bail!("{} refuses: {}", self.url, response.status()),
-                }
-            }
-            Err(error) => {
-                let error = anyhow!(error);
-                Err(error.context(format!("cannot connect to {}: is the service started? (`reprise serve`)", self.url)))
-            }
-        }
+        let address = Address { url: &self.url, key: self.key.as_deref() };
+        let asked = [("session", session), ("after", after), ("model", preset)];
+        let socket = websocket::connect(address, &asked, &self.limits, self.patience).await?;
+        Ok(Connection { socket, patience: self.patience, silence: self.silence })
     }
 
     pub async fn get(&self, path: &str) -> Result<Value> {
