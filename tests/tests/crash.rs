@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::client::{Client, PATIENCE, user, words};
+use tests::random::{Random, number};
 use tests::service::{Service, check_store};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -71,22 +72,6 @@ async fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
         items as u64 > kills && replies as u64 > kills / 2,
         "{items} items, {replies} replies: too few to mean much"
     );
-}
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is no number")))
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 /// What a session must be like, as far as its client knows.
