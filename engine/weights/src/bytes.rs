@@ -5,7 +5,6 @@ use std::io::Read;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::error::Error;
 
@@ -37,8 +36,7 @@ impl Bytes {
             Memory::Heap(read_aligned(&mut file, len, path)?)
         };
         let len = memory.bytes().len().min(len);
-        let modified = about.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let owner = Owner { memory, modified_ns: modified.map_or(0, |at| at.as_nanos()) };
+        let owner = Owner { memory, modified_ns: modified_ns(&about) };
         Ok(Bytes { owner: Arc::new(owner), start: 0, len })
     }
 
@@ -64,7 +62,7 @@ impl Bytes {
     }
 
     /// When the file was last written, since 1970; 0 where the system does not tell, or where there is no file.
-    pub(crate) fn modified_ns(&self) -> u128 {
+    pub(crate) fn modified_ns(&self) -> i128 {
         self.owner.modified_ns
     }
 
@@ -132,7 +130,7 @@ unsafe impl bytemuck::Pod for Line {}
 
 struct Owner {
     memory: Memory,
-    modified_ns: u128,
+    modified_ns: i128,
 }
 
 enum Memory {
@@ -154,6 +152,17 @@ impl Memory {
             Memory::Heap(lines) => bytemuck::cast_slice(lines),
         }
     }
+}
+
+#[cfg(unix)]
+fn modified_ns(about: &std::fs::Metadata) -> i128 {
+    use std::os::unix::fs::MetadataExt;
+    i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec())
+}
+
+#[cfg(not(unix))]
+fn modified_ns(_: &std::fs::Metadata) -> i128 {
+    0
 }
 
 fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Box<[Line]>, Error> {
