@@ -194,7 +194,7 @@ fn in_order(kind: Kind, format: Format, cols: usize, parts: &[&[u8]]) -> Vec<Pla
 }
 
 /// Bytes of rows for which a thread is begun.
-const WORTH_A_THREAD: usize = 256 << 10;
+const WORTH_A_THREAD: usize = 256 << 10; // not a window: bytes
 
 /// Rows of numbers, filled up with zeros to the stride.
 fn numbers(format: Format, cols: usize, stride: usize, parts: &[&[u8]]) -> Vec<u8> {
