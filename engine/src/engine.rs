@@ -70,6 +70,9 @@ pub struct Engine {
     notes: Vec<String>,
 }
 
+/// Who comes while something is computed that nobody waits for waits for a part of a chunk, and not for a whole one.
+const BACKGROUND_PARTS: usize = 4;
+
 impl Engine {
     /// An engine that computes on the host's processors.
     pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
@@ -273,6 +276,9 @@ impl Engine {
     /// Which sequences the next step takes further, and how far.
     fn choose(&self, priority: Priority) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
+        if priority == Priority::Background {
+            budget = (budget / BACKGROUND_PARTS).max(1);
+        }
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             for (at, sequence) in self.sequences.iter().enumerate() {
