@@ -17,7 +17,7 @@ fn device() -> Option<Device> {
 fn plays(model: &'static str) {
     let Some(device) = device() else { return };
     // An emulated token takes as long as a hundred on a GPU.
-    let (cases, longest, most_steps) = if device.is_emulated() { (2, 150, 6) } else { (20, 900, 10) };
+    let (cases, longest, most_steps) = if device.is_emulated() { (1, 150, 6) } else { (20, 900, 10) };
     let limits = |trail_tokens| Limits { trail_tokens, ..LIMITS };
     let engine = engine(model, LIMITS);
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, longest + 30).unwrap();
@@ -78,7 +78,7 @@ fn any_history_is_answered_as_by_a_cold_engine_moe() {
 #[test]
 fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     let Some(device) = device() else { return };
-    let prompt = words(90, 1);
+    let prompt = words(60, 1);
     let formats = [(Format::F16, Format::F16), (Format::Q8_0, Format::Q4_0), (Format::Q8_0, Format::BF16)];
     for ((key, value), snapshots) in formats.into_iter().zip(snapshot::FORMATS) {
         let limits = Limits { snapshots, ..LIMITS };
@@ -92,10 +92,10 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
         // Host and device have the same arithmetic of states; of keys and values only the rounding of ties may differ.
         let exact = answer(&mut engine("dense-wide", limits), asked(&prompt)).logprobs[0];
         let mut before = start(Some(&device));
-        let whole = answer(&mut before, asked(&[&prompt[..70], &words(40, 2)].concat()));
+        let whole = answer(&mut before, asked(&[&prompt[..48], &words(20, 2)].concat()));
         assert_eq!(whole.report.reused_tokens, 0);
         let ours = answer(&mut before, asked(&prompt));
-        assert!(ours.report.reused_tokens >= 69, "{:?}", ours.report);
+        assert!(ours.report.reused_tokens >= 46, "{:?}", ours.report);
         assert!((ours.logprobs[0] - exact).abs() <= 0.05, "{snapshots:?}: {} {exact}", ours.logprobs[0]);
         assert_eq!(before.check_invariants(), Ok(()));
         before.save_all();
@@ -104,7 +104,7 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
         for device in [Some(&device), None] {
             let mut after = start(device);
             let back = answer(&mut after, asked(&prompt));
-            assert!(back.report.reused_tokens >= 69, "{:?}", back.report);
+            assert!(back.report.reused_tokens >= 46, "{:?}", back.report);
             assert!((back.logprobs[0] - exact).abs() <= 0.05, "{snapshots:?}: {} {exact}", back.logprobs[0]);
             assert_eq!(after.take_notes(), [""; 0]);
         }
