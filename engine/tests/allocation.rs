@@ -88,7 +88,10 @@ fn no_allocation_per_token_after_warm_up() {
             one(&mut state, token * 3 + 2);
         }
         let allocations = COUNT.load(Ordering::Relaxed) - before;
-        assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens after 5,000");
+        assert!(
+            allocations < 20,
+            "{file} with {threads} threads: {allocations} allocations for 100 tokens after 5,000"
+        );
     }
 }
 
