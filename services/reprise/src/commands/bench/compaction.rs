@@ -112,7 +112,7 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) 
     bar.set_style(ProgressStyle::with_template("turn {pos} of {len} [{bar:40}] {eta} left, {msg}")?);
     for (number, turn) in script.turns.iter().enumerate() {
         let is_pinned = turn.plants.is_some() && args.pin_every > 0 && player.told.len() % args.pin_every == 0;
-        let says = if is_pinned { format!("Remember this: {}", turn.says) } else { turn.says.clone() };
+        let says = if is_pinned { format!("Please remember: {}", turn.says) } else { turn.says.clone() };
         if let Some(fact) = &turn.plants {
             player.told.insert(fact.clone(), (number, is_pinned));
         }
