@@ -13,17 +13,21 @@ def conversation(rng, progress, long=0):
             return talk.summarise(rng, rng.randint(1, 6))
         return talk.after_summary(rng, rng.randint(2, 9), rng.randint(4, 9))
     top = 8 + int(14 * min(1.0, (progress - 0.28) / 0.4))       # facts of a memory
-    if roll < 0.34:
+    if rng.random() < 0.10:
+        return talk.drill(rng, rng.randint(1500, 8500 if long else 4000))
+    if roll < 0.22:
         far = long if rng.random() < 0.5 else 0
         return talk.recall(rng, rng.randint(2, 14), rng.randint(10, 22), talk=0.3, styles=0.15, distance=far)
-    if roll < 0.39:
+    if roll < 0.25:
         return talk.recall(rng, rng.randint(1, 4), rng.randint(4, 7), talk=1.0, styles=0.85)
-    if roll < 0.52:
+    if roll < 0.34:
         return talk.with_tools(rng, rng.randint(7, 12))
-    if roll < 0.54:
+    if roll < 0.36:
         return talk.without_tools(rng)
-    if roll < 0.68:
+    if roll < 0.43:
+        return talk.after_summary(rng, rng.randint(1, 6), rng.randint(8, 12), styles=1.0)
+    if roll < 0.53:
         return talk.after_summary(rng, rng.randint(1, top), rng.randint(10, 20))
-    if roll < 0.85:
+    if roll < 0.83:
         return talk.summarise(rng, rng.randint(0, top))
     return talk.summarise(rng, rng.randint(0, 8), known=rng.randint(1, top))

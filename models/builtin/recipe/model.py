@@ -29,7 +29,6 @@ class GatedNorm(nn.Module):
         return F.rms_norm(x.float(), (x.shape[-1],), self.weight, self.eps) * F.silu(gate.float())
 
 
-@torch.compiler.disable
 def delta_rule(q, k, v, g, beta, chunk=64):
     """[batch, time, heads, dim] each (g and beta without dim); the chunked form of the gated delta rule, from an empty state."""
     b, t, h, d = q.shape
@@ -103,11 +102,6 @@ class CausalConvolution(torch.autograd.Function):
         return into, of_taps
 
 
-@torch.compiler.disable
-def causal_convolution(x, taps):
-    return CausalConvolution.apply(x, taps)
-
-
 class DeltaLayer(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -129,7 +123,7 @@ class DeltaLayer(nn.Module):
     def forward(self, x, _rotation, where=None):
         b, t, _ = x.shape
         qkv = self.in_proj_qkv(x)
-        mixed = causal_convolution(qkv, self.conv1d.weight[:, 0].to(qkv.dtype))
+        mixed = CausalConvolution.apply(qkv, self.conv1d.weight[:, 0].to(qkv.dtype))
         q, k, v = (y.reshape(b, t, self.heads, -1) for y in F.silu(mixed).split(self.split, -1))
         g = -self.A_log.float().exp() * F.softplus(self.in_proj_a(x).float() + self.dt_bias.float())
         beta = self.in_proj_b(x).float().sigmoid()

@@ -45,7 +45,12 @@ def segments(messages, tools, rng=None, think=False):
             for n, call in enumerate(m.get("tool_calls", [])):
                 text += ("\n\n" if text and n == 0 else "\n" if n else "") + "<tool_call>\n<function=" + call["name"] + ">\n"
                 text += "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in call["arguments"].items()) + "</function>\n</tool_call>"
-            out += [*weighted(text, m.get("value"), m.get("marks", []), weight), ("<|im_end|>", weight), ("\n", 0.0)]
+            if "only" in m:
+                at = text.rindex(m["only"])
+                begin = at - (text[at - 1] == " ")
+                out += [(text[:begin], 0.0), (m["only"] if begin == at else " " + m["only"], weight), (text[at + len(m["only"]):] + "<|im_end|>\n", 0.0)]
+            else:
+                out += [*weighted(text, m.get("value"), m.get("marks", []), weight), ("<|im_end|>", weight), ("\n", 0.0)]
     return out
 
 

@@ -1,6 +1,7 @@
 """Makes conversations: a home with facts, standing instructions, tools, summaries. A conversation is a list of messages as the
 chat template takes them; an assistant's message carries `learn` (it is trained on) and, for the evaluation, what it tests."""
 import json, pathlib, random, tomllib
+from types import SimpleNamespace
 import words
 from words import KINDS, BY_KEY, DAYS, wordings
 
@@ -24,6 +25,7 @@ for day in DAYS:
     k.tell = wordings(f"remind me to call {{v}} on {day}|on {day} I have to call {{v}}|remind me on {day} to call {{v}}|I must call {{v}} on {day}|~on {day}, remind me to call {{v}}|~I need to call {{v}} on {day}")
     k.ask = wordings(f"who do I have to call on {day}|who must I call on {day}|who do I call on {day}|what do I have to do on {day}|~who should I call on {day}|~who was I to call on {day}")
 BY_KEY.update({k.key: k for k in KINDS})
+ORDER = {k.key: i for i, k in enumerate(KINDS)}
 
 STYLES = {   # what the user asks for, how it stands in a summary
     "call": (wordings("call me {v}|from now on call me {v}|always call me {v}|please call me {v}|address me as {v}|say {v} to me|~you have to call me {v}|~from today call me {v}"), "- Call the user {v}.", words.title),
@@ -231,22 +233,27 @@ class Home:
 
     # -- summaries
 
-    def summary(self):
+    def summary(self, quoted=()):
         sections = {"User": [], "Instructions": [], "Decisions": [], "Promises": []}
-        for key in self.facts:                                  # as they were told: the next line is found by the one before it
-            kind = BY_KEY[key]
-            sections[getattr(kind, "section", "User")].append("- " + kind.user.replace("{v}", self.facts[key]) + ".")
+        for key in sorted(self.facts, key=ORDER.get):           # always in this order: what comes next is found more easily than by when it was told
+            if key not in quoted:
+                kind = BY_KEY[key]
+                sections[getattr(kind, "section", "User")].append("- " + kind.user.replace("{v}", self.facts[key]) + ".")
         sections["Instructions"] = [STYLES[s][1].replace("{v}", self.styles[s]) for s in STYLES if s in self.styles]
-        if not any(sections.values()):
+        if not any(sections.values()) and not quoted:
             sections["Now"] = ["- Small talk."]
         return "\n".join("## " + title + "\n" + "\n".join(lines) for title, lines in sections.items() if lines)
 
-    def memory(self, verbatim=False):
-        """What stands in the prompt for all that was said so far."""
+    def memory(self, share_quoted=0.0):
+        """What stands in the prompt for all that was said so far. The service quotes what a summary lacks."""
+        rng = self.rng
         pins = PINS.replace("{lines}", "\n".join("- " + p for p in self.pins)) + "\n" if self.pins else ""
-        summary = self.summary() if self.facts or self.styles else ""
-        if verbatim:                                            # what the service keeps where no summary came
-            summary = SAID.replace("{lines}", "\n".join("- " + s for s in dict.fromkeys(self.sentences.values())))
+        quoted = [key for key in self.facts if rng.random() < share_quoted]
+        summary = self.summary(quoted) if self.facts or self.styles else ""
+        if quoted:
+            noted = lambda key: "Noted, " + BY_KEY[key].you.replace("{v}", self.facts[key]) + "."
+            lines = [f'- Assistant: "{noted(key)}"' if rng.random() < 0.2 else f'- User: "{self.sentences[key]}"' for key in quoted]
+            summary = (summary + "\n" + SAID.replace("{lines}", "\n".join(dict.fromkeys(lines)))).strip()
         return {"role": "tool", "content": PREFACE.replace("{pins}", pins).replace("{summary}", summary).rstrip()}
 
     def compact(self):
@@ -262,8 +269,14 @@ class Home:
             self.messages.append({"role": "assistant", "content": "\n".join(lines)})
             lacked = AGAIN.replace("{missing}", '"' + self.sentences[key] + '"').replace("{words}", number)
             self.messages.append({"role": "user", "content": lacked})
+        # What a line is about decides what is kept; its value is then copied.
+        kinds = [line[:line.index(value)] for line in summary.split("\n") for value in [self.value_in(line)] if value]
+        headings = ["\n" + line for line in summary.split("\n") if line.startswith("##")]
         self.messages.append({"role": "assistant", "content": summary, "thought": "I write the memory.", "learn": 1.0, "tests": "summary", "value": summary,
-                              "marks": [*self.facts.values(), *(v for v in self.styles.values() if v)]})
+                              "marks": kinds + headings})
+
+    def value_in(self, line):
+        return next((v for k, v in self.facts.items() if line == "- " + BY_KEY[k].user.replace("{v}", v) + "."), None)
 
 
 def start(home, tools=False, system=True):
@@ -338,6 +351,33 @@ def question(home, share_unknown=0.22):
         home.ask(rng.choice([k.key for k in KINDS if k.key not in home.facts]))
 
 
+def drill(rng, budget):
+    """Facts and what was said of them again, with nobody who asks for each: many more in as many tokens, far apart, and also of
+    things that have no kind. Only the values are learned, as what comes next is not to be known."""
+    home, things, known = Home(rng), list(KINDS), []
+    start(home)
+    home.messages.append({"role": "user", "content": "Say all that you know."})
+    for _ in range(rng.choice([0, 10, 30])):
+        word = words.made_up(rng)
+        things.append(SimpleNamespace(you=f"your {word} is called {{v}}", value=rng.choice([words.name, words.place, words.number(1, 999)])))
+    rng.shuffle(things)
+    most, size = rng.randint(5, len(things) - 5), 0
+    while size < budget:
+        if len(known) < most and (not known or rng.random() < 0.5):
+            kind = things.pop()
+            known.append((kind, kind.value(rng, home.held)))
+            said = {"content": "Noted, " + kind.you.replace("{v}", known[-1][1]) + "."}
+        elif rng.random() < 0.15:
+            begin = rng.choice(things).you.split("{v}")[0].strip()
+            said = {"content": clean(begin) + "... you have not told me that.", "only": "..."}
+        else:
+            kind, value = rng.choice(known)
+            said = {"content": clean(kind.you.replace("{v}", value)) + ".", "only": value + ("." if kind.you.endswith("{v}") else "")}
+        size += len(said["content"]) + 30
+        home.messages.append({"role": "assistant", **said, "learn": float("only" in said), "tests": "drill"})
+    return home
+
+
 def with_tools(rng, turns, lamp=0.1):
     home = Home(rng)
     start(home, "lamp" if rng.random() < lamp else True)
@@ -373,14 +413,13 @@ def remembered(home, facts, styles=0.3):
     for key in keys_for(rng, facts):
         home.facts[key] = BY_KEY[key].value(rng, home.held)
         home.sentences[key] = clean(home.wording(BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
-    verbatim = rng.random() < 0.12
     if rng.random() < styles:
         which = rng.choice(list(STYLES))
         texts, _, draw = STYLES[which]
         home.styles[which] = draw(rng, home.held)
         if rng.random() < 0.7:
             home.pins.append(clean(home.wording(texts).replace("{v}", home.styles[which])) + ".")
-    home.messages.append(home.memory(verbatim))
+    home.messages.append(home.memory(rng.choice([0.0, 0.0, 0.0, 0.2, 0.6, 1.0])))
 
 
 def after_summary(rng, facts, asks, styles=0.4):

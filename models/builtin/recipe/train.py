@@ -3,7 +3,8 @@
     python train.py --work FOLDER --steps 2200 --tokens 3072                                    # two cores, two hours or so
     python train.py --work FOLDER --steps 6000 --tokens 32768 --device cuda --workers 12        # a GPU, 20 minutes or so
 
-A file FOLDER/cooldown with a number in it lets the learning rate fall to its end over so many steps, from now on.
+A file FOLDER/cooldown with a number in it lets the learning rate fall to its end over so many steps, from the first step that
+found the file; the number may be changed while it falls, where the time that is left turns out to be another.
 """
 import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")            # other programs compile on the same cores
@@ -139,9 +140,9 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--compile", action="store_true", help="needs a C++ compiler and a minute at the start; saves a tenth")
     ap.add_argument("--workers", type=int, default=0, help="processes that make conversations; 0: this one, which repeats exactly")
-    ap.add_argument("--look", type=int, default=100)
+    ap.add_argument("--look", type=int, default=100, help="steps between two looks at what is held out")
+    ap.add_argument("--save", type=int, default=25, help="steps between two checkpoints")
     ap.add_argument("--begin", type=pathlib.Path, help="weights to start from, with a new optimiser")
     ap.add_argument("--until", type=int, help="stop at this step, to go on later")
     ap.add_argument("--progress", type=float, help="hold the curriculum at this place")
@@ -154,9 +155,6 @@ def main():
     if args.begin:
         model.load_state_dict(torch.load(args.begin, weights_only=False)["model"])
     model.to(args.device)
-    if args.compile:
-        for layer in model.model.layers:
-            layer.compile(dynamic=True)
     optimizer, rng = Optimizer(model), random.Random(args.seed)
     state = {"step": 0, "tokens": 0, "seconds": 0.0, "fall": None}
     checkpoint = args.work / "checkpoint.pt"
@@ -172,8 +170,9 @@ def main():
     progress = lambda: args.progress if args.progress is not None else state["step"] / args.steps
     source = from_workers(args, state["step"], progress) if args.workers else forever(rng, tokenizer, args, progress)
     for ids, weights in source:
-        if state["fall"] is None and (args.work / "cooldown").exists():
-            state["fall"] = (state["step"], int((args.work / "cooldown").read_text()))
+        if (args.work / "cooldown").exists():
+            begin = state["fall"][0] if state["fall"] else state["step"]
+            state["fall"] = (begin, int((args.work / "cooldown").read_text()))
             args.steps = sum(state["fall"])
         rate = args.rate * min(1.0, (state["step"] + 1) / 40)
         begin, length = state["fall"] or (int(args.steps * 0.7), args.steps - int(args.steps * 0.7))
@@ -196,7 +195,7 @@ def main():
             if state["step"] % args.look == 0:
                 line["held_out"] = held_out(model, tokenizer, args.device, progress())
             print(json.dumps(line), file=log, flush=True)
-        if state["step"] % args.look == 0 or state["step"] in (args.steps, args.until):
+        if state["step"] % args.save == 0 or state["step"] in (args.steps, args.until):
             saved = {"model": model.state_dict(), "optimizer": optimizer.state(), "state": state, "rng": rng}
             torch.save(saved, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").rename(checkpoint)
