@@ -144,11 +144,13 @@ impl Disk {
         if held || tokens.len() < self.limits.min_tokens || line.speculative {
             return false;
         }
-        // The head, which other conversations share; what a barge-in or a retry would go back to; the end.
+        // The head, which other conversations share; what was said last, from where the reply may come back in another form;
+        // what a barge-in or a retry would go back to; the end.
         let kept: Vec<&Arc<Snapshot>> = line.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
         let near = kept.len().saturating_sub(2);
-        let first = kept[..near].first();
-        let mut snapshots: Vec<Arc<Snapshot>> = first.into_iter().chain(&kept[near..]).copied().cloned().collect();
+        let before = kept[..near].iter().rposition(|snapshot| snapshot.position <= line.given_tokens);
+        let chosen = (0..kept.len()).filter(|at| *at == 0 || Some(*at) == before || *at >= near);
+        let mut snapshots: Vec<Arc<Snapshot>> = chosen.map(|at| kept[at].clone()).collect();
         if snapshots.last().is_none_or(|last| last.position < line.state.position) {
             snapshots.push(Arc::new(line.state.snapshot(format)));
         }
