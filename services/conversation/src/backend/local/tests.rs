@@ -246,7 +246,7 @@ async fn thinking_ends_with_its_budget() {
     let mut ask = stage.ask(user("Think of a number"), 30);
     ask.thinking = Some(Thinking::Budget(8));
     let told = stage.say(ask.clone()).await;
-    assert!(!told.reasoning.is_empty() && !told.content.contains("think>"), "{told:?}");
+    assert!(!told.reasoning.is_empty() && !told.content.contains("</think>"), "{told:?}");
     assert!(told.usage.reasoning_tokens >= 8 && told.usage.reasoning_tokens < 14, "{told:?}");
     assert!(!told.content.is_empty());
     ask.thinking = Some(Thinking::Off);
