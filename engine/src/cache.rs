@@ -186,7 +186,8 @@ impl Cache {
                 continue;
             }
             let common = common(past, tokens);
-            let changed = common < line.given_tokens;
+            // One that is not computed to its end may have been given more.
+            let changed = common < past.len().min(line.given_tokens);
             if common > known || (common == known && !changed) {
                 (known, edited) = (common, changed.then_some(past));
             }

@@ -204,6 +204,7 @@ impl Engine {
             kv: request.kv,
             max_new_tokens: request.max_new_tokens,
             prompt_tokens: request.tokens.len(),
+            given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
             tokens: request.tokens,
             marks: request.marks,
             line: None,
@@ -398,7 +399,7 @@ impl Engine {
             },
         };
         (line.speculative, line.owner) = (sequence.speculative, sequence.owner);
-        line.given_tokens = sequence.given_tokens();
+        line.given_tokens = sequence.given_tokens;
         let reused_tokens = line.state.position;
         if sequence.marks.contains(&reused_tokens) {
             line.take_snapshot(self.limits.snapshots);

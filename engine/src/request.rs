@@ -10,6 +10,9 @@ pub struct Request {
     pub tokens: Vec<u32>,
     /// Positions where the future may branch: the end of the system prompt, of each message, of each spoken sentence.
     pub marks: Vec<usize>,
+    /// Where the last message ends; behind it the reply is opened, and may come back in another form without that anybody
+    /// changed it. None: the whole prompt is what was said.
+    pub given_tokens: Option<usize>,
     /// Prompt and reply together never grow beyond this.
     pub ctx_size: usize,
     pub kv: KvFormats,
@@ -35,6 +38,7 @@ impl Request {
         Request {
             tokens,
             marks: Vec::new(),
+            given_tokens: None,
             ctx_size,
             kv,
             priority: Priority::Talk,

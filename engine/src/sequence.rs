@@ -25,6 +25,7 @@ pub(crate) struct Sequence {
     /// The prompt and what was chosen since.
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
+    pub given_tokens: usize,
     /// Ascending positions of the prompt where the future may branch.
     pub marks: Vec<usize>,
     /// Holds the first `position` of `tokens`. None: the sequence waits, or had to make place.
@@ -55,13 +56,6 @@ impl Sequence {
 
     pub fn position(&self) -> usize {
         self.line.as_ref().map_or(0, |line| line.state.position)
-    }
-
-    /// Where the last message ends: the opening of the reply, which may be marked as well, is behind it.
-    pub fn given_tokens(&self) -> usize {
-        let behind = usize::from(self.max_new_tokens > 0);
-        let last = self.marks.iter().rev().find(|mark| **mark + behind <= self.prompt_tokens);
-        last.copied().unwrap_or(self.prompt_tokens)
     }
 
     /// What it may drop of others: who waits for a reply comes first.

@@ -50,6 +50,8 @@ impl Preparer {
         let thinking_wanted = ask.effective_thinking();
         let (tokens, marks, thinks) = self.prompt(ask, thinking_wanted)?;
         let mut request = Request::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
+        // The last mark of a reply is in its opening.
+        request.given_tokens = (ask.purpose == Purpose::Reply).then(|| marks.iter().rev().nth(1).copied()).flatten();
         request.marks = marks;
         request.priority = ask.priority;
         request.owner = ask.past_owner.map(OwnerId);
