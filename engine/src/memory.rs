@@ -147,19 +147,6 @@ impl Meter {
         }
     }
 
-    /// A mapping of this size, and whether it is new and therefore zero.
-    fn mapping(&self, bytes: usize) -> Option<(MmapMut, bool)> {
-        if bytes < MAPPED_BYTES {
-            return None;
-        }
-        if let Some(map) = self.used_before(bytes) {
-            return Some((map, false));
-        }
-        self.make_way(bytes);
-        // A system that gives no more mappings may still have room in the heap.
-        MmapMut::map_anon(bytes).ok().map(|map| (map, true))
-    }
-
     /// Zeroed memory that is counted until it is dropped.
     pub fn zeroed<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
         let Some(device) = self.device() else { return self.staged(kind, len) };
@@ -187,17 +174,19 @@ impl Meter {
     }
 
     fn on_host<T: Pod>(&self, kind: Kind, len: usize, zeroed: bool) -> Counted<T> {
-        let values = match self.mapping(len * size_of::<T>()) {
-            Some((mut map, is_new)) => {
-                if zeroed && !is_new {
-                    map.fill(0);
-                }
-                Values::Mapped(map, PhantomData)
+        let bytes = len * size_of::<T>();
+        let is_large = bytes >= MAPPED_BYTES;
+        if let Some(mut map) = is_large.then(|| self.used_before(bytes)).flatten() {
+            if zeroed {
+                map.fill(0);
             }
-            None => {
-                self.make_way(len * size_of::<T>());
-                Values::Heap(vec![T::zeroed(); len].into_boxed_slice())
-            }
+            return self.count(kind, len, Values::Mapped(map, PhantomData));
+        }
+        self.make_way(bytes);
+        // A system that gives no more mappings may still have room in the heap.
+        let values = match is_large.then(|| MmapMut::map_anon(bytes).ok()).flatten() {
+            Some(map) => Values::Mapped(map, PhantomData),
+            None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
         self.count(kind, len, values)
     }

@@ -79,8 +79,9 @@ impl Sequence {
             stops.push(end);
         }
         // The first may be the end of what many conversations share; who goes back goes back a little.
-        let most = stops.len().saturating_sub(MOST_STOPS);
-        stops.drain(stops.len().min(1)..most + stops.len().min(1));
+        if stops.len() > MOST_STOPS {
+            stops.drain(1..=stops.len() - MOST_STOPS);
+        }
         stops
     }
 

@@ -123,17 +123,15 @@ impl Sums {
         self.pages.retain(|_, (page, _)| page.strong_count() > 0);
         self.snapshots.retain(|_, (snapshot, _)| snapshot.strong_count() > 0);
         let mut seen = HashSet::new();
-        let mut full = HashSet::new();
+        // Pages and snapshots that nobody writes to any more: shared ones are summed up once.
+        let mut summed = HashSet::new();
         let mut bytes = [0usize; Kind::ALL.len()];
         for (tokens, line) in lines {
             line.check(tokens)?;
-            bytes[Kind::Live as usize] += line.state.own_bytes();
+            line.add_bytes(&mut seen, &mut bytes);
             for (number, page) in line.state.pages.iter().enumerate() {
                 let at = Arc::as_ptr(page) as usize;
-                if seen.insert(at) {
-                    bytes[Kind::Pages as usize] += page.bytes();
-                }
-                if (number + 1) * PAGE <= line.state.position && full.insert(at) {
+                if (number + 1) * PAGE <= line.state.position && summed.insert(at) {
                     let now = crc32fast::hash(&page.on_host().map_err(|error| error.to_string())?);
                     let (_, sum) = self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now));
                     if *sum != now {
@@ -141,17 +139,13 @@ impl Sums {
                     }
                 }
             }
-            for snapshot in line.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
-                bytes[Kind::Snapshots as usize] += snapshot.bytes();
+            for snapshot in line.snapshots.iter().filter(|snapshot| summed.insert(Arc::as_ptr(snapshot) as usize)) {
                 let at = Arc::as_ptr(snapshot) as usize;
                 let now = crc32fast::hash(&snapshot.recurrent.on_host().map_err(|error| error.to_string())?);
                 let (_, sum) = self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now));
                 if *sum != now {
                     return Err(format!("the snapshot at {} was written to", snapshot.position));
                 }
-            }
-            for (_, size) in line.trail.pieces().filter(|(piece, _)| seen.insert(*piece)) {
-                bytes[Kind::Trails as usize] += size;
             }
         }
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Spare) {
