@@ -130,8 +130,8 @@ async fn refuse(stream: &mut TcpStream, error: ApiError) -> std::io::Result<()> 
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(&body).await?;
+    // In one piece: websocket clients take for the body what comes with the head.
+    stream.write_all(&[head.as_bytes(), &body].concat()).await?;
     stream.shutdown().await?;
     let mut unread = [0; 1024];
     while stream.read(&mut unread).await? > 0 {}
