@@ -82,19 +82,21 @@ pub async fn serve(listener: TcpListener, parts: live::Parts, doors: Doors, stop
         live: Live::new(parts),
         stopping: stop.clone(),
     };
-    let upkeep = tokio::spawn(upkeep::run(app.clone()));
+    let mut upkeep = tokio::spawn(upkeep::run(app.clone()));
     let connections = accept::run(listener, app.clone(), &stop).await;
-    upkeep.abort();
     // A part of the time is kept for marking and storing what did not finish, and for goodbyes.
     let asked = Instant::now();
     let _ = tokio::time::timeout_at(asked + drain, async {
         app.live.drain(asked + drain.mul_f64(FINISHING_SHARE)).await;
-        // Before the engine writes down what it has.
+        // What is being deleted is gone when this has stopped, and before the engine writes down what it has.
+        let _ = (&mut upkeep).await;
         upkeep::forget_deleted(&app).await;
         app.backend.shutdown().await;
         connections.closed().await;
     })
     .await;
+    // The next start goes on with it.
+    upkeep.abort();
 }
 
 /// Share of the time to stop in which replies may finish.

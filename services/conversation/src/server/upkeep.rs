@@ -11,6 +11,7 @@ const EVERY: Duration = Duration::from_secs(3600);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
+/// Until the service stops; what was begun is done.
 pub async fn run(app: App) {
     let mut times = interval(EVERY);
     let mut looks = interval(LOOK_EVERY);
@@ -18,6 +19,7 @@ pub async fn run(app: App) {
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
+            () = app.stopping.cancelled() => return,
             _ = times.tick() => delete_unused(&app).await,
             _ = looks.tick() => app.live.look_for_changes().await,
         }
