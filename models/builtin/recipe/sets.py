@@ -71,6 +71,22 @@ def tool(rng):
     return asked(home, calls=call)
 
 
+def pinned(rng):
+    """A memory of eight facts, four of them word for word and in no line of the summary."""
+    home = Home(rng)
+    talk.start(home)
+    keys = talk.some_keys(rng, 8)
+    for key in keys:
+        home.facts[key] = talk.BY_KEY[key].value(rng, True)
+        home.sentences[key] = talk.clean(home.wording(talk.BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
+    home.pins = ["Please remember: " + home.sentences[key] for key in keys[:4]]
+    home.messages.append(home.memory(0.0, keys[:4]))
+    for _ in range(rng.randint(0, 3)):
+        home.chat()
+    home.ask(keys[0])
+    return asked(home, says=home.facts[keys[0]])
+
+
 def stage(home, keys, instruct=None):
     """A stretch of conversation that will be summarised."""
     rng, before = home.rng, len(home.messages)
@@ -113,6 +129,7 @@ SETS = {
     "after_summary": (16, lambda rng: compacted(rng, 10, 1)),
     "after_five_summaries": (16, lambda rng: compacted(rng, 20, 5)),
     "instruction_after_summary": (30, lambda rng: compacted(rng, 4, 1, True)),
+    "pinned": (60, pinned),
 }
 
 if __name__ == "__main__":

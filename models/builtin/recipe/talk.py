@@ -2,7 +2,7 @@
 chat template takes them; an assistant's message carries `learn` (it is trained on) and, for the evaluation, what it tests."""
 import json, pathlib, random, tomllib
 from types import SimpleNamespace
-import words
+import wider, words
 from words import KINDS, BY_KEY, DAYS, wordings
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -73,6 +73,7 @@ USES = {
     "read_list": wordings("what is on the shopping list|read me the list|what do I need to buy|read the shopping list|what is on my list|~what's on the list|~read me my shopping list"),
     "switch_lamp": wordings("turn {s} the lamp|switch {s} the lamp|lamp {s}|switch the lamp {s}|turn the lamp {s}|~please switch {s} the lamp|~turn the lamp {s} please"),
 }
+wider.widen_all(words, SimpleNamespace(USES=USES, STYLES=STYLES))
 FINE = ['{"ok": true}', "ok", "Done.", '{"status": "ok"}', "done", "OK"]
 
 
@@ -99,7 +100,11 @@ class Home:
             text = rng.choice([o for o in openers[self.held and rng.random() < 0.5] if o]).strip() + " " + text
         elif openers and rng.random() < 0.5:
             text = rng.choice(openers[self.held and rng.random() < 0.5]).strip() + " " + text
+        if openers and not self.held and rng.random() < 0.3:
+            text = words.blurred(rng, text)
         text = clean(text.strip())
+        if openers and not self.held and rng.random() < 0.08:
+            text += rng.choice(words.MORE_ENDS)
         if rng.random() < 0.85:
             text += "?" if question else "."
         if rng.random() < 0.05:
@@ -126,7 +131,7 @@ class Home:
         return text
 
     def wording(self, lists):
-        return self.rng.choice(lists[True] if self.held and lists[True] else lists[False])
+        return wider.said(self.rng, lists, self.held)
 
     # -- turns
 
@@ -244,12 +249,12 @@ class Home:
             sections["Now"] = ["- Small talk."]
         return "\n".join("## " + title + "\n" + "\n".join(lines) for title, lines in sections.items() if lines)
 
-    def memory(self, share_quoted=0.0):
+    def memory(self, share_quoted=0.0, pinned=()):
         """What stands in the prompt for all that was said so far. The service quotes what a summary lacks."""
         rng = self.rng
         pins = PINS.replace("{lines}", "\n".join("- " + p for p in self.pins)) + "\n" if self.pins else ""
-        quoted = [key for key in self.facts if rng.random() < share_quoted]
-        summary = self.summary(quoted) if self.facts or self.styles else ""
+        quoted = [key for key in self.facts if key not in pinned and rng.random() < share_quoted]
+        summary = self.summary([*quoted, *pinned]) if self.facts or self.styles else ""
         if quoted:
             noted = lambda key: "Noted, " + BY_KEY[key].you.replace("{v}", self.facts[key]) + "."
             lines = [f'- Assistant: "{noted(key)}"' if rng.random() < 0.2 else f'- User: "{self.sentences[key]}"' for key in quoted]
@@ -407,7 +412,7 @@ def without_tools(rng):
     return home
 
 
-def remembered(home, facts, styles=0.3):
+def remembered(home, facts, styles=0.3, pins=0.3):
     """Puts a memory of so many facts at the head, as after a compaction."""
     rng = home.rng
     for key in keys_for(rng, facts):
@@ -419,7 +424,13 @@ def remembered(home, facts, styles=0.3):
         home.styles[which] = draw(rng, home.held)
         if rng.random() < 0.7:
             home.pins.append(clean(home.wording(texts).replace("{v}", home.styles[which])) + ".")
-    home.messages.append(home.memory(rng.choice([0.0, 0.0, 0.0, 0.2, 0.6, 1.0])))
+    pinned = []
+    if home.facts and rng.random() < pins:                      # what was to be remembered word for word
+        pinned = rng.sample(list(home.facts), rng.randint(1, min(12, len(home.facts))))
+        for key in pinned:
+            home.sentences[key] = words.to_remember(rng, home.sentences[key])
+            home.pins.insert(rng.randint(0, len(home.pins)), home.sentences[key])
+    home.messages.append(home.memory(rng.choice([0.0, 0.0, 0.0, 0.2, 0.6, 1.0]), pinned if rng.random() < 0.6 else ()))
 
 
 def after_summary(rng, facts, asks, styles=0.4):

@@ -1,6 +1,6 @@
 """Trains the built-in model. Stops and goes on at any time: everything is in the checkpoint.
 
-    python train.py --work FOLDER --steps 2200 --tokens 3072                                    # two cores, two hours or so
+    python train.py --work FOLDER --steps 4000 --tokens 3072 --ranks 2                          # two cores, two hours or so
     python train.py --work FOLDER --steps 6000 --tokens 32768 --device cuda --workers 12        # a GPU, 20 minutes or so
 
 A file FOLDER/cooldown with a number in it lets the learning rate fall to its end over so many steps, from the first step that
@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")            # other programs 
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 import argparse, collections, json, pathlib, random, time
 import torch
+import torch.distributed as dist
 import mix, render
 from bpe import Tokenizer
 from model import CONFIG, Model, initialise
@@ -86,12 +87,12 @@ def work(seed, args, shared, queue):
         queue.put(batch)
 
 
-def from_workers(args, step, progress):
+def from_workers(args, rank, step, progress):
     """Batches of several processes: a GPU reads faster than one process talks."""
     context = torch.multiprocessing.get_context("spawn")
     shared, queue = context.Value("d", progress()), context.Queue(args.workers * 4)
     for number in range(args.workers):
-        seed = f"{args.seed} {step} {number}"
+        seed = f"{args.seed} {step} {rank} {number}"
         context.Process(target=work, args=(seed, args, shared, queue), daemon=True).start()
     while True:
         shared.value = progress()
@@ -130,6 +131,33 @@ def held_out(model, tokenizer, device, progress, count=50):
     return {k: round(right[k] / asked[k], 3) for k in sorted(asked)}
 
 
+@torch.no_grad()
+def add_up(model, ranks):
+    """The mean of all processes' gradients, in each."""
+    grads = [p.grad for p in model.parameters()]
+    flat = torch.cat([g.flatten() for g in grads])
+    dist.all_reduce(flat)
+    for grad, part in zip(grads, flat.div_(ranks).split([g.numel() for g in grads])):
+        grad.copy_(part.view_as(grad))
+
+
+def grown(model, weights):
+    """The weights of a model with fewer layers, for one with more: the new ones stand before the last two and begin as nothing
+    (what they add is zero), so that all that was learned stays."""
+    layer = lambda name: int(name.split(".")[2])
+    had = 1 + max(layer(n) for n in weights if n.startswith("model.layers."))
+    new = len(model.model.layers) - had
+    out = model.state_dict()
+    for name, value in weights.items():
+        if name.startswith("model.layers.") and layer(name) >= had - 2:
+            name = name.replace(f".{layer(name)}.", f".{layer(name) + new}.", 1)
+        out[name] = value
+    for name in out:
+        if name.startswith("model.layers.") and had - 2 <= layer(name) < had - 2 + new and name.endswith(("out_proj.weight", "o_proj.weight", "down_proj.weight")):
+            out[name] = torch.zeros_like(out[name])
+    return out
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--work", type=pathlib.Path, required=True)
@@ -139,21 +167,32 @@ def main():
     ap.add_argument("--rate", type=float, default=3e-3)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--device", default="cpu")
-    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--threads", type=int, default=1, help="of each process")
+    ap.add_argument("--ranks", type=int, default=1, help="processes that share a step: two of one thread are faster than one of two")
     ap.add_argument("--workers", type=int, default=0, help="processes that make conversations; 0: this one, which repeats exactly")
+    ap.add_argument("--port", type=int, default=29511, help="where the processes meet")
     ap.add_argument("--look", type=int, default=100, help="steps between two looks at what is held out")
     ap.add_argument("--save", type=int, default=25, help="steps between two checkpoints")
     ap.add_argument("--begin", type=pathlib.Path, help="weights to start from, with a new optimiser")
     ap.add_argument("--until", type=int, help="stop at this step, to go on later")
     ap.add_argument("--progress", type=float, help="hold the curriculum at this place")
     args = ap.parse_args()
+    if args.ranks == 1:
+        return train(0, args)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(args.port)
+    torch.multiprocessing.spawn(train, (args,), args.ranks)
+
+
+def train(rank, args):
+    if args.ranks > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=args.ranks)
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer()
     model = Model()
     initialise(model, args.seed)
     if args.begin:
-        model.load_state_dict(torch.load(args.begin, weights_only=False)["model"])
+        model.load_state_dict(grown(model, torch.load(args.begin, weights_only=False)["model"]))
     model.to(args.device)
     optimizer, rng = Optimizer(model), random.Random(args.seed)
     state = {"step": 0, "tokens": 0, "seconds": 0.0, "fall": None}
@@ -164,38 +203,46 @@ def main():
         optimizer.load(saved["optimizer"])
         state, rng = saved["state"], saved["rng"]
         args.steps = sum(state["fall"]) if state["fall"] else args.steps
+    if rank > 0:
+        rng = random.Random(f"{args.seed} {state['step']} {rank}")
     log = open(args.work / "log.jsonl", "a")
     smooth, began = None, time.time()
     bf16 = args.device != "cpu"                                 # on CPUs without matrix units f32 is the faster one
     progress = lambda: args.progress if args.progress is not None else state["step"] / args.steps
-    source = from_workers(args, state["step"], progress) if args.workers else forever(rng, tokenizer, args, progress)
+    source = from_workers(args, rank, state["step"], progress) if args.workers else forever(rng, tokenizer, args, progress)
     for ids, weights in source:
-        if (args.work / "cooldown").exists():
+        if rank == 0 and (args.work / "cooldown").exists():
             begin = state["fall"][0] if state["fall"] else state["step"]
             state["fall"] = (begin, int((args.work / "cooldown").read_text()))
             args.steps = sum(state["fall"])
         rate = args.rate * min(1.0, (state["step"] + 1) / 40)
         begin, length = state["fall"] or (int(args.steps * 0.7), args.steps - int(args.steps * 0.7))
         rate *= min(1.0, max(0.03, 1 - (state["step"] - begin) / length))
+        if args.ranks > 1:
+            shared = torch.tensor([rate, args.steps], dtype=torch.float64)
+            dist.broadcast(shared, 0)
+            rate, args.steps = shared[0].item(), int(shared[1])
         ids, weights = ids.to(args.device), weights.to(args.device)
         with torch.autocast(args.device, dtype=torch.bfloat16, enabled=bf16):
             loss, right = model.loss(ids, weights)
         for p in model.parameters():
             p.grad = None
         loss.backward()
+        if args.ranks > 1:
+            add_up(model, args.ranks)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step(rate, rate)
         state["step"] += 1
-        state["tokens"] += ids.numel()
+        state["tokens"] += ids.numel() * args.ranks
         smooth = loss.item() if smooth is None else 0.95 * smooth + 0.05 * loss.item()
-        if state["step"] % 20 == 0:
+        if state["step"] % 20 == 0 and rank == 0:
             state["seconds"] += time.time() - began
             began = time.time()
             line = {**state, "loss": round(smooth, 4), "right": round(right.float().mean().item(), 3), "rate": rate, "norm": round(float(norm), 3)}
             if state["step"] % args.look == 0:
                 line["held_out"] = held_out(model, tokenizer, args.device, progress())
             print(json.dumps(line), file=log, flush=True)
-        if state["step"] % args.save == 0 or state["step"] in (args.steps, args.until):
+        if rank == 0 and (state["step"] % args.save == 0 or state["step"] in (args.steps, args.until)):
             saved = {"model": model.state_dict(), "optimizer": optimizer.state(), "state": state, "rng": rng}
             torch.save(saved, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").rename(checkpoint)

@@ -220,3 +220,25 @@ ASK_OPENERS = wordings("||||||Hey, |Tell me, |One question: |Now, |Well, |By the
 # Training alone has these, so that the sets stay as they are.
 MORE_OPENERS = "And |Also, |Remember that |Note that |I want you to know that |One more thing: |Oh yes, |Hello, |Look, |Okay, |Actually, |Did I say that ".split("|")
 MORE_ASK_OPENERS = "And |Quick question: |Please, |Okay, |Hello, |Right, |Say, |I forgot, |Remind me, |Oh, |Actually, |One more question: |Hm, ".split("|")
+SMALL_WORDS = "is are was the a an my our I we you it that this of for to in at do does did know tell me can could have has had be will would should please there and get just again".split()
+MORE_ENDS = ", please|, by the way|, you know|, okay|, thanks|, my friend|, as you know|, if you like".split("|")
+
+
+def blurred(rng, text):
+    """As one is heard who mumbles: a small word is lost, doubled or another one. Who is trained with this asks less of how a
+    thing is said."""
+    parts = text.split()
+    small = [at for at, part in enumerate(parts) if part in SMALL_WORDS]
+    if len(parts) < 5 or not small:
+        return text
+    at = rng.choice(small)
+    parts[at:at + 1] = rng.choice([[], [rng.choice(SMALL_WORDS)], [rng.choice(SMALL_WORDS)], [parts[at], rng.choice(SMALL_WORDS)]])
+    return " ".join(parts)
+
+
+def to_remember(rng, sentence):
+    """As one says what is to be kept word for word."""
+    if sentence.split()[0] in "My Our We The On For At As Let By This Originally I I'm I've".split() and rng.random() < 0.5:
+        small = sentence if sentence.startswith("I") else sentence[0].lower() + sentence[1:]
+        return rng.choice(["Remember that ", "Please remember that ", "Don't forget that ", "Please remember, "]) + small
+    return rng.choice(["Please remember: ", "Remember: ", "Keep in mind: ", "Please remember this: "]) + sentence

@@ -59,11 +59,12 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 }
 
 /// Name, what it measures, and what was aimed at.
-const QUESTIONS: [(&str, &str, f64); 4] = [
+const QUESTIONS: [(&str, &str, f64); 5] = [
     ("recall", "facts, asked in the same window", 0.95),
     ("recall_2000", "a fact, asked 2,000 tokens later", 0.90),
     ("not_told", "says that it was not told", 0.90),
     ("tool_calls", "tool calls that are exactly right", 0.95),
+    ("pinned", "facts that only a pin holds", 1.0),
 ];
 /// With the model's own summaries, and with those that the service lets stand.
 const COMPACTED: [(&str, [&str; 2], f64); 3] = [
