@@ -175,7 +175,7 @@ impl Cache {
     pub fn find(&mut self, network: &Network, place: &mut Place, sought: Sought, running: &[(&[u32], &Line)]) -> Found {
         let Sought { tokens, layout, limit, .. } = sought;
         self.uses += 1;
-        self.read_if_worth_it(network, sought, running);
+        self.read_if_worth_it(network, place, sought, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
         let mut known = 0;
         // The past that was known furthest, where the prompt is another one from there on.
@@ -216,14 +216,14 @@ impl Cache {
             Reason::NewText
         };
         let line = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
-            Some(running_at) => running[running_at].1.branch(network, place, reached, &self.meter),
+            Some(running_at) => running[running_at].1.branch(network, place, reached),
             None => self.begin_from(network, place, at, reached),
         });
         Found { line, reason }
     }
 
     /// Brings a line from disk where it takes the prompt further than any that is here, and no more of it than that.
-    fn read_if_worth_it(&mut self, network: &Network, sought: Sought, running: &[(&[u32], &Line)]) {
+    fn read_if_worth_it(&mut self, network: &Network, place: &Place, sought: Sought, running: &[(&[u32], &Line)]) {
         let Sought { tokens, layout, limit, rights } = sought;
         let Some(disk) = &mut self.disk else { return };
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.line));
@@ -261,7 +261,7 @@ impl Cache {
         let Loaded { tokens, snapshots, pages } = loaded;
         let Some(end) = snapshots.last() else { return };
         let line = Line {
-            state: State::at(end, &pages, shape, layout, &self.meter),
+            state: State::at(end, &pages, shape, layout, &self.meter, place.cpu()),
             snapshots: snapshots.into_iter().map(Arc::new).collect(),
             trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
             speculative: false,
@@ -276,7 +276,7 @@ impl Cache {
         if whole {
             return self.entries.remove(at).line;
         }
-        let line = self.entries[at].line.branch(network, place, reached, &self.meter);
+        let line = self.entries[at].line.branch(network, place, reached);
         if self.entries[at].line.speculative {
             self.entries.remove(at);
         } else {

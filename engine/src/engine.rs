@@ -70,6 +70,9 @@ pub struct Engine {
     notes: Vec<String>,
 }
 
+/// Of a trail, for what is said in a turn and answered: a hundred tokens.
+const TRAIL_PIECES: usize = 8;
+
 /// Who comes while something is computed that nobody waits for waits for a part of a chunk, and not for a whole one.
 const BACKGROUND_PARTS: usize = 4;
 
@@ -213,6 +216,23 @@ impl Engine {
             reply,
         });
         Ok(id)
+    }
+
+    /// Touches a piece of the memory that a turn takes which leaves its past before the end: a state, two snapshots, a
+    /// trail, a page. Returns whether there was one to touch. For when nobody waits.
+    pub fn prepare_one(&self) -> bool {
+        let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
+        let values = size_of::<f32>();
+        let [recurrent, conv] = [shape.recurrent(), shape.conv()].map(|count| shape.delta_layers * count * values);
+        let snapshot = shape.snapshot_bytes(format) - conv;
+        let page = self.cache.lines().next().map_or(0, |(_, line)| shape.page_bytes(&line.state.layout));
+        self.meter.stock(&[
+            (recurrent, 1),
+            (conv, 3),
+            (snapshot, 2),
+            (Trail::piece_bytes(shape), TRAIL_PIECES),
+            (page, 1),
+        ])
     }
 
     /// A running reply has come to a place where the future may branch, as the end of a sentence is. Where there is no

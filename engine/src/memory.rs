@@ -40,6 +40,9 @@ struct Spare {
 /// So much of the ceiling may wait at most.
 const SPARE_PART: usize = 8;
 
+/// What a system gives at a time, at least.
+const SMALLEST_PAGE: usize = 4096; // not a window: bytes
+
 struct OnDevice {
     device: Device,
     failure: OnceLock<String>,
@@ -131,6 +134,26 @@ impl Meter {
         self.shrink(&mut spare, most);
     }
 
+    /// Touches one more piece for what comes next, where of its size less than so many wait and there is room. Returns whether
+    /// it did: where there is nothing else to do, as the first touch takes longer than what is done with it.
+    pub fn stock(&self, pieces: &[(usize, usize)]) -> bool {
+        let mut spare = self.spare();
+        let most = spare.ceiling_bytes / SPARE_PART;
+        let lacks = |&&(bytes, count): &&(usize, usize)| {
+            bytes >= MAPPED_BYTES && spare.maps.iter().filter(|map| map.len() == bytes).count() < count
+        };
+        let Some(&(bytes, _)) = pieces.iter().find(lacks) else { return false };
+        let waiting = self.bytes(Kind::Spare) + bytes;
+        if waiting > most || self.used_bytes() + waiting > spare.ceiling_bytes {
+            return false;
+        }
+        let Some(mut map) = mapped(bytes) else { return false };
+        map.iter_mut().step_by(SMALLEST_PAGE).for_each(|byte| *byte = 0);
+        self.counts[Kind::Spare as usize].fetch_add(bytes, Ordering::Relaxed);
+        spare.maps.push(map);
+        true
+    }
+
     fn shrink(&self, spare: &mut Spare, to_bytes: usize) {
         while self.bytes(Kind::Spare) > to_bytes && !spare.maps.is_empty() {
             let bytes = spare.maps.remove(0).len();
@@ -184,7 +207,7 @@ impl Meter {
         }
         self.make_way(bytes);
         // A system that gives no more mappings may still have room in the heap.
-        let values = match is_large.then(|| MmapMut::map_anon(bytes).ok()).flatten() {
+        let values = match is_large.then(|| mapped(bytes)).flatten() {
             Some(map) => Values::Mapped(map, PhantomData),
             None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
@@ -196,6 +219,14 @@ impl Meter {
         self.counts[kind as usize].fetch_add(bytes, Ordering::Relaxed);
         Counted { values, bytes, kind, meter: self.clone() }
     }
+}
+
+fn mapped(bytes: usize) -> Option<MmapMut> {
+    let map = MmapMut::map_anon(bytes).ok()?;
+    // Large pages are touched for the first time some hundred times less often.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Some(map)
 }
 
 /// Values that a meter knows of. On the host a slice.
@@ -335,6 +366,23 @@ mod tests {
         assert_eq!((meter.used_bytes(), meter.bytes(Kind::Spare)), (10 * len, 0));
         drop(most);
         assert_eq!(meter.bytes(Kind::Spare), 0);
+    }
+
+    #[test]
+    fn what_comes_next_is_touched_before_as_far_as_there_is_room() {
+        let (meter, bytes) = (Meter::default(), MAPPED_BYTES);
+        let pieces = [(bytes / 2, 3), (bytes, 2), (2 * bytes, 1)];
+        let all = || std::iter::from_fn(|| meter.stock(&pieces).then_some(())).count();
+        assert_eq!(all(), 0, "nothing may wait where no ceiling is known");
+        meter.set_ceiling(8 * 4 * bytes);
+        assert_eq!((all(), meter.bytes(Kind::Spare)), (3, 4 * bytes));
+        let taken = meter.zeroed::<u8>(Kind::Pages, bytes);
+        assert!(meter.bytes(Kind::Spare) == 3 * bytes && taken.iter().all(|byte| *byte == 0));
+        assert_eq!((all(), meter.bytes(Kind::Spare)), (1, 4 * bytes));
+        // What is used comes first.
+        let most = meter.zeroed::<u8>(Kind::Pages, 30 * bytes);
+        assert_eq!((all(), meter.used_bytes() + meter.bytes(Kind::Spare)), (0, 32 * bytes));
+        drop((taken, most));
     }
 
     #[test]

@@ -101,6 +101,14 @@ impl Place {
         self.meter.clone()
     }
 
+    /// Where it is the host that computes.
+    pub fn cpu(&self) -> Option<&Cpu> {
+        match &self.kind {
+            Kind::Host { cpu, .. } => Some(cpu),
+            Kind::Device { .. } => None,
+        }
+    }
+
     /// Why nothing that was computed here counts any more.
     pub fn failure(&self) -> Option<&str> {
         self.meter.failure()
@@ -118,7 +126,7 @@ impl Place {
     /// Takes a state forward to `position` by its recurrences alone.
     pub fn replay(&mut self, network: &Network, state: &mut State, trail: &Trail, position: usize) {
         match &mut self.kind {
-            Kind::Host { cpu, work } => network.replay(cpu, state, trail, position, work),
+            Kind::Host { cpu, .. } => network.replay(cpu, state, trail, position),
             Kind::Device { network, work } => {
                 if self.meter.kept(network.replay(state, trail, position, work)).is_none() {
                     // Nobody will read it, but whoever asks finds it where it should be.

@@ -81,19 +81,27 @@ impl Snapshot {
         });
     }
 
-    /// The recurrent state, as it is computed with.
-    pub fn unpack(&self, shape: &StateShape, meter: &Meter) -> Counted<f32> {
-        let values = shape.delta_layers * shape.recurrent();
+    /// The recurrent state, as it is computed with; where the host computes, layer by layer on its threads.
+    pub fn unpack(&self, shape: &StateShape, meter: &Meter, cpu: Option<&Cpu>) -> Counted<f32> {
+        let (values, layer) = (shape.delta_layers * shape.recurrent(), shape.recurrent());
         let mut recurrent = meter.unwritten(Kind::Live, values);
-        match meter.device() {
-            None => {
-                let layers = self.recurrent.chunks_exact(packed_bytes(self.format, shape.recurrent()).max(1));
-                let to = recurrent.chunks_exact_mut(shape.recurrent().max(1));
-                layers.zip(to).for_each(|(from, to)| unpack(self.format, from, to));
-            }
-            Some(device) => {
+        match (meter.device(), cpu) {
+            (Some(device), _) => {
                 let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
                 meter.kept(both.and_then(|(from, to)| gpu::snapshot::unpack(device, self.format, values, from, to)));
+            }
+            (None, cpu) => {
+                let layer_bytes = packed_bytes(self.format, layer);
+                let to = Parts::new(&mut recurrent);
+                let one = |number: usize| {
+                    // SAFETY: each task takes the values of its own layer.
+                    let to = unsafe { to.part(number * layer, layer) };
+                    unpack(self.format, &self.recurrent[number * layer_bytes..][..layer_bytes], to);
+                };
+                match cpu {
+                    Some(cpu) => cpu.pool.run(shape.delta_layers, one),
+                    None => (0..shape.delta_layers).for_each(one),
+                }
             }
         }
         recurrent

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use kernels::attention::Layout;
+use kernels::cpu::Cpu;
 use kernels::delta::Heads;
 use kernels::format::Format;
 use weights::{LayerKind, Shape};
@@ -147,13 +148,14 @@ impl State {
         shape: StateShape,
         layout: Layout,
         meter: &Meter,
+        cpu: Option<&Cpu>,
     ) -> State {
         State {
             shape,
             layout,
             position: snapshot.position,
             pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
-            recurrent: snapshot.unpack(&shape, meter),
+            recurrent: snapshot.unpack(&shape, meter, cpu),
             conv: snapshot.conv.copy_as(Kind::Live),
             meter: meter.clone(),
         }

@@ -35,6 +35,10 @@ impl Trail {
         Trail { capacity, width, layers: shape.delta_layers, pieces: Vec::new(), meter: meter.clone() }
     }
 
+    pub fn piece_bytes(shape: &StateShape) -> usize {
+        shape.delta_layers * PIECE * width(shape) * size_of::<f32>()
+    }
+
     /// The same past up to `end`, with the memory shared.
     pub fn branch(&self, end: usize) -> Trail {
         let before = self.pieces.iter().filter(|piece| piece.range.start < end);

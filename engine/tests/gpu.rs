@@ -209,7 +209,7 @@ fn a_past_is_gone_back_to_and_branched() {
     assert!(line.1.covered().end == 330 && line.1.covered().start <= 330 - TRAIL, "{:?}", line.1.covered());
 
     // To a word in the middle of what was said behind the snapshot: no matrix product, and something else follows.
-    let back = State::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter);
+    let back = State::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter, None);
     let mut heard = (back, line.1.branch(313));
     heard.0.pages = line.0.pages.clone();
     network.replay(&mut heard.0, &line.1, 313, &mut work).unwrap();

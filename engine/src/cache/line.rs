@@ -65,12 +65,19 @@ impl Line {
     }
 
     /// A new line from a position that `reach` found.
-    pub fn branch(&self, network: &Network, place: &mut Place, reached: usize, meter: &Meter) -> Line {
+    pub fn branch(&self, network: &Network, place: &mut Place, reached: usize) -> Line {
         let trail = self.trail.branch(reached);
         let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
         let state = match self.reach(reached) {
             (_, Some(snapshot)) => {
-                let mut state = State::at(snapshot, &self.state.pages, self.state.shape, self.state.layout, meter);
+                let mut state = State::at(
+                    snapshot,
+                    &self.state.pages,
+                    self.state.shape,
+                    self.state.layout,
+                    &place.meter(),
+                    place.cpu(),
+                );
                 if reached > state.position {
                     // The pages hold more positions than the snapshot: those up to here are part of the past as well.
                     state.pages = self.state.pages[..reached.div_ceil(PAGE)].to_vec();

@@ -1,5 +1,8 @@
 //! A linear layer: projections, convolution, gated delta rule, gated norm.
 
+use std::cell::RefCell;
+use std::ops::Range;
+
 use kernels::activation::{sigmoid, softplus, times_silu};
 use kernels::convolution::convolve;
 use kernels::cpu::{Cpu, Parts};
@@ -57,12 +60,12 @@ impl Network {
                 let count = snapshot.position - begin - done;
                 let (out, rest) = left.split_at_mut(count * values);
                 let (now, later) = inputs.split_at(count, heads);
-                self.recur(cpu, layer, lane.state, now, out);
+                self.recur(cpu, layer, lane.state.of_delta_layer(layer), now, out);
                 snapshot.take_layer(cpu, layer, lane.state);
                 (inputs, left, done) = (later, rest, done + count);
             }
             if !left.is_empty() {
-                self.recur(cpu, layer, lane.state, inputs, left);
+                self.recur(cpu, layer, lane.state.of_delta_layer(layer), inputs, left);
             }
             first = last;
         }
@@ -78,12 +81,13 @@ impl Network {
         self.product(cpu, &work.inner, &weights.out, &mut work.mixed);
     }
 
-    /// Convolution, norms of queries and keys, delta rule: all of a linear layer that remembers.
-    fn recur(&self, cpu: &Cpu, layer: usize, state: &mut State, inputs: Inputs, out: &mut [f32]) {
+    /// Convolution, norms of queries and keys, delta rule: all of a linear layer that remembers, as its recurrent state and
+    /// its convolution's memory.
+    fn recur(&self, cpu: &Cpu, layer: usize, memory: (&mut [f32], &mut [f32]), inputs: Inputs, out: &mut [f32]) {
         let heads = self.heads();
         let (channels, keys) = (heads.channels(), heads.keys());
         let Inputs { qkv, decay, beta } = inputs;
-        let (recurrent, memory) = state.of_delta_layer(layer);
+        let (recurrent, memory) = memory;
         convolve(cpu, qkv, channels, &self.taps[layer], memory);
         let rows = qkv.len() / channels;
         let parts = Parts::new(qkv);
@@ -97,22 +101,55 @@ impl Network {
     }
 
     /// Takes a state forward to `position` by its recurrences alone, with what the trail remembers of the tokens
-    /// between. The pages of the state must hold their keys and values already.
-    pub fn replay(&self, cpu: &Cpu, state: &mut State, trail: &Trail, position: usize, work: &mut Workspace) {
-        let heads = self.heads();
+    /// between. The pages of the state must hold their keys and values already. Layers know nothing of each other here, so
+    /// each is one task.
+    pub fn replay(&self, cpu: &Cpu, state: &mut State, trail: &Trail, position: usize) {
+        let begin = std::mem::replace(&mut state.position, position);
+        let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
+        let (recurrent, conv) = (Parts::new(&mut state.recurrent), Parts::new(&mut state.conv));
+        cpu.pool.run(self.state_shape.delta_layers, |layer| {
+            REPLAYED.with_borrow_mut(|rows| {
+                for first in (begin..position).step_by(REPLAYED_TOGETHER) {
+                    rows.take(self.heads(), trail, layer, first..position.min(first + REPLAYED_TOGETHER));
+                    // SAFETY: each task takes the state of its own layer.
+                    let memory = unsafe {
+                        let recurrent = recurrent.part(layer * recurrent_values, recurrent_values);
+                        (recurrent, conv.part(layer * conv_values, conv_values))
+                    };
+                    let inputs = Inputs { qkv: &mut rows.qkv, decay: &rows.decay, beta: &rows.beta };
+                    self.recur(cpu, layer, memory, inputs, &mut rows.out);
+                }
+            });
+        });
+    }
+}
+
+/// Tokens that are replayed at a time: what a task copies stays small.
+const REPLAYED_TOGETHER: usize = 64; // not a window: tokens of a step
+
+thread_local! {
+    static REPLAYED: RefCell<Replayed> = RefCell::default();
+}
+
+/// Rows of a trail in one piece, and what comes of them, which nobody reads.
+#[derive(Default)]
+struct Replayed {
+    qkv: Vec<f32>,
+    decay: Vec<f32>,
+    beta: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Replayed {
+    fn take(&mut self, heads: Heads, trail: &Trail, layer: usize, positions: Range<usize>) {
         let (channels, value_heads) = (heads.channels(), heads.value_heads);
-        for layer in 0..self.state_shape.delta_layers {
-            [&mut work.q, &mut work.decay, &mut work.beta].into_iter().for_each(Vec::clear);
-            for row in (state.position..position).filter_map(|position| trail.read(layer, position)) {
-                work.q.extend_from_slice(&row[..channels]);
-                work.decay.extend_from_slice(&row[channels..][..value_heads]);
-                work.beta.extend_from_slice(&row[channels + value_heads..]);
-            }
-            work.k.resize(work.beta.len() / value_heads * heads.values(), 0.0);
-            let inputs = Inputs { qkv: &mut work.q, decay: &work.decay, beta: &work.beta };
-            self.recur(cpu, layer, state, inputs, &mut work.k);
+        [&mut self.qkv, &mut self.decay, &mut self.beta].into_iter().for_each(Vec::clear);
+        for row in positions.filter_map(|position| trail.read(layer, position)) {
+            self.qkv.extend_from_slice(&row[..channels]);
+            self.decay.extend_from_slice(&row[channels..][..value_heads]);
+            self.beta.extend_from_slice(&row[channels + value_heads..]);
         }
-        state.position = position;
+        self.out.resize(self.beta.len() / value_heads * heads.values(), 0.0);
     }
 }
 

@@ -118,6 +118,8 @@ struct Serving<'a> {
     has_grammars: bool,
     /// Something may be worth writing to disk when it is quiet.
     unsaved: bool,
+    /// Memory for the next turn may not have been touched yet.
+    unprepared: bool,
     /// When something was handed to the disk, or nothing was to be.
     saved_at: Instant,
     /// A debug build has not looked yet whether all that is kept agrees.
@@ -134,7 +136,17 @@ impl<'a> Serving<'a> {
     fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
         let replies = Replies::new(recipe.sentences);
         let saved_at = Instant::now();
-        Serving { engine, replies, recipe, shared, has_grammars: false, unsaved: false, saved_at, unchecked: false }
+        Serving {
+            engine,
+            replies,
+            recipe,
+            shared,
+            has_grammars: false,
+            unsaved: false,
+            unprepared: true,
+            saved_at,
+            unchecked: false,
+        }
     }
 
     fn serve(mut self, inbox: &Receiver<Command>) -> Ended {
@@ -173,7 +185,7 @@ impl<'a> Serving<'a> {
                 tracing::error!("the engine has nothing to do, but replies are open; they are given up");
                 self.replies.give_up();
             }
-            self.unsaved = true;
+            (self.unsaved, self.unprepared) = (true, true);
             self.unchecked = cfg!(debug_assertions);
             if self.recipe.disk.is_some() && self.saved_at.elapsed() >= self.recipe.disk_busy {
                 self.save_one();
@@ -199,6 +211,15 @@ impl<'a> Serving<'a> {
                 match inbox.try_recv() {
                     Ok(command) => command,
                     Err(TryRecvError::Empty) => return Next::Step,
+                    Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
+                }
+            } else if self.unprepared {
+                match inbox.try_recv() {
+                    Ok(command) => command,
+                    Err(TryRecvError::Empty) => {
+                        self.unprepared = self.engine.prepare_one();
+                        continue;
+                    }
                     Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
                 }
             } else if self.unchecked || (self.unsaved && self.recipe.disk.is_some()) {

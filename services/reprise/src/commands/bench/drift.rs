@@ -12,8 +12,8 @@ use crate::commands::sessions::table::{Align, Table};
 use crate::model::{self, PrecisionArg};
 use anyhow::{Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::memory::Meter;
-use engine::network::{Lane, Wanted, Workspace};
+use engine::Place;
+use engine::network::{Lane, Wanted};
 use engine::snapshot::FORMATS;
 use engine::state::State;
 use experiment::Summary;
@@ -88,11 +88,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
-    let cpu = model::cpu(settings);
+    let mut place = Place::host(model::cpu(settings));
     let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
     let mut rows = Vec::new();
     for every in &args.every {
-        let meter = Meter::default();
+        let meter = place.meter();
         let shape = opened.network.state_shape;
         let kv = kv_formats(&opened.preset, precision);
         let new = || State::new(shape, kv, &meter);
@@ -101,7 +101,6 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             states.push(new()?);
         }
         let mut drifts = FORMATS.map(|_| Drift::default());
-        let mut work = Workspace::default();
         let mut times = 0;
         let mut at = 0;
         while at < tokens.len() {
@@ -116,7 +115,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
                     snapshots: &mut [],
                 })
                 .collect();
-            let logits = opened.network.forward(&cpu, &mut lanes, &mut work);
+            let Some(logits) = place.forward(&opened.network, &mut lanes) else { break };
             if times > 0 {
                 let of_lane = logits.len() / states.len();
                 let (exact, others) = logits.split_at(of_lane);
@@ -129,7 +128,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             if at.is_multiple_of(*every) {
                 times += 1;
                 for (state, format) in states[1..].iter_mut().zip(FORMATS) {
-                    *state = State::at(&state.snapshot(format), &state.pages, shape, state.layout, &meter);
+                    *state = State::at(&state.snapshot(format), &state.pages, shape, state.layout, &meter, place.cpu());
                 }
             }
         }
