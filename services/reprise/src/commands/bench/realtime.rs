@@ -51,8 +51,7 @@ impl Player {
         Ok(player)
     }
 
-    /// With partial transcripts the past changes when the user begins to speak, and the wait begins when the last word
-    /// is spoken. Without them nothing is known before, and the wait is for all of it.
+    /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and the wait is for all of it.
     pub async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
         let mut turn = Turn::new(number, step.kind);
         let mut begin = Instant::now();
@@ -87,11 +86,8 @@ impl Player {
         self.line.close().await;
     }
 
-    async fn change_the_past(&mut self, step: &Step) -> Result<()> {
-        if let Some(system) = &step.system {
-            let session = json!({ "type": "realtime", "instructions": system });
-            self.line.say(&json!({ "type": "session.update", "session": session })).await?;
-        }
+    /// The user begins to speak over the last reply: what was heard of it is known now, what is said later.
+    pub async fn interrupt(&mut self, step: &Step) -> Result<()> {
         let heard = heard_chars(&self.last_reply);
         if step.cuts_last_reply
             && heard > 0
@@ -101,6 +97,14 @@ impl Player {
                 "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "text_end": heard,
             });
             self.line.say(&truncate).await?;
+        }
+        Ok(())
+    }
+
+    async fn change_the_past(&mut self, step: &Step) -> Result<()> {
+        if let Some(system) = &step.system {
+            let session = json!({ "type": "realtime", "instructions": system });
+            self.line.say(&json!({ "type": "session.update", "session": session })).await?;
         }
         if let Some(summary) = &step.summary {
             let kept = self.items.len().saturating_sub(KEPT);

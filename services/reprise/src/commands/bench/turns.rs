@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 /// messages become a summary). The first turn is cold and stands beside the summary.
 ///
 /// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
-/// compared gets the same. With --door realtime-partial the user then speaks at --words-per-minute, which is real time
+/// compared gets the same. Over a websocket the service is told what was heard of a reply when the user begins to speak over
+/// it, which is before the silence; over chat completions with the next turn. With --door realtime-partial the user then speaks at --words-per-minute, which is real time
 /// too; the wait is measured from the last spoken word. With the other doors it is measured from sending the turn.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -168,6 +169,14 @@ enum Player {
 }
 
 impl Player {
+    /// The user begins to speak over the last reply.
+    async fn interrupt(&mut self, step: &Step) -> Result<()> {
+        match self {
+            Player::Chat(_) => Ok(()),
+            Player::Realtime(player) => player.interrupt(step).await,
+        }
+    }
+
     async fn turn(&mut self, service: &Service, number: usize, step: Step) -> Result<Turn> {
         match self {
             Player::Chat(player) => player.turn(service, number, step).await,
@@ -231,10 +240,11 @@ pub(super) async fn play(
     let mut turns: Vec<Turn> = Vec::new();
     let mut restart_ms = None;
     for number in 1..=args.turns {
+        let mut step = script.step(number);
         if number > 1 {
+            player.interrupt(&step).await?;
             tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
         }
-        let mut step = script.step(number);
         let clock = format!("It is {:02}:{:02}.", 8 + number / 60 % 12, number % 60);
         if args.clock_in_system {
             step.system = Some(format!("{system} {clock}"));
