@@ -115,7 +115,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
                     snapshots: &mut [],
                 })
                 .collect();
-            let Some(logits) = place.forward(&opened.network, &mut lanes) else { break };
+            let Some(logits) = place.forward(&opened.network, &mut lanes) else {
+                bail!("what computes was lost: {}", place.failure().unwrap_or("it does not say why"));
+            };
             if times > 0 {
                 let of_lane = logits.len() / states.len();
                 let (exact, others) = logits.split_at(of_lane);

@@ -51,7 +51,8 @@ impl Player {
         Ok(player)
     }
 
-    /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and the wait is for all of it.
+    /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and
+    /// the wait is for all of it.
     pub async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
         let mut turn = Turn::new(number, step.kind);
         let mut begin = Instant::now();

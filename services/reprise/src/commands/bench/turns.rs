@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 /// messages become a summary). The first turn is cold and stands beside the summary.
 ///
 /// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
-/// compared gets the same. Over a websocket the service is told what was heard of a reply when the user begins to speak over
-/// it, which is before the silence; over chat completions with the next turn. With --door realtime-partial the user then speaks at --words-per-minute, which is real time
-/// too; the wait is measured from the last spoken word. With the other doors it is measured from sending the turn.
+/// compared gets the same. Over a websocket the service is told what was heard of a reply when the user begins to speak
+/// over it, which is before the silence; over chat completions with the next turn. With --door realtime-partial the user
+/// then speaks at --words-per-minute, which is real time too; the wait is measured from the last spoken word. With the
+/// other doors it is measured from sending the turn.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
