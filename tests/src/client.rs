@@ -4,7 +4,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderName;
@@ -108,8 +108,10 @@ impl Client {
     }
 
     pub async fn next(&mut self) -> Result<Value, Closed> {
+        // A server that has nothing to say pings all the same: that is no answer.
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            match timeout(PATIENCE, self.socket.next()).await {
+            match timeout_at(deadline, self.socket.next()).await {
                 Err(_) => panic!("nothing comes after {:#?}", self.heard.last()),
                 Ok(Some(Ok(Message::Text(text)))) => {
                     let event: Value = serde_json::from_str(&text).expect("JSON");
