@@ -147,7 +147,7 @@ impl Meter {
         if waiting > most || self.used_bytes() + waiting > spare.ceiling_bytes {
             return false;
         }
-        let Some(mut map) = mapped(bytes) else { return false };
+        let Ok(mut map) = weights::zeroed_pages(bytes) else { return false };
         map.iter_mut().step_by(SMALLEST_PAGE).for_each(|byte| *byte = 0);
         self.counts[Kind::Spare as usize].fetch_add(bytes, Ordering::Relaxed);
         spare.maps.push(map);
@@ -207,9 +207,9 @@ impl Meter {
         }
         self.make_way(bytes);
         // A system that gives no more mappings may still have room in the heap.
-        let values = match is_large.then(|| mapped(bytes)).flatten() {
-            Some(map) => Values::Mapped(map, PhantomData),
-            None => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
+        let values = match is_large.then(|| weights::zeroed_pages(bytes)) {
+            Some(Ok(map)) => Values::Mapped(map, PhantomData),
+            _ => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
         self.count(kind, len, values)
     }
@@ -219,14 +219,6 @@ impl Meter {
         self.counts[kind as usize].fetch_add(bytes, Ordering::Relaxed);
         Counted { values, bytes, kind, meter: self.clone() }
     }
-}
-
-fn mapped(bytes: usize) -> Option<MmapMut> {
-    let map = MmapMut::map_anon(bytes).ok()?;
-    // Large pages are touched for the first time some hundred times less often.
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    Some(map)
 }
 
 /// Values that a meter knows of. On the host a slice.

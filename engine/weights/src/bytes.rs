@@ -95,11 +95,7 @@ pub(crate) struct Room(memmap2::MmapMut);
 
 impl Room {
     pub fn new(len: usize) -> Result<Room, Error> {
-        let map = memmap2::MmapMut::map_anon(len.max(1)).map_err(|source| Error::Memory { bytes: len, source })?;
-        // Large pages spare the processor most of its look-ups of addresses; where there are none, small ones do.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Room(map))
+        Ok(Room(zeroed_pages(len).map_err(|source| Error::Memory { bytes: len, source })?))
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {
@@ -111,6 +107,16 @@ impl Room {
         let map = self.0.make_read_only().map_err(|source| Error::Memory { bytes: len, source })?;
         Ok(Bytes { owner: Owner::of_no_file(Memory::Made(map)), start: 0, len })
     }
+}
+
+/// Memory of its own pages, all zero until it is written to.
+pub fn zeroed_pages(len: usize) -> std::io::Result<memmap2::MmapMut> {
+    let map = memmap2::MmapMut::map_anon(len.max(1))?;
+    // Large pages spare the processor most of its look-ups of addresses, and are touched for the first time some hundred times
+    // less often; where there are none, small ones do.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    Ok(map)
 }
 
 const LINE: usize = 64;

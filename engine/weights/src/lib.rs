@@ -19,7 +19,7 @@ mod stop;
 pub mod synth;
 mod tensors;
 
-pub use bytes::Bytes;
+pub use bytes::{Bytes, zeroed_pages};
 pub use error::Error;
 pub use model::{
     AttentionWeights, DeltaWeights, Expert, Ffn, Layer, Matrix, Mixer, Model, MoeWeights, RawTensor, Shared,

@@ -7,7 +7,7 @@ use engine::memory::Kind;
 use engine::{Engine, Event, Priority};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -207,40 +207,25 @@ impl<'a> Serving<'a> {
                 // The next step tells everybody.
                 return Next::Step;
             }
-            let command = if !self.replies.is_empty() {
-                match inbox.try_recv() {
-                    Ok(command) => command,
-                    Err(TryRecvError::Empty) => return Next::Step,
-                    Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
+            let is_busy = !self.replies.is_empty();
+            let wait = match () {
+                () if is_busy || self.unprepared => Some(Duration::ZERO),
+                () if self.unchecked => Some(IDLE_CHECK),
+                () if self.unsaved && self.recipe.disk.is_some() => Some(self.recipe.disk_idle),
+                () => None,
+            };
+            let heard = match wait {
+                Some(wait) => inbox.recv_timeout(wait),
+                None => inbox.recv().map_err(RecvTimeoutError::from),
+            };
+            let command = match heard {
+                Ok(command) => command,
+                Err(RecvTimeoutError::Timeout) if is_busy => return Next::Step,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.use_the_silence();
+                    continue;
                 }
-            } else if self.unprepared {
-                match inbox.try_recv() {
-                    Ok(command) => command,
-                    Err(TryRecvError::Empty) => {
-                        self.unprepared = self.engine.prepare_one();
-                        continue;
-                    }
-                    Err(TryRecvError::Disconnected) => return Next::Stop(Stopped { done: None }),
-                }
-            } else if self.unchecked || (self.unsaved && self.recipe.disk.is_some()) {
-                match inbox.recv_timeout(if self.unchecked { IDLE_CHECK } else { self.recipe.disk_idle }) {
-                    Ok(command) => command,
-                    Err(RecvTimeoutError::Timeout) => {
-                        if std::mem::take(&mut self.unchecked) {
-                            self.check();
-                            continue;
-                        }
-                        self.save_one();
-                        self.tell_status();
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
-                }
-            } else {
-                match inbox.recv() {
-                    Ok(command) => command,
-                    Err(_) => return Next::Stop(Stopped { done: None }),
-                }
+                Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
             };
             match command {
                 Command::Submit(submit) => self.submit(*submit),
@@ -253,6 +238,18 @@ impl<'a> Serving<'a> {
                 #[cfg(test)]
                 Command::Panic => panic!("as a test wanted"),
             }
+        }
+    }
+
+    /// One piece of what is done while nobody waits.
+    fn use_the_silence(&mut self) {
+        if self.unprepared {
+            self.unprepared = self.engine.prepare_one();
+        } else if std::mem::take(&mut self.unchecked) {
+            self.check();
+        } else {
+            self.save_one();
+            self.tell_status();
         }
     }
 
