@@ -10,10 +10,11 @@ use engine::network::{Lane, Network, Wanted};
 use engine::open::weight_bytes;
 use engine::sampling::Sampling;
 use engine::state::{KvFormats, State};
-use engine::{Device, DeviceLimits, DeviceMemory, Engine, Event, Limits, Place, Precision, Request};
+use engine::{Cpu, Device, DeviceLimits, DeviceMemory, Engine, Event, Limits, Place, Precision, Request};
 use gpu::Buffer;
 use kernels::format::Format;
 use serde_json::{Value, json};
+use weights::Part;
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
@@ -25,6 +26,8 @@ struct Args {
     windows: Vec<usize>,
     history_tokens: usize,
     chunk_tokens: usize,
+    /// None: as many as fit.
+    gpu_layers: Option<usize>,
     decode_tokens: usize,
     batch: usize,
     rounds: usize,
@@ -45,15 +48,23 @@ fn main() -> Result<(), Failure> {
         "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
     }));
-    let model = weights::open(&args.model, &weights::OpenOptions { mmap: true })?;
+    let mut model = weights::open(&args.model, &weights::OpenOptions { mmap: true })?;
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab)?);
-    let limits = DeviceLimits { total_bytes: None, rows: args.chunk_tokens + args.batch, lanes: args.batch };
+    let limits = DeviceLimits {
+        total_bytes: None,
+        rows: args.chunk_tokens + args.batch,
+        lanes: args.batch,
+        ffn_layers: args.gpu_layers,
+        longest: None,
+    };
     let begin = Instant::now();
-    let (place, memory) = Place::planned(&device, &model, Precision::Integer, &limits)?;
+    let (place, memory) = Place::planned(&device, &model, Precision::Integer, &limits, || Cpu::new(0))?;
     device.synchronize()?;
+    let on_host = Part::FeedForward { from: memory.ffn_layers };
+    weights::pack(&mut model, on_host, &Cpu::new(0), None, true, &mut |_, _| ())?;
     let network = Network::new(model, Precision::Integer);
     tell(json!({
-        "what": "plan", "load_s": begin.elapsed().as_secs_f64(), "weights_mib": memory.weight_bytes >> 20,
+        "what": "plan", "gpu_layers": memory.ffn_layers, "host_mib": memory.host_bytes >> 20, "load_s": begin.elapsed().as_secs_f64(), "weights_mib": memory.weight_bytes >> 20,
         "scratch_mib": memory.scratch_bytes >> 20, "left_mib": memory.left_bytes >> 20,
         "used_mib": device.used_bytes()? >> 20,
     }));
@@ -306,6 +317,7 @@ fn args() -> Result<Args, Failure> {
         windows: list(take("windows", ""))?,
         history_tokens: take("history", "2048").parse()?,
         chunk_tokens: take("chunk", "1024").parse()?,
+        gpu_layers: list(take("gpu-layers", ""))?.first().copied(),
         decode_tokens: take("decode", "64").parse()?,
         batch: take("batch", "8").parse()?,
         rounds: take("rounds", "5").parse()?,

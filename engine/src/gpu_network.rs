@@ -21,10 +21,10 @@ use weights::{Model, Shape};
 use crate::network::{Lane, Wanted, rotation_of};
 use crate::state::StateShape;
 use inputs::{Inputs, Places};
-use upload::{Layer, Mixer};
+use upload::{Ffn, Layer, Mixer};
 use workspace::{Needed, Recorded};
 
-pub use upload::device_bytes;
+pub use upload::{device_bytes, ffn_bytes};
 pub use workspace::GpuWorkspace;
 
 /// A model that is ready to compute on a device.
@@ -42,6 +42,9 @@ pub struct GpuNetwork {
     magnitude: f32,
 }
 
+/// Adds the feed-forward part of a layer, by its number, to rows of the residual stream, [rows, hidden].
+pub type OnHost<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
+
 /// Bytes that the buffers of a step take, of no more rows and lanes than these.
 pub fn scratch_bytes(shape: &Shape, processors: u32, rows: usize, lanes: usize) -> usize {
     Needed::most(shape, processors, rows, lanes, lanes).bytes()
@@ -58,13 +61,14 @@ struct Step {
 }
 
 impl GpuNetwork {
-    /// Copies a model to the device. Its matrices must be as files hold them.
-    pub fn new(device: &Device, model: &Model, precision: Precision) -> Result<GpuNetwork, Error> {
+    /// Copies a model to the device, with the feed-forward parts of its first `ffn_layers`; everything that has a state is
+    /// among it. The matrices must be as files hold them.
+    pub fn new(device: &Device, model: &Model, precision: Precision, ffn_layers: usize) -> Result<GpuNetwork, Error> {
         let shape = model.shape.clone();
         gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
         gpu::delta::check(shape.key_dim)?;
         let rotation = rotation_of(&shape);
-        let layers = model.layers.iter().map(|layer| upload::layer(device, &shape, layer));
+        let layers = (0..model.layers.len()).map(|number| upload::layer(device, model, number, number < ffn_layers));
         Ok(GpuNetwork {
             layers: layers.collect::<Result<_, Error>>()?,
             embed: upload::matrix(device, &model.embed)?,
@@ -80,9 +84,18 @@ impl GpuNetwork {
     }
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
-    pub fn forward<'w>(&self, lanes: &mut [Lane], work: &'w mut GpuWorkspace) -> Result<&'w mut [f32], Error> {
+    pub fn forward<'w>(
+        &self,
+        lanes: &mut [Lane],
+        work: &'w mut GpuWorkspace,
+        on_host: OnHost,
+    ) -> Result<&'w mut [f32], Error> {
         let step = self.begin(lanes, work)?;
-        self.run(&step, work)?;
+        if self.layers.iter().all(|layer| layer.ffn.is_some()) {
+            self.run(&step, work)?;
+        } else {
+            self.run_with_host(&step, work, on_host)?;
+        }
         let wanted = work.inputs.wanted();
         work.on_host.resize(wanted * self.shape.vocab, 0.0);
         work.logits.read(0, &mut work.on_host)?;
@@ -147,8 +160,37 @@ impl GpuNetwork {
         Ok(())
     }
 
+    /// The rows go to the host and back for each layer of which it has a part.
+    fn run_with_host(&self, step: &Step, work: &mut GpuWorkspace, on_host: OnHost) -> Result<(), Error> {
+        self.enter(step, work)?;
+        for (number, layer) in self.layers.iter().enumerate() {
+            self.mix(layer, step, work)?;
+            if let Some(ffn) = &layer.ffn {
+                self.feed(layer, ffn, step, work)?;
+                continue;
+            }
+            work.on_host.resize(step.rows * self.shape.hidden, 0.0);
+            work.hidden.read(0, &mut work.on_host)?;
+            on_host(number, &mut work.on_host);
+            work.hidden.write(0, &work.on_host)?;
+        }
+        self.logits(step, work)
+    }
+
     /// Kernels only: addresses and sizes depend on the numbers of rows and lanes and on nothing else.
     fn compute(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        self.enter(step, work)?;
+        for layer in &self.layers {
+            self.mix(layer, step, work)?;
+            if let Some(ffn) = &layer.ffn {
+                self.feed(layer, ffn, step, work)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens' rows, and how each of them turns.
+    fn enter(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
         embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
         let pairs = self.frequencies.len() as u32;
@@ -160,24 +202,20 @@ impl GpuNetwork {
             pairs,
             magnitude: self.magnitude,
         };
-        turns(device, step.rows, &of_turns)?;
-        let (mut attention_layer, mut delta_layer) = (0, 0);
-        for layer in &self.layers {
-            let normed = self.norm(step, work, &layer.attn_norm)?;
-            match &layer.mixer {
-                Mixer::Attention(weights) => {
-                    self.attention(weights, attention_layer, normed, step, work)?;
-                    attention_layer += 1;
-                }
-                Mixer::Delta(weights) => {
-                    self.delta(weights, delta_layer, normed, step, work)?;
-                    delta_layer += 1;
-                }
-            }
-            let normed = self.norm(step, work, &layer.ffn_norm)?;
-            self.ffn(&layer.ffn, normed, step, work)?;
+        turns(device, step.rows, &of_turns)
+    }
+
+    fn mix(&self, layer: &Layer, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        let normed = self.norm(step, work, &layer.attn_norm)?;
+        match &layer.mixer {
+            Mixer::Attention(weights) => self.attention(weights, layer.place, normed, step, work),
+            Mixer::Delta(weights) => self.delta(weights, layer.place, normed, step, work),
         }
-        Ok(())
+    }
+
+    fn feed(&self, layer: &Layer, ffn: &Ffn, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+        let normed = self.norm(step, work, &layer.ffn_norm)?;
+        self.ffn(ffn, normed, step, work)
     }
 
     /// Logits of the rows that are wanted, and of no other.

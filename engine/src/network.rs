@@ -11,7 +11,7 @@ use kernels::format::Format;
 use kernels::norm::rms_norm;
 use kernels::product::{Activations, Precision, Rounding, Weights, product, products};
 use kernels::rotation::{Rotation, Stretch};
-use weights::{Matrix, Mixer, Model, Shape};
+use weights::{Layer, Matrix, Mixer, Model, Shape};
 
 use crate::snapshot::Snapshot;
 use crate::state::{State, StateShape};
@@ -102,15 +102,23 @@ impl Network {
                 }
             }
             add(&mut work.hidden, &work.mixed);
-            self.norm(cpu, &work.hidden, &layer.ffn_norm, &mut work.normed);
-            self.ffn(cpu, &layer.ffn, work);
-            add(&mut work.hidden, &work.mixed);
+            let mut hidden = std::mem::take(&mut work.hidden);
+            self.add_ffn(cpu, layer, &mut hidden, work);
+            work.hidden = hidden;
         }
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len();
         }
         self.head(cpu, lanes, work);
         &mut work.logits
+    }
+
+    /// Adds a layer's feed-forward part to rows of the residual stream.
+    pub(crate) fn add_ffn(&self, cpu: &Cpu, layer: &Layer, hidden: &mut [f32], work: &mut Workspace) {
+        work.mixed.resize(hidden.len(), 0.0);
+        self.norm(cpu, hidden, &layer.ffn_norm, &mut work.normed);
+        self.ffn(cpu, &layer.ffn, work);
+        add(hidden, &work.mixed);
     }
 
     /// Logits of the positions that are wanted, and of no other: the head is the largest matrix of a small model.

@@ -7,9 +7,10 @@ use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
-use weights::{Ffn, Matrix, Mixer, Model, VocabSource};
+use weights::{Matrix, Mixer, Model, Part, VocabSource};
 
 use crate::error::Error;
+use crate::gpu_network::ffn_bytes;
 use crate::network::Network;
 use crate::place::{DeviceLimits, DeviceMemory, Place};
 use crate::vocabulary;
@@ -35,6 +36,15 @@ pub struct GpuOptions {
     pub limits: DeviceLimits,
     /// A model that does not fit there is an error. Otherwise the host computes, with a note.
     pub is_required: bool,
+    /// For what the host computes beside it; 0: all of the machine.
+    pub threads: usize,
+    pub pin_threads: bool,
+}
+
+impl GpuOptions {
+    fn cpu(&self) -> Cpu {
+        Cpu::new(self.threads).pinned(self.pin_threads)
+    }
 }
 
 pub struct Opened {
@@ -76,8 +86,11 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
     let mut keeping = None;
     let place = match &options.gpu {
         None => None,
-        Some(gpu) => match Place::planned(&gpu.device, &model, options.precision, &gpu.limits) {
-            Ok(place) => Some(place),
+        Some(gpu) => match Place::planned(&gpu.device, &model, options.precision, &gpu.limits, || gpu.cpu()) {
+            Ok((place, memory)) => {
+                model.notes.extend(memory.host_part());
+                Some((place, memory))
+            }
             Err(error) if gpu.is_required => return Err(error),
             Err(error) => {
                 model.notes.push(format!("the CPU computes: {error}"));
@@ -85,8 +98,9 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
             }
         },
     };
-    if options.precision == Precision::Integer && place.is_none() {
-        keeping = weights::pack(&mut model, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
+    let part = place.as_ref().map_or(Part::All, |(_, memory)| Part::FeedForward { from: memory.ffn_layers });
+    if options.precision == Precision::Integer {
+        keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
     let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     model.vocab = vocab;
@@ -106,15 +120,7 @@ pub fn weight_bytes(model: &Model) -> usize {
             Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(bytes).iter().sum::<usize>(),
             Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].map(bytes).iter().sum::<usize>(),
         };
-        let ffn = match &layer.ffn {
-            Ffn::Dense { gate, up, down } => [gate, up, down].map(bytes).iter().sum::<usize>(),
-            Ffn::Moe(moe) => {
-                let experts = moe.experts.iter().flat_map(|expert| [&expert.gate, &expert.up, &expert.down]);
-                let shared = moe.shared.iter().flat_map(|shared| [&shared.gate, &shared.up, &shared.down]);
-                experts.chain(shared).chain([&moe.router]).map(bytes).sum()
-            }
-        };
-        mixer + ffn
+        mixer + ffn_bytes(&layer.ffn, bytes)
     });
     outside + layers.sum::<usize>()
 }

@@ -1,17 +1,18 @@
-//! Where sequences are computed: on the host's processors, or on a GPU that has the weights and everything that is kept of
-//! sequences. What is kept, and when it is gone back to, knows only this.
+//! Where sequences are computed: on the host's processors, or on a GPU that has everything that is kept of sequences and the
+//! weights, but for feed-forward parts that have no room there and that the host computes. What is kept, and when it is gone back to, knows only this.
 
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use weights::Model;
 
+use crate::engine::Limits;
 use crate::error::Error;
-use crate::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes, scratch_bytes};
+use crate::gpu_network::{GpuNetwork, GpuWorkspace, OnHost, device_bytes, ffn_bytes, scratch_bytes};
 use crate::memory::Meter;
 use crate::network::{Lane, Network, Wanted, Workspace};
 use crate::snapshot::Snapshot;
-use crate::state::{State, StateShape};
+use crate::state::{KvFormats, State, StateShape};
 use crate::trail::Trail;
 
 /// How much of a device may be used, and for steps of which size.
@@ -22,6 +23,19 @@ pub struct DeviceLimits {
     /// Tokens of a step, and sequences among which they are.
     pub rows: usize,
     pub lanes: usize,
+    /// Layers whose feed-forward parts lie there; the host computes those of the rest. None: as many as leave room for
+    /// `longest`.
+    pub ffn_layers: Option<usize>,
+    pub longest: Option<Longest>,
+}
+
+/// A conversation for which there has to be room.
+#[derive(Clone, Copy, Debug)]
+pub struct Longest {
+    pub limits: Limits,
+    pub kv: KvFormats,
+    /// No more than the model's window.
+    pub tokens: usize,
 }
 
 /// Where a device's memory goes.
@@ -34,6 +48,11 @@ pub struct DeviceMemory {
     pub scratch_bytes: usize,
     /// For sequences.
     pub left_bytes: usize,
+    /// Layers whose feed-forward parts lie there, and all.
+    pub ffn_layers: usize,
+    pub layers: usize,
+    /// Weights that the host computes with.
+    pub host_bytes: usize,
 }
 
 impl DeviceMemory {
@@ -42,13 +61,36 @@ impl DeviceMemory {
         let properties = device.properties()?;
         let free_bytes = properties.free_bytes;
         let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
-        let weight_bytes = device_bytes(model);
+        let (always, ffn) = device_bytes(model);
+        let layers = ffn.len();
+        let weight_bytes = |ffn_layers: usize| always + ffn[..ffn_layers].iter().sum::<usize>();
         let scratch_bytes = scratch_bytes(&model.shape, device.processors(), limits.rows, limits.lanes);
-        let least = StateShape::new(&model.shape).fixed_bytes();
-        match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
-            Some(left_bytes) if left_bytes > least => {
-                Ok(DeviceMemory { name: properties.name, total_bytes, weight_bytes, scratch_bytes, left_bytes })
+        let shape = StateShape::new(&model.shape);
+        let wanted = match &limits.longest {
+            None => shape.fixed_bytes(),
+            Some(longest) => {
+                let tokens = longest.tokens.min(model.shape.native_ctx);
+                limits.lanes * shape.fixed_bytes() + longest.limits.bytes_of(&shape, longest.kv, tokens)?
             }
+        };
+        let fits = |ffn_layers: &usize| weight_bytes(*ffn_layers) + scratch_bytes + wanted <= total_bytes;
+        let ffn_layers = match limits.ffn_layers {
+            Some(ffn_layers) => ffn_layers.min(layers),
+            None => (0..=layers).rev().find(fits).unwrap_or(0),
+        };
+        let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, |m| m.data.len())).sum();
+        let weight_bytes = weight_bytes(ffn_layers);
+        match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
+            Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemory {
+                name: properties.name,
+                total_bytes,
+                weight_bytes,
+                scratch_bytes,
+                left_bytes,
+                ffn_layers,
+                layers,
+                host_bytes,
+            }),
             _ => Err(Error::DeviceRoom {
                 name: properties.name,
                 weights_mib: weight_bytes >> 20,
@@ -60,6 +102,20 @@ impl DeviceMemory {
     }
 }
 
+impl DeviceMemory {
+    /// What the host computes of the model, for people.
+    pub fn host_part(&self) -> Option<String> {
+        let (name, of_host) = (&self.name, self.layers - self.ffn_layers);
+        let says = format!(
+            "the CPU computes the feed-forward parts of {of_host} of {} layers, {} MiB: with them {name} would have no \
+             room for a conversation; a smaller window or fewer bits make it faster",
+            self.layers,
+            self.host_bytes >> 20
+        );
+        (of_host > 0).then_some(says)
+    }
+}
+
 pub struct Place {
     kind: Kind,
     meter: Meter,
@@ -67,8 +123,16 @@ pub struct Place {
 
 #[allow(clippy::large_enum_variant)] // One of it.
 enum Kind {
-    Host { cpu: Cpu, work: Workspace },
-    Device { network: GpuNetwork, work: GpuWorkspace },
+    Host {
+        cpu: Cpu,
+        work: Workspace,
+    },
+    /// `host`: what computes the parts that are not there.
+    Device {
+        network: GpuNetwork,
+        work: GpuWorkspace,
+        host: Option<(Cpu, Workspace)>,
+    },
 }
 
 impl Place {
@@ -78,22 +142,27 @@ impl Place {
 
     /// Copies a model to a device. Its matrices must be as files hold them.
     pub fn device(device: &Device, model: &Model, precision: Precision) -> Result<Place, Error> {
-        let (network, work) = (GpuNetwork::new(device, model, precision)?, GpuWorkspace::new(device)?);
-        Ok(Place { kind: Kind::Device { network, work }, meter: Meter::on(device) })
+        let network = GpuNetwork::new(device, model, precision, model.layers.len())?;
+        let kind = Kind::Device { network, work: GpuWorkspace::new(device)?, host: None };
+        Ok(Place { kind, meter: Meter::on(device) })
     }
 
-    /// As `device`, by a plan: what a step may need is there when this returns, and what is left is held for sequences.
+    /// As `device`, by a plan: what a step may need is there when this returns, and what is left is held for sequences. What
+    /// the plan leaves to the host is computed by `cpu`.
     pub fn planned(
         device: &Device,
         model: &Model,
         precision: Precision,
         limits: &DeviceLimits,
+        cpu: impl FnOnce() -> Cpu,
     ) -> Result<(Place, DeviceMemory), Error> {
         let memory = DeviceMemory::plan(device, model, limits)?;
-        let (network, mut work) = (GpuNetwork::new(device, model, precision)?, GpuWorkspace::new(device)?);
+        let network = GpuNetwork::new(device, model, precision, memory.ffn_layers)?;
+        let mut work = GpuWorkspace::new(device)?;
         network.reserve(&mut work, limits.rows, limits.lanes)?;
         device.hold(memory.left_bytes)?;
-        Ok((Place { kind: Kind::Device { network, work }, meter: Meter::on(device) }, memory))
+        let host = (memory.ffn_layers < memory.layers).then(|| (cpu(), Workspace::default()));
+        Ok((Place { kind: Kind::Device { network, work, host }, meter: Meter::on(device) }, memory))
     }
 
     /// What counts the memory of sequences that are computed here.
@@ -119,7 +188,14 @@ impl Place {
     pub fn forward(&mut self, network: &Network, lanes: &mut [Lane]) -> Option<&mut [f32]> {
         match &mut self.kind {
             Kind::Host { cpu, work } => Some(network.forward(cpu, lanes, work)),
-            Kind::Device { network, work } => self.meter.kept(on_device(network, lanes, work, &self.meter)),
+            Kind::Device { network: on_device, work, host } => {
+                let mut on_host = |number: usize, hidden: &mut [f32]| {
+                    if let Some((cpu, work)) = host {
+                        network.add_ffn(cpu, &network.model.layers[number], hidden, work);
+                    }
+                };
+                self.meter.kept(on_a_device(on_device, lanes, work, &mut on_host, &self.meter))
+            }
         }
     }
 
@@ -127,7 +203,7 @@ impl Place {
     pub fn replay(&mut self, network: &Network, state: &mut State, trail: &Trail, position: usize) {
         match &mut self.kind {
             Kind::Host { cpu, .. } => network.replay(cpu, state, trail, position),
-            Kind::Device { network, work } => {
+            Kind::Device { network, work, .. } => {
                 if self.meter.kept(network.replay(state, trail, position, work)).is_none() {
                     // Nobody will read it, but whoever asks finds it where it should be.
                     state.position = position;
@@ -138,10 +214,11 @@ impl Place {
 }
 
 /// Kernels run over whole lanes, so that a device is taken from one position that is to be remembered to the next.
-fn on_device<'w>(
+fn on_a_device<'w>(
     network: &GpuNetwork,
     lanes: &mut [Lane],
     work: &'w mut GpuWorkspace,
+    on_host: OnHost,
     meter: &Meter,
 ) -> Result<&'w mut [f32], gpu::Error> {
     for lane in lanes.iter_mut() {
@@ -150,12 +227,12 @@ fn on_device<'w>(
             let tokens = &lane.tokens[lane.state.position - begin..snapshot.position - begin];
             let trail = lane.trail.as_deref_mut();
             let part = Lane { state: lane.state, tokens, wanted: Wanted::Nothing, trail, snapshots: &mut [] };
-            network.forward(&mut [part], work)?;
+            network.forward(&mut [part], work, on_host)?;
             *snapshot = Snapshot::of(lane.state, snapshot.format, meter);
         }
         lane.tokens = &lane.tokens[lane.state.position - begin..];
     }
-    let logits = network.forward(lanes, work)?;
+    let logits = network.forward(lanes, work, on_host)?;
     for lane in lanes.iter_mut() {
         for snapshot in lane.snapshots.iter_mut().filter(|snapshot| snapshot.position == lane.state.position) {
             *snapshot = Snapshot::of(lane.state, snapshot.format, meter);

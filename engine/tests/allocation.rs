@@ -48,7 +48,7 @@ fn no_allocation_per_token_after_warm_up() {
     ] {
         let mut model = weights::open(&folder.join(file), &weights::OpenOptions { mmap: true }).unwrap();
         let cpu = Cpu::new(threads);
-        weights::pack(&mut model, &cpu, None, true, &mut |_, _| ()).unwrap();
+        weights::pack(&mut model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(model, Precision::Integer);
         let kv = KvFormats { key: kv, value: kv };
         let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();

@@ -8,17 +8,23 @@ use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::state::{KvFormats, State};
 use engine::trail::Trail;
-use engine::{DeviceLimits, DeviceMemory, Place};
+use engine::{DeviceLimits, DeviceMemory, Longest, Place};
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
 use kernels::testing::distance;
-use weights::{Model, OpenOptions};
+use weights::{Model, OpenOptions, Part};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
 const TRAIL: usize = 48;
+/// Layers of any model.
+const ALL: usize = usize::MAX;
+
+fn on_no_host(_layer: usize, _hidden: &mut [f32]) {
+    panic!("the whole model is on the device");
+}
 
 fn device() -> Option<Device> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
@@ -67,7 +73,7 @@ fn logits(network: &GpuNetwork, work: &mut GpuWorkspace, state: &mut State, toke
     let chunks = tokens.chunks(chunk);
     let feed = |tokens| {
         let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
-        network.forward(&mut lanes, work).unwrap().to_vec()
+        network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     chunks.flat_map(feed).collect()
 }
@@ -83,7 +89,7 @@ fn check_golden(device: &Device, name: &str, folder: &str, tokens: usize, chunks
     let golden = Golden::open(folder);
     let (prompt, expected) = (golden.prompt(), golden.logits());
     let model = open(name);
-    let network = GpuNetwork::new(device, &model, Precision::F32).unwrap();
+    let network = GpuNetwork::new(device, &model, Precision::F32, ALL).unwrap();
     let mut work = GpuWorkspace::new(device).unwrap();
     let tokens = tokens.min(prompt.len());
     let expected = &expected[..tokens * model.shape.vocab];
@@ -144,7 +150,7 @@ fn quantised_models_are_as_near_as_the_cpu_is() {
         let tokens = Golden::open("dense-wide").prompt()[..count].to_vec();
         let exact = of_cpu(open(&path), Precision::F32, F16, &tokens);
         let theirs = distance(&of_cpu(open(&path), Precision::Integer, F16, &tokens), &exact);
-        let network = GpuNetwork::new(&device, &open(&path), Precision::Integer).unwrap();
+        let network = GpuNetwork::new(&device, &open(&path), Precision::Integer, ALL).unwrap();
         let mut work = GpuWorkspace::new(&device).unwrap();
         for chunk in chunks {
             let ours = logits(&network, &mut work, &mut state(&network, F16), &tokens, *chunk);
@@ -156,7 +162,7 @@ fn quantised_models_are_as_near_as_the_cpu_is() {
 #[test]
 fn several_sequences_are_each_as_alone() {
     let Some(device) = device() else { return };
-    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32).unwrap();
+    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32, ALL).unwrap();
     let mut work = GpuWorkspace::new(&device).unwrap();
     let words = |len: usize, seed: u32| (0..len as u32).map(|i| (i * 37 + seed * 11) % 500).collect::<Vec<u32>>();
     let prompts = [words(70, 1), words(3, 2), words(20, 3)];
@@ -179,7 +185,7 @@ fn several_sequences_are_each_as_alone() {
                 snapshots: &mut [],
             });
         }
-        let ours = network.forward(&mut lanes, &mut work).unwrap().to_vec();
+        let ours = network.forward(&mut lanes, &mut work, &mut on_no_host).unwrap().to_vec();
         let vocab = network.shape.vocab;
         let expected: Vec<f32> =
             parts.iter().flat_map(|(i, range)| alone[*i][range.start * vocab..range.end * vocab].to_vec()).collect();
@@ -190,7 +196,7 @@ fn several_sequences_are_each_as_alone() {
 #[test]
 fn a_past_is_gone_back_to_and_branched() {
     let Some(device) = device() else { return };
-    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32).unwrap();
+    let network = GpuNetwork::new(&device, &open("dense-gva3"), Precision::F32, ALL).unwrap();
     let mut work = GpuWorkspace::new(&device).unwrap();
     let words: Vec<u32> = (0..330u32).map(|i| (i * 37 + 5) % 500).collect();
     let other: Vec<u32> = (0..9u32).map(|i| (i * 91 + 3) % 500).collect();
@@ -198,7 +204,7 @@ fn a_past_is_gone_back_to_and_branched() {
     let new = || (state(&network, F16), Trail::new(&network.state_shape, TRAIL, &meter));
     let feed = |(state, trail): &mut (State, Trail), work: &mut GpuWorkspace, tokens: &[u32]| {
         let mut lanes = [Lane { state, tokens, wanted: Wanted::Last, trail: Some(trail), snapshots: &mut [] }];
-        network.forward(&mut lanes, work).unwrap().to_vec()
+        network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     let mut line = new();
     feed(&mut line, &mut work, &words[..290]);
@@ -234,7 +240,8 @@ fn a_past_is_gone_back_to_and_branched() {
 fn the_plan_knows_what_weights_take() {
     let model = open("gguf/dense-wide.q4_k_m.gguf");
     let file: usize = engine::open::weight_bytes(&model);
-    let ours = device_bytes(&model);
+    let (always, ffn) = device_bytes(&model);
+    let ours = always + ffn.iter().sum::<usize>();
     assert!(ours >= file && ours < file + file / 100, "{ours} and {file}");
 }
 
@@ -246,8 +253,8 @@ fn a_plan_is_what_is_taken() {
         let model = open(name);
         let free = || device.properties().unwrap().free_bytes;
         let before = free();
-        let limits = DeviceLimits { total_bytes: Some(64 << 20), rows, lanes };
-        let (mut place, plan) = Place::planned(&device, &model, Precision::Integer, &limits).unwrap();
+        let limits = DeviceLimits { total_bytes: Some(64 << 20), rows, lanes, ffn_layers: None, longest: None };
+        let (mut place, plan) = Place::planned(&device, &model, Precision::Integer, &limits, no_cpu).unwrap();
         assert_eq!(plan.total_bytes, plan.weight_bytes + plan.scratch_bytes + plan.left_bytes);
         let (taken, planned) = (before - free(), plan.weight_bytes + plan.scratch_bytes);
         // Norms, gates and frequencies are small and not planned.
@@ -277,10 +284,68 @@ fn a_plan_is_what_is_taken() {
         drop((states, place));
         assert_eq!(free(), before, "{name}: all of it is given back");
     }
-    let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2 };
+    let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2, ffn_layers: None, longest: None };
     let error = DeviceMemory::plan(&device, &open("gguf/dense-wide.q4_k_m.gguf"), &limits).unwrap_err().to_string();
     assert!(error.contains("does not fit") && error.contains("raise memory.gpu_total"), "{error}");
 }
+
+fn no_cpu() -> Cpu {
+    panic!("the whole model is on the device");
+}
+
+/// Feed-forward parts that have no room are the host's, and everybody gets the same answers.
+#[test]
+fn what_has_no_room_is_computed_by_the_host() {
+    let Some(device) = own_device() else { return };
+    for (name, precision, tolerance) in [
+        ("gguf/dense-gva2.bf16.gguf", Precision::F32, 1e-3),
+        ("gguf/moe.bf16.gguf", Precision::F32, 1e-3),
+        ("gguf/dense-wide.q4_k_m.gguf", Precision::Integer, 0.1),
+    ] {
+        let model = open(name);
+        let (always, ffn) = device_bytes(&model);
+        let limits = DeviceLimits { total_bytes: None, rows: 12, lanes: 2, ffn_layers: None, longest: None };
+        let whole = DeviceMemory::plan(&device, &model, &limits).unwrap();
+        assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_part()), (ffn.len(), 0, None));
+
+        // A conversation for which there is room when all but two of those parts are elsewhere.
+        let tokens = 300;
+        let of_longest = engine::Limits { prefill_chunk_tokens: 12, ..LIMITS };
+        let longest = Longest { limits: of_longest, kv: F16, tokens };
+        let shape = engine::state::StateShape::new(&model.shape);
+        let needed = of_longest.bytes_of(&shape, F16, tokens).unwrap() + limits.lanes * shape.fixed_bytes();
+        let total = always + ffn[..2].iter().sum::<usize>() + whole.scratch_bytes + needed;
+        let limits = DeviceLimits { total_bytes: Some(total), longest: Some(longest), ..limits };
+        let (mut place, plan) = Place::planned(&device, &model, precision, &limits, || Cpu::new(1)).unwrap();
+        assert_eq!((plan.ffn_layers, plan.layers), (2, ffn.len()));
+        assert_eq!(plan.left_bytes, needed);
+        assert!(plan.host_bytes > 0 && plan.host_part().unwrap().contains("feed-forward"), "{plan:?}");
+
+        let mut packed = open(name);
+        let on_host = Part::FeedForward { from: plan.ffn_layers };
+        weights::pack(&mut packed, on_host, &Cpu::new(1), None, true, &mut |_, _| ()).unwrap();
+        let network = Network::new(packed, precision);
+        let mut state = State::new(network.state_shape, F16, &place.meter()).unwrap();
+        let tokens: Vec<u32> = (0..14u32).map(|i| (i * 37 + 5) % 500).collect();
+        let mut ours = Vec::new();
+        for tokens in [&tokens[..12], &tokens[12..13], &tokens[13..]] {
+            let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
+            ours.extend_from_slice(place.forward(&network, &mut lanes).unwrap());
+        }
+        assert_eq!(place.failure(), None);
+        close(name, &ours, &of_cpu(model, precision, F16, &tokens), tolerance);
+    }
+}
+
+const LIMITS: engine::Limits = engine::Limits {
+    prefill_chunk_tokens: 64,
+    max_sequences: 2,
+    max_waiting: 8,
+    memory_bytes: usize::MAX,
+    snapshots: Format::F32,
+    snapshot_spacing_tokens: 256,
+    trail_tokens: 32,
+};
 
 /// A device of this test's own. A GPU shares its memory with whoever else is there.
 fn own_device() -> Option<Device> {

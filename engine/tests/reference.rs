@@ -191,7 +191,7 @@ fn quantised_files_against_their_own_weights() {
         for (precision, packed, tolerance) in cases {
             let mut network = open(&path, precision);
             if packed {
-                weights::pack(&mut network.model, &cpu, None, true, &mut |_, _| ()).unwrap();
+                weights::pack(&mut network.model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
             }
             let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
             let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);

@@ -3,13 +3,16 @@
 use gpu::matrix::{self, Matrix};
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
-use weights::{Model, Shape};
+use weights::Model;
 
 pub struct Layer {
+    /// Among the layers of its kind.
+    pub place: usize,
     pub attn_norm: Buffer<f32>,
     pub mixer: Mixer,
     pub ffn_norm: Buffer<f32>,
-    pub ffn: Ffn,
+    /// None: the host computes it.
+    pub ffn: Option<Ffn>,
 }
 
 #[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
@@ -70,7 +73,10 @@ pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<Matrix, Error
     Matrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
 }
 
-pub fn layer(device: &Device, shape: &Shape, layer: &weights::Layer) -> Result<Layer, Error> {
+/// The layer of this number; `with_ffn`: its feed-forward part too.
+pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> Result<Layer, Error> {
+    let (shape, layer) = (&model.shape, &model.layers[number]);
+    let place = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
         weights::Mixer::Attention(from) => Mixer::Attention(Attention {
             q: matrix(device, &from.q)?,
@@ -98,33 +104,35 @@ pub fn layer(device: &Device, shape: &Shape, layer: &weights::Layer) -> Result<L
         }
     };
     let ffn = match &layer.ffn {
-        weights::Ffn::Dense { gate, up, down } => Ffn::Dense(swiglu(device, [gate, up, down])?),
-        weights::Ffn::Moe(moe) => Ffn::Moe(experts(device, moe)?),
+        _ if !with_ffn => None,
+        weights::Ffn::Dense { gate, up, down } => Some(Ffn::Dense(swiglu(device, [gate, up, down])?)),
+        weights::Ffn::Moe(moe) => Some(Ffn::Moe(experts(device, moe)?)),
     };
     let norm = |values: &[f32]| Buffer::of(device, values);
-    Ok(Layer { attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
+    Ok(Layer { place, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
 }
 
-/// Bytes that a model's matrices take on a device, for plans.
-pub fn device_bytes(model: &Model) -> usize {
-    let mut bytes = 0;
-    let mut add = |m: &weights::Matrix| bytes += matrix::device_bytes(m.format, m.rows, m.cols);
-    [&model.embed].into_iter().chain(&model.head).for_each(&mut add);
-    for layer in &model.layers {
-        match &layer.mixer {
-            weights::Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].into_iter().for_each(&mut add),
-            weights::Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].into_iter().for_each(&mut add),
-        }
-        match &layer.ffn {
-            weights::Ffn::Dense { gate, up, down } => [gate, up, down].into_iter().for_each(&mut add),
-            weights::Ffn::Moe(moe) => {
-                add(&moe.router);
-                moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]).for_each(&mut add);
-                moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]).for_each(&mut add);
-            }
+/// Bytes that a model's matrices take on a device, for plans; those of the layers' feed-forward parts apart.
+pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
+    let bytes = |m: &weights::Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
+    let mixers = model.layers.iter().map(|layer| match &layer.mixer {
+        weights::Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(bytes).iter().sum::<usize>(),
+        weights::Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].map(bytes).iter().sum(),
+    });
+    let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();
+    (outside + mixers.sum::<usize>(), model.layers.iter().map(|layer| ffn_bytes(&layer.ffn, bytes)).collect())
+}
+
+/// What the matrices of a feed-forward part take where one takes `bytes`.
+pub fn ffn_bytes(ffn: &weights::Ffn, bytes: impl Fn(&weights::Matrix) -> usize) -> usize {
+    match ffn {
+        weights::Ffn::Dense { gate, up, down } => [gate, up, down].map(&bytes).iter().sum(),
+        weights::Ffn::Moe(moe) => {
+            let experts = moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]);
+            let shared = moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]);
+            experts.chain(shared).chain([&moe.router]).map(bytes).sum()
         }
     }
-    bytes
 }
 
 fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<Swiglu, Error> {

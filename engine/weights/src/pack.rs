@@ -13,10 +13,13 @@ use crate::packed::{self, Keeping, PackedFolder};
 /// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
 /// so that a model is hardly ever there twice. `progress` is told bytes that are done, and of how many.
 ///
+/// `part`: what the host computes of the model.
+///
 /// With a folder, what an earlier start has packed is taken from there, and what was packed is put there: new memory can
 /// cost more than the packing (a virtual machine has to ask for every page of it), and a file's is there already.
 pub fn pack(
     model: &mut Model,
+    part: Part,
     cpu: &Cpu,
     folder: Option<&PackedFolder>,
     mmap: bool,
@@ -27,7 +30,7 @@ pub fn pack(
     }
     let fingerprint = model.fingerprint;
     let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
-    for (matrix, exact) in matrices(model) {
+    for (matrix, exact) in matrices(model, part) {
         if exact {
             // Read with f32 activations only, and a few rows: unpacked once is better than at every token.
             to_f32(matrix)?;
@@ -52,6 +55,16 @@ pub fn pack(
     let all = pack_all(&jobs, total, cpu, progress)?;
     place(jobs, &all);
     Ok(kept.and_then(|(folder, key)| packed::keep(folder, &key, all)))
+}
+
+/// Which matrices are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    All,
+    /// Those of the feed-forward parts from this layer on.
+    FeedForward {
+        from: usize,
+    },
 }
 
 /// Bytes that are packed before the file's memory for them goes back.
@@ -134,12 +147,16 @@ fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
     Ok(())
 }
 
-/// All matrices that products read, and whether with exact activations. An embedding that is no head is only looked up
+/// The matrices that products read, and whether with exact activations. An embedding that is no head is only looked up
 /// in, row by row.
-fn matrices(model: &mut Model) -> Vec<(&mut Matrix, bool)> {
-    let mut all = vec![(model.head.as_mut().unwrap_or(&mut model.embed), false)];
-    for layer in &mut model.layers {
+fn matrices(model: &mut Model, part: Part) -> Vec<(&mut Matrix, bool)> {
+    let (mut all, first) = match part {
+        Part::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), false)], 0),
+        Part::FeedForward { from } => (Vec::new(), from),
+    };
+    for layer in model.layers.iter_mut().skip(first) {
         match &mut layer.mixer {
+            _ if part != Part::All => {}
             Mixer::Attention(w) => all.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, false))),
             Mixer::Delta(w) => {
                 all.extend([&mut w.qkv, &mut w.z, &mut w.out].map(|w| (w, false)));
@@ -172,13 +189,15 @@ mod tests {
         let (mut plain, mut packed) = (open(), open());
         let mut told = Vec::new();
         let cpu = Cpu::new(2);
-        pack(&mut packed, &cpu, None, true, &mut |done, all| told.push((done, all))).unwrap();
+        pack(&mut packed, Part::All, &cpu, None, true, &mut |done, all| told.push((done, all))).unwrap();
         if !has_panels(cpu.level) {
             return println!("skipped: this processor has no panels");
         }
         assert!(told.is_sorted() && told.last().is_some_and(|(done, all)| done == all && *done > 0));
         let mut panels = 0;
-        for ((plain, _), (packed, exact)) in matrices(&mut plain).into_iter().zip(matrices(&mut packed)) {
+        for ((plain, _), (packed, exact)) in
+            matrices(&mut plain, Part::All).into_iter().zip(matrices(&mut packed, Part::All))
+        {
             panels += usize::from(packed.layout == Layout::Panels);
             assert!(!exact || packed.format == Format::F32);
             let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
@@ -193,20 +212,26 @@ mod tests {
         let kept = PackedFolder { path: folder.path().join("packed"), max_bytes: 1 << 30, min_bytes: 1 };
         for mmap in [true, false, true] {
             let mut found = open();
-            if let Some(keeping) = pack(&mut found, &cpu, Some(&kept), mmap, &mut |_, _| ()).unwrap() {
+            if let Some(keeping) = pack(&mut found, Part::All, &cpu, Some(&kept), mmap, &mut |_, _| ()).unwrap() {
                 keeping.wait().unwrap();
             }
-            for ((packed, _), (found, _)) in matrices(&mut packed).into_iter().zip(matrices(&mut found)) {
+            for ((packed, _), (found, _)) in
+                matrices(&mut packed, Part::All).into_iter().zip(matrices(&mut found, Part::All))
+            {
                 assert_eq!((found.layout, &found.data[..]), (packed.layout, &packed.data[..]));
             }
         }
-        assert!(pack(&mut open(), &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
+        assert!(pack(&mut open(), Part::All, &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
         // A file that was written since may be another one.
         let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
         std::fs::File::open(&path).unwrap().set_modified(past).unwrap();
-        pack(&mut open(), &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().expect("packed anew").wait().unwrap();
+        pack(&mut open(), Part::All, &cpu, Some(&kept), true, &mut |_, _| ())
+            .unwrap()
+            .expect("packed anew")
+            .wait()
+            .unwrap();
         let too_small = PackedFolder { path: folder.path().join("none"), min_bytes: 1 << 29, ..kept };
-        assert!(pack(&mut open(), &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
+        assert!(pack(&mut open(), Part::All, &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
         assert!(!too_small.path.exists());
     }
 }

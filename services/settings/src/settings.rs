@@ -105,6 +105,8 @@ pub struct Engine {
     /// None: kernels are compiled at each start.
     pub kernels_path: Option<PathBuf>,
     pub gpu_prefill_chunk_tokens: usize,
+    /// None: as many as have room.
+    pub gpu_layers: Option<usize>,
     /// 0: all cores.
     pub threads: usize,
     pub pin_threads: bool,
@@ -393,6 +395,7 @@ impl Engine {
             device: r.choice("device"),
             kernels_path: unless_empty(r.text("kernels_path")).map(PathBuf::from),
             gpu_prefill_chunk_tokens: r.whole("gpu_prefill_chunk_tokens", 64..=8192),
+            gpu_layers: r.whole_or_auto("gpu_layers", 0..=1000),
             threads: r.whole("threads", 0..=1024),
             pin_threads: r.bool("pin_threads"),
             prefill_chunk_tokens: r.whole("prefill_chunk_tokens", 64..=8192),

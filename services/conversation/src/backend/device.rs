@@ -1,8 +1,8 @@
 //! What computes: the GPU that is there, or the host.
 
 use super::Error;
-use engine::DeviceLimits;
 use engine::open::{GpuOptions, find_gpu};
+use engine::{DeviceLimits, DeviceMemory, Longest};
 use settings::Settings;
 use std::path::PathBuf;
 #[cfg(test)]
@@ -18,6 +18,8 @@ pub struct Finder {
     /// Where compiled kernels are kept.
     kernels: Option<PathBuf>,
     limits: DeviceLimits,
+    threads: usize,
+    pin_threads: bool,
 }
 
 #[derive(Clone)]
@@ -43,8 +45,21 @@ impl Finder {
             // Every sequence that decodes beside the others adds a row to a step.
             rows: engine.gpu_prefill_chunk_tokens + engine.max_sequences,
             lanes: engine.max_sequences,
+            ffn_layers: engine.gpu_layers,
+            longest: None,
         };
-        Finder { source, kernels: engine.kernels_path.clone(), limits }
+        Finder {
+            source,
+            kernels: engine.kernels_path.clone(),
+            limits,
+            threads: engine.threads,
+            pin_threads: engine.pin_threads,
+        }
+    }
+
+    /// What would leave no room for such a conversation is left to the host.
+    pub fn with_room_for(&self, longest: Longest) -> Finder {
+        Finder { limits: DeviceLimits { longest: Some(longest), ..self.limits }, ..self.clone() }
     }
 
     /// For what only the host does.
@@ -58,13 +73,14 @@ impl Finder {
         Finder { source: Source::Emulated(found.clone()), ..Finder::new(settings) }
     }
 
-    /// A conversation that was planned for a device needs one.
-    pub fn again(&self) -> Finder {
+    /// A conversation that was planned for a device needs one, and as much of the model on it as there was.
+    pub fn again(&self, memory: &DeviceMemory) -> Finder {
         let source = match self.source {
             Source::Any => Source::Gpu,
             _ => self.source.clone(),
         };
-        Finder { source, ..self.clone() }
+        let limits = DeviceLimits { ffn_layers: Some(memory.ffn_layers), ..self.limits };
+        Finder { source, limits, ..self.clone() }
     }
 
     /// What a plan needs of a device.
@@ -93,6 +109,12 @@ impl Finder {
                 }
             }
         };
-        Ok(Some(GpuOptions { device, limits: self.limits, is_required: !matches!(self.source, Source::Any) }))
+        Ok(Some(GpuOptions {
+            device,
+            limits: self.limits,
+            is_required: !matches!(self.source, Source::Any),
+            threads: self.threads,
+            pin_threads: self.pin_threads,
+        }))
     }
 }

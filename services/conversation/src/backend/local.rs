@@ -83,7 +83,10 @@ impl Local {
         let precision = model.network.precision;
         let recipe = Recipe {
             options: model::open_options(settings, precision),
-            finder: if model.place.is_some() { finder.again() } else { Finder::host(settings) },
+            finder: match &model.place {
+                Some((_, memory)) => finder.again(memory),
+                None => Finder::host(settings),
+            },
             limits: plan.limits(settings, precision),
             threads: settings.engine.threads,
             pin_threads: settings.engine.pin_threads,

@@ -1,13 +1,13 @@
 //! From what stands behind a preset's name to a model that computes, and from a preset to the engine's words.
 
 use super::device::Finder;
-use super::{Error, builtin};
+use super::{Error, builtin, plan};
 use crate::manner::SamplingOverrides;
 use engine::network::Network;
 use engine::open::{Keeping, OpenOptions, PackedFolder};
 use engine::sampling::Sampling;
 use engine::state::KvFormats;
-use engine::{DeviceMemory, Place, Precision};
+use engine::{DeviceMemory, Longest, Place, Precision};
 use settings::{Preset, Settings, Thinking};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +70,7 @@ pub fn open_on(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Model, Error> {
     let (file, preset) = resolve(settings, name)?;
+    let finder = finder.with_room_for(longest(settings, &preset, precision));
     let options = OpenOptions { gpu: finder.find()?, ..open_options(settings, precision) };
     let opened = engine::open::open_with(&file, &options, progress)?;
     let mut notes = opened.notes;
@@ -80,6 +81,12 @@ pub fn open_on(
     let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
     let (keeping, place) = (opened.keeping, opened.place);
     Ok(Model { network, tokenizer, template, file, preset, notes, keeping, place })
+}
+
+/// A conversation that fills the window of a preset, on a device.
+pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> Longest {
+    let (kv, tokens) = (kv_formats(preset, precision), preset.ctx_size as usize);
+    Longest { limits: plan::limits(settings, precision, true), kv, tokens }
 }
 
 pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {

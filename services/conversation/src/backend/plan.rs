@@ -70,12 +70,16 @@ pub fn plan<'p>(
     let rows = settings.engine.prefill_chunk_tokens + sequences;
     let limits = limits(settings, network.precision, device.is_some());
     // What lies on a device takes no memory here: a mapped file's pages are the system's.
-    let on_host = |bytes: usize| if device.is_some() { 0 } else { bytes as u64 };
+    let (weights, scratch) = match device {
+        None => (weight_bytes(&network.model), scratch_bytes(network, rows, sequences)),
+        Some(device) if device.host_bytes == 0 => (0, 0),
+        Some(device) => (device.host_bytes, scratch_bytes(network, limits.prefill_chunk_tokens + sequences, 0)),
+    };
     let mut plan = Plan {
         total_bytes,
         process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
-        weight_bytes: on_host(weight_bytes(&network.model)),
-        scratch_bytes: on_host(scratch_bytes(network, rows, sequences)),
+        weight_bytes: weights as u64,
+        scratch_bytes: scratch as u64,
         vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
         token_cache_bytes: settings.memory.token_cache_bytes as u64,
         sequences,
@@ -141,7 +145,7 @@ pub fn plan<'p>(
 }
 
 /// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
-fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Limits {
+pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Limits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     let exact = snapshot::FORMATS[0];
     Limits {
@@ -224,7 +228,8 @@ impl fmt::Display for Plan {
             all.into_iter().try_for_each(|(what, bytes, note)| line(f, what, bytes, note))?;
             return self.write_windows(f);
         };
-        for (what, bytes, note) in [program].into_iter().chain(texts).chain([ceiling]) {
+        let on_host = weights(self.weight_bytes, self.scratch_bytes).into_iter().filter(|(_, bytes, _)| *bytes > 0);
+        for (what, bytes, note) in [program].into_iter().chain(on_host).chain(texts).chain([ceiling]) {
             line(f, what, bytes, note)?;
         }
         writeln!(f, "  on {}", device.name)?;
@@ -351,6 +356,9 @@ mod tests {
             weight_bytes: 30 << 20,
             scratch_bytes: 20 << 20,
             left_bytes: 50 << 20,
+            ffn_layers: 4,
+            layers: 4,
+            host_bytes: 0,
         };
         let of = |device: &DeviceMemory| {
             plan(&settings, &model.network, Some(device), &model.file, &model.preset, [&model.preset])

@@ -6,7 +6,7 @@ use conversation::backend::{Finder, machine_bytes, model};
 use engine::open::{find_gpu, weight_bytes};
 use engine::{DeviceMemory, check_device};
 use serde::Serialize;
-use settings::{Loaded, MemoryTotal, Settings};
+use settings::{Loaded, MemoryTotal, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
@@ -145,7 +145,7 @@ fn address(host: IpAddr, port: u16) -> Finding {
     }
 }
 
-fn model_file(settings: &Settings) -> (Finding, Option<weights::Model>) {
+fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>) {
     let name = &settings.model.preset;
     let (file, preset) = match model::resolve(settings, name) {
         Ok(found) => found,
@@ -162,11 +162,11 @@ fn model_file(settings: &Settings) -> (Finding, Option<weights::Model>) {
         mib(bytes as u64),
         (preset.ctx_size as usize).min(native_ctx)
     );
-    (good("model", says), Some(opened))
+    (good("model", says), Some((opened, preset)))
 }
 
 /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
-fn gpu(settings: &Settings, model: Option<&weights::Model>) -> Vec<Finding> {
+fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Finding> {
     let chosen = settings.engine.device;
     if chosen == settings::Device::Cpu {
         return vec![good("GPU", "engine.device is cpu: none is looked for".to_owned())];
@@ -207,19 +207,21 @@ fn gpu(settings: &Settings, model: Option<&weights::Model>) -> Vec<Finding> {
         ),
         Err(error) => problem("GPU's kernels", format!("{error}; set engine.device to cpu")),
     });
-    if let Some(model) = model {
-        findings.push(match DeviceMemory::plan(&device, model, Finder::new(settings).limits()) {
-            Ok(plan) => good(
-                "GPU's memory",
-                format!(
+    if let Some((model, preset)) = model {
+        let longest = model::longest(settings, preset, model::precision(settings));
+        match DeviceMemory::plan(&device, model, Finder::new(settings).with_room_for(longest).limits()) {
+            Ok(plan) => {
+                let says = format!(
                     "{} of weights, {} for a step, {} for conversations",
                     mib(plan.weight_bytes as u64),
                     mib(plan.scratch_bytes as u64),
                     mib(plan.left_bytes as u64)
-                ),
-            ),
-            Err(error) => trouble(error.to_string()),
-        });
+                );
+                findings.push(good("GPU's memory", says));
+                findings.extend(plan.host_part().map(|says| note("GPU's memory", says)));
+            }
+            Err(error) => findings.push(trouble(error.to_string())),
+        }
     }
     findings
 }
