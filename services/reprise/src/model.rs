@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use conversation::backend::Finder;
 use conversation::backend::model::{self, Model};
-use engine::{Cpu, Precision};
+use engine::{Cpu, DeviceMemory, Place, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
 use settings::Settings;
 use std::time::{Duration, Instant};
@@ -50,6 +50,25 @@ fn loading_bar(total: usize) -> ProgressBar {
     let bar = ProgressBar::new(total as u64);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
+}
+
+/// Where an opened model computes, and the device where that is not the host.
+pub fn place(settings: &Settings, place: Option<(Place, DeviceMemory)>) -> (Place, Option<DeviceMemory>) {
+    match place {
+        None => (Place::host(cpu(settings)), None),
+        Some((place, memory)) => (place, Some(memory)),
+    }
+}
+
+/// Tokens of a prompt that are computed together.
+pub fn prefill_chunk_tokens(settings: &Settings, device: Option<&DeviceMemory>) -> usize {
+    let engine = &settings.engine;
+    if device.is_some() { engine.gpu_prefill_chunk_tokens } else { engine.prefill_chunk_tokens }
+}
+
+/// Why a place answered with nothing.
+pub fn lost(place: &Place) -> anyhow::Error {
+    anyhow::anyhow!("the GPU failed: {}", place.failure().unwrap_or("it does not say why"))
 }
 
 pub fn cpu(settings: &Settings) -> Cpu {

@@ -87,7 +87,7 @@ fn examine(loaded: Result<Loaded>) -> Vec<Finding> {
 }
 
 fn processor(settings: &Settings) -> Finding {
-    let Machine { version, debug_build, cpu, cores, level, threads } = Machine::new(settings);
+    let Machine { version, debug_build, cpu, cores, level, threads, gpu: _ } = Machine::new(settings);
     let (level, threads) = (level.unwrap_or("unknown"), threads.unwrap_or(cores));
     let says = format!("{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}");
     match (debug_build, level) {

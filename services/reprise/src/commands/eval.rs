@@ -80,7 +80,7 @@ const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps
 
 fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
     let precision = model::precision(settings, args.precision);
-    let opened = model::open(settings, &args.model, precision)?;
+    let opened = model::open_to_answer(settings, &args.model, precision)?;
     let mut talker = Talker::new(opened, settings, precision);
     let mut report = Report::new(args.json, args.wrong);
     let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::memory::Meter;
-use engine::network::{Lane, Wanted, Workspace};
+use engine::network::{Lane, Wanted};
 use engine::state::State;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
@@ -28,7 +27,7 @@ pub struct Args {
     /// default, or f32: no rounding of activations, keys and values in f32
     #[arg(long)]
     precision: Option<PrecisionArg>,
-    /// Tokens that are computed together [default: the configuration's engine.prefill_chunk_tokens]
+    /// Tokens that are computed together [default: the configuration's]
     #[arg(long)]
     chunk: Option<usize>,
     /// Also go on for so many tokens, each the most probable one: `greedy` int64 [N]
@@ -38,7 +37,8 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let precision = model::precision(settings, args.precision);
-    let opened = model::open(settings, &args.model, precision)?;
+    let opened = model::open_to_answer(settings, &args.model, precision)?;
+    let (mut place, device) = model::place(settings, opened.place);
     let network = &opened.network;
     let tokens = model::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
@@ -48,23 +48,23 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if tokens.is_empty() {
         bail!("--tokens holds no token");
     }
-    let cpu = model::cpu(settings);
-    let mut state = State::new(network.state_shape, kv_formats(&opened.preset, precision), &Meter::default())?;
-    let mut work = Workspace::default();
-    let chunk = args.chunk.unwrap_or(settings.engine.prefill_chunk_tokens).max(1);
+    let mut state = State::new(network.state_shape, kv_formats(&opened.preset, precision), &place.meter())?;
+    let chunk = args.chunk.unwrap_or(model::prefill_chunk_tokens(settings, device.as_ref())).max(1);
     let mut logits: Vec<f32> = Vec::new();
+    let mut feed = |tokens: &[u32], wanted: Wanted| -> Result<Vec<f32>> {
+        let mut lanes = [Lane { state: &mut state, tokens, wanted, trail: None, snapshots: &mut [] }];
+        let logits = place.forward(network, &mut lanes).map(|logits| logits.to_vec());
+        logits.ok_or_else(|| model::lost(&place))
+    };
     for tokens in tokens.chunks(chunk) {
-        let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
-        logits.extend_from_slice(network.forward(&cpu, &mut lanes, &mut work));
+        logits.extend_from_slice(&feed(tokens, Wanted::All)?);
     }
     let mut greedy: Vec<i64> = Vec::new();
     let mut last = logits[logits.len() - vocab..].to_vec();
     for _ in 0..args.greedy {
         let best = (0..vocab).fold(0, |best, token| if last[token] > last[best] { token } else { best });
         greedy.push(best as i64);
-        let mut lanes =
-            [Lane { state: &mut state, tokens: &[best as u32], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
-        last = network.forward(&cpu, &mut lanes, &mut work).to_vec();
+        last = feed(&[best as u32], Wanted::Last)?;
     }
 
     let bytes: Vec<u8> = logits.iter().flat_map(|value| value.to_le_bytes()).collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::{Model, kv_formats, sampling};
 use conversation::manner::SamplingOverrides;
-use engine::{Engine, Event, Finish, Limits, Place, Report, Request, Thinking};
+use engine::{Engine, Event, Finish, Limits, Report, Request, Thinking};
 use serde_json::{Value, json};
 use settings::Settings;
 use text::{Piece, Reply};
@@ -94,17 +94,14 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         snapshot_spacing_tokens: usize::MAX,
         trail_tokens: 0,
     };
-    let (place, machine) = match place {
-        None => {
-            let cpu = model::cpu(settings);
-            let machine = json!({"level": cpu.level.name(), "threads": cpu.pool.threads()});
-            (Place::host(cpu), machine)
-        }
-        Some((place, memory)) => {
+    let (place, device) = model::place(settings, place);
+    limits.prefill_chunk_tokens = model::prefill_chunk_tokens(settings, device.as_ref());
+    let machine = match (&device, place.cpu()) {
+        (Some(memory), _) => {
             limits.memory_bytes = memory.left_bytes;
-            limits.prefill_chunk_tokens = settings.engine.gpu_prefill_chunk_tokens;
-            (place, json!({"gpu": memory.name}))
+            json!({"gpu": memory.name})
         }
+        (None, cpu) => json!({"level": cpu.map(|cpu| cpu.level.name()), "threads": cpu.map(|cpu| cpu.pool.threads())}),
     };
     let mut engine = Engine::at(place, network, tokenizer, limits);
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;

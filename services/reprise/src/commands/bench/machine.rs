@@ -15,6 +15,9 @@ pub struct Machine {
     pub level: Option<&'static str>,
     /// Threads that compute.
     pub threads: Option<usize>,
+    /// What computes, where that is not the processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
 }
 
 impl Machine {
@@ -27,6 +30,7 @@ impl Machine {
             cores,
             level: Some(Cpu::new(1).level.name()),
             threads: Some(if settings.engine.threads == 0 { cores } else { settings.engine.threads }),
+            gpu: None,
         }
     }
 
@@ -41,6 +45,9 @@ impl fmt::Display for Machine {
         let build = if self.debug_build { " (debug build)" } else { "" };
         let Machine { version, cpu, cores, .. } = self;
         writeln!(f, "Reprise {version}{build}")?;
+        if let Some(gpu) = &self.gpu {
+            writeln!(f, "  GPU        {gpu}")?;
+        }
         match self.level.zip(self.threads) {
             Some((level, threads)) => writeln!(f, "  processor  {cpu}, {cores} cores, {level}, {threads} threads"),
             None => writeln!(f, "  asked from {cpu}, {cores} cores; what the service runs on it does not tell"),

@@ -11,11 +11,10 @@ use crate::commands::sessions::table::{Align, Table};
 use crate::model::{self, PrecisionArg};
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::memory::Meter;
-use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::network::{Lane, Network, Wanted};
 use engine::open::Keeping;
 use engine::state::{KvFormats, State};
-use engine::{Cpu, Precision};
+use engine::{Cpu, Place, Precision};
 use experiment::median;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -66,7 +65,7 @@ struct Measured {
     load_ms: f64,
     /// Weights were packed and written for the next start, which will be faster.
     packed_now: bool,
-    /// What this machine's memory gives when nothing but reading happens, on all threads.
+    /// What this machine's memory gives when nothing but reading happens, on all threads; a GPU's when it copies.
     memory_gb_per_s: Option<f64>,
     /// What its instruction for products of bytes gives, on all threads; None where there is none.
     int8_gops: Option<f64>,
@@ -99,6 +98,9 @@ struct At {
     decode: Vec<Decoded>,
     /// The most memory that was ever taken until here in the first round.
     peak_rss_bytes: Option<u64>,
+    /// What was taken of a GPU's by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -125,7 +127,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let precision = model::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     let begin = Instant::now();
-    let mut opened = model::open(settings, name, precision)?;
+    let mut opened = model::open_to_answer(settings, name, precision)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let packed_now = opened.keeping.is_some();
     // What writes beside it would be measured too.
@@ -146,17 +148,27 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         weight_bytes: engine::open::weight_bytes(&opened.network.model) as u64,
         weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
     };
-    let chunk = settings.engine.prefill_chunk_tokens.max(1);
-    let bench = Bench { network: &opened.network, cpu: model::cpu(settings), kv, chunk, args, contexts: &contexts };
-    let mut contexts = bench.rounds(&about)?;
+    let (mut place, device) = model::place(settings, opened.place);
+    let most = settings.engine.max_sequences;
+    if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
+        bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
+    }
+    let chunk = model::prefill_chunk_tokens(settings, device.as_ref()).max(1);
+    let bench = Bench { network: &opened.network, kv, chunk, args, contexts: &contexts };
+    let mut contexts = bench.rounds(&about, &mut place)?;
     // After the peaks were read, because this takes memory itself.
-    let machine = Machine::new(settings);
-    let memory_gb_per_s = memory_speed(args.memory_mib << 20, machine.threads.unwrap_or(1));
+    let machine = Machine { gpu: device.as_ref().map(|device| device.name.clone()), ..Machine::new(settings) };
+    let memory_bytes = args.memory_mib << 20;
+    let memory_gb_per_s = match device {
+        None => memory_speed(memory_bytes, machine.threads.unwrap_or(1)),
+        Some(_) => place.copy_gb_per_s(memory_bytes),
+    };
     for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
         decoded.share_of_memory_speed =
             decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
     }
-    let int8_gops = byte_speed(machine.threads.unwrap_or(1));
+    // Of a GPU it is not known.
+    let int8_gops = place.cpu().and_then(|_| byte_speed(machine.threads.unwrap_or(1)));
     let operations = operations_per_token(&bench.network.model);
     for at in &mut contexts {
         at.prefill_share_of_int8 = int8_gops.map(|peak| operations * at.prefill_tokens_per_s / 1e9 / peak);
@@ -179,7 +191,6 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
 
 struct Bench<'a> {
     network: &'a Network,
-    cpu: Cpu,
     kv: KvFormats,
     chunk: usize,
     args: &'a Args,
@@ -193,24 +204,24 @@ struct Seen {
     /// One for each batch.
     decode: Vec<Took>,
     memory: Option<Memory>,
+    gpu_bytes: Option<usize>,
 }
 
 impl Bench<'_> {
-    fn rounds(&self, about: &About) -> Result<Vec<At>> {
+    fn rounds(&self, about: &About, place: &mut Place) -> Result<Vec<At>> {
         let longest = self.contexts.last().copied().unwrap_or_default();
         let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
         let bar = ProgressBar::new((self.args.rounds * (longest + decoded)) as u64);
         bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} tokens, {eta} left")?);
-        let mut work = Workspace::default();
         // Pages of the file, buffers and threads: the first touch of them is no speed.
-        let mut state = self.state()?;
-        self.read(&mut state, self.chunk.min(longest), &mut work);
-        self.write(std::slice::from_mut(&mut state), 2, &mut work);
+        let mut state = self.state(place)?;
+        self.read(&mut state, self.chunk.min(longest), place)?;
+        self.write(std::slice::from_mut(&mut state), 2, place)?;
         drop(state);
         let mut rounds = Vec::new();
         for round in 0..self.args.rounds {
             bar.set_message(format!("round {} of {}", round + 1, self.args.rounds));
-            rounds.push(self.round(&mut work, &bar)?);
+            rounds.push(self.round(place, &bar)?);
         }
         bar.finish_and_clear();
         let at =
@@ -218,15 +229,15 @@ impl Bench<'_> {
         self.contexts.iter().enumerate().map(at).collect::<Option<_>>().context("nothing was measured")
     }
 
-    fn round(&self, work: &mut Workspace, bar: &ProgressBar) -> Result<Vec<Seen>> {
-        let mut state = self.state()?;
+    fn round(&self, place: &mut Place, bar: &ProgressBar) -> Result<Vec<Seen>> {
+        let mut state = self.state(place)?;
         let mut prefill = Took::default();
         let mut seen = Vec::new();
         for ctx in self.contexts {
             let mut last_chunk_tokens_per_s = 0.0;
             while state.position < *ctx {
                 let tokens = self.chunk.min(ctx - state.position);
-                let took = self.read(&mut state, tokens, work);
+                let took = self.read(&mut state, tokens, place)?;
                 prefill.wall += took.wall;
                 prefill.cpu += took.cpu;
                 // A context that ends shortly after a whole chunk leaves a crumb, which is no measure.
@@ -239,11 +250,12 @@ impl Bench<'_> {
             for batch in &self.args.batch {
                 let mut lanes: Vec<State> = (0..*batch).map(|_| state.branch()).collect();
                 // The first token copies the page that the branches share.
-                self.write(&mut lanes, 1, work);
-                decode.push(self.write(&mut lanes, self.args.decode, work));
+                self.write(&mut lanes, 1, place)?;
+                decode.push(self.write(&mut lanes, self.args.decode, place)?);
                 bar.inc(self.args.decode as u64);
             }
-            seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory: Memory::own() });
+            let (memory, gpu_bytes) = (Memory::own(), place.device_used_bytes());
+            seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
         }
         Ok(seen)
     }
@@ -276,31 +288,38 @@ impl Bench<'_> {
             prefill_cpu_ms: least_cpu_ms(&|seen| seen.prefill.cpu),
             decode: decode.collect::<Option<_>>()?,
             peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
+            gpu_bytes: seen.first()?.gpu_bytes.map(|bytes| bytes as u64),
         })
     }
 
-    fn state(&self) -> Result<State> {
-        Ok(State::new(self.network.state_shape, self.kv, &Meter::default())?)
+    fn state(&self, place: &Place) -> Result<State> {
+        Ok(State::new(self.network.state_shape, self.kv, &place.meter())?)
     }
 
-    fn read(&self, state: &mut State, count: usize, work: &mut Workspace) -> Took {
+    fn read(&self, state: &mut State, count: usize, place: &mut Place) -> Result<Took> {
         let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
         let begin = Begin::now();
         let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None, snapshots: &mut [] };
-        black_box(self.network.forward(&self.cpu, &mut [lane], work));
-        begin.took()
+        black_box(place.forward(self.network, &mut [lane]));
+        self.took(begin, place)
     }
 
-    fn write(&self, states: &mut [State], count: usize, work: &mut Workspace) -> Took {
+    fn write(&self, states: &mut [State], count: usize, place: &mut Place) -> Result<Took> {
         let begin = Begin::now();
         for at in 0..count {
             let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
             let lanes = states.iter_mut().zip(&tokens);
             let lane = |(state, tokens)| Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots: &mut [] };
             let mut lanes: Vec<Lane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
-            black_box(self.network.forward(&self.cpu, &mut lanes, work));
+            black_box(place.forward(self.network, &mut lanes));
         }
-        begin.took()
+        self.took(begin, place)
+    }
+
+    /// A device does what it is asked later than it is asked.
+    fn took(&self, begin: Begin, place: &Place) -> Result<Took> {
+        place.wait().filter(|()| place.failure().is_none()).ok_or_else(|| model::lost(place))?;
+        Ok(begin.took())
     }
 
     /// What is read does not matter for the time, except that experts are chosen by it: so not one token again and again.
@@ -443,7 +462,8 @@ fn print(measured: &Measured) -> Result<()> {
     );
     println!("  loaded in  {:.0} ms", measured.load_ms);
     if let Some(speed) = measured.memory_gb_per_s {
-        println!("  memory     {speed:.1} GB/s when only read");
+        let how = if machine.gpu.is_some() { "copied" } else { "read" };
+        println!("  memory     {speed:.1} GB/s when only {how}");
     }
     if let Some(speed) = measured.int8_gops {
         println!("  products   {speed:.0} billion operations a second when only bytes are multiplied");

@@ -30,17 +30,18 @@ pub struct Said {
 
 impl Talker {
     pub fn new(opened: Model, settings: &Settings, precision: Precision) -> Talker {
-        let Model { network, tokenizer, template, preset, .. } = opened;
+        let Model { network, tokenizer, template, preset, place, .. } = opened;
+        let (place, device) = model::place(settings, place);
         let limits = Limits {
-            prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
+            prefill_chunk_tokens: model::prefill_chunk_tokens(settings, device.as_ref()),
             max_sequences: 1,
             max_waiting: 1,
-            memory_bytes: KEPT_BYTES,
+            memory_bytes: device.map_or(KEPT_BYTES, |memory| memory.left_bytes.min(KEPT_BYTES)),
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
             trail_tokens: 0,
         };
-        let engine = Engine::new(network, tokenizer.clone(), model::cpu(settings), limits);
+        let engine = Engine::at(place, network, tokenizer.clone(), limits);
         Talker { engine, tokenizer, template, preset, precision }
     }
 
