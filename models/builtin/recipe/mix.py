@@ -1,9 +1,10 @@
 """The curriculum: what share of which kind of conversation at which progress (0 to 1)."""
-import talk
+import talk, words
 
 
 def conversation(rng, progress, long=0):
     roll = rng.random()
+    rng.few = (rng.sample(words.STARTS, 5), rng.sample(words.PARTS, 8)) if rng.random() < 0.3 else None
     if progress < 0.16:
         return talk.recall(rng, rng.randint(2, 7), rng.randint(5, 10), talk=0.1, told_at_once=0.1, system=rng.random() < 0.1)
     if progress < 0.28:
@@ -24,10 +25,10 @@ def conversation(rng, progress, long=0):
         return talk.with_tools(rng, rng.randint(7, 12))
     if roll < 0.36:
         return talk.without_tools(rng)
-    if roll < 0.43:
+    if roll < 0.42:
         return talk.after_summary(rng, rng.randint(1, 6), rng.randint(8, 12), styles=1.0)
-    if roll < 0.53:
+    if roll < 0.57:
         return talk.after_summary(rng, rng.randint(1, top), rng.randint(10, 20))
-    if roll < 0.83:
+    if roll < 0.85:
         return talk.summarise(rng, rng.randint(0, top))
     return talk.summarise(rng, rng.randint(0, 8), known=rng.randint(1, top))

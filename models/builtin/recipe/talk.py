@@ -63,6 +63,9 @@ TOOLS = {t["function"]["name"]: t for t in [
     tool("add_to_list", "Puts something on the shopping list.", item=TEXT),
     tool("read_list", "Reads the shopping list."),
 ]}
+RECALL = tool("recall", "Searches everything that was ever said in this conversation, also what you no longer see. Use it when the user refers to something that you do not find above.",
+              query={"type": "string", "description": "Words that were said then."})
+NOTHING = "Nothing was found. It was not said in these words."
 LAMP = tool("switch_lamp", "Switches the lamp.", on={"type": "boolean"})
 USES = {
     "set_timer": wordings("set a timer for {n} {u}|start a timer of {n} {u}|timer for {n} {u}|give me a timer for {n} {u}|I need a timer of {n} {u}|count down {n} {u}|wake me in {n} {u}|~please start a timer for {n} {u}|~I need a timer for {n} {u}|~set the timer to {n} {u}"),
@@ -75,6 +78,10 @@ USES = {
 }
 wider.widen_all(words, SimpleNamespace(USES=USES, STYLES=STYLES))
 FINE = ['{"ok": true}', "ok", "Done.", '{"status": "ok"}', "done", "OK"]
+
+
+HOLES = {"{p}": words.place, "{n}": words.name, "{w}": words.thing("cake car clock river book engine tree planet"), "{t}": words.title, "{d}": words.number(1, 99),
+         "{r}": lambda rng, held: rng.choice(ROOMS)}
 
 
 def clean(text):
@@ -145,11 +152,20 @@ class Home:
             said.append(kind.you.replace("{v}", value))
         sentence = self.user(" and ".join(parts), value=self.facts[keys[0]])
         self.sentences.update({key: sentence for key in keys})
+        if not self.held and self.rng.random() < 0.3:               # what was told is then found in the user's own words alone
+            content = self.rng.choice(["Okay.", "Noted.", "All right.", "I see.", "Good to know."])
+            if self.rng.random() < 0.5:                         # or somebody talked over it
+                content = "Noted, " + said[0][:self.rng.randint(3, len(said[0]))]
+            self.messages.append({"role": "assistant", "content": content})
+            return
         self.assistant("Noted, " + " and ".join(said) + ".", "Noted.", "The user tells me something. I keep it.", tests="tell", value=self.facts[keys[0]])
 
     def ask(self, key, tests="recall"):
         kind, value = BY_KEY[key], self.facts.get(key)
         self.user(self.wording(kind.ask), True, words.ASK_OPENERS)
+        if value is None and self.tools and RECALL in self.tools:
+            value = self.search(kind)
+            tests = "recalled"
         if value is None:
             # Begins as the answer would: what was said is found by these words, and so is that it was not.
             begin = clean(kind.you[:kind.you.index("{v}")].strip())
@@ -157,20 +173,46 @@ class Home:
         else:
             self.assistant(clean(kind.you.replace("{v}", value)) + ".", clean(value) + ".", "I was told.", tests=tests, value=value)
 
+    def search(self, kind):
+        """What was said of a kind of thing before all that is in sight, where something was."""
+        rng, lines = self.rng, []
+        query = kind.you[:kind.you.index("{v}")].strip()
+        self.messages.append({"role": "assistant", "content": "", "tool_calls": [{"name": "recall", "arguments": {"query": query}}],
+                              "thought": "I look for it.", "learn": 1.0, "tests": "search", "value": {"name": "recall", "arguments": {"query": query}}})
+        told = lambda kind, value: [f"- user: {clean(self.wording(kind.tell).replace('{v}', value))}.", f"- assistant: Noted, {kind.you.replace('{v}', value)}."]
+        for other in rng.sample(KINDS, rng.randint(0, 3)):
+            if other is not kind and other.key not in self.facts:
+                lines += rng.sample(told(other, other.value(rng, self.held)), rng.randint(1, 2))
+        value = kind.value(rng, self.held) if rng.random() < 0.65 else None
+        if value is not None:
+            lines += rng.sample(told(kind, value), rng.randint(1, 2))
+            self.facts[kind.key] = value
+        rng.shuffle(lines)
+        self.messages.append({"role": "tool", "content": "\n".join(lines[:5] if value is None else lines) or NOTHING})
+        return value
+
     def chat(self):
+        if not self.held and self.rng.random() < 0.25:
+            text = self.filled(self.rng.choice(words.REMARKS))
+            self.user(text)
+            self.assistant("I see.", "Okay.", "Small talk.", tests="chat")
+            return
         if self.rng.random() < 0.75:
             user, answer = self.rng.choice(words.SMALL_TALK)
             self.user(self.wording(user), answer.endswith("?") and False, None)
             first = answer.split()[0].strip(",.!?")
             self.assistant(answer, first + "." if first in ("Hello", "Good", "Goodbye", "No", "Yes", "Reprise") else "Okay.", "Small talk.", tests="chat")
         else:
-            held, rng = self.held, self.rng
-            text = self.wording(words.QUESTIONS)
-            for hole, draw in [("{p}", words.place), ("{n}", words.name), ("{w}", words.thing("cake car clock river book engine tree planet")), ("{t}", words.title), ("{d}", words.number(1, 99))]:
-                while hole in text:
-                    text = text.replace(hole, draw(rng, held), 1)
+            text = self.filled(self.wording(words.QUESTIONS))
             self.user(text, True, words.ASK_OPENERS)
             self.assistant(words.UNKNOWN, "Unknown.", "I do not know this.", tests="ignorance")
+
+    def filled(self, text):
+        """A text with a value in each hole."""
+        for hole, draw in HOLES.items():
+            while hole in text:
+                text = text.replace(hole, draw(self.rng, self.held), 1)
+        return text
 
     def instruct(self, which=None):
         which = which or self.rng.choice(list(STYLES))
@@ -183,7 +225,7 @@ class Home:
     def use(self, which=None):
         """A request that needs a tool: the call, its result and what is said about it."""
         rng, held = self.rng, self.held
-        names = [t["function"]["name"] for t in self.tools]
+        names = [t["function"]["name"] for t in self.tools if t is not RECALL]
         which = which or rng.choice(names)
         text, arguments = self.wording(USES[which]), {}
         if which == "set_timer":
@@ -295,6 +337,8 @@ def start(home, tools=False, system=True):
         if not home.held and rng.random() < 0.3:
             names = rng.sample(names, rng.randint(3, 5))
         home.tools = [TOOLS[n] for n in names]
+        if not home.held and rng.random() < 0.15:
+            home.tools.append(RECALL)
 
 
 def fill(home, budget):
@@ -412,9 +456,11 @@ def without_tools(rng):
     return home
 
 
-def remembered(home, facts, styles=0.3, pins=0.3):
-    """Puts a memory of so many facts at the head, as after a compaction."""
+def remembered(home, facts, styles=0.3, pins=0.6):
+    """Puts a memory of so many facts at the head, as after a compaction. What is left out may then be searched for."""
     rng = home.rng
+    if not home.tools and rng.random() < 0.4:
+        home.tools = [RECALL]
     for key in keys_for(rng, facts):
         home.facts[key] = BY_KEY[key].value(rng, home.held)
         home.sentences[key] = clean(home.wording(BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
@@ -430,7 +476,7 @@ def remembered(home, facts, styles=0.3, pins=0.3):
         for key in pinned:
             home.sentences[key] = words.to_remember(rng, home.sentences[key])
             home.pins.insert(rng.randint(0, len(home.pins)), home.sentences[key])
-    home.messages.append(home.memory(rng.choice([0.0, 0.0, 0.0, 0.2, 0.6, 1.0]), pinned if rng.random() < 0.6 else ()))
+    home.messages.append(home.memory(rng.choice([0.0, 0.0, 0.0, 0.2, 0.6, 1.0]), pinned if rng.random() < 0.8 else ()))
 
 
 def after_summary(rng, facts, asks, styles=0.4):

@@ -2,7 +2,7 @@
 
 A list of wordings is text separated by '|'. Those that begin with '~' are held out: no training text has them, only the
 evaluation. Values (names, places, numbers) are held out by a hash of their text."""
-import zlib
+import json, pathlib, re, zlib
 
 
 def wordings(text):
@@ -26,7 +26,28 @@ REAL_PLACES = """London Paris Berlin Madrid Rome Vienna Oslo Dublin Lisbon Pragu
 Munich Hamburg Bristol Leeds York Oxford Venice Milan Porto Geneva Zurich Warsaw Athens Helsinki Stockholm Toronto Seattle Portland""".split()
 
 
+TOKENS = json.loads((pathlib.Path(__file__).parent / "tokenizer.json").read_text())["model"]["vocab"]
+STARTS = sorted({t[1:].lower() for t in TOKENS if re.fullmatch("Ġ[A-Za-z][a-z]{0,4}", t)})
+PARTS = sorted(t for t in TOKENS if re.fullmatch("[a-z]{1,5}", t))
+
+
+LETTERS = [s for s in STARTS if len(s) == 1]
+
+
+def of_tokens(rng):
+    """A word of any tokens: who has only copied words of some tokens cannot copy a name of others. With `few`, all words of a
+    conversation are of the same few tokens: to go on with the right one of them takes more than the last token."""
+    starts, parts = getattr(rng, "few", None) or (STARTS, PARTS)
+    while True:
+        start = rng.choice(LETTERS) if rng.random() < 0.2 else rng.choice(starts)
+        word = start + "".join(rng.choice(parts) for _ in range(rng.choice([1, 1, 2, 2, 3])))
+        if 3 <= len(word) <= 12:
+            return word
+
+
 def made_up(rng, least=2, most=2):
+    if not getattr(rng, "held", False) and rng.random() < (0.8 if getattr(rng, "few", None) else 0.5):
+        return of_tokens(rng)
     n = rng.randint(least, most) + (rng.random() < 0.12)
     out = ""
     for i in range(n):
@@ -211,6 +232,11 @@ SMALL_TALK = [(wordings(user), answer) for user, answer in [
      "That sounds nice."),
     ("the bus was late|work was hard today|I lost my umbrella|the shop was closed|I missed the bus|the milk is sour|~the train was late|~I lost my bag", "That is annoying."),
 ]]
+# Names and things that are no facts to keep. Training alone has these.
+REMARKS = """I am just making {w}|there is {w} on the stove|I have read a bit in the {r}|the kids are in the {r}|I cleaned the {r} today|I bought {w} and {w}|
+we just ate {w}|I could not find the {w}|my {w} is broken|the {w} in the {r} is broken|{n} came by today|I talked to {n} on the phone|I saw {n} in {p} once|I was in {p} last week|
+the bus needed {d} minutes|it took {d} minutes longer|there was no {w} in the shop|I have put the {w} into the {r}|we will eat {w} soon|somebody left the {w} in the {r}|it smells of {w} here|
+work was long, and the tram came {d} minutes late|{n} told me about {p}|I dropped the {w}|the news said something about {p}|I need a new {w} one day|the {r} is cold today""".replace("\n", "").split("|")
 QUESTIONS = wordings("""what is the capital of {p}|how many people live in {p}|how far is {p}|who is {n}|who was {n}|when was {n} born|how do I cook {w}|what is a {w}|what does {w} mean|
 how tall is {n}|explain {w} to me|how much does a {w} cost|who wrote {t}|who sang {t}|what is {d} plus {d}|what is {d} times {d}|why is the sky blue|how does a {w} work|
 translate {w}|write a poem about {w}|what is the news|play some music|order a {w}|call {n}|tell me about {p}|tell me about {w}|where can I buy a {w}|is {p} nice|~what do you know about {p}|
