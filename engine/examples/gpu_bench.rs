@@ -64,7 +64,8 @@ fn main() -> Result<(), Failure> {
     weights::pack(&mut model, on_host, &Cpu::new(0), None, true, &mut |_, _| ())?;
     let network = Network::new(model, Precision::Integer);
     tell(json!({
-        "what": "plan", "gpu_layers": memory.ffn_layers, "host_mib": memory.host_bytes >> 20, "load_s": begin.elapsed().as_secs_f64(), "weights_mib": memory.weight_bytes >> 20,
+        "what": "plan", "gpu_layers": memory.ffn_layers, "host_mib": memory.host_bytes >> 20,
+        "load_s": begin.elapsed().as_secs_f64(), "weights_mib": memory.weight_bytes >> 20,
         "scratch_mib": memory.scratch_bytes >> 20, "left_mib": memory.left_bytes >> 20,
         "used_mib": device.used_bytes()? >> 20,
     }));

@@ -150,7 +150,7 @@ impl GpuNetwork {
         if let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
             return graph.launch();
         }
-        let compute = || self.compute(step, work).and_then(|()| self.logits(step, work));
+        let compute = || self.compute(step, work, |_| Ok(())).and_then(|()| self.logits(step, work));
         compute()?;
         if step.longest == 1 {
             // What it took to start them the first time is behind us: now they can be recorded.
@@ -162,28 +162,31 @@ impl GpuNetwork {
 
     /// The rows go to the host and back for each layer of which it has a part.
     fn run_with_host(&self, step: &Step, work: &mut GpuWorkspace, on_host: OnHost) -> Result<(), Error> {
-        self.enter(step, work)?;
-        for (number, layer) in self.layers.iter().enumerate() {
-            self.mix(layer, step, work)?;
-            if let Some(ffn) = &layer.ffn {
-                self.feed(layer, ffn, step, work)?;
-                continue;
-            }
-            work.on_host.resize(step.rows * self.shape.hidden, 0.0);
-            work.hidden.read(0, &mut work.on_host)?;
-            on_host(number, &mut work.on_host);
-            work.hidden.write(0, &work.on_host)?;
-        }
+        let mut rows = std::mem::take(&mut work.on_host);
+        rows.resize(step.rows * self.shape.hidden, 0.0);
+        self.compute(step, work, |number| {
+            work.hidden.read(0, &mut rows)?;
+            on_host(number, &mut rows);
+            work.hidden.write(0, &rows)
+        })?;
+        work.on_host = rows;
         self.logits(step, work)
     }
 
-    /// Kernels only: addresses and sizes depend on the numbers of rows and lanes and on nothing else.
-    fn compute(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    /// Kernels only, but for what `elsewhere` does for the layers whose feed-forward part is not here: addresses and sizes
+    /// depend on the numbers of rows and lanes and on nothing else.
+    fn compute(
+        &self,
+        step: &Step,
+        work: &GpuWorkspace,
+        mut elsewhere: impl FnMut(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.enter(step, work)?;
-        for layer in &self.layers {
+        for (number, layer) in self.layers.iter().enumerate() {
             self.mix(layer, step, work)?;
-            if let Some(ffn) = &layer.ffn {
-                self.feed(layer, ffn, step, work)?;
+            match &layer.ffn {
+                Some(ffn) => self.feed(layer, ffn, step, work)?,
+                None => elsewhere(number)?,
             }
         }
         Ok(())

@@ -99,7 +99,8 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
         },
     };
     let part = place.as_ref().map_or(Part::All, |(_, memory)| Part::FeedForward { from: memory.ffn_layers });
-    if options.precision == Precision::Integer {
+    let has_part = place.as_ref().is_none_or(|(_, memory)| memory.host_bytes > 0);
+    if options.precision == Precision::Integer && has_part {
         keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
     let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -107,8 +107,8 @@ impl DeviceMemory {
     pub fn host_part(&self) -> Option<String> {
         let (name, of_host) = (&self.name, self.layers - self.ffn_layers);
         let says = format!(
-            "the CPU computes the feed-forward parts of {of_host} of {} layers, {} MiB: with them {name} would have no \
-             room for a conversation; a smaller window or fewer bits make it faster",
+            "the CPU computes the feed-forward parts of {of_host} of {} layers, {} MiB, which are not on {name} \
+             (engine.gpu_layers); a smaller window or fewer bits leave room for more of them there",
             self.layers,
             self.host_bytes >> 20
         );

@@ -60,12 +60,6 @@ pub fn place(settings: &Settings, place: Option<(Place, DeviceMemory)>) -> (Plac
     }
 }
 
-/// Tokens of a prompt that are computed together.
-pub fn prefill_chunk_tokens(settings: &Settings, device: Option<&DeviceMemory>) -> usize {
-    let engine = &settings.engine;
-    if device.is_some() { engine.gpu_prefill_chunk_tokens } else { engine.prefill_chunk_tokens }
-}
-
 /// Why a place answered with nothing.
 pub fn lost(place: &Place) -> anyhow::Error {
     anyhow::anyhow!("the GPU failed: {}", place.failure().unwrap_or("it does not say why"))

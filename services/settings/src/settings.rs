@@ -390,6 +390,11 @@ impl Store {
 }
 
 impl Engine {
+    /// Tokens of a prompt that are computed together, on a GPU or on the host.
+    pub fn chunk_tokens(&self, on_device: bool) -> usize {
+        if on_device { self.gpu_prefill_chunk_tokens } else { self.prefill_chunk_tokens }
+    }
+
     fn read(r: &Reader<'_>) -> Engine {
         Engine {
             device: r.choice("device"),

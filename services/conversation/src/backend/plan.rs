@@ -149,7 +149,7 @@ pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Lim
     let (engine, memory) = (&settings.engine, &settings.memory);
     let exact = snapshot::FORMATS[0];
     Limits {
-        prefill_chunk_tokens: if on_device { engine.gpu_prefill_chunk_tokens } else { engine.prefill_chunk_tokens },
+        prefill_chunk_tokens: engine.chunk_tokens(on_device),
         max_sequences: settings.engine.max_sequences,
         max_waiting: settings.engine.max_waiting,
         memory_bytes: usize::MAX,

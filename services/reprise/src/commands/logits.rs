@@ -49,7 +49,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         bail!("--tokens holds no token");
     }
     let mut state = State::new(network.state_shape, kv_formats(&opened.preset, precision), &place.meter())?;
-    let chunk = args.chunk.unwrap_or(model::prefill_chunk_tokens(settings, device.as_ref())).max(1);
+    let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);
     let mut logits: Vec<f32> = Vec::new();
     let mut feed = |tokens: &[u32], wanted: Wanted| -> Result<Vec<f32>> {
         let mut lanes = [Lane { state: &mut state, tokens, wanted, trail: None, snapshots: &mut [] }];

@@ -95,7 +95,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         trail_tokens: 0,
     };
     let (place, device) = model::place(settings, place);
-    limits.prefill_chunk_tokens = model::prefill_chunk_tokens(settings, device.as_ref());
+    limits.prefill_chunk_tokens = settings.engine.chunk_tokens(device.is_some());
     let machine = match (&device, place.cpu()) {
         (Some(memory), _) => {
             limits.memory_bytes = memory.left_bytes;

@@ -153,7 +153,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
-    let chunk = model::prefill_chunk_tokens(settings, device.as_ref()).max(1);
+    let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
     let bench = Bench { network: &opened.network, kv, chunk, args, contexts: &contexts };
     let mut contexts = bench.rounds(&about, &mut place)?;
     // After the peaks were read, because this takes memory itself.

@@ -33,7 +33,7 @@ impl Talker {
         let Model { network, tokenizer, template, preset, place, .. } = opened;
         let (place, device) = model::place(settings, place);
         let limits = Limits {
-            prefill_chunk_tokens: model::prefill_chunk_tokens(settings, device.as_ref()),
+            prefill_chunk_tokens: settings.engine.chunk_tokens(device.is_some()),
             max_sequences: 1,
             max_waiting: 1,
             memory_bytes: device.map_or(KEPT_BYTES, |memory| memory.left_bytes.min(KEPT_BYTES)),
