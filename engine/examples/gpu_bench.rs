@@ -11,7 +11,6 @@ use engine::open::weight_bytes;
 use engine::sampling::Sampling;
 use engine::state::{KvFormats, State};
 use engine::{Cpu, Device, DeviceLimits, DeviceMemory, Engine, Event, Limits, Place, Precision, Request};
-use gpu::Buffer;
 use kernels::format::Format;
 use serde_json::{Value, json};
 use weights::Part;
@@ -43,7 +42,7 @@ fn main() -> Result<(), Failure> {
         None => Device::cuda(0, args.kernels.as_deref(), &mut |line| eprintln!("{line}"))?,
     };
     let gpu = device.properties()?;
-    let copy_gb_per_s = copy_speed(&device, args.copy_mib << 20, args.rounds)?;
+    let copy_gb_per_s = device.copy_gb_per_s(args.copy_mib << 20, args.rounds)?;
     tell(json!({
         "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
@@ -282,17 +281,6 @@ fn bytes_per_token(model: &weights::Model) -> usize {
         }
     });
     all - unread - experts.sum::<usize>()
-}
-
-/// Gigabytes a second that a copy within the device's memory reads and writes, counted once each.
-fn copy_speed(device: &Device, bytes: usize, rounds: usize) -> Result<f64, Failure> {
-    let (from, to) = (Buffer::<u8>::zeroed(device, bytes)?, Buffer::<u8>::new(device, bytes)?);
-    let mut speeds = Vec::new();
-    for _ in 0..rounds.max(3) {
-        let took_ms = device.time(|| to.copy_from(0, &from, 0, bytes))?;
-        speeds.push(2.0 * bytes as f64 / f64::from(took_ms) / 1e6);
-    }
-    Ok(median(speeds))
 }
 
 fn args() -> Result<Args, Failure> {

@@ -1,7 +1,7 @@
 //! Where sequences are computed: on the host's processors, or on a GPU that has everything that is kept of sequences and the
 //! weights, but for feed-forward parts that have no room there and that the host computes. What is kept, and when it is gone back to, knows only this.
 
-use gpu::{Buffer, Device};
+use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use weights::Model;
@@ -186,15 +186,12 @@ impl Place {
         }
     }
 
-    /// Bytes that a device's memory reads and writes a second, in billions, copying so many; best of a few times. Where the
-    /// host computes, None.
-    pub fn copy_gb_per_s(&self, bytes: usize) -> Option<f64> {
-        let Kind::Device { network, .. } = &self.kind else { return None };
-        let device = &network.device;
-        let (from, to) = (Buffer::<u8>::zeroed(device, bytes).ok()?, Buffer::<u8>::new(device, bytes).ok()?);
-        let once = || device.time(|| to.copy_from(0, &from, 0, bytes)).ok().filter(|ms| *ms > 0.0);
-        let best_ms = (0..5).filter_map(|_| once()).reduce(f32::min)?;
-        Some(2.0 * bytes as f64 / f64::from(best_ms) / 1e6)
+    /// How fast a device's memory copies. Where the host computes, None.
+    pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
+        match &self.kind {
+            Kind::Host { .. } => None,
+            Kind::Device { network, .. } => network.device.copy_gb_per_s(bytes, rounds).ok(),
+        }
     }
 
     /// Bytes of a device that are taken by what computes there.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::NoUninit;
 
+use crate::buffer::Buffer;
 use crate::cuda::Cuda;
 use crate::emulated::Emulated;
 use crate::error::Error;
@@ -145,6 +146,15 @@ impl Device {
             Backend::Cuda(cuda) => cuda.time(work),
             Backend::Emulated(_) => work().map(|()| f32::NAN),
         }
+    }
+
+    /// Bytes that this memory reads and writes a second, in billions, copying so many; the median. NaN where there is no clock.
+    pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Result<f64, Error> {
+        let (from, to) = (Buffer::<u8>::zeroed(self, bytes)?, Buffer::<u8>::new(self, bytes)?);
+        let once = |_| self.time(|| to.copy_from(0, &from, 0, bytes));
+        let mut ms: Vec<f32> = (0..rounds.max(3)).map(once).collect::<Result<_, _>>()?;
+        ms.sort_by(f32::total_cmp);
+        Ok(2.0 * bytes as f64 / f64::from(ms[ms.len() / 2]) / 1e6)
     }
 
     /// Records the kernels that `work` starts, without running them. It must neither allocate nor wait.

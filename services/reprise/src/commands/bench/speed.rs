@@ -161,7 +161,8 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let memory_bytes = args.memory_mib << 20;
     let memory_gb_per_s = match device {
         None => memory_speed(memory_bytes, machine.threads.unwrap_or(1)),
-        Some(_) => place.copy_gb_per_s(memory_bytes),
+        Some(_) if memory_bytes == 0 => None,
+        Some(_) => place.copy_gb_per_s(memory_bytes, MEMORY_TRIES),
     };
     for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
         decoded.share_of_memory_speed =
