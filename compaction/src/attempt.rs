@@ -189,9 +189,10 @@ impl Attempt {
         match self.best.take() {
             Some((reply, missing)) => self.measure(quoted::with_facts(&reply, &missing, &limits)),
             None => {
-                let demanded = check::demanded(&self.covered(), &self.job.history.summary, &limits);
-                let missing = check::missing(&demanded, "", &self.job.pins);
-                self.measure(quoted::without_model(&self.job.history.summary, &missing, &limits))
+                let Job { history, pins, .. } = &self.job;
+                let demanded = check::demanded(&self.covered(), &history.summary, pins, &limits);
+                let missing = check::missing(&demanded, "");
+                self.measure(quoted::without_model(&history.summary, &missing, &limits))
             }
         }
     }

@@ -140,8 +140,8 @@ pub fn check(submission: &Submission, limits: &Limits) -> Verdict {
     if let Some(reason) = refused(submission, limits) {
         return reject(reason);
     }
-    let demanded = demanded(submission.covered, submission.earlier, limits);
-    let missing = missing(&demanded, submission.text, submission.pins);
+    let demanded = demanded(submission.covered, submission.earlier, submission.pins, limits);
+    let missing = missing(&demanded, submission.text);
     if missing.is_empty() {
         return Verdict::Accept;
     }
@@ -154,11 +154,10 @@ pub fn check(submission: &Submission, limits: &Limits) -> Verdict {
     }
 }
 
-/// The facts that neither the summary nor a pin holds.
-pub fn missing(demanded: &[Fact], summary: &str, pins: &[Pin]) -> Vec<Fact> {
+/// The facts that the summary does not hold.
+pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
     let mut held = held::Held::default();
     held.add(summary);
-    pins.iter().for_each(|pin| held.add(&pin.text));
     demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
 }
 

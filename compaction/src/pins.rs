@@ -16,7 +16,8 @@ pub enum Admission {
     Add,
     /// It stands there already.
     Known,
-    /// There is no room: the user must be told, and one must go before another comes.
+    /// There is no room: who is responsible must be told, and one must go before another comes. Till then it is among
+    /// what a summary is asked to hold first.
     Full,
 }
 
@@ -50,6 +51,11 @@ pub fn detect(entry: &Entry) -> Vec<String> {
         }
     }
     pins
+}
+
+/// Whether a sentence asks for something to be kept.
+pub fn is_wish(sentence: &str) -> bool {
+    phrases::find(sentence) != Found::Nothing
 }
 
 /// Whether a pin may be added to those that are there.

@@ -1,18 +1,21 @@
 //! Which facts of a conversation a memory must hold: more is said than can be kept.
 
 use super::facts::{is_first_person, of_sentence};
+use super::held::Held;
 use super::orders::has_order;
 use super::values::values;
 use super::{Fact, FactKind, SaidBy, said_lines};
 use crate::language;
-use crate::types::{Entry, Kind, Limits};
+use crate::pins;
+use crate::types::{Entry, Kind, Limits, Pin};
 use crate::words::{folded, sentences, stems, words};
 
-/// The facts worth keeping, the most important first, as many as a summary of the allowed size could hold.
+/// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
 ///
-/// What users say of themselves counts most, then what stood in the memory before; questions, and what the assistant
-/// knows anyway, hardly. Results of tools do not count: what mattered of them the assistant said.
-pub fn demanded(covered: &[Entry], earlier: &str, limits: &Limits) -> Vec<Fact> {
+/// What users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
+/// what stood in the memory before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
+/// what mattered of them the assistant said.
+pub fn demanded(covered: &[Entry], earlier: &str, pins: &[Pin], limits: &Limits) -> Vec<Fact> {
     let mut candidates = Vec::new();
     for line in said_lines(earlier) {
         push_facts(&mut candidates, line, "", SaidBy::Memory, false);
@@ -38,7 +41,8 @@ pub fn demanded(covered: &[Entry], earlier: &str, limits: &Limits) -> Vec<Fact> 
     candidates.truncate(most * 4);
     let kept: Vec<bool> = candidates.iter().map(|candidate| !is_superseded(candidate, &candidates)).collect();
     let kept = candidates.into_iter().zip(kept).filter(|(_, kept)| *kept);
-    kept.map(|(candidate, _)| candidate.fact).take(most).collect()
+    let pinned = Held::of_pins(pins);
+    kept.map(|(candidate, _)| candidate.fact).filter(|fact| !pinned.holds(fact)).take(most).collect()
 }
 
 struct Candidate {
@@ -60,6 +64,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
     let first_person = is_first_person(sentence);
     let is_question = sentence.trim_end().ends_with(['?', '？']);
     let corrects = is_correction(sentence);
+    let wished = if said_by == SaidBy::User && pins::is_wish(sentence) { 5 } else { 0 };
     for fact in of_sentence(sentence, source, said_by, capitals) {
         let base = match said_by {
             SaidBy::User => 4,
@@ -75,7 +80,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
             FactKind::Quote | FactKind::Negation => 0,
         };
         let asked = if is_question && said_by == SaidBy::User { -3 } else { 0 };
-        let weight = base + form + asked + if first_person { 2 } else { 0 };
+        let weight = base + form + asked + wished + if first_person { 2 } else { 0 };
         let own = stems(&fact.text);
         let about = stems(sentence).into_iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem));
         let (key, about) = (key(&fact), about.collect());

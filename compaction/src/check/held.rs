@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::lexicon;
 use super::values::values;
 use super::{Fact, FactKind, said_lines};
+use crate::types::Pin;
 use crate::words::{folded, stems, words};
 
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,12 @@ struct Line {
 }
 
 impl Held {
+    pub fn of_pins(pins: &[Pin]) -> Held {
+        let mut held = Held::default();
+        pins.iter().for_each(|pin| held.add(&pin.text));
+        held
+    }
+
     pub fn add(&mut self, text: &str) {
         for line in said_lines(text) {
             self.text.push_str(&folded(line));

@@ -78,9 +78,9 @@ fn what_is_lost_is_found_with_its_turn() {
 #[test]
 fn a_pin_holds_facts_too() {
     let pins = [Pin { id: "p".into(), text: "Remember that the door code is 48213.".into(), source: None }];
-    let fact = |text: &str| demanded(&turns(&format!("u: my code is {text}")), "", &LIMITS);
-    assert_eq!(missing(&fact("48213"), "- nothing", &pins), []);
-    assert_eq!(missing(&fact("48214"), "- nothing", &pins).len(), 1);
+    let fact = |text: &str| demanded(&turns(&format!("u: my code is {text}")), "", &pins, &LIMITS);
+    assert_eq!(missing(&fact("48213"), "- nothing"), []);
+    assert_eq!(missing(&fact("48214"), "- nothing").len(), 1);
 }
 
 #[test]
@@ -149,10 +149,23 @@ a: Done.";
 #[test]
 fn no_more_is_asked_for_than_can_be_kept() {
     let many: String = (0..500).map(|n| format!("u: My number {n} is {}.\n", 10_000 + n)).collect();
-    let demanded = demanded(&turns(&many), "", &LIMITS);
+    let demanded = demanded(&turns(&many), "", &[], &LIMITS);
     assert_eq!(demanded.len(), 25);
     let small = Limits { summary_tokens: 0, ..LIMITS };
-    assert_eq!(super::demanded(&turns(&many), "", &small).len(), 3);
+    assert_eq!(super::demanded(&turns(&many), "", &[], &small).len(), 3);
+}
+
+/// Where there was no room for a pin.
+#[test]
+fn what_was_to_be_remembered_comes_before_all_else_unless_a_pin_holds_it() {
+    let others: String = (0..9).map(|n| format!("u: My number {n} is {}.\n", 10_000 + n)).collect();
+    let said = format!("u: Please remember: the boat is called Amaryllis.\n{others}");
+    let small = Limits { summary_tokens: 0, ..LIMITS };
+    let first = |pins: &[Pin]| demanded(&turns(&said), "", pins, &small).first().map(|fact| fact.text.clone());
+    assert_eq!(first(&[]).as_deref(), Some("Amaryllis"));
+    let pin = Pin { id: "p".into(), text: "Please remember: the boat is called Amaryllis.".into(), source: None };
+    let left = demanded(&turns(&said), "", &[pin], &small);
+    assert!(left.len() == 3 && left.iter().all(|fact| fact.text != "Amaryllis"), "{left:?}");
 }
 
 #[test]

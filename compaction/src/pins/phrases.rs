@@ -100,6 +100,7 @@ const POLITE: &[&str] = &[
 const REMEMBER: &[&str] = &[
     "remember that", "remember this", "remember,", "remember:", "remember i ", "remember i'm", "remember my",
     "remember the following", "don't forget that", "do not forget that", "never forget that", "keep in mind that",
+    "don't forget:", "keep in mind:",
     "make a note that", "take note that", "for future reference", // English
     "merk dir", "merke dir", "merkt euch", "merken sie sich", "vergiss nicht, dass", "vergiss nicht dass",
     "vergessen sie nicht, dass", "denk daran, dass", "denk dran, dass", "behalte, dass", "dir merken, dass", // German

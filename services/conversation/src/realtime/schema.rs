@@ -125,6 +125,7 @@ fn server_events() -> Vec<(&'static str, Value)> {
         extension(server("compaction.completed", &compaction)),
         extension(server("compaction.dropped", &compaction)),
         extension(server("compaction.failed", &compaction_failed)),
+        extension(server("pin.refused", &[("item_id", text()), ("text", text()), ("limit_tokens", count())])),
         extension(server(
             "turn.report",
             &[

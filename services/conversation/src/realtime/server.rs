@@ -115,6 +115,10 @@ pub enum EventKind {
         tokens_after: Option<u64>,
         message: String,
     },
+    /// What the user asked to be kept word for word found no room: all pins together have so many tokens. A summary is
+    /// asked to hold it.
+    #[serde(rename = "pin.refused")]
+    PinRefused { item_id: String, text: String, limit_tokens: u32 },
     /// What a reply cost and why.
     #[serde(rename = "turn.report")]
     TurnReport { response_id: String, reused_tokens: u64, computed_tokens: u64, reason: Option<String>, ms: TurnMs },
@@ -166,6 +170,7 @@ impl EventKind {
                 | EventKind::CompactionCompleted { .. }
                 | EventKind::CompactionDropped { .. }
                 | EventKind::CompactionFailed { .. }
+                | EventKind::PinRefused { .. }
                 | EventKind::TurnReport { .. }
         )
     }
@@ -187,7 +192,8 @@ impl EventKind {
             | EventKind::TextDone { item_id, .. }
             | EventKind::ArgumentsDelta { item_id, .. }
             | EventKind::ArgumentsDone { item_id, .. }
-            | EventKind::SentenceDone { item_id, .. } => item_id == id,
+            | EventKind::SentenceDone { item_id, .. }
+            | EventKind::PinRefused { item_id, .. } => item_id == id,
             EventKind::Error { .. }
             | EventKind::SessionCreated { .. }
             | EventKind::SessionUpdated { .. }

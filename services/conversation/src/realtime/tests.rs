@@ -418,6 +418,7 @@ pub(crate) fn every_server_event() -> Vec<ServerEvent> {
             tokens_after: None,
             message: "lost a name".into(),
         },
+        EventKind::PinRefused { item_id: "item_1".into(), text: "Remember my code.".into(), limit_tokens: 40 },
         EventKind::TurnReport {
             response_id,
             reused_tokens: 15,

@@ -205,4 +205,10 @@ pub enum Notice {
         tokens_before: u64,
         message: String,
     },
+    /// What the user asked to be kept word for word found no room beside the other pins.
+    PinRefused {
+        item_id: String,
+        text: String,
+        limit_tokens: u32,
+    },
 }

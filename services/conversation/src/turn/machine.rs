@@ -291,6 +291,7 @@ impl Machine {
             Notice::CompactionFailed { summary_id, version, tokens_before, message } => {
                 EventKind::CompactionFailed { summary_id, version, tokens_before, tokens_after: None, message }
             }
+            Notice::PinRefused { item_id, text, limit_tokens } => EventKind::PinRefused { item_id, text, limit_tokens },
         };
         self.send(kind);
     }

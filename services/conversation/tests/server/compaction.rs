@@ -257,6 +257,32 @@ async fn with_no_summary_ready_oldest_turns_leave_and_are_made_up_for() {
 }
 
 #[tokio::test]
+async fn who_asks_for_more_pins_than_there_is_room_for_is_told() {
+    let mut server = Server::with(small_window).await;
+    let _model = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let wish =
+        |turn: usize| format!("Remember that the box with the number {turn} is where the old letters of my aunt are.");
+    let mut asked = 0;
+    let refused = loop {
+        client.ask(&wish(asked)).await;
+        client.until("turn.report").await;
+        asked += 1;
+        assert!(asked < 60, "there is room for everything");
+        if let Some(refused) = client.heard.iter().find(|event| event["type"] == "pin.refused") {
+            break refused.clone();
+        }
+    };
+    let (_, pins) = server.http("GET", &format!("/v1/sessions/{id}/pins"), &[], "").await;
+    let pins: Vec<&str> = pins["data"].as_array().unwrap().iter().filter_map(|pin| pin["text"].as_str()).collect();
+    let before: Vec<String> = (0..pins.len()).map(wish).collect();
+    assert!(pins == before && pins.len() < asked, "{pins:#?}");
+    assert_eq!(refused["text"], wish(pins.len()));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_message_larger_than_the_window_loses_nothing() {
     let mut server = Server::with(small_window).await;
     let (model, _) = play(&mut server, Summariser::Writes);

@@ -60,9 +60,16 @@ pub enum Stepped {
 pub enum Beside {
     Room(GenerationId, Result<Room, Failure>),
     Dropped(Result<u64, store::Error>),
-    Pinned(Result<Vec<Pin>, store::Error>),
+    /// All pins, and what there was no room for.
+    Pinned(Result<(Vec<Pin>, Vec<PinRefused>), store::Error>),
     Reloaded(u64, Result<Box<Past>, store::Error>),
     Recalled(GenerationId, Vec<Found>),
+}
+
+/// A user asked for a pin, and there was no room.
+pub struct PinRefused {
+    item_id: String,
+    text: String,
 }
 
 pub enum Happened {
@@ -205,9 +212,14 @@ impl Actor {
                 Err(error) => tracing::warn!(%error, "what left the prompt is back in it after a restart"),
             },
             Happened::Beside(Beside::Pinned(pins)) => match pins {
-                Ok(pins) => {
+                Ok((pins, refused)) => {
                     self.compacting.standing.pins = pins;
                     self.refresh_context();
+                    for PinRefused { item_id, text } in refused {
+                        let limit_tokens = self.compacting.limits.pins_tokens();
+                        tracing::warn!(item = %item_id, limit_tokens, "there is no room for another pin: remove one");
+                        self.feed(Input::Notice(Notice::PinRefused { item_id, text, limit_tokens }));
+                    }
                 }
                 Err(error) => tracing::error!(%error, "a pin could not be kept"),
             },
@@ -521,8 +533,10 @@ impl Actor {
         let (shelf, limits, mut pins) = (c.shelf.clone(), c.limits, c.standing.pins.clone());
         c.beside.push(Box::pin(async move {
             let pinned = async {
-                pin_wishes(&shelf, &limits, &item, &mut pins).await?;
-                shelf.store.pins(&shelf.session, false).await
+                let wished = pin_wishes(&shelf, &limits, &item, &mut pins).await?;
+                let refused = |text| PinRefused { item_id: item.id.clone(), text };
+                let refused = wished.refused.into_iter().map(refused).collect();
+                Ok((shelf.store.pins(&shelf.session, false).await?, refused))
             };
             Beside::Pinned(pinned.await)
         }));
@@ -542,7 +556,7 @@ impl Actor {
                 for id in ids {
                     shelf.store.remove_pin(&shelf.session, &id, wall_ms()).await?;
                 }
-                shelf.store.pins(&shelf.session, false).await
+                Ok((shelf.store.pins(&shelf.session, false).await?, Vec::new()))
             };
             Beside::Pinned(unpinned.await)
         }));

@@ -342,7 +342,7 @@ async fn pin_what_was_asked_for(shelf: &Shelf, limits: &Limits, past: &mut Past)
     let known = shelf.store.pins(&shelf.session, true).await?;
     let mut added = false;
     for item in past.items.iter().filter(|item| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&item.id))) {
-        added |= pin_wishes(shelf, limits, item, &mut past.standing.pins).await?;
+        added |= pin_wishes(shelf, limits, item, &mut past.standing.pins).await?.added;
     }
     if added {
         past.base.pins.clone_from(&past.standing.pins);
@@ -355,25 +355,33 @@ pub fn wishes(item: &Item) -> Vec<String> {
     compaction::detect_pins(&entry(item, 0))
 }
 
-/// Pins what this item asks to be kept, beside the pins that there are. Whether there was something.
+/// What became of what somebody asked to be kept word for word.
+#[derive(Debug, Default)]
+pub struct Wished {
+    pub added: bool,
+    /// What found no room.
+    pub refused: Vec<String>,
+}
+
+/// Pins what this item asks to be kept, beside the pins that there are.
 pub async fn pin_wishes(
     shelf: &Shelf,
     limits: &Limits,
     item: &Item,
     pins: &mut Vec<store::Pin>,
-) -> Result<bool, store::Error> {
-    let mut added = false;
+) -> Result<Wished, store::Error> {
+    let mut wished = Wished::default();
     for text in wishes(item) {
         let there: Vec<_> = pins.iter().map(pin_of).collect();
         match compaction::admit(&there, &text, limits) {
             Admission::Add => {
                 let pin = shelf.store.add_pin(&shelf.session, &text, Some(&item.id), MadeBy::Model, wall_ms()).await?;
                 pins.push(pin);
-                added = true;
+                wished.added = true;
             }
             Admission::Known => {}
-            Admission::Full => tracing::warn!(item = %item.id, "there is no room for another pin: remove one"),
+            Admission::Full => wished.refused.push(text),
         }
     }
-    Ok(added)
+    Ok(wished)
 }

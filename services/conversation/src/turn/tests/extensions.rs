@@ -229,12 +229,13 @@ fn notices_go_to_those_who_asked() {
         Notice::CompactionCompleted { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
         Notice::CompactionDropped { summary_id: "s".into(), version: 1, tokens_before: 9, tokens_after: 3 },
         Notice::CompactionFailed { summary_id: "s".into(), version: 1, tokens_before: 9, message: "m".into() },
+        Notice::PinRefused { item_id: "i".into(), text: "Call me Ann.".into(), limit_tokens: 4 },
     ];
     for notice in notices {
         s.input(Input::Notice(notice));
     }
-    let kinds = ["started", "completed", "dropped", "failed"].map(|kind| format!("compaction.{kind}"));
-    assert_eq!(s.heard(1), [&["context.updated".to_owned()], &kinds[..]].concat());
+    let kinds = ["context.updated", "compaction.started", "compaction.completed", "compaction.dropped"];
+    assert_eq!(s.heard(1), [&kinds[..], &["compaction.failed", "pin.refused"]].concat());
     assert!(s.heard(2).is_empty());
     s.input(Input::Notice(Notice::RateLimits { conn: ConnId(2), rate_limits: vec![] }));
     assert_eq!((s.heard(1).len(), s.heard(2)), (0, vec!["rate_limits.updated".to_owned()]));

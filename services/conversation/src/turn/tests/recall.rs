@@ -3,7 +3,7 @@
 use super::stage::*;
 use crate::realtime::{Item, ItemBody, ItemStatus};
 use crate::turn::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn with_recall(extensions: bool) -> Stage {
     let context = Context { recall: true, ..Context::default() };
@@ -105,15 +105,4 @@ fn without_the_tool_in_the_prompt_a_call_is_the_clients() {
     search(&mut s, "code");
     assert!(s.recalls.is_empty());
     assert!(s.store.items.iter().any(|item| item.status == ItemStatus::Completed && kind(item) == "function_call"));
-}
-
-/// What it has never seen, a tiny model takes for anything.
-#[test]
-fn the_built_in_model_learned_with_this_tool() {
-    let recipe = include_str!("../../../../../models/builtin/recipe/talk.py");
-    let tool = recall_tool();
-    for words in ["/function/description", "/function/parameters/properties/query/description"] {
-        let words = tool.pointer(words).and_then(Value::as_str).unwrap();
-        assert!(recipe.contains(&format!("\"{words}\"")), "the recipe does not have: {words}");
-    }
 }

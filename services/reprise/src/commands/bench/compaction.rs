@@ -83,6 +83,8 @@ struct Outcome {
     summary_computed_tokens: Option<f64>,
     /// Pins that stood in the prompt word for word after each swap, and all there were.
     pins_in_prompt: [usize; 2],
+    /// Facts that were told as something to remember when there was no room for another pin.
+    pins_refused: usize,
     /// Right answers and questions of each zone.
     recall: BTreeMap<&'static str, [usize; 2]>,
 }
@@ -114,7 +116,7 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) 
         let is_pinned = turn.plants.is_some() && args.pin_every > 0 && player.told.len() % args.pin_every == 0;
         let says = if is_pinned { format!("Please remember: {}", turn.says) } else { turn.says.clone() };
         if let Some(fact) = &turn.plants {
-            player.told.insert(fact.clone(), (number, is_pinned));
+            player.told.insert(fact.clone(), (number, turn.says.clone()));
         }
         player.turn(number, &says, turn.asks.as_ref()).await?;
         bar.set_message(format!("{} swaps", player.outcome.swaps));
@@ -142,13 +144,15 @@ struct Player<'a> {
     http: Client,
     line: Line,
     outcome: Outcome,
-    /// In which turn each fact was told, and whether as something to remember.
-    told: HashMap<String, (usize, bool)>,
+    /// In which turn each fact was told, and with which words.
+    told: HashMap<String, (usize, String)>,
     /// The turn of each item that is known.
     turn_of_item: HashMap<String, usize>,
     /// Turns before this one are not in the prompt.
     covered_turns: usize,
     summary: String,
+    /// What the pins say.
+    pins: Vec<String>,
     fill_tokens: Option<u64>,
     /// Since when.
     summarising: Option<Instant>,
@@ -176,6 +180,7 @@ impl<'a> Player<'a> {
             turn_of_item: HashMap::new(),
             covered_turns: 0,
             summary: String::new(),
+            pins: Vec::new(),
             fill_tokens: None,
             summarising: None,
             begun: 0,
@@ -277,9 +282,11 @@ impl<'a> Player<'a> {
                     beside || turn.is_some_and(|turn| *turn >= self.covered_turns)
                 };
                 let pins = session["pins"].as_array().map(Vec::as_slice).unwrap_or_default();
+                self.pins = pins.iter().filter_map(|pin| Some(pin["text"].as_str()?.to_owned())).collect();
                 self.outcome.pins_in_prompt[0] += pins.iter().filter(is_placed).count();
                 self.outcome.pins_in_prompt[1] += pins.len();
             }
+            "pin.refused" => self.outcome.pins_refused += 1,
             _ => {}
         }
         Ok(())
@@ -287,10 +294,10 @@ impl<'a> Player<'a> {
 
     /// From where the answer would have to come.
     fn score(&mut self, question: &Question, answer: &str) {
-        let Some((turn, is_pinned)) = self.told.get(&question.fact).copied() else { return };
+        let Some((turn, said)) = self.told.get(&question.fact) else { return };
         let zone = match () {
-            () if turn >= self.covered_turns => "tail",
-            () if is_pinned => "pinned",
+            () if *turn >= self.covered_turns => "tail",
+            () if self.pins.iter().any(|pin| pin.contains(said)) => "pinned",
             () if question.expects.is_met_by(&self.summary) => "summarised",
             () => "history",
         };
@@ -357,6 +364,7 @@ fn print(outcome: &Outcome) {
     row("  tokens that were computed for it (median)", tokens(outcome.summary_computed_tokens));
     let [placed, all] = outcome.pins_in_prompt;
     row("pins in the prompt, after each swap", format!("{placed} of {all}"));
+    row("to be remembered, but no room for another pin", outcome.pins_refused.to_string());
     for (zone, [right, asked]) in &outcome.recall {
         row(&format!("recall, {zone}"), format!("{right} of {asked}"));
     }
