@@ -10,20 +10,25 @@ pub fn silu(x: f32) -> f32 {
     x * sigmoid(x)
 }
 
+/// Adding 1.5 · 2²³ leaves a rounded number in the low bits.
+pub(crate) const ROUND: f32 = 12_582_912.0;
+/// ln 2 in two parts, so that what it is taken from keeps all its digits.
+pub(crate) const LN_2_PARTS: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+/// Of the series of eˣ, the highest power first.
+pub(crate) const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+
 /// eˣ in a form that the compiler can do for many values at once, to 2 units in the last place; 0 below -87, and no more than e^88.3.
 #[inline(always)]
 pub fn exp<const FMA: bool>(x: f32) -> f32 {
-    // eˣ = 2ⁿ · eʳ with |r| ≤ ln 2 / 2. Adding 1.5 · 2²³ leaves round(x / ln 2) in the low bits.
-    const ROUND: f32 = 12_582_912.0;
+    // eˣ = 2ⁿ · eʳ with |r| ≤ ln 2 / 2.
     let x = x.clamp(-87.3, 88.3);
     let shifted = madd::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    // ln 2 in two parts, so that r keeps all its digits.
-    let r = madd::<FMA>(n, -0.693_145_75, x);
-    let r = madd::<FMA>(n, -1.428_606_8e-6, r);
-    let mut sum = 1.0 / 720.0;
-    for factor in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-        sum = madd::<FMA>(sum, r, factor);
+    let r = madd::<FMA>(n, -LN_2_PARTS[0], x);
+    let r = madd::<FMA>(n, -LN_2_PARTS[1], r);
+    let mut sum = EXP_FACTORS[0];
+    for factor in &EXP_FACTORS[1..] {
+        sum = madd::<FMA>(sum, r, *factor);
     }
     let power = f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23);
     if x <= -87.3 { 0.0 } else { sum * power }

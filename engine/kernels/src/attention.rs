@@ -7,21 +7,24 @@
 //! Many query rows lie side by side, [head dim, row]: then scores are [position, row], and neither they nor the softmax
 //! need a sum across lanes. Few are multiplied row by row.
 
-use crate::activation::exp;
-use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes, level::levels};
+mod softmax;
+
+use self::softmax::{soften, soften_side_by_side};
+use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
 use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
-use crate::unpack::unpack;
+use crate::unpack::{prefetch, unpack_columns};
 
 /// Positions that are unpacked together.
 const TILE: usize = 64;
 /// Query rows (tokens times the heads that share a key head) that read one unpacked tile.
-const ROWS: usize = 64;
+const ROWS: usize = 160;
 /// Query rows from which on they lie side by side.
 const MANY: usize = 16;
-/// Values of a head that are multiplied together with all rows, so that they stay near the core.
-const DEPTH: usize = 128;
+/// Values of a head that are unpacked together and then multiplied with many rows: a tile of so many stays nearest to the
+/// core, where one of whole heads does not. Few rows are done before that matters, and whole heads come faster from memory.
+const COLUMNS: usize = 64;
 
 /// How one layer's keys and values lie in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,24 +191,36 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
         rows * (2 + dim) + padded(rows) * (dim + TILE + 1) + rows * dim + TILE * dim
     }
 
-    /// Unpacks rows of one head from position `start` on; `at` tells where a slot of a page lies.
+    /// Unpacks columns of one head's rows from position `start` on; `at` tells where a slot of a page lies.
     fn unpack(
         &self,
         level: Level,
         format: Format,
         mut start: usize,
         at: impl Fn(usize) -> std::ops::Range<usize>,
+        columns: std::ops::Range<usize>,
         mut rows: &mut [f32],
     ) {
-        let (page, dim) = (self.layout.page, self.layout.head_dim);
+        let (page, width) = (self.layout.page, columns.len());
+        let stride = at(0).len();
+        let skipped = format.row_bytes(columns.start).expect("whole blocks");
         while !rows.is_empty() {
             // Slots of one head lie one after the other up to the page's end.
-            let count = (page - start % page).min(rows.len() / dim);
-            let (now, later) = rows.split_at_mut(count * dim);
-            let bytes = at(start % page).start..at((start + count - 1) % page).end;
-            unpack(level, format, &(*self.pages[start / page]).as_ref()[self.offset..][bytes], now);
+            let count = (page - start % page).min(rows.len() / width);
+            let (now, later) = rows.split_at_mut(count * width);
+            let bytes = at(start % page).start + skipped..at((start + count - 1) % page).end;
+            let bytes = &(*self.pages[start / page]).as_ref()[self.offset..][bytes];
+            unpack_columns(level, format, bytes, stride, width, now);
             (start, rows) = (start + count, later);
         }
+    }
+
+    /// Asks the memory for what is to be read a little later: columns by columns, it would not see what comes next.
+    fn ask_for(&self, tile: usize, at: impl Fn(usize) -> std::ops::Range<usize>) {
+        let (page, start) = (self.layout.page, tile * TILE);
+        let Some(bytes) = self.pages.get(start / page) else { return };
+        let last = (start % page + TILE).min(page) - 1;
+        prefetch(&(**bytes).as_ref()[self.offset..][at(start % page).start..at(last).end]);
     }
 
     #[allow(clippy::mut_from_ref)]
@@ -276,20 +291,30 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
             break;
         }
         let shape = Shape { rows, dim, positions: TILE.min(end - start) };
-        let unpacked = &mut unpacked[..shape.positions * dim];
-        job.unpack(level, layout.key_format, start, |slot| layout.key_at(head, slot), unpacked);
+        let key_at = |slot| layout.key_at(head, slot);
+        let value_at = |slot| layout.value_at(head, slot);
         let seen =
             |row: usize| (queries.first + tokens.start + row / group + 1).saturating_sub(start).min(shape.positions);
         if many {
-            scores_side_by_side(level, shape, side_by_side, unpacked, scores);
+            job.ask_for(tile, value_at);
+            for columns in blocks_of(dim, COLUMNS) {
+                let keys = &mut unpacked[..shape.positions * columns.len()];
+                job.unpack(level, layout.key_format, start, key_at, columns.clone(), keys);
+                let q = &side_by_side[columns.start * padded(rows)..];
+                scores_side_by_side(level, shape, q, keys, columns.start > 0, scores);
+            }
+            job.ask_for(tile + 1, key_at);
             for row in (0..rows).take_while(|row| seen(*row) < shape.positions) {
                 for position in seen(row)..shape.positions {
                     scores[position * padded(rows) + row] = f32::NEG_INFINITY;
                 }
             }
-            soften_side_by_side(level, shape, scores, part.largest, part.totals, corrections);
+            let scores = &mut scores[..shape.positions * padded(rows)];
+            soften_side_by_side(level, rows, scores, part.largest, part.totals, corrections);
         } else {
-            scores_by_rows(level, shape, q, unpacked, scores);
+            let keys = &mut unpacked[..shape.positions * dim];
+            job.unpack(level, layout.key_format, start, key_at, 0..dim, keys);
+            scores_by_rows(level, shape, q, keys, scores);
             for row in 0..rows {
                 let scores = &mut scores[row * TILE..][..shape.positions];
                 scores[seen(row)..].fill(f32::NEG_INFINITY);
@@ -301,9 +326,17 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
                 sums.iter_mut().for_each(|sum| *sum *= correction);
             }
         }
-        job.unpack(level, layout.value_format, start, |slot| layout.value_at(head, slot), unpacked);
-        weigh(level, shape, scores, unpacked, part.weighted);
+        for columns in blocks_of(dim, if many { COLUMNS } else { dim }) {
+            let values = &mut unpacked[..shape.positions * columns.len()];
+            job.unpack(level, layout.value_format, start, value_at, columns.clone(), values);
+            weigh(level, shape, scores, values, &mut part.weighted[columns.start..]);
+        }
     }
+}
+
+/// The columns of a head, in blocks.
+fn blocks_of(dim: usize, width: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..dim).step_by(width).map(move |first| first..dim.min(first + width))
 }
 
 #[derive(Clone, Copy)]
@@ -313,72 +346,17 @@ struct Shape {
     positions: usize,
 }
 
-/// `scores`: [position, padded row]. `q`: [head dim, padded row]
-fn scores_side_by_side(level: Level, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    lanes!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
+/// `scores`: [position, padded row], to be added to or not. `q`: [column, padded row]. `keys`: [position, column]
+fn scores_side_by_side(level: Level, shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
+    lanes!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]))
 }
 
 #[inline(always)]
-fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    let width = padded(shape.rows);
-    for first in (0..shape.dim).step_by(DEPTH) {
-        let depth = DEPTH.min(shape.dim - first);
-        let q = Block { values: &q[first * width..], stride: width };
-        let scale = if first == 0 { 0.0 } else { 1.0 };
-        let keys = &keys[first..];
-        add_product::<L>(keys, shape.dim, 1, shape.positions, q, width, depth, scale, scores, width);
-    }
-}
-
-/// Scores become weights; what was weighted before has to be multiplied by `corrections`.
-fn soften_side_by_side(
-    level: Level,
-    shape: Shape,
-    scores: &mut [f32],
-    largest: &mut [f32],
-    totals: &mut [f32],
-    corrections: &mut [f32],
-) {
-    levels!(level, soften_side_by_side_body(shape: Shape, scores: &mut [f32], largest: &mut [f32], totals: &mut [f32], corrections: &mut [f32]))
-}
-
-#[inline(always)]
-fn soften_side_by_side_body<const FMA: bool>(
-    shape: Shape,
-    scores: &mut [f32],
-    largest: &mut [f32],
-    totals: &mut [f32],
-    corrections: &mut [f32],
-) {
-    let width = padded(shape.rows);
-    let scores = &mut scores[..shape.positions * width];
-    for first in (0..shape.rows).step_by(16) {
-        let rows = 16.min(shape.rows - first);
-        let mut most = [f32::NEG_INFINITY; 16];
-        most[..rows].copy_from_slice(&largest[first..first + rows]);
-        for scores in scores.chunks_exact(width) {
-            for (most, score) in most.iter_mut().zip(&scores[first..first + 16]) {
-                *most = if *score > *most { *score } else { *most };
-            }
-        }
-        // A row that sees nothing yet has no largest score, and its weights are zero whatever they are compared with.
-        let base = most.map(|most| if most == f32::NEG_INFINITY { 0.0 } else { most });
-        let mut sums = [0.0f32; 16];
-        for scores in scores.chunks_exact_mut(width) {
-            for lane in 0..16 {
-                let weight = exp::<FMA>(scores[first + lane] - base[lane]);
-                scores[first + lane] = weight;
-                sums[lane] += weight;
-            }
-        }
-        for row in 0..rows {
-            let correction = exp::<FMA>(largest[first + row] - base[row]);
-            // The exponential of zero is exactly one here, and most tiles bring no larger score.
-            corrections[first + row] = correction;
-            totals[first + row] = totals[first + row] * correction + sums[row];
-            largest[first + row] = most[row];
-        }
-    }
+fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
+    let (width, depth) = (padded(shape.rows), keys.len() / shape.positions);
+    let q = Block { values: q, stride: width };
+    let scale = if add { 1.0 } else { 0.0 };
+    add_product::<L>(keys, depth, 1, shape.positions, q, width, depth, scale, scores, width);
 }
 
 /// `scores`: [row, TILE]. `q`: [row, head dim]
@@ -393,23 +371,8 @@ fn by_rows_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f
     rows_times_rows::<L>(q, rows, keys, positions, dim, scores, TILE);
 }
 
-/// One row's scores become weights; returns what was weighted before has to be multiplied by.
-fn soften(level: Level, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
-    let most = scores.iter().copied().fold(*largest, f32::max);
-    let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
-    levels!(level, soften_body(scores: &mut [f32], base: f32));
-    let correction = (*largest - base).exp();
-    *total = *total * correction + scores.iter().sum::<f32>();
-    *largest = most;
-    correction
-}
-
-#[inline(always)]
-fn soften_body<const FMA: bool>(scores: &mut [f32], base: f32) {
-    scores.iter_mut().for_each(|score| *score = exp::<FMA>(*score - base));
-}
-
-/// Adds the values with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves them.
+/// Adds values, [position, column], with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves
+/// them, to these columns of the sums, whose rows have `dim`.
 fn weigh(level: Level, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     lanes!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }
@@ -418,8 +381,9 @@ fn weigh(level: Level, shape: Shape, weights: &[f32], values: &[f32], sums: &mut
 fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     let Shape { rows, dim, positions } = shape;
     let (row, column) = if rows >= MANY { (1, padded(rows)) } else { (TILE, 1) };
-    let values = Block { values, stride: dim };
-    add_product::<L>(weights, row, column, rows, values, dim, positions, 1.0, sums, dim);
+    let width = values.len() / positions;
+    let values = Block { values, stride: width };
+    add_product::<L>(weights, row, column, rows, values, width, positions, 1.0, sums, dim);
 }
 
 /// The definition, in f64, on plain rows: keys and values are [positions, kv heads, head dim].

@@ -8,11 +8,42 @@ use crate::format::{Format, dequantize};
 /// As `dequantize`.
 pub(crate) fn unpack(level: Level, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
+    lanes!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
+}
+
+/// The same columns of many rows that lie `stride` bytes apart: `bytes` begins where the first row's columns do. `out`:
+/// [row, width]
+pub(crate) fn unpack_columns(level: Level, format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
+    lanes!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
+}
+
+/// Asks for bytes that will be read soon.
+pub(crate) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        // SAFETY: this reads nothing.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.as_ptr().cast()) };
+    }
+}
+
+#[inline(always)]
+fn columns<L: Lanes>(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
+    let size = format.row_bytes(width).expect("whole blocks");
+    if size == stride {
+        return unpacked::<L>(format, &bytes[..out.len() / width * size], out);
+    }
+    for (row, out) in out.chunks_exact_mut(width).enumerate() {
+        unpacked::<L>(format, &bytes[row * stride..][..size], out);
+    }
+}
+
+#[inline(always)]
+fn unpacked<L: Lanes>(format: Format, bytes: &[u8], out: &mut [f32]) {
     match format {
-        Format::F16 => lanes!(level, f16(bytes: &[u8], out: &mut [f32])),
-        Format::BF16 => lanes!(level, bf16(bytes: &[u8], out: &mut [f32])),
-        Format::Q8_0 => lanes!(level, q8_0(bytes: &[u8], out: &mut [f32])),
-        Format::Q4_0 => lanes!(level, q4_0(bytes: &[u8], out: &mut [f32])),
+        Format::F16 => f16::<L>(bytes, out),
+        Format::BF16 => bf16::<L>(bytes, out),
+        Format::Q8_0 => q8_0::<L>(bytes, out),
+        Format::Q4_0 => q4_0::<L>(bytes, out),
         _ => dequantize(format, bytes, out),
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! All functions are inlined into bodies that `lanes!` compiles for their level, and must not be called elsewhere.
 
+use crate::activation::{EXP_FACTORS, LN_2_PARTS, ROUND};
+
 /// What a body knows of its level.
 pub(crate) trait Lanes {
     /// A register of `COUNT` numbers.
@@ -38,6 +40,28 @@ pub(crate) trait Lanes {
     fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// a · b + c
     fn madd(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger one; neither is NaN.
+    fn max(a: Self::V, b: Self::V) -> Self::V;
+    /// 2ⁿ, where n + 1.5 · 2²³ is given.
+    fn power(shifted: Self::V) -> Self::V;
+    /// v where a > b, and zero elsewhere.
+    fn where_more(a: Self::V, b: Self::V, v: Self::V) -> Self::V;
+
+    /// As `activation::exp`, of no more than 88.
+    #[inline(always)]
+    fn exp(x: Self::V) -> Self::V {
+        let least = Self::splat(-87.3);
+        let clamped = Self::max(x, least);
+        let shifted = Self::madd(clamped, Self::splat(std::f32::consts::LOG2_E), Self::splat(ROUND));
+        let n = Self::add(shifted, Self::splat(-ROUND));
+        let r = Self::madd(n, Self::splat(-LN_2_PARTS[0]), clamped);
+        let r = Self::madd(n, Self::splat(-LN_2_PARTS[1]), r);
+        let mut sum = Self::splat(EXP_FACTORS[0]);
+        for factor in &EXP_FACTORS[1..] {
+            sum = Self::madd(sum, r, Self::splat(*factor));
+        }
+        Self::where_more(x, least, Self::mul(sum, Self::power(shifted)))
+    }
 
     #[inline(always)]
     fn sum(v: Self::V) -> f32 {
@@ -119,12 +143,24 @@ impl Lanes for Portable {
     fn madd(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
+    #[inline(always)]
+    fn max(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn power(shifted: [f32; 4]) -> [f32; 4] {
+        shifted.map(|shifted| f32::from_bits(shifted.to_bits().wrapping_add(127) << 23))
+    }
+    #[inline(always)]
+    fn where_more(a: [f32; 4], b: [f32; 4], v: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| if a[i] > b[i] { v[i] } else { 0.0 })
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86 {
     ($name:ident: $v:ty, $count:literal lanes, $wide:literal wide, $splat:ident, $load:ident, $store:ident, $add:ident,
-     $mul:ident, $madd:ident, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, turn: $turn:expr) => {
+     $mul:ident, $madd:ident, $max:ident, power: $power:expr, where_more: $where_more:expr, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, turn: $turn:expr) => {
         pub(crate) struct $name;
 
         impl Lanes for $name {
@@ -193,6 +229,21 @@ macro_rules! x86 {
                 // SAFETY: see `splat`.
                 unsafe { $madd(a, b, c) }
             }
+            #[inline(always)]
+            fn max(a: $v, b: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $max(a, b) }
+            }
+            #[inline(always)]
+            fn power(shifted: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $power(shifted) }
+            }
+            #[inline(always)]
+            fn where_more(a: $v, b: $v, v: $v) -> $v {
+                // SAFETY: see `splat`.
+                unsafe { $where_more(a, b, v) }
+            }
         }
     };
 }
@@ -206,7 +257,9 @@ mod x86 {
     use std::arch::x86_64::*;
 
     x86!(Avx2: __m256, 8 lanes, 2 wide, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps,
-    _mm256_mul_ps, _mm256_fmadd_ps,
+    _mm256_mul_ps, _mm256_fmadd_ps, _mm256_max_ps,
+    power: |shifted| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127)))),
+    where_more: |a, b, v| _mm256_and_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b), v),
     f16: |from: *const u8| _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
     bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
     i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
@@ -229,7 +282,9 @@ mod x86 {
         rows
     });
     x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
-    _mm512_mul_ps, _mm512_fmadd_ps,
+    _mm512_mul_ps, _mm512_fmadd_ps, _mm512_max_ps,
+    power: |shifted| _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127)))),
+    where_more: |a, b, v| _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), v),
     f16: |from: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
     bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
     i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),

@@ -1,0 +1,87 @@
+//! Scores become weights, a tile at a time: the largest score and the sum of weights so far go along.
+
+use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+
+/// Rows that lie side by side, [position, padded row]. What was weighted before has to be multiplied by `corrections`.
+pub(super) fn soften_side_by_side(
+    level: Level,
+    rows: usize,
+    scores: &mut [f32],
+    largest: &mut [f32],
+    totals: &mut [f32],
+    corrections: &mut [f32],
+) {
+    lanes!(level, side_by_side_body(rows: usize, scores: &mut [f32], largest: &mut [f32], totals: &mut [f32], corrections: &mut [f32]))
+}
+
+#[inline(always)]
+fn side_by_side_body<L: Lanes>(
+    rows: usize,
+    scores: &mut [f32],
+    largest: &mut [f32],
+    totals: &mut [f32],
+    corrections: &mut [f32],
+) {
+    let width = super::padded(rows);
+    for first in (0..rows).step_by(L::COUNT) {
+        let lanes = L::COUNT.min(rows - first);
+        let mut before = [f32::NEG_INFINITY; 16];
+        before[..lanes].copy_from_slice(&largest[first..first + lanes]);
+        // SAFETY: no level has more than sixteen lanes, and rows are padded to whole sixteens.
+        unsafe {
+            let before = L::load(before.as_ptr());
+            let mut most = before;
+            for scores in scores.chunks_exact(width) {
+                most = L::max(most, L::load(scores[first..].as_ptr()));
+            }
+            // A row that sees nothing yet has no largest score, and its weights are zero whatever they are compared with.
+            let base = L::where_more(most, L::splat(f32::NEG_INFINITY), most);
+            let less = L::mul(base, L::splat(-1.0));
+            let mut sums = L::splat(0.0);
+            for scores in scores.chunks_exact_mut(width) {
+                let at = scores[first..].as_mut_ptr();
+                let weights = L::exp(L::add(L::load(at), less));
+                L::store(at, weights);
+                sums = L::add(sums, weights);
+            }
+            // The exponential of zero is exactly one, and most tiles bring no larger score.
+            let correction = L::exp(L::add(before, less));
+            let mut lane = [[0.0f32; 16]; 3];
+            L::store(lane[0].as_mut_ptr(), most);
+            L::store(lane[1].as_mut_ptr(), sums);
+            L::store(lane[2].as_mut_ptr(), correction);
+            for (at, row) in (first..first + lanes).enumerate() {
+                corrections[row] = lane[2][at];
+                totals[row] = totals[row] * lane[2][at] + lane[1][at];
+                largest[row] = lane[0][at];
+            }
+        }
+    }
+}
+
+/// One row's scores; returns what was weighted before has to be multiplied by.
+pub(super) fn soften(level: Level, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+    let most = scores.iter().copied().fold(*largest, f32::max);
+    let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
+    lanes!(level, row_body(scores: &mut [f32], base: f32));
+    let correction = (*largest - base).exp();
+    *total = *total * correction + scores.iter().sum::<f32>();
+    *largest = most;
+    correction
+}
+
+#[inline(always)]
+fn row_body<L: Lanes>(scores: &mut [f32], base: f32) {
+    let less = L::splat(-base);
+    let whole = scores.len() / L::COUNT * L::COUNT;
+    let (wide, rest) = scores.split_at_mut(whole);
+    for scores in wide.chunks_exact_mut(L::COUNT) {
+        // SAFETY: as many as there are lanes.
+        unsafe { L::store(scores.as_mut_ptr(), L::exp(L::add(L::load(scores.as_ptr()), less))) };
+    }
+    let mut last = [f32::NEG_INFINITY; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    // SAFETY: no level has more than sixteen lanes.
+    unsafe { L::store(last.as_mut_ptr(), L::exp(L::add(L::load(last.as_ptr()), less))) };
+    rest.copy_from_slice(&last[..rest.len()]);
+}
