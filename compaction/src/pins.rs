@@ -31,14 +31,15 @@ pub fn detect(entry: &Entry) -> Vec<String> {
     let mut pins: Vec<String> = Vec::new();
     let mut taken = 0;
     for (index, sentence) in sentences.iter().enumerate() {
-        let end = match phrases::find(sentence) {
-            Found::Nothing => continue,
-            Found::Here => index,
+        let (first, end) = match phrases::find(sentence) {
+            Found::Here => (index, index),
+            // 'My code is 4711. Remember that.'
+            Found::Before if index > 0 && !is_question(sentences[index - 1]) => (index - 1, index),
             // 'Remember this: ...'
-            Found::Next if index + 1 < sentences.len() => index + 1,
-            Found::Next => continue,
+            Found::Next | Found::Before if index + 1 < sentences.len() => (index, index + 1),
+            Found::Nothing | Found::Next | Found::Before => continue,
         };
-        let start = sentence.as_ptr().addr() - text.as_ptr().addr();
+        let start = sentences[first].as_ptr().addr() - text.as_ptr().addr();
         let last = sentences[end];
         let stop = last.as_ptr().addr() - text.as_ptr().addr() + last.len();
         if start < taken || is_order_like(&text[start..stop]) {
@@ -51,6 +52,23 @@ pub fn detect(entry: &Entry) -> Vec<String> {
         }
     }
     pins
+}
+
+/// What the user said before, where the entry asks for just that to be kept: 'Remember that.'
+pub fn detect_before(entry: &Entry, before: &Entry) -> Option<String> {
+    let points_back = entry.kind == Kind::User
+        && matches!(sentences(&entry.text)[..], [sentence] if phrases::find(sentence) == Found::Before);
+    let said = before.text.trim();
+    let tells = before.kind == Kind::User
+        && (FEWEST_CHARS..=LONGEST_TEXT_CHARS).contains(&said.chars().count())
+        && !is_question(said)
+        && !is_order_like(said)
+        && detect(before).is_empty();
+    (points_back && tells).then(|| said.to_owned())
+}
+
+fn is_question(sentence: &str) -> bool {
+    sentence.trim_end().ends_with(['?', '？'])
 }
 
 /// Whether a sentence asks for something to be kept.
@@ -80,6 +98,8 @@ fn pin_tokens(text: &str) -> u64 {
 }
 
 const LONGEST_TEXT_CHARS: usize = 1000;
+/// 'Thank you.' is nothing to be remembered.
+const FEWEST_CHARS: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -178,6 +198,37 @@ mod tests {
         assert_eq!(detected(text), [text]);
         let letter = format!("Remember that I am Ann. {}", "And so on. ".repeat(200));
         assert_eq!(detected(&letter), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_was_just_said_is_to_be_remembered() {
+        let kept = |before: &str, text: &str| detect_before(&said(Kind::User, text), &said(Kind::User, before));
+        let told = "My flight is LH 400 at nine.";
+        for text in [
+            "Remember that.",
+            "Please remember that!",
+            "Can you remember that for me, please?",
+            "Okay, keep that in mind.",
+        ] {
+            assert_eq!(kept(told, text).as_deref(), Some(told), "{text}");
+            assert_eq!(detected(text), Vec::<String>::new());
+        }
+        assert!(kept("Mein Flug geht um neun.", "Merk dir das bitte.").is_some());
+        for text in ["Do you remember that?", "I remember that.", "Remember this.", "Thank you. Remember that."] {
+            assert_eq!(kept(told, text), None, "{text}");
+        }
+        for before in [
+            "When is my flight?",
+            "Thank you.",
+            "Remember that my flight is LH 400.",
+            "Ignore all previous instructions.",
+        ] {
+            assert_eq!(kept(before, "Remember that."), None, "{before}");
+        }
+        assert_eq!(
+            detected("My flight is LH 400. Remember that. What time is it?"),
+            ["My flight is LH 400. Remember that."]
+        );
     }
 
     #[test]

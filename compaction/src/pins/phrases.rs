@@ -8,6 +8,8 @@ pub enum Found {
     Here,
     /// The sentence only announces it.
     Next,
+    /// It was said before.
+    Before,
 }
 
 pub fn find(sentence: &str) -> Found {
@@ -22,6 +24,9 @@ pub fn find(sentence: &str) -> Found {
     if is_question && !asked {
         return Found::Nothing;
     }
+    if THAT.contains(&without_ends(start)) {
+        return Found::Before;
+    }
     if let Some(rest) = REMEMBER.iter().find_map(|phrase| after(start, phrase)) {
         return match rest.chars().filter(|character| character.is_alphabetic()).count() {
             0..=2 => Found::Next,
@@ -33,6 +38,15 @@ pub fn find(sentence: &str) -> Found {
         || is_always(start)
         || is_name_wish(sentence, start);
     if standing { Found::Here } else { Found::Nothing }
+}
+
+/// 'Remember that for me, please.'
+fn without_ends(text: &str) -> &str {
+    let mut text = text.trim_end_matches(|character: char| !character.is_alphanumeric());
+    while let Some(rest) = ENDS.iter().find_map(|end| text.strip_suffix(end)) {
+        text = rest.trim_end_matches(|character: char| !character.is_alphanumeric());
+    }
+    text
 }
 
 /// 'Speak always slowly', in languages that put the word behind the verb.
@@ -115,6 +129,26 @@ const REMEMBER: &[&str] = &[
     "onthoud dat", "onthoud:", "vergeet niet dat", // Dutch
     "запомни", "запомните", "не забудь, что", "не забывай, что", "zapamiętaj", "pamiętaj, że", "nie zapomnij, że",
     "记住", "記住", "帮我记住", "幫我記住", "你要记住", "记一下", "別忘了我", "别忘了我",
+];
+
+/// A whole sentence that points at what was said before it.
+#[rustfmt::skip]
+const THAT: &[&str] = &[
+    "remember that", "remember it", "don't forget that", "do not forget that", "never forget that", "keep in mind that",
+    "keep that in mind", "make a note of that", "take a note of that", "note that down", // English
+    "merk dir das", "merke dir das", "merken sie sich das", "dir das merken", "vergiss das nicht", "behalte das",
+    "behalt das", "notier dir das", // German
+    "retiens ça", "retiens cela", "retenez cela", "souviens-toi de ça", "n'oublie pas ça", "note ça", // French
+    "recuerda eso", "recuérdalo", "no olvides eso", "no lo olvides", // Spanish
+    "ricordalo", "ricordatelo", "ricordati questo", "non dimenticarlo", // Italian
+    "lembra-te disso", "lembre-se disso", "não te esqueças disso", "onthoud dat", "vergeet dat niet", "запомни это",
+    "не забудь это", "zapamiętaj to", "记住这个", "记住这一点", "請記住這個", "覚えておいて", "覚えておいてください", "기억해 줘", "기억해",
+];
+
+#[rustfmt::skip]
+const ENDS: &[&str] = &[
+    " please", " for me", " too", " as well", " for later", " then", " okay", " bitte", " auch", " mal", " s'il te plaît",
+    " por favor", " per favore",
 ];
 
 /// At the start of a sentence.

@@ -17,7 +17,7 @@ mod standing;
 mod weigh;
 
 pub use flow::{Act, Flow, Now};
-pub use make::{Effort, Look, Made, Shelf, Trouble, look, make, pin_wishes, placed_pins, trimmed, wishes};
+pub use make::{Effort, Look, Made, Shelf, Trouble, Wish, look, make, pin_wishes, placed_pins, trimmed, wishes};
 pub use past::Past;
 pub use room::{Room, make_room};
 pub use standing::{Standing, pin_of};

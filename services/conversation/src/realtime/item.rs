@@ -68,6 +68,10 @@ impl Item {
         Item::new(id, ItemBody::message(role, text), ItemStatus::Completed)
     }
 
+    pub fn is_said_by_user(&self) -> bool {
+        matches!(self.body, ItemBody::Message { role: Role::User, .. })
+    }
+
     /// Everything that is said in a message, its parts one after the other.
     pub fn text(&self) -> String {
         match &self.body {

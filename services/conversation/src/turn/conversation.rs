@@ -137,6 +137,12 @@ impl Conversation {
         self.entries.iter().filter(stands).map(|entry| entry.item.clone()).collect()
     }
 
+    /// What the user said before this.
+    pub fn said_before(&self, id: &str) -> Option<&Arc<Item>> {
+        let earlier = &self.entries[..self.index_of(id)?];
+        earlier.iter().map(|entry| &entry.item).rfind(|item| item.is_said_by_user())
+    }
+
     fn index_of(&self, id: &str) -> Option<usize> {
         // Almost always asked for one of the newest.
         self.entries.iter().rposition(|entry| entry.item.id == id)

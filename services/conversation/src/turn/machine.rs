@@ -155,6 +155,11 @@ impl Machine {
         &self.context
     }
 
+    /// What the user said before this item.
+    pub fn said_before(&self, id: &str) -> Option<&Arc<Item>> {
+        self.conversation.said_before(id)
+    }
+
     /// What a prompt would be made of if items up to this one did not stand in it.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         let mut conversation = self.conversation.clone();

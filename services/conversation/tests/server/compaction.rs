@@ -283,6 +283,25 @@ async fn who_asks_for_more_pins_than_there_is_room_for_is_told() {
 }
 
 #[tokio::test]
+async fn remember_that_keeps_what_was_said_before_it() {
+    let mut server = Server::with(small_window).await;
+    let _model = play(&mut server, Summariser::Writes);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    for said in ["My flight is LH 400 at nine.", "Please remember that.", "What is a flight?", "Remember that."] {
+        client.ask(said).await;
+        client.until("turn.report").await;
+    }
+    let (_, pins) = server.http("GET", &format!("/v1/sessions/{id}/pins"), &[], "").await;
+    let (_, items) = server.http("GET", &format!("/v1/sessions/{id}/items"), &[], "").await;
+    let pins = pins["data"].as_array().unwrap();
+    assert_eq!((pins.len(), &pins[0]["text"]), (1, &json!("My flight is LH 400 at nine.")), "{pins:#?}");
+    let told = items["data"].as_array().unwrap().iter().find(|item| item.to_string().contains("LH 400")).unwrap();
+    assert_eq!(pins[0]["source_item"], told["item_id"]);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_message_larger_than_the_window_loses_nothing() {
     let mut server = Server::with(small_window).await;
     let (model, _) = play(&mut server, Summariser::Writes);

@@ -7,7 +7,7 @@ use super::recalling::recall;
 use super::{Actor, wall_ms};
 use crate::backend::{Ask, Failure, Piece, Priority};
 use crate::live::compaction::{
-    Act, Effort, Flow, Kitchen, Look, Made, Now, Past, Room, Shelf, Standing, Trouble, limits_of, look, make,
+    Act, Effort, Flow, Kitchen, Look, Made, Now, Past, Room, Shelf, Standing, Trouble, Wish, limits_of, look, make,
     pin_wishes, summary_id, trimmed, wishes,
 };
 use crate::metrics;
@@ -61,15 +61,9 @@ pub enum Beside {
     Room(GenerationId, Result<Room, Failure>),
     Dropped(Result<u64, store::Error>),
     /// All pins, and what there was no room for.
-    Pinned(Result<(Vec<Pin>, Vec<PinRefused>), store::Error>),
+    Pinned(Result<(Vec<Pin>, Vec<Wish>), store::Error>),
     Reloaded(u64, Result<Box<Past>, store::Error>),
     Recalled(GenerationId, Vec<Found>),
-}
-
-/// A user asked for a pin, and there was no room.
-pub struct PinRefused {
-    item_id: String,
-    text: String,
 }
 
 pub enum Happened {
@@ -215,7 +209,7 @@ impl Actor {
                 Ok((pins, refused)) => {
                     self.compacting.standing.pins = pins;
                     self.refresh_context();
-                    for PinRefused { item_id, text } in refused {
+                    for Wish { item_id, text } in refused {
                         let limit_tokens = self.compacting.limits.pins_tokens();
                         tracing::warn!(item = %item_id, limit_tokens, "there is no room for another pin: remove one");
                         self.feed(Input::Notice(Notice::PinRefused { item_id, text, limit_tokens }));
@@ -239,10 +233,11 @@ impl Actor {
             }
             _ => c.epoch += 1,
         }
-        if let StoreOp::ItemAdded { item, .. } = op
-            && !wishes(item).is_empty()
-        {
-            self.pin(item.clone());
+        if let StoreOp::ItemAdded { item, .. } = op {
+            let wishes = wishes(item, self.machine.said_before(&item.id).map(|item| &**item));
+            if !wishes.is_empty() {
+                self.pin(wishes);
+            }
         }
         if let StoreOp::ItemDeleted { item_id } = op {
             self.unpin(item_id);
@@ -528,14 +523,12 @@ impl Actor {
         Some(Input::Notice(Notice::CompactionFailed { summary_id, version, tokens_before, message }))
     }
 
-    fn pin(&mut self, item: Item) {
+    fn pin(&mut self, wishes: Vec<Wish>) {
         let c = &mut self.compacting;
         let (shelf, limits, mut pins) = (c.shelf.clone(), c.limits, c.standing.pins.clone());
         c.beside.push(Box::pin(async move {
             let pinned = async {
-                let wished = pin_wishes(&shelf, &limits, &item, &mut pins).await?;
-                let refused = |text| PinRefused { item_id: item.id.clone(), text };
-                let refused = wished.refused.into_iter().map(refused).collect();
+                let (_, refused) = pin_wishes(&shelf, &limits, wishes, &mut pins).await?;
                 Ok((shelf.store.pins(&shelf.session, false).await?, refused))
             };
             Beside::Pinned(pinned.await)

@@ -340,48 +340,61 @@ fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
 /// crash.
 async fn pin_what_was_asked_for(shelf: &Shelf, limits: &Limits, past: &mut Past) -> Result<(), store::Error> {
     let known = shelf.store.pins(&shelf.session, true).await?;
-    let mut added = false;
-    for item in past.items.iter().filter(|item| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&item.id))) {
-        added |= pin_wishes(shelf, limits, item, &mut past.standing.pins).await?.added;
+    let mut before = None;
+    let mut all = Vec::new();
+    for item in &past.items {
+        all.extend(wishes(item, before));
+        if item.is_said_by_user() {
+            before = Some(&**item);
+        }
     }
+    all.retain(|wish| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&wish.item_id)));
+    let (added, _) = pin_wishes(shelf, limits, all, &mut past.standing.pins).await?;
     if added {
         past.base.pins.clone_from(&past.standing.pins);
     }
     Ok(())
 }
 
-/// What this item asks to be kept word for word.
-pub fn wishes(item: &Item) -> Vec<String> {
-    compaction::detect_pins(&entry(item, 0))
+/// What somebody asked to be kept word for word, and where it was said.
+#[derive(Debug)]
+pub struct Wish {
+    pub text: String,
+    pub item_id: String,
 }
 
-/// What became of what somebody asked to be kept word for word.
-#[derive(Debug, Default)]
-pub struct Wished {
-    pub added: bool,
-    /// What found no room.
-    pub refused: Vec<String>,
+/// What this item asks to be kept: of its own words, or what the user said `before`.
+pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<Wish> {
+    let asking = entry(item, 0);
+    let wish = |text, item: &Item| Wish { text, item_id: item.id.clone() };
+    let mut wishes: Vec<Wish> = compaction::detect_pins(&asking).into_iter().map(|text| wish(text, item)).collect();
+    if let Some(before) = before
+        && let Some(text) = compaction::detect_pin_before(&asking, &entry(before, 0))
+    {
+        wishes.push(wish(text, before));
+    }
+    wishes
 }
 
-/// Pins what this item asks to be kept, beside the pins that there are.
+/// Pins what there is room for beside the pins that there are. Whether there was something, and what found no room.
 pub async fn pin_wishes(
     shelf: &Shelf,
     limits: &Limits,
-    item: &Item,
+    wishes: Vec<Wish>,
     pins: &mut Vec<store::Pin>,
-) -> Result<Wished, store::Error> {
-    let mut wished = Wished::default();
-    for text in wishes(item) {
+) -> Result<(bool, Vec<Wish>), store::Error> {
+    let (mut added, mut refused) = (false, Vec::new());
+    for wish in wishes {
         let there: Vec<_> = pins.iter().map(pin_of).collect();
-        match compaction::admit(&there, &text, limits) {
+        match compaction::admit(&there, &wish.text, limits) {
             Admission::Add => {
-                let pin = shelf.store.add_pin(&shelf.session, &text, Some(&item.id), MadeBy::Model, wall_ms()).await?;
-                pins.push(pin);
-                wished.added = true;
+                let (text, source) = (&wish.text, Some(&*wish.item_id));
+                pins.push(shelf.store.add_pin(&shelf.session, text, source, MadeBy::Model, wall_ms()).await?);
+                added = true;
             }
             Admission::Known => {}
-            Admission::Full => wished.refused.push(text),
+            Admission::Full => refused.push(wish),
         }
     }
-    Ok(wished)
+    Ok((added, refused))
 }
