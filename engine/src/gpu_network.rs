@@ -84,6 +84,7 @@ impl GpuNetwork {
     }
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
+    /// Snapshots of a lane that stand before its end are taken on the way.
     pub fn forward<'w>(
         &self,
         lanes: &mut [Lane],
@@ -109,6 +110,7 @@ impl GpuNetwork {
     fn begin(&self, lanes: &mut [Lane], work: &mut GpuWorkspace) -> Result<Step, Error> {
         work.inputs.clear();
         let mut first = 0;
+        let has_stops = lanes.iter().any(|lane| lane.stops().next().is_some());
         for lane in lanes.iter_mut() {
             let count = lane.tokens.len();
             lane.state.reserve(count);
@@ -116,6 +118,9 @@ impl GpuNetwork {
                 trail.begin(lane.state.position, count);
             }
             work.inputs.add_lane(lane.state, count, lane.trail.as_deref())?;
+            if has_stops {
+                work.inputs.add_stops(lane.state, &lane.stops().collect::<Vec<_>>())?;
+            }
             work.inputs.add_tokens(lane.tokens);
             let end = first + count;
             work.inputs.want(match lane.wanted {

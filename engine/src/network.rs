@@ -41,6 +41,14 @@ pub struct Lane<'a> {
     pub snapshots: &'a mut [Snapshot],
 }
 
+impl Lane<'_> {
+    /// The snapshots that are taken before the last token.
+    pub(crate) fn stops(&self) -> impl Iterator<Item = &Snapshot> {
+        let end = self.state.position + self.tokens.len();
+        self.snapshots.iter().filter(move |snapshot| snapshot.position < end)
+    }
+}
+
 /// For which of a lane's tokens logits are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {

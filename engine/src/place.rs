@@ -10,8 +10,7 @@ use crate::engine::Limits;
 use crate::error::Error;
 use crate::gpu_network::{GpuNetwork, GpuWorkspace, OnHost, device_bytes, ffn_bytes, scratch_bytes};
 use crate::memory::Meter;
-use crate::network::{Lane, Network, Wanted, Workspace};
-use crate::snapshot::Snapshot;
+use crate::network::{Lane, Network, Workspace};
 use crate::state::{KvFormats, State, StateShape};
 use crate::trail::Trail;
 
@@ -237,7 +236,8 @@ impl Place {
     }
 }
 
-/// Kernels run over whole lanes, so that a device is taken from one position that is to be remembered to the next.
+/// Snapshots on the way are the network's, those at the end are taken behind the step: the kernels of a step of a token each
+/// are the same whether one is wanted or not.
 fn on_a_device<'w>(
     network: &GpuNetwork,
     lanes: &mut [Lane],
@@ -245,22 +245,11 @@ fn on_a_device<'w>(
     on_host: OnHost,
     meter: &Meter,
 ) -> Result<&'w mut [f32], gpu::Error> {
-    for lane in lanes.iter_mut() {
-        let begin = lane.state.position;
-        for snapshot in lane.snapshots.iter_mut().filter(|snapshot| snapshot.position < begin + lane.tokens.len()) {
-            let tokens = &lane.tokens[lane.state.position - begin..snapshot.position - begin];
-            let trail = lane.trail.as_deref_mut();
-            let part = Lane { state: lane.state, tokens, wanted: Wanted::Nothing, trail, snapshots: &mut [] };
-            network.forward(&mut [part], work, on_host)?;
-            *snapshot = Snapshot::of(lane.state, snapshot.format, meter);
-        }
-        lane.tokens = &lane.tokens[lane.state.position - begin..];
-    }
     let logits = network.forward(lanes, work, on_host)?;
     for lane in lanes.iter_mut() {
-        for snapshot in lane.snapshots.iter_mut().filter(|snapshot| snapshot.position == lane.state.position) {
-            *snapshot = Snapshot::of(lane.state, snapshot.format, meter);
-        }
+        let end = lane.state.position;
+        let at_end = lane.snapshots.iter_mut().filter(|snapshot| snapshot.position == end);
+        at_end.for_each(|snapshot| snapshot.take(lane.state, meter));
     }
     Ok(logits)
 }

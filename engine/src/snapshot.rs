@@ -4,6 +4,8 @@
 //! computed. The convolution's memory is a twentieth of them and stays as it is. What is lost shows only where a past
 //! is gone back to: a sequence that goes on is never rounded. `reprise bench drift` measures it.
 
+use std::ops::Range;
+
 use kernels::cpu::{Cpu, Parts};
 use kernels::format::{Format, dequantize, quantize};
 
@@ -42,26 +44,31 @@ impl Snapshot {
     }
 
     pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
+        let mut snapshot = Snapshot::to_come(state.position, &state.shape, format, meter);
+        snapshot.take(state, meter);
+        snapshot
+    }
+
+    /// All of a state that stands at this position.
+    pub fn take(&mut self, state: &State, meter: &Meter) {
         let shape = &state.shape;
-        let layer_bytes = packed_bytes(format, shape.recurrent());
-        let mut recurrent = meter.unwritten(Kind::Snapshots, shape.delta_layers * layer_bytes);
+        let layer_bytes = packed_bytes(self.format, shape.recurrent());
         match meter.device() {
             None => {
                 let layers = state.recurrent.chunks_exact(shape.recurrent().max(1));
                 layers
-                    .zip(recurrent.chunks_exact_mut(layer_bytes.max(1)))
-                    .for_each(|(from, to)| pack(format, from, to));
+                    .zip(self.recurrent.chunks_exact_mut(layer_bytes.max(1)))
+                    .for_each(|(from, to)| pack(self.format, from, to));
+                self.conv.copy_from_slice(&state.conv);
             }
             Some(device) => {
-                let values = shape.delta_layers * shape.recurrent();
-                let both = state.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
-                meter.kept(both.and_then(|(from, to)| gpu::snapshot::pack(device, format, values, from, to)));
+                let all = 0..shape.delta_layers;
+                meter.kept(Taken::of(state, self).and_then(|taken| taken.take(device, shape, all)));
             }
         }
-        Snapshot { position: state.position, format, recurrent, conv: state.conv.copy_as(Kind::Snapshots) }
     }
 
-    /// One layer of a state that stands at this position, on the host.
+    /// One layer of a state that stands at this position, where the host computes.
     pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut State) {
         let (format, heads) = (self.format, state.shape.heads);
         let (recurrent, conv) = state.of_delta_layer(layer);
@@ -109,6 +116,37 @@ impl Snapshot {
 
     pub fn bytes(&self) -> usize {
         self.recurrent.bytes() + self.conv.bytes()
+    }
+}
+
+/// A state on a device, and where a snapshot of it goes: for whoever takes it layer by layer while others still move on.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    format: Format,
+    /// Addresses: from the state, to the snapshot.
+    recurrent: [u64; 2],
+    conv: [u64; 2],
+}
+
+impl Taken {
+    pub fn of(state: &State, snapshot: &Snapshot) -> Result<Taken, gpu::Error> {
+        Ok(Taken {
+            format: snapshot.format,
+            recurrent: [state.recurrent.address()?, snapshot.recurrent.address()?],
+            conv: [state.conv.address()?, snapshot.conv.address()?],
+        })
+    }
+
+    /// These linear layers, behind everything that was asked of the device before.
+    pub fn take(&self, device: &gpu::Device, shape: &StateShape, layers: Range<usize>) -> Result<(), gpu::Error> {
+        let (recurrent, conv) = (shape.recurrent(), shape.conv());
+        let at = |[from, to]: [u64; 2], values: usize, bytes: usize| {
+            (from + (layers.start * values * size_of::<f32>()) as u64, to + (layers.start * bytes) as u64)
+        };
+        let (from, to) = at(self.recurrent, recurrent, packed_bytes(self.format, recurrent));
+        gpu::snapshot::pack(device, self.format, layers.len() * recurrent, from, to)?;
+        let (from, to) = at(self.conv, conv, conv * size_of::<f32>());
+        gpu::snapshot::copy(device, layers.len() * conv, from, to)
     }
 }
 

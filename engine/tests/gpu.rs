@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::Meter;
 use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::snapshot::Snapshot;
 use engine::state::{KvFormats, State};
 use engine::trail::Trail;
 use engine::{DeviceLimits, DeviceMemory, Longest, Place};
@@ -128,6 +129,40 @@ fn every_reference_model_on_a_gpu() {
         for path in [name.to_string(), format!("gguf/{name}.bf16.gguf")] {
             check_golden(&device, &path, name, 180, &[180, 1, 7, 64, 65]);
         }
+    }
+}
+
+/// A step reads the model once, however many states it passes that are to be kept.
+#[test]
+fn states_are_taken_on_the_way() {
+    let Some(device) = device() else { return };
+    let model = open("dense-gva3");
+    let network = GpuNetwork::new(&device, &model, Precision::F32, ALL).unwrap();
+    let (mut work, meter) = (GpuWorkspace::new(&device).unwrap(), Meter::on(&device));
+    let prompt = Golden::open("dense-gva3").prompt();
+    let (tokens, others, stops) = (&prompt[..75], &prompt[10..50], [4, 40]);
+    let mut at_once = (state(&network, F32), state(&network, F32));
+    let to_come = |position| Snapshot::to_come(position, &network.state_shape, Format::F32, &meter);
+    let mut snapshots = stops.map(to_come);
+    let lane = |state, tokens, snapshots| Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots };
+    // The second lane has a stop of its own, and no second one.
+    let mut of_others = [to_come(33)];
+    let mut lanes =
+        [lane(&mut at_once.0, tokens, &mut snapshots[..]), lane(&mut at_once.1, others, &mut of_others[..])];
+    let ours = network.forward(&mut lanes, &mut work, &mut on_no_host).unwrap().to_vec();
+    let (first, second) = ours.split_at(ours.len() / 2);
+    for (tokens, ours, snapshots) in [(tokens, first, &snapshots[..]), (others, second, &of_others[..])] {
+        let mut state = state(&network, F32);
+        let mut done = 0;
+        for snapshot in snapshots {
+            logits(&network, &mut work, &mut state, &tokens[done..snapshot.position], usize::MAX);
+            done = snapshot.position;
+            let kept: Vec<f32> = bytemuck::pod_collect_to_vec(&snapshot.recurrent.on_host().unwrap());
+            close("recurrent state", &kept, &state.recurrent.on_host().unwrap(), 1e-4);
+            close("convolution", &snapshot.conv.on_host().unwrap(), &state.conv.on_host().unwrap(), 1e-4);
+        }
+        let expected = logits(&network, &mut work, &mut state, &tokens[done..], usize::MAX);
+        close("logits at the end", ours, &expected[expected.len() - ours.len()..], 1e-3);
     }
 }
 

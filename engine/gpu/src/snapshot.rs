@@ -33,6 +33,11 @@ pub fn unpack(device: &Device, format: Format, values: usize, from: u64, to: u64
     start(device, "unpack_state", format, values, from, to)
 }
 
+/// `values` floats at `from` to `to`, as they are.
+pub fn copy(device: &Device, values: usize, from: u64, to: u64) -> Result<(), Error> {
+    device.copy_within(to, from, values * size_of::<f32>())
+}
+
 fn start(device: &Device, kernel: &str, format: Format, values: usize, from: u64, to: u64) -> Result<(), Error> {
     let refused = |what: String| Err(Error::Shape { what, wanted: "whole groups of 32 as f32, bf16 or q8_0" });
     if ![Format::F32, Format::BF16, Format::Q8_0].contains(&format) {

@@ -59,12 +59,35 @@ impl GpuNetwork {
     /// Convolution and delta rule: all of a linear layer that remembers. Reads `work.q`, `decay` and `beta`, and puts the
     /// inputs aside where `trail` says.
     fn recur(&self, weights: &Delta, layer: usize, step: &Step, trail: u64, work: &GpuWorkspace) -> Result<(), Error> {
+        let stretches = work.inputs.stretches();
+        if stretches.is_empty() {
+            return self.recur_over(weights, layer, [step.lanes, step.longest], step.at.lanes, trail, work);
+        }
+        for stretch in stretches {
+            self.recur_over(weights, layer, [stretch.lanes(), stretch.longest()], stretch.at, trail, work)?;
+            for taken in &stretch.taken {
+                taken.take(&self.device, &self.state_shape, layer..layer + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of lanes whose table is at `at`; `longest`: rows of the one with the most.
+    fn recur_over(
+        &self,
+        weights: &Delta,
+        layer: usize,
+        [lanes, longest]: [usize; 2],
+        at: u64,
+        trail: u64,
+        work: &GpuWorkspace,
+    ) -> Result<(), Error> {
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
         let of_convolution = Convolve {
             x: work.q.address(),
             out: work.convolved.address(),
             taps: weights.taps.address(),
-            lanes: step.at.lanes,
+            lanes: at,
             trail,
             memory: (layer * shape.conv()) as u64,
             layer: self.in_trail(layer),
@@ -75,13 +98,13 @@ impl GpuNetwork {
             rows_of_block: 0,
             unused: 0,
         };
-        convolve(&self.device, step.lanes, step.longest, of_convolution)?;
+        convolve(&self.device, lanes, longest, of_convolution)?;
         let of_rule = Rule {
             qkv: work.convolved.address(),
             decay: work.decay.address(),
             beta: work.beta.address(),
             out: work.out.address(),
-            lanes: step.at.lanes,
+            lanes: at,
             chunks: 0,
             state: (layer * shape.recurrent()) as u64,
             key_heads: heads.key_heads as u32,
@@ -91,7 +114,7 @@ impl GpuNetwork {
             tiled: heads.tiled.into(),
             most_chunks: 0,
         };
-        advance(&self.device, step.lanes, step.longest, &work.chunks, of_rule)
+        advance(&self.device, lanes, longest, &work.chunks, of_rule)
     }
 
     /// Values before the layer's row, behind where a token's place in the trail begins.

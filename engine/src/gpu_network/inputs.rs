@@ -4,11 +4,15 @@ use bytemuck::Pod;
 use gpu::lanes::Lane;
 use gpu::{Buffer, Device, Error};
 
+use crate::snapshot::{Snapshot, Taken};
 use crate::state::State;
 use crate::trail::Trail;
 
 pub(super) struct Inputs {
     lanes: Vec<Lane>,
+    /// The rows of lanes in pieces, from one place to come back to to the next: the first piece of each lane that has more
+    /// than one, or is one, then the second ones. Empty: every lane is one.
+    stretches: Vec<Stretch>,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
     /// Rows of which logits are wanted.
@@ -21,6 +25,31 @@ pub(super) struct Inputs {
     /// All of it, as it lies on the device.
     bytes: Vec<u8>,
     there: Buffer<u8>,
+}
+
+/// What the recurrences of a step go over without a stop.
+#[derive(Default)]
+pub(super) struct Stretch {
+    lanes: Vec<Lane>,
+    /// Address of the lanes.
+    pub at: u64,
+    /// Taken at the end of it.
+    pub taken: Vec<Taken>,
+}
+
+impl Stretch {
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Rows of the lane with the most.
+    pub fn longest(&self) -> usize {
+        longest(&self.lanes)
+    }
+}
+
+fn longest(lanes: &[Lane]) -> usize {
+    lanes.iter().map(|lane| lane.count as usize).max().unwrap_or(0)
 }
 
 /// Addresses on the device, for kernels. Those before the pages hang on nothing but the numbers of rows and lanes.
@@ -38,6 +67,7 @@ impl Inputs {
     pub fn new(device: &Device) -> Result<Inputs, Error> {
         Ok(Inputs {
             lanes: Vec::new(),
+            stretches: Vec::new(),
             tokens: Vec::new(),
             lane_of_row: Vec::new(),
             wanted: Vec::new(),
@@ -51,6 +81,7 @@ impl Inputs {
 
     pub fn clear(&mut self) {
         self.lanes.clear();
+        self.stretches.clear();
         [&mut self.tokens, &mut self.lane_of_row, &mut self.wanted].into_iter().for_each(Vec::clear);
         [&mut self.trail, &mut self.pages].into_iter().for_each(Vec::clear);
         self.has_trail = false;
@@ -82,6 +113,33 @@ impl Inputs {
         Ok(())
     }
 
+    /// Of the lane that was added last a snapshot is taken where each of these stands, which is behind some of its rows and
+    /// before others. To be called for all lanes or for none.
+    pub fn add_stops(&mut self, state: &State, snapshots: &[&Snapshot]) -> Result<(), Error> {
+        let Some(lane) = self.lanes.last().copied() else { return Ok(()) };
+        let end = state.position + lane.count as usize;
+        let stops = snapshots.iter().map(|snapshot| snapshot.position).chain([end]);
+        let mut begin = state.position;
+        for (number, stop) in stops.enumerate() {
+            if self.stretches.len() == number {
+                self.stretches.push(Stretch::default());
+            }
+            let stretch = &mut self.stretches[number];
+            let first = lane.first + (begin - state.position) as u32;
+            stretch.lanes.push(Lane { first, count: (stop - begin) as u32, pages: 0, ..lane });
+            if let Some(snapshot) = snapshots.get(number) {
+                stretch.taken.push(Taken::of(state, snapshot)?);
+            }
+            begin = stop;
+        }
+        Ok(())
+    }
+
+    /// Empty: all lanes are one.
+    pub fn stretches(&self) -> &[Stretch] {
+        &self.stretches
+    }
+
     pub fn add_tokens(&mut self, tokens: &[u32]) {
         self.tokens.extend_from_slice(tokens);
     }
@@ -96,8 +154,7 @@ impl Inputs {
 
     /// Rows and lanes, and the rows of the lane with the most.
     pub fn sizes(&self) -> (usize, usize, usize) {
-        let longest = self.lanes.iter().map(|lane| lane.count as usize).max().unwrap_or(0);
-        (self.lane_of_row.len(), self.lanes.len(), longest)
+        (self.lane_of_row.len(), self.lanes.len(), longest(&self.lanes))
     }
 
     /// Copies everything to the device.
@@ -108,7 +165,8 @@ impl Inputs {
                 .map(|values| size_of_val(&**values))
                 .iter()
                 .sum::<usize>()
-            + ALIGNED_TO * 6;
+            + self.stretches.iter().map(|stretch| size_of_val(&*stretch.lanes)).sum::<usize>()
+            + ALIGNED_TO * (6 + self.stretches.len());
         if self.there.len() < bytes {
             self.there = Buffer::new(&self.there.device().clone(), bytes.next_power_of_two())?;
         }
@@ -126,7 +184,10 @@ impl Inputs {
             lane_of_row: place(size_of_val(&*self.lane_of_row)),
             wanted: place(size_of_val(&*self.wanted)),
         };
-        let pages = place(0);
+        let pages = place(size_of_val(&*self.pages));
+        for stretch in &mut self.stretches {
+            stretch.at = place(size_of_val(&*stretch.lanes));
+        }
         for lane in &mut self.lanes {
             lane.pages = pages + lane.pages * size_of::<u64>() as u64;
         }
@@ -137,6 +198,7 @@ impl Inputs {
         self.tokens.resize(self.lane_of_row.len(), 0);
         [&self.tokens, &self.lane_of_row, &self.wanted].into_iter().for_each(|all| append(&mut self.bytes, all));
         append(&mut self.bytes, &self.pages);
+        self.stretches.iter().for_each(|stretch| append(&mut self.bytes, &stretch.lanes));
         self.there.write(0, &self.bytes)?;
         if !self.has_trail {
             places.trail = 0;
