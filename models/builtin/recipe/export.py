@@ -1,6 +1,8 @@
 """Writes the trained weights as a Hugging Face folder and as GGUF, with the tensors and keys that the family's files have.
 
-    python export.py CHECKPOINT.pt OUT_FOLDER      # OUT/hf/*, OUT/builtin.f32.gguf, OUT/builtin.q8_0.gguf
+    python export.py CHECKPOINT.pt OUT_FOLDER [BEFORE.pt SHARE]     # OUT/hf/*, OUT/builtin.f32.gguf, OUT/builtin.q8_0.gguf
+
+With the end of the sitting before, the weights are a mean of which it has this share.
 """
 import json, pathlib, shutil, sys
 import gguf, numpy as np, torch
@@ -100,6 +102,9 @@ def write(path, weights, quantised):
 if __name__ == "__main__":
     saved, out = torch.load(sys.argv[1], map_location="cpu", weights_only=False), pathlib.Path(sys.argv[2])
     weights = {k: v.float() for k, v in saved["model"].items()}
+    if len(sys.argv) > 3:
+        before, share = torch.load(sys.argv[3], map_location="cpu", weights_only=False)["model"], float(sys.argv[4])
+        weights = {k: v * (1 - share) + before[k].float() * share for k, v in weights.items()}
     (out / "hf").mkdir(parents=True, exist_ok=True)
     save_file(weights, str(out / "hf" / "model.safetensors"), {"format": "pt"})
     shutil.copy(HERE / "tokenizer.json", out / "hf")

@@ -14,7 +14,9 @@ def conversation(rng, progress, long=0):
             return talk.summarise(rng, rng.randint(1, 6))
         return talk.after_summary(rng, rng.randint(2, 9), rng.randint(4, 9))
     top = 8 + int(14 * min(1.0, (progress - 0.28) / 0.4))       # facts of a memory
-    if rng.random() < 0.10:
+    if rng.random() < 0.24:
+        if rng.random() < 0.6:
+            return talk.drill(rng, rng.randint(1000, 3000), memory=rng.randint(1, 16))
         return talk.drill(rng, rng.randint(1500, 8500 if long else 4000))
     if roll < 0.22:
         far = long if rng.random() < 0.5 else 0

@@ -63,9 +63,6 @@ TOOLS = {t["function"]["name"]: t for t in [
     tool("add_to_list", "Puts something on the shopping list.", item=TEXT),
     tool("read_list", "Reads the shopping list."),
 ]}
-RECALL = tool("recall", "Searches everything that was ever said in this conversation, also what you no longer see. Use it when the user refers to something that you do not find above.",
-              query={"type": "string", "description": "Words that were said then."})
-NOTHING = "Nothing was found. It was not said in these words."
 LAMP = tool("switch_lamp", "Switches the lamp.", on={"type": "boolean"})
 USES = {
     "set_timer": wordings("set a timer for {n} {u}|start a timer of {n} {u}|timer for {n} {u}|give me a timer for {n} {u}|I need a timer of {n} {u}|count down {n} {u}|wake me in {n} {u}|~please start a timer for {n} {u}|~I need a timer for {n} {u}|~set the timer to {n} {u}"),
@@ -150,7 +147,11 @@ class Home:
             self.facts[key] = value
             parts.append(self.wording(kind.tell).replace("{v}", value))
             said.append(kind.you.replace("{v}", value))
-        sentence = self.user(" and ".join(parts), value=self.facts[keys[0]])
+        if not self.held and self.rng.random() < 0.08:              # what is to be kept word for word, for a pin
+            self.messages.append({"role": "user", "content": words.to_remember(self.rng, clean(" and ".join(parts)) + ".")})
+            sentence = self.messages[-1]["content"]
+        else:
+            sentence = self.user(" and ".join(parts), value=self.facts[keys[0]])
         self.sentences.update({key: sentence for key in keys})
         if not self.held and self.rng.random() < 0.3:               # what was told is then found in the user's own words alone
             content = self.rng.choice(["Okay.", "Noted.", "All right.", "I see.", "Good to know."])
@@ -163,33 +164,12 @@ class Home:
     def ask(self, key, tests="recall"):
         kind, value = BY_KEY[key], self.facts.get(key)
         self.user(self.wording(kind.ask), True, words.ASK_OPENERS)
-        if value is None and self.tools and RECALL in self.tools:
-            value = self.search(kind)
-            tests = "recalled"
         if value is None:
             # Begins as the answer would: what was said is found by these words, and so is that it was not.
             begin = clean(kind.you[:kind.you.index("{v}")].strip())
             self.assistant(begin + "... you have not told me that.", "Unknown.", "I was not told.", tests="unknown", value="...")
         else:
             self.assistant(clean(kind.you.replace("{v}", value)) + ".", clean(value) + ".", "I was told.", tests=tests, value=value)
-
-    def search(self, kind):
-        """What was said of a kind of thing before all that is in sight, where something was."""
-        rng, lines = self.rng, []
-        query = kind.you[:kind.you.index("{v}")].strip()
-        self.messages.append({"role": "assistant", "content": "", "tool_calls": [{"name": "recall", "arguments": {"query": query}}],
-                              "thought": "I look for it.", "learn": 1.0, "tests": "search", "value": {"name": "recall", "arguments": {"query": query}}})
-        told = lambda kind, value: [f"- user: {clean(self.wording(kind.tell).replace('{v}', value))}.", f"- assistant: Noted, {kind.you.replace('{v}', value)}."]
-        for other in rng.sample(KINDS, rng.randint(0, 3)):
-            if other is not kind and other.key not in self.facts:
-                lines += rng.sample(told(other, other.value(rng, self.held)), rng.randint(1, 2))
-        value = kind.value(rng, self.held) if rng.random() < 0.65 else None
-        if value is not None:
-            lines += rng.sample(told(kind, value), rng.randint(1, 2))
-            self.facts[kind.key] = value
-        rng.shuffle(lines)
-        self.messages.append({"role": "tool", "content": "\n".join(lines[:5] if value is None else lines) or NOTHING})
-        return value
 
     def chat(self):
         if not self.held and self.rng.random() < 0.25:
@@ -225,7 +205,7 @@ class Home:
     def use(self, which=None):
         """A request that needs a tool: the call, its result and what is said about it."""
         rng, held = self.rng, self.held
-        names = [t["function"]["name"] for t in self.tools if t is not RECALL]
+        names = [t["function"]["name"] for t in self.tools]
         which = which or rng.choice(names)
         text, arguments = self.wording(USES[which]), {}
         if which == "set_timer":
@@ -337,8 +317,6 @@ def start(home, tools=False, system=True):
         if not home.held and rng.random() < 0.3:
             names = rng.sample(names, rng.randint(3, 5))
         home.tools = [TOOLS[n] for n in names]
-        if not home.held and rng.random() < 0.15:
-            home.tools.append(RECALL)
 
 
 def fill(home, budget):
@@ -400,19 +378,24 @@ def question(home, share_unknown=0.22):
         home.ask(rng.choice([k.key for k in KINDS if k.key not in home.facts]))
 
 
-def drill(rng, budget):
+def drill(rng, budget, memory=0):
     """Facts and what was said of them again, with nobody who asks for each: many more in as many tokens, far apart, and also of
-    things that have no kind. Only the values are learned, as what comes next is not to be known."""
+    things that have no kind. Only the values are learned, as what comes next is not to be known. With a memory of so many facts
+    these are asked for, most of them in the words in which they were pinned."""
     home, things, known = Home(rng), list(KINDS), []
     start(home)
+    if memory:
+        remembered(home, memory, styles=0.0, pins=1.0)
+        known = [(BY_KEY[key], value) for key, value in home.facts.items()]
+        things = [kind for kind in things if kind.key not in home.facts]
     home.messages.append({"role": "user", "content": "Say all that you know."})
     for _ in range(rng.choice([0, 10, 30])):
         word = words.made_up(rng)
         things.append(SimpleNamespace(you=f"your {word} is called {{v}}", value=rng.choice([words.name, words.place, words.number(1, 999)])))
     rng.shuffle(things)
-    most, size = rng.randint(5, len(things) - 5), 0
+    most, size = memory or rng.randint(5, len(things) - 5), 0
     while size < budget:
-        if len(known) < most and (not known or rng.random() < 0.5):
+        if things and len(known) < most and (not known or rng.random() < 0.5):
             kind = things.pop()
             known.append((kind, kind.value(rng, home.held)))
             said = {"content": "Noted, " + kind.you.replace("{v}", known[-1][1]) + "."}
@@ -456,11 +439,9 @@ def without_tools(rng):
     return home
 
 
-def remembered(home, facts, styles=0.3, pins=0.6):
-    """Puts a memory of so many facts at the head, as after a compaction. What is left out may then be searched for."""
+def remembered(home, facts, styles=0.3, pins=0.7):
+    """Puts a memory of so many facts at the head, as after a compaction."""
     rng = home.rng
-    if not home.tools and rng.random() < 0.4:
-        home.tools = [RECALL]
     for key in keys_for(rng, facts):
         home.facts[key] = BY_KEY[key].value(rng, home.held)
         home.sentences[key] = clean(home.wording(BY_KEY[key].tell).replace("{v}", home.facts[key])) + "."
@@ -472,7 +453,7 @@ def remembered(home, facts, styles=0.3, pins=0.6):
             home.pins.append(clean(home.wording(texts).replace("{v}", home.styles[which])) + ".")
     pinned = []
     if home.facts and rng.random() < pins:                      # what was to be remembered word for word
-        pinned = rng.sample(list(home.facts), rng.randint(1, min(12, len(home.facts))))
+        pinned = rng.sample(list(home.facts), len(home.facts) if rng.random() < 0.3 else rng.randint(1, min(12, len(home.facts))))
         for key in pinned:
             home.sentences[key] = words.to_remember(rng, home.sentences[key])
             home.pins.insert(rng.randint(0, len(home.pins)), home.sentences[key])

@@ -39,7 +39,7 @@ def of_tokens(rng):
     conversation are of the same few tokens: to go on with the right one of them takes more than the last token."""
     starts, parts = getattr(rng, "few", None) or (STARTS, PARTS)
     while True:
-        start = rng.choice(LETTERS) if rng.random() < 0.2 else rng.choice(starts)
+        start = rng.choice([*LETTERS, "qu", "qu"]) if rng.random() < 0.2 else rng.choice(starts)
         word = start + "".join(rng.choice(parts) for _ in range(rng.choice([1, 1, 2, 2, 3])))
         if 3 <= len(word) <= 12:
             return word
