@@ -8,7 +8,7 @@ mod phrases;
 
 use crate::check::is_order_like;
 use crate::types::{Entry, Kind, Limits, Pin};
-use crate::words::{estimate_tokens, folded, sentences};
+use crate::words::{estimate_tokens, folded, is_question, sentences};
 use phrases::Found;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +58,16 @@ pub fn detect(entry: &Entry) -> Vec<String> {
 pub fn detect_before(entry: &Entry, before: &Entry) -> Option<String> {
     let points_back = entry.kind == Kind::User
         && matches!(sentences(&entry.text)[..], [sentence] if phrases::find(sentence) == Found::Before);
+    if !points_back {
+        return None;
+    }
     let said = before.text.trim();
     let tells = before.kind == Kind::User
         && (FEWEST_CHARS..=LONGEST_TEXT_CHARS).contains(&said.chars().count())
         && !is_question(said)
         && !is_order_like(said)
         && detect(before).is_empty();
-    (points_back && tells).then(|| said.to_owned())
-}
-
-fn is_question(sentence: &str) -> bool {
-    sentence.trim_end().ends_with(['?', '？'])
+    tells.then(|| said.to_owned())
 }
 
 /// Whether a sentence asks for something to be kept.

@@ -52,6 +52,10 @@ pub fn folded(text: &str) -> String {
     text.chars().map(narrow).flat_map(char::to_lowercase).collect()
 }
 
+pub fn is_question(sentence: &str) -> bool {
+    sentence.trim_end().ends_with(['?', '？'])
+}
+
 /// The sentences of a text, each with its closing sign, without the space around it.
 pub fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();

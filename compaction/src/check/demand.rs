@@ -8,7 +8,7 @@ use super::{Fact, FactKind, SaidBy, said_lines};
 use crate::language;
 use crate::pins;
 use crate::types::{Entry, Kind, Limits, Pin};
-use crate::words::{folded, sentences, stems, words};
+use crate::words::{folded, is_question, sentences, stems, words};
 
 /// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
 ///
@@ -62,7 +62,6 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
         return;
     }
     let first_person = is_first_person(sentence);
-    let is_question = sentence.trim_end().ends_with(['?', '？']);
     let corrects = is_correction(sentence);
     let wished = if said_by == SaidBy::User && pins::is_wish(sentence) { 5 } else { 0 };
     for fact in of_sentence(sentence, source, said_by, capitals) {
@@ -79,7 +78,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
             FactKind::Number => (digits - 1).min(2),
             FactKind::Quote | FactKind::Negation => 0,
         };
-        let asked = if is_question && said_by == SaidBy::User { -3 } else { 0 };
+        let asked = if is_question(sentence) && said_by == SaidBy::User { -3 } else { 0 };
         let weight = base + form + asked + wished + if first_person { 2 } else { 0 };
         let own = stems(&fact.text);
         let about = stems(sentence).into_iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem));

@@ -10,6 +10,8 @@ pub fn silu(x: f32) -> f32 {
     x * sigmoid(x)
 }
 
+/// Below it eˣ is taken for 0.
+pub(crate) const LEAST_EXP: f32 = -87.3;
 /// Adding 1.5 · 2²³ leaves a rounded number in the low bits.
 pub(crate) const ROUND: f32 = 12_582_912.0;
 /// ln 2 in two parts, so that what it is taken from keeps all its digits.
@@ -21,7 +23,7 @@ pub(crate) const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 
 #[inline(always)]
 pub fn exp<const FMA: bool>(x: f32) -> f32 {
     // eˣ = 2ⁿ · eʳ with |r| ≤ ln 2 / 2.
-    let x = x.clamp(-87.3, 88.3);
+    let x = x.clamp(LEAST_EXP, 88.3);
     let shifted = madd::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = madd::<FMA>(n, -LN_2_PARTS[0], x);
@@ -31,7 +33,7 @@ pub fn exp<const FMA: bool>(x: f32) -> f32 {
         sum = madd::<FMA>(sum, r, *factor);
     }
     let power = f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23);
-    if x <= -87.3 { 0.0 } else { sum * power }
+    if x <= LEAST_EXP { 0.0 } else { sum * power }
 }
 
 /// ln(1 + eˣ), which is x itself where eˣ would overflow.

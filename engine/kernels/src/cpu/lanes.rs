@@ -2,7 +2,7 @@
 //!
 //! All functions are inlined into bodies that `lanes!` compiles for their level, and must not be called elsewhere.
 
-use crate::activation::{EXP_FACTORS, LN_2_PARTS, ROUND};
+use crate::activation::{EXP_FACTORS, LEAST_EXP, LN_2_PARTS, ROUND};
 
 /// What a body knows of its level.
 pub(crate) trait Lanes {
@@ -50,7 +50,7 @@ pub(crate) trait Lanes {
     /// As `activation::exp`, of no more than 88.
     #[inline(always)]
     fn exp(x: Self::V) -> Self::V {
-        let least = Self::splat(-87.3);
+        let least = Self::splat(LEAST_EXP);
         let clamped = Self::max(x, least);
         let shifted = Self::madd(clamped, Self::splat(std::f32::consts::LOG2_E), Self::splat(ROUND));
         let n = Self::add(shifted, Self::splat(-ROUND));
