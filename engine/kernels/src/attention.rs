@@ -14,7 +14,7 @@ use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
 use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
-use crate::unpack::{prefetch, unpack_columns};
+use crate::unpack::unpack_columns;
 
 /// Positions that are unpacked together.
 const TILE: usize = 64;
@@ -215,14 +215,6 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
         }
     }
 
-    /// Asks the memory for what is to be read a little later: columns by columns, it would not see what comes next.
-    fn ask_for(&self, tile: usize, at: impl Fn(usize) -> std::ops::Range<usize>) {
-        let (page, start) = (self.layout.page, tile * TILE);
-        let Some(bytes) = self.pages.get(start / page) else { return };
-        let last = (start % page + TILE).min(page) - 1;
-        prefetch(&(**bytes).as_ref()[self.offset..][at(start % page).start..at(last).end]);
-    }
-
     #[allow(clippy::mut_from_ref)]
     fn out_row(&self, kv_head: usize, first_token: usize, row: usize) -> &'a mut [f32] {
         let dim = self.layout.head_dim;
@@ -296,14 +288,12 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
         let seen =
             |row: usize| (queries.first + tokens.start + row / group + 1).saturating_sub(start).min(shape.positions);
         if many {
-            job.ask_for(tile, value_at);
             for columns in blocks_of(dim, COLUMNS) {
                 let keys = &mut unpacked[..shape.positions * columns.len()];
                 job.unpack(level, layout.key_format, start, key_at, columns.clone(), keys);
                 let q = &side_by_side[columns.start * padded(rows)..];
                 scores_side_by_side(level, shape, q, keys, columns.start > 0, scores);
             }
-            job.ask_for(tile + 1, key_at);
             for row in (0..rows).take_while(|row| seen(*row) < shape.positions) {
                 for position in seen(row)..shape.positions {
                     scores[position * padded(rows) + row] = f32::NEG_INFINITY;

@@ -17,15 +17,6 @@ pub(crate) fn unpack_columns(level: Level, format: Format, bytes: &[u8], stride:
     lanes!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
 }
 
-/// Asks for bytes that will be read soon.
-pub(crate) fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
-        // SAFETY: this reads nothing.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.as_ptr().cast()) };
-    }
-}
-
 #[inline(always)]
 fn columns<L: Lanes>(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
     let size = format.row_bytes(width).expect("whole blocks");
