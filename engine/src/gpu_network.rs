@@ -98,12 +98,12 @@ impl GpuNetwork {
             self.run_with_host(&step, work, on_host)?;
         }
         let wanted = work.inputs.wanted();
-        work.on_host.resize(wanted * self.shape.vocab, 0.0);
-        work.logits.read(0, &mut work.on_host)?;
+        let on_host = work.logits_on_host.room(wanted * self.shape.vocab)?;
+        work.logits.read(0, on_host)?;
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len();
         }
-        Ok(&mut work.on_host)
+        Ok(on_host)
     }
 
     /// Makes room for the new tokens and tells the device where everything lies.
@@ -167,14 +167,14 @@ impl GpuNetwork {
 
     /// The rows go to the host and back for each layer of which it has a part.
     fn run_with_host(&self, step: &Step, work: &mut GpuWorkspace, on_host: OnHost) -> Result<(), Error> {
-        let mut rows = std::mem::take(&mut work.on_host);
+        let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(step.rows * self.shape.hidden, 0.0);
         self.compute(step, work, |number| {
             work.hidden.read(0, &mut rows)?;
             on_host(number, &mut rows);
             work.hidden.write(0, &rows)
         })?;
-        work.on_host = rows;
+        work.rows_on_host = rows;
         self.logits(step, work)
     }
 

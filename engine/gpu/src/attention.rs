@@ -54,6 +54,8 @@ struct Combine {
     to: RowsArguments,
     rows: u32,
     splits: u32,
+    heads_of_block: u32,
+    unused: u32,
 }
 
 /// Where parts of the past are kept until they are put together: [splits, rows, q heads, dim] and two numbers for each.
@@ -76,12 +78,15 @@ pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// `MOST_SPLITS` in `attention.cu`.
+const MOST_SPLITS: usize = 128;
+
 /// Into how many parts the past is cut, so that a few rows keep all processors at work. It depends on nothing that
 /// changes from token to token: a recorded step can be repeated.
 pub fn splits(processors: u32, lanes: usize, longest: usize, q_heads: usize, kv_heads: usize) -> usize {
     let (_, tiles) = row_tiles(longest, q_heads / kv_heads);
     let blocks = lanes * kv_heads * tiles;
-    (3 * processors as usize).div_ceil(blocks).clamp(1, if longest == 1 { 128 } else { 16 })
+    (3 * processors as usize).div_ceil(blocks).clamp(1, if longest == 1 { MOST_SPLITS } else { 16 })
 }
 
 pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), Error> {
@@ -122,9 +127,13 @@ pub fn attend(
 /// Puts the parts together and multiplies with the gates, in the forms of `to`.
 pub fn combine(device: &Device, heads: Heads, rows: usize, parts: Parts, to: RowsArguments) -> Result<(), Error> {
     let Parts { partial, stats, splits } = parts;
-    let arguments = Combine { heads, partial, stats, to, rows: rows as u32, splits: splits as u32 };
-    let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: to.cols() * size_of::<f32>() };
-    device.launch("attention", "combine", launch, &arguments)
+    // Halves share a scale over a whole row. Where there are none a row's heads are done side by side.
+    let heads_of_block = if to.has_halves() { heads.q_heads } else { 1 };
+    let arguments =
+        Combine { heads, partial, stats, to, rows: rows as u32, splits: splits as u32, heads_of_block, unused: 0 };
+    let grid = (rows as u32, heads.q_heads / heads_of_block, 1);
+    let shared_bytes = (heads_of_block * heads.dim) as usize * size_of::<f32>();
+    device.launch("attention", "combine", Launch { grid, threads: 256, shared_bytes }, &arguments)
 }
 
 /// Sixteens of rows in a block, and blocks for the rows of a lane.

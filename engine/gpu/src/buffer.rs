@@ -1,6 +1,7 @@
 //! Memory of a device.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
@@ -102,6 +103,75 @@ impl<T: Pod> Buffer<T> {
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         self.device.free(self.address);
+    }
+}
+
+/// Memory of the host that the device copies into without a detour: what is read after every step. It grows and stays.
+pub struct HostBuffer<T> {
+    device: Device,
+    memory: HostMemory<T>,
+}
+
+enum HostMemory<T> {
+    Pinned { first: NonNull<T>, len: usize },
+    Plain(Vec<T>),
+}
+
+// SAFETY: it owns its memory, as a vector does.
+unsafe impl<T: Send> Send for HostBuffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for HostBuffer<T> {}
+
+impl<T: Pod> HostBuffer<T> {
+    pub fn new(device: &Device) -> HostBuffer<T> {
+        HostBuffer { device: device.clone(), memory: HostMemory::Plain(Vec::new()) }
+    }
+
+    /// Room for so many values, whatever they are.
+    pub fn room(&mut self, len: usize) -> Result<&mut [T], Error> {
+        if self.values().len() < len {
+            self.release();
+            self.memory = match self.device.allocate_host(len * size_of::<T>())? {
+                // Zeros, so that they are values whoever looks at them first.
+                Some(address) => {
+                    // SAFETY: the driver gave room for so many bytes, aligned to pages.
+                    unsafe { address.as_ptr().write_bytes(0, len * size_of::<T>()) };
+                    HostMemory::Pinned { first: address.cast(), len }
+                }
+                None => HostMemory::Plain(vec![T::zeroed(); len]),
+            };
+        }
+        Ok(&mut self.values_mut()[..len])
+    }
+}
+
+impl<T> HostBuffer<T> {
+    fn values(&self) -> &[T] {
+        match &self.memory {
+            // SAFETY: `room` filled so many values, and they live until `release`.
+            HostMemory::Pinned { first, len } => unsafe { std::slice::from_raw_parts(first.as_ptr(), *len) },
+            HostMemory::Plain(values) => values,
+        }
+    }
+
+    fn values_mut(&mut self) -> &mut [T] {
+        match &mut self.memory {
+            // SAFETY: as above, and nobody else has them.
+            HostMemory::Pinned { first, len } => unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), *len) },
+            HostMemory::Plain(values) => values,
+        }
+    }
+
+    fn release(&mut self) {
+        if let HostMemory::Pinned { first, .. } = std::mem::replace(&mut self.memory, HostMemory::Plain(Vec::new())) {
+            self.device.free_host(first.cast());
+        }
+    }
+}
+
+impl<T> Drop for HostBuffer<T> {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

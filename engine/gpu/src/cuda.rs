@@ -5,7 +5,8 @@ mod cache;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -30,6 +31,8 @@ pub(crate) struct Cuda {
     /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
     target: u32,
+    /// Whether a kernel is put in place while the one before is still at work (`follow` in `prelude.cuh`).
+    overlaps: AtomicBool,
 }
 
 struct Stream(sys::CUstream);
@@ -57,6 +60,10 @@ unsafe impl Sync for CudaGraph {}
 
 /// Dynamic shared memory that a kernel has without asking.
 const SHARED_WITHOUT_ASKING: usize = 48 << 10;
+
+/// Hopper, and a driver that keeps it in graphs that are recorded.
+const FIRST_TARGET_TO_OVERLAP: u32 = 90;
+const FIRST_DRIVER_TO_OVERLAP: i32 = 12040;
 
 impl Cuda {
     pub fn open(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Cuda, Error> {
@@ -88,6 +95,8 @@ impl Cuda {
             check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
             keep_freed_memory(device)?;
             let target = (major * 10 + minor) as u32;
+            let mut driver = 0;
+            check("asking the driver's version", sys::cuDriverGetVersion(&mut driver))?;
             let mut cuda = Cuda {
                 processors,
                 device,
@@ -99,9 +108,8 @@ impl Cuda {
                 modules: HashMap::new(),
                 functions: Mutex::new(HashMap::new()),
                 target,
+                overlaps: AtomicBool::new(target >= FIRST_TARGET_TO_OVERLAP && driver >= FIRST_DRIVER_TO_OVERLAP),
             };
-            let mut driver = 0;
-            check("asking the driver's version", sys::cuDriverGetVersion(&mut driver))?;
             for (program, code) in cache::programs(target, driver, cache, progress)? {
                 let mut module = null_mut();
                 check("loading kernels", sys::cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
@@ -140,28 +148,35 @@ impl Cuda {
             _ => self.stream,
         };
         let mut parameters = [arguments.as_ptr().cast_mut().cast::<c_void>()];
-        let (x, y, z) = how.grid;
-        // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them before
-        // it returns.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                function,
-                x,
-                y,
-                z,
-                how.threads,
-                1,
-                1,
-                how.shared_bytes as u32,
-                stream,
-                parameters.as_mut_ptr(),
-                null_mut(),
-            )
+        let mut overlap = sys::CUlaunchAttribute_st {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue_union { programmaticStreamSerializationAllowed: 1 },
         };
+        let config = sys::CUlaunchConfig_st {
+            gridDimX: how.grid.0,
+            gridDimY: how.grid.1,
+            gridDimZ: how.grid.2,
+            blockDimX: how.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: how.shared_bytes as u32,
+            hStream: stream,
+            attrs: &raw mut overlap,
+            numAttrs: self.overlaps.load(Ordering::Relaxed).into(),
+        };
+        // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them and the
+        // attribute before it returns.
+        let result = unsafe { sys::cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()) };
         of(result).map_err(|result| match lost(result) {
             Some(lost) => lost,
             None => Error::Launch { kernel: kernel.to_string(), reason: format!("{} ({how:?})", describe(result)) },
         })
+    }
+
+    /// Whether kernels may overlap, where the GPU can do it: to see what that gives.
+    pub fn overlap(&self, wanted: bool) {
+        self.overlaps.store(wanted && self.target >= FIRST_TARGET_TO_OVERLAP, Ordering::Relaxed);
     }
 
     fn function(&self, program: &'static str, kernel: &str, shared_bytes: usize) -> Result<sys::CUfunction, Error> {
@@ -256,6 +271,23 @@ impl Cuda {
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuMemFreeAsync(address, self.stream);
+        }
+    }
+
+    pub fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, Error> {
+        self.enter()?;
+        let mut address = null_mut();
+        // SAFETY: the address is a place for one.
+        check("taking memory of the host", unsafe { sys::cuMemAllocHost_v2(&raw mut address, bytes.max(1)) })?;
+        let reason = "the driver gave none".to_string();
+        NonNull::new(address.cast()).ok_or(Error::Driver { action: "taking memory of the host", reason })
+    }
+
+    pub fn free_host(&self, address: NonNull<u8>) {
+        // SAFETY: the address came from `allocate_host`, and `HostBuffer` frees it once. Copies into it were waited for.
+        unsafe {
+            let _ = sys::cuCtxSetCurrent(self.context);
+            let _ = sys::cuMemFreeHost(address.as_ptr().cast());
         }
     }
 

@@ -1,6 +1,7 @@
 //! What kernels run on.
 
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytemuck::NoUninit;
@@ -132,6 +133,14 @@ impl Device {
         }
     }
 
+    /// Whether a kernel may be put in place while the one before is still at work. It is, where the GPU can; this is for
+    /// measuring what it gives. Graphs stay as they were recorded.
+    pub fn overlap_kernels(&self, wanted: bool) {
+        if let Backend::Cuda(cuda) = &*self.0 {
+            cuda.overlap(wanted);
+        }
+    }
+
     /// Waits until everything that was asked for is done.
     pub fn synchronize(&self) -> Result<(), Error> {
         match &*self.0 {
@@ -177,6 +186,20 @@ impl Device {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.free(address),
             Backend::Emulated(emulated) => emulated.free(address),
+        }
+    }
+
+    /// Memory of the host that the device knows; none where any is as good.
+    pub(crate) fn allocate_host(&self, bytes: usize) -> Result<Option<NonNull<u8>>, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.allocate_host(bytes).map(Some),
+            Backend::Emulated(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn free_host(&self, address: NonNull<u8>) {
+        if let Backend::Cuda(cuda) = &*self.0 {
+            cuda.free_host(address);
         }
     }
 

@@ -25,6 +25,6 @@ pub mod snapshot;
 
 pub mod testing;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, HostBuffer};
 pub use device::{Device, Launch};
 pub use error::Error;

@@ -41,7 +41,7 @@ pub fn norm_heads_gated(device: &Device, rows: usize, arguments: &NormHeads) -> 
 }
 
 fn a_block_a_row(rows: usize, cols: usize) -> Launch {
-    Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: cols * size_of::<f32>() }
+    Launch { grid: (rows as u32, 1, 1), threads: 512, shared_bytes: cols * size_of::<f32>() }
 }
 
 #[cfg(test)]

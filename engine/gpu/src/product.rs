@@ -51,6 +51,8 @@ struct Product {
     rows: u32,
     accumulate: u32,
     passes: u32,
+    warps_of_row: u32,
+    unused: u32,
 }
 
 #[repr(C)]
@@ -136,6 +138,10 @@ pub fn embed(device: &Device, matrix: &Matrix, tokens: u64, rows: usize, out: u6
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
+/// Of a block by warps, which has two weight rows a warp.
+const WARPS: usize = 4;
+const ROWS_OF_BLOCK: usize = 2 * WARPS;
+
 fn by_warps(
     device: &Device,
     reading: Reading,
@@ -153,12 +159,23 @@ fn by_warps(
         5.. if codes => 8,
         _ => 4,
     };
-    let (jobs, blocks) = placed(jobs, experts, 8);
-    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes: 1, experts, ..jobs };
+    // Matrices of a few rows keep the device at work only if several warps share each of them.
+    let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
+    let is_short = experts.of_row == 0 && weight_rows < 2 * ROWS_OF_BLOCK * device.processors() as usize;
+    let warps_of_row = if is_short { WARPS } else { 1 };
+    let (jobs, blocks) = placed(jobs, experts, ROWS_OF_BLOCK / warps_of_row);
+    let arguments = Product {
+        x,
+        rows: rows as u32,
+        accumulate: accumulate.into(),
+        warps_of_row: warps_of_row as u32,
+        experts,
+        ..jobs
+    };
     let form = if codes { "codes" } else { "values" };
     let kernel = format!("vec_{form}_{}_{at_once}", kind.name());
     let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
-    device.launch("vec", &kernel, Launch { grid, threads: 128, shared_bytes: 0 }, &arguments)
+    device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
 }
 
 fn by_tiles(

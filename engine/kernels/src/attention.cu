@@ -279,36 +279,44 @@ ATTEND_KERNELS(64)
 ATTEND_KERNELS(128)
 ATTEND_KERNELS(256)
 
+const u32 MOST_SPLITS = 128;
+
 struct Combine {
     Heads heads;
     const float* partial;
     const float2* stats;
     Rows to; // cols: q heads · dim
     u32 rows, splits;
+    u32 heads_of_block; // all, or one where no halves are wanted
+    u32 unused;
 };
 
-// The parts of the past together, times the sigmoid of the gate. A block does a row.
+// The parts of the past together, times the sigmoid of the gate. A block does some heads of a row.
 KERNEL(combine, 256, Combine) {
-    __shared__ float scratch[32];
+    __shared__ float scratch[32], shares[MOST_SPLITS];
     SHARED(float, row);
     const Heads& h = a.heads;
-    u64 index = blockIdx.x, next = static_cast<u64>(a.rows) * h.q_heads;
-    for (u32 i = threadIdx.x; i < a.to.cols; i += 256) {
-        u64 head = index * h.q_heads + i / h.dim;
-        float largest = LOWEST, total = 0.0f, sum = 0.0f;
-        for (u32 split = 0; split < a.splits; split++) {
-            float2 part = a.stats[split * next + head];
-            if (part.y > 0.0f) largest = fmaxf(largest, part.x);
+    u64 next = static_cast<u64>(a.rows) * h.q_heads;
+    u32 first = blockIdx.y * a.heads_of_block, last = min(first + a.heads_of_block, h.q_heads);
+    for (u32 of_row = first; of_row < last; of_row++) {
+        u64 head = static_cast<u64>(blockIdx.x) * h.q_heads + of_row;
+        float2 part = {LOWEST, 0.0f};
+        if (threadIdx.x < a.splits) part = a.stats[threadIdx.x * next + head];
+        bool seen = part.y > 0.0f;
+        float largest = block_max(seen ? part.x : LOWEST, scratch);
+        float weight = seen ? expf(part.x - largest) : 0.0f;
+        float total = block_sum(part.y * weight, scratch);
+        if (threadIdx.x < a.splits) shares[threadIdx.x] = weight / total;
+        __syncthreads();
+        for (u32 d = threadIdx.x; d < h.dim; d += 256) {
+            float sum = 0.0f;
+            // What saw nothing has written nothing.
+#pragma unroll 8
+            for (u32 split = 0; split < a.splits; split++)
+                sum += shares[split] > 0.0f ? a.partial[(split * next + head) * h.dim + d] * shares[split] : 0.0f;
+            row[(of_row - first) * h.dim + d] = sum * sigmoid(h.q[(head * 2 + 1) * h.dim + d]);
         }
-        for (u32 split = 0; split < a.splits; split++) {
-            float2 part = a.stats[split * next + head];
-            if (!(part.y > 0.0f)) continue;
-            float scale = expf(part.x - largest);
-            total += part.y * scale;
-            sum += a.partial[(split * next + head) * h.dim + i % h.dim] * scale;
-        }
-        row[i] = sum / total * sigmoid(h.q[head * 2 * h.dim + h.dim + i % h.dim]);
+        __syncthreads();
     }
-    __syncthreads();
-    write_row(row, blockIdx.x, 0, a.to.cols, a.to, scratch);
+    write_row(row - first * h.dim, blockIdx.x, first * h.dim, last * h.dim, a.to, scratch);
 }

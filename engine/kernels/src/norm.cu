@@ -1,5 +1,8 @@
 // Norms of rows, and rows as they are, in the forms that products read.
 
+// While a token is written there is one row, and all wait for it.
+const u32 NORM_THREADS = 512;
+
 struct NormRows {
     const float* x;      // [rows, cols]
     const float* weight; // [cols]; null: the rows as they are
@@ -9,20 +12,20 @@ struct NormRows {
 };
 
 // out = x / sqrt(mean(x²) + eps) · weight. A block does a row.
-KERNEL(norm_rows, 256, NormRows) {
+KERNEL(norm_rows, NORM_THREADS, NormRows) {
     __shared__ float scratch[32];
     SHARED(float, row);
     u32 from = a.chosen ? a.chosen[blockIdx.x] : blockIdx.x;
     const float* x = a.x + static_cast<u64>(from) * a.to.cols;
     float squares = 0.0f;
-    for (u32 i = threadIdx.x; i < a.to.cols; i += 256) {
+    for (u32 i = threadIdx.x; i < a.to.cols; i += NORM_THREADS) {
         row[i] = x[i];
         squares += x[i] * x[i];
     }
     if (a.weight) {
         float mean = block_sum(squares, scratch) / static_cast<float>(a.to.cols);
         float scale = 1.0f / sqrtf(mean + a.eps);
-        for (u32 i = threadIdx.x; i < a.to.cols; i += 256) row[i] = row[i] * scale * a.weight[i];
+        for (u32 i = threadIdx.x; i < a.to.cols; i += NORM_THREADS) row[i] = row[i] * scale * a.weight[i];
     }
     __syncthreads();
     write_row(row, blockIdx.x, 0, a.to.cols, a.to, scratch);
@@ -38,11 +41,11 @@ struct NormHeads {
 };
 
 // Each head's norm, times silu of the gate. A block does a row, a warp a head.
-KERNEL(norm_heads_gated, 256, NormHeads) {
+KERNEL(norm_heads_gated, NORM_THREADS, NormHeads) {
     __shared__ float scratch[32];
     SHARED(float, row);
     u64 start = static_cast<u64>(blockIdx.x) * a.to.cols;
-    for (u32 head = threadIdx.x / 32; head < a.to.cols / a.dim; head += 8) {
+    for (u32 head = threadIdx.x / 32; head < a.to.cols / a.dim; head += NORM_THREADS / 32) {
         const float* x = a.x + start + head * a.dim;
         float squares = 0.0f;
         for (u32 i = threadIdx.x % 32; i < a.dim; i += 32) squares += x[i] * x[i];

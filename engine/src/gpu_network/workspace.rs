@@ -5,7 +5,7 @@ use gpu::device::Graph;
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
 use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
-use gpu::{Buffer, Device, Error};
+use gpu::{Buffer, Device, Error, HostBuffer};
 use weights::Shape;
 
 use super::{Inputs, Places};
@@ -36,7 +36,9 @@ pub struct GpuWorkspace {
     pub(super) moe: Routing,
     pub(super) logits: Buffer<f32>,
     /// [wanted rows, vocab]: what was brought back.
-    pub(super) on_host: Vec<f32>,
+    pub(super) logits_on_host: HostBuffer<f32>,
+    /// [rows, hidden]: on their way through layers of which the host has a part.
+    pub(super) rows_on_host: Vec<f32>,
     /// Kernels of steps of a token each, which name the buffers above.
     pub(super) graphs: Vec<(Recorded, Graph)>,
 }
@@ -99,7 +101,8 @@ impl GpuWorkspace {
                 shared_score: floats()?,
             },
             logits: floats()?,
-            on_host: Vec::new(),
+            logits_on_host: HostBuffer::new(device),
+            rows_on_host: Vec::new(),
             graphs: Vec::new(),
         })
     }

@@ -26,6 +26,7 @@
         name##_of(*static_cast<const Args*>(raw));                                             \
     }                                                                                          \
     static void name##_of(const Args& a)
+#define KERNEL_AHEAD(name, threads, Args) KERNEL(name, threads, Args)
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
 struct uint2 { unsigned x, y; };
@@ -228,6 +229,11 @@ extern "C" const char* emulate(void (*kernel)(const void*), const void* argument
 #define blockIdx (emulator::block)
 #define blockDim (emulator::block_dim)
 #define gridDim (emulator::grid_dim)
+
+// A kernel begins when the one before has ended.
+static inline void follow() {}
+template <class T>
+static inline T read_weights(const T* from) { return *from; }
 
 static inline void __syncthreads() { emulator::barrier(); }
 

@@ -38,7 +38,7 @@ DEVICE constexpr bool has_min() {
 
 template <class T>
 DEVICE T at(const u8* plane, u64 index) {
-    return reinterpret_cast<const T*>(plane)[index];
+    return read_weights(reinterpret_cast<const T*>(plane) + index);
 }
 
 // `group` counts through all groups of the matrix.
@@ -165,25 +165,24 @@ DEVICE void values_of(const Group& group, float (&values)[32]) {
     }
 }
 
-// Eight numbers of a matrix that is not quantised; `eight` counts through all of it.
+// Eight numbers of a matrix that is not quantised, as they lie; `eight` counts through all of it.
 template <int KIND>
-DEVICE void read_eight(const Matrix& w, u64 eight, float (&values)[8]) {
-    if (KIND == F32) {
-        float4 first = at<float4>(w.codes, 2 * eight), second = at<float4>(w.codes, 2 * eight + 1);
-        float all[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+DEVICE Raw read_eight(const Matrix& w, u64 eight) {
+    Raw raw;
+    raw.codes[0] = at<uint4>(w.codes, KIND == F32 ? 2 * eight : eight);
+    if (KIND == F32) raw.codes[1] = at<uint4>(w.codes, 2 * eight + 1);
+    return raw;
+}
+
+template <int KIND>
+DEVICE void eight_of(const Raw& raw, float (&values)[8]) {
+    u32 words[8] = {raw.codes[0].x, raw.codes[0].y, raw.codes[0].z, raw.codes[0].w,
+                    raw.codes[1].x, raw.codes[1].y, raw.codes[1].z, raw.codes[1].w};
 #pragma unroll
-        for (int i = 0; i < 8; i++) values[i] = all[i];
-        return;
+    for (int i = 0; i < 8; i++) {
+        u16 bits = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
+        values[i] = KIND == F32 ? float_of_bits(words[i]) : KIND == F16 ? half_to_float(bits) : bf16_to_float(bits);
     }
-    uint4 raw = at<uint4>(w.codes, eight);
-    u32 pairs[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int side = 0; side < 2; side++) {
-            u16 bits = static_cast<u16>(pairs[i] >> (16 * side));
-            values[2 * i + side] = KIND == F16 ? half_to_float(bits) : bf16_to_float(bits);
-        }
 }
 
 template <int KIND>
@@ -207,7 +206,7 @@ DEVICE void read_values(const Matrix& w, u64 row, u32 first, float (&values)[32]
 #pragma unroll
     for (u32 part = 0; part < 4; part++) {
         float eight[8] = {};
-        if (first + 8 * part < w.stride) read_eight<KIND>(w, row * (w.stride / 8) + first / 8 + part, eight);
+        if (first + 8 * part < w.stride) eight_of<KIND>(read_eight<KIND>(w, row * (w.stride / 8) + first / 8 + part), eight);
 #pragma unroll
         for (u32 i = 0; i < 8; i++) values[8 * part + i] = eight[i];
     }

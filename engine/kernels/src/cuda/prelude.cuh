@@ -9,13 +9,31 @@ typedef unsigned long long u64;
 
 #ifndef EMULATED
 
+#define DEVICE __device__ __forceinline__
+
+// A kernel is put in place while the one before is still at work, and waits here for the end of that. What it does before
+// touches nothing that another kernel writes.
+DEVICE void follow() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Each kernel takes one structure: what the host fills in is what is written here, field by field.
-#define KERNEL(name, threads, Args) \
+#define KERNEL(name, threads, Args)       \
+    DEVICE void name##_of(const Args& a); \
+    KERNEL_AHEAD(name, threads, Args) {   \
+        follow();                         \
+        name##_of(a);                     \
+    }                                     \
+    DEVICE void name##_of(const Args& a)
+// One that calls `follow` itself, once in each thread at least.
+#define KERNEL_AHEAD(name, threads, Args) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
 // The block's dynamic shared memory.
 extern __shared__ __align__(16) u8 shared_bytes[];
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(shared_bytes)
-#define DEVICE __device__ __forceinline__
 
 DEVICE float half_to_float(u16 half) {
     float value;
@@ -68,6 +86,32 @@ DEVICE void load_transposed(u32 (&out)[4], const void* row) {
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                  : "r"(address)
                  : "memory");
+}
+
+// Weights are never written while kernels run. They are asked for where it says so: left alone, the compiler asks late,
+// to have registers for something else.
+DEVICE uint4 read_weights(const uint4* from) {
+    uint4 out;
+    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w) : "l"(from));
+    return out;
+}
+
+DEVICE uint2 read_weights(const uint2* from) {
+    uint2 out;
+    asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(out.x), "=r"(out.y) : "l"(from));
+    return out;
+}
+
+DEVICE u32 read_weights(const u32* from) {
+    u32 out;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(out) : "l"(from));
+    return out;
+}
+
+DEVICE u16 read_weights(const u16* from) {
+    u16 out;
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(out) : "l"(from));
+    return out;
 }
 
 // Sixteen bytes from global to shared memory while the thread goes on; zeros where there is nothing to copy.

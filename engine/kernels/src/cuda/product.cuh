@@ -23,7 +23,9 @@ struct Product {
     u32 count; // jobs
     u32 rows;  // of the output
     u32 accumulate;
-    u32 passes; // by tiles: 1, or 3 for products of both halves
+    u32 passes;       // by tiles: 1, or 3 for products of both halves
+    u32 warps_of_row; // by warps: 1, or 4 that share the columns
+    u32 unused;
 };
 
 DEVICE const Job& job_of(const Product& a, u32 block) {

@@ -31,14 +31,29 @@ DEVICE void write_row(const float* row, u32 index, u32 first, u32 last, const Ro
     u32 end = last == to.cols ? to.padded : last;
     for (u32 i = first + threadIdx.x; i < end && to.values; i += blockDim.x)
         to.values[start + i] = i < to.cols ? row[i] : 0.0f;
-    for (u32 i = first + threadIdx.x; i < end && to.codes; i += blockDim.x) {
-        float value = i < to.cols ? row[i] : 0.0f;
-        float largest = fabsf(value);
-        for (u32 mask = 8; mask > 0; mask >>= 1) largest = fmaxf(largest, shuffle_xor(largest, mask));
-        int code = largest > 0.0f ? nearest(value * (127.0f / largest)) : 0;
-        int sum = code;
-        for (u32 mask = 8; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        to.codes[start + i] = static_cast<i8>(code);
+    // Four values a thread: a scale's sixteen are four threads'. Whole warps go on together, for they shuffle.
+    for (u32 of_warp = first + threadIdx.x / 32 * 128; of_warp < end && to.codes; of_warp += blockDim.x * 4) {
+        u32 i = of_warp + threadIdx.x % 32 * 4;
+        float values[4];
+        float largest = 0.0f;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            values[j] = i + j < last ? row[i + j] : 0.0f;
+            largest = fmaxf(largest, fabsf(values[j]));
+        }
+        for (u32 mask = 2; mask > 0; mask >>= 1) largest = fmaxf(largest, shuffle_xor(largest, mask));
+        float factor = largest > 0.0f ? 127.0f / largest : 0.0f;
+        u32 codes = 0;
+        int sum = 0;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            int code = nearest(values[j] * factor);
+            codes |= (static_cast<u32>(code) & 0xffu) << (8 * j);
+            sum += code;
+        }
+        for (u32 mask = 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
+        if (i >= end) continue;
+        reinterpret_cast<u32*>(to.codes)[(start + i) / 4] = codes;
         if (i % 16 == 0) {
             float scale = largest / 127.0f;
             to.scales[(start + i) / 16] = scale;

@@ -1,4 +1,5 @@
-// Few rows of activations times a matrix: a warp reads two weight rows once for all of them.
+// Few rows of activations times a matrix: a warp reads two weight rows once for all of them, or its share of them where
+// several warps share the columns.
 
 const u32 VEC_WARPS = 4;
 const u32 VEC_ROWS = 2;
@@ -19,77 +20,105 @@ DEVICE float times_codes(const Group& w, const Rows& x, u64 group) {
     return sum;
 }
 
+// A piece of a row: a group, or eight numbers.
+template <int KIND>
+DEVICE Raw read_piece(const Matrix& w, u64 piece) {
+    return is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
+}
+
+// What a lane adds for one piece of a weight row and one row of activations as they are.
+template <int LEN>
+DEVICE float times_values(const float (&w)[LEN], const float* x) {
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < LEN; i += 4) {
+        float4 four = *reinterpret_cast<const float4*>(x + i);
+        sum += w[i] * four.x + w[i + 1] * four.y + w[i + 2] * four.z + w[i + 3] * four.w;
+    }
+    return sum;
+}
+
+template <int KIND, int M, bool CODES>
+DEVICE void add_piece(const Raw& raw, u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[M]) {
+    if (is_quantised<KIND>() && CODES) {
+        Group group = group_of<KIND>(raw, piece);
+#pragma unroll
+        for (u32 m = 0; m < M; m++) sums[m] += times_codes<KIND>(group, x, x_rows[m] / 32 + piece);
+    } else if (is_quantised<KIND>()) {
+        float values[32];
+        values_of<KIND>(group_of<KIND>(raw, piece), values);
+#pragma unroll
+        for (u32 m = 0; m < M; m++) sums[m] += times_values(values, x.values + x_rows[m] + 32 * piece);
+    } else {
+        float values[8];
+        eight_of<KIND>(raw, values);
+#pragma unroll
+        for (u32 m = 0; m < M; m++) sums[m] += times_values(values, x.values + x_rows[m] + 8 * piece);
+    }
+}
+
 template <int KIND, int M, bool CODES>
 DEVICE void product_vec(const Product& a) {
+    __shared__ float shares[VEC_WARPS][VEC_ROWS * M];
     const Job& job = job_of(a, blockIdx.x);
     const Matrix& w = job.w;
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 first = ((blockIdx.x - job.first_block) * VEC_WARPS + warp) * VEC_ROWS;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = warp % a.warps_of_row;
+    u32 first = ((blockIdx.x - job.first_block) * VEC_WARPS + warp) / a.warps_of_row * VEC_ROWS;
     // With experts a row of activations comes alone, and the rows of its expert lie behind those of the ones before.
+    if (a.experts.of_row) follow();
     u32 rows = a.experts.of_row ? a.experts.rows_of_one : w.rows;
     u64 offset = a.experts.of_row ? static_cast<u64>(a.experts.of_row[blockIdx.y]) * rows : 0;
     u32 from = blockIdx.y * M, count = min(a.rows - from, static_cast<u32>(M));
-    if (first >= rows) return;
-    u32 valid = min(rows - first, VEC_ROWS);
-    float sums[VEC_ROWS][M] = {};
+    u32 valid = first < rows ? min(rows - first, VEC_ROWS) : 0;
+    u32 pieces = is_quantised<KIND>() ? w.cols / 32 : w.stride / 8, step = 32 * a.warps_of_row;
+    const u64 starts[VEC_ROWS] = {(offset + first) * pieces, (offset + first + (valid > 1)) * pieces};
+    u32 piece = valid > 0 ? 32 * share + lane : pieces;
+    // The next pieces are always on their way, the first ones before it is known what they will be multiplied with.
+    Raw next[VEC_ROWS];
+#pragma unroll
+    for (u32 r = 0; r < VEC_ROWS && piece < pieces; r++) next[r] = read_piece<KIND>(w, starts[r] + piece);
+    follow();
     u64 x_rows[M];
+#pragma unroll
     for (u32 m = 0; m < M; m++) {
         u32 row = from + (m < count ? m : 0);
         x_rows[m] = static_cast<u64>(a.experts.source ? a.experts.source[row] : row) * a.x.padded;
     }
-    u32 pieces = is_quantised<KIND>() ? w.cols / 32 : w.stride / 8;
-    const u64 starts[VEC_ROWS] = {(offset + first) * pieces, (offset + first + valid - 1) * pieces};
-    for (u32 piece = lane; piece < pieces; piece += 32) {
-        if (is_quantised<KIND>()) {
-            // Both rows are asked for before the first is used.
-            Raw raw[VEC_ROWS];
+    float sums[VEC_ROWS][M] = {};
+    for (; piece < pieces; piece += step) {
+        Raw now[VEC_ROWS];
 #pragma unroll
-            for (u32 r = 0; r < VEC_ROWS; r++) raw[r] = read_group<KIND>(w, starts[r] + piece);
-#pragma unroll
-            for (u32 r = 0; r < VEC_ROWS; r++) {
-                Group group = group_of<KIND>(raw[r], piece);
-                if (CODES) {
-#pragma unroll
-                    for (u32 m = 0; m < M; m++) sums[r][m] += times_codes<KIND>(group, a.x, x_rows[m] / 32 + piece);
-                } else {
-                    float values[32];
-                    values_of<KIND>(group, values);
-#pragma unroll
-                    for (u32 m = 0; m < M; m++)
-#pragma unroll
-                        for (u32 i = 0; i < 32; i++) sums[r][m] += values[i] * a.x.values[x_rows[m] + 32 * piece + i];
-                }
-            }
-        } else {
-#pragma unroll
-            for (u32 r = 0; r < VEC_ROWS; r++) {
-                float values[8];
-                read_eight<KIND>(w, starts[r] + piece, values);
-#pragma unroll
-                for (u32 m = 0; m < M; m++)
-#pragma unroll
-                    for (u32 i = 0; i < 8; i++) sums[r][m] += values[i] * a.x.values[x_rows[m] + 8 * piece + i];
-            }
+        for (u32 r = 0; r < VEC_ROWS; r++) {
+            now[r] = next[r];
+            if (piece + step < pieces) next[r] = read_piece<KIND>(w, starts[r] + piece + step);
         }
+#pragma unroll
+        for (u32 r = 0; r < VEC_ROWS; r++) add_piece<KIND, M, CODES>(now[r], piece, a.x, x_rows, sums[r]);
     }
 #pragma unroll
     for (u32 r = 0; r < VEC_ROWS; r++)
 #pragma unroll
         for (u32 m = 0; m < M; m++) {
-            float sum = warp_sum(sums[r][m]);
-            if (lane != 0 || r >= valid || m >= count) continue;
-            float* out = job.out + static_cast<u64>(from + m) * rows + first + r;
-            *out = a.accumulate ? *out + sum : sum;
+            sums[r][m] = warp_sum(sums[r][m]);
+            if (lane == 0) shares[warp][r * M + m] = sums[r][m];
         }
+    if (a.warps_of_row > 1) __syncthreads();
+    else warp_barrier();
+    u32 r = lane / M, m = lane % M;
+    if (share > 0 || r >= valid || m >= count) return;
+    float sum = 0.0f;
+    for (u32 i = 0; i < a.warps_of_row; i++) sum += shares[warp + i][lane];
+    float* out = job.out + static_cast<u64>(from + m) * rows + first + r;
+    *out = a.accumulate ? *out + sum : sum;
 }
 
 #define CODES_KERNELS(kind)                                                                  \
-    KERNEL(vec_codes_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, true>(a); } \
-    KERNEL(vec_codes_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, true>(a); } \
-    KERNEL(vec_codes_##kind##_8, VEC_WARPS * 32, Product) { product_vec<kind, 8, true>(a); }
+    KERNEL_AHEAD(vec_codes_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, true>(a); } \
+    KERNEL_AHEAD(vec_codes_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, true>(a); } \
+    KERNEL_AHEAD(vec_codes_##kind##_8, VEC_WARPS * 32, Product) { product_vec<kind, 8, true>(a); }
 #define VALUES_KERNELS(kind)                                                                   \
-    KERNEL(vec_values_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, false>(a); } \
-    KERNEL(vec_values_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, false>(a); }
+    KERNEL_AHEAD(vec_values_##kind##_1, VEC_WARPS * 32, Product) { product_vec<kind, 1, false>(a); } \
+    KERNEL_AHEAD(vec_values_##kind##_4, VEC_WARPS * 32, Product) { product_vec<kind, 4, false>(a); }
 
 FOR_QUANTISED(CODES_KERNELS)
 FOR_QUANTISED(VALUES_KERNELS)
