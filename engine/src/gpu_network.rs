@@ -9,6 +9,7 @@ mod inputs;
 mod upload;
 mod workspace;
 
+use gpu::device::Processors;
 use gpu::matrix::Kind;
 use gpu::norm::{NormRows, norm_rows};
 use gpu::product::{FEW_ROWS, Reading, embed, product};
@@ -46,7 +47,7 @@ pub struct GpuNetwork {
 pub type OnHost<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
 /// Bytes that the buffers of a step take, of no more rows and lanes than these.
-pub fn scratch_bytes(shape: &Shape, processors: u32, rows: usize, lanes: usize) -> usize {
+pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
     Needed::most(shape, processors, rows, lanes, lanes).bytes()
 }
 

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::device::{Device, Launch};
+use crate::device::{Device, Launch, Processors};
 use crate::error::Error;
 use crate::rows::RowsArguments;
 
@@ -58,12 +58,11 @@ struct Combine {
     unused: u32,
 }
 
-/// Where parts of the past are kept until they are put together: [splits, rows, q heads, dim] and two numbers for each.
+/// Where parts of the past are kept until they are put together: [splits, rows, q heads, dim], and two numbers for each.
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub partial: u64,
     pub stats: u64,
-    pub splits: usize,
 }
 
 /// Whether there are kernels for such heads.
@@ -78,16 +77,87 @@ pub fn check(q_heads: usize, kv_heads: usize, dim: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// How the rows of a step are spread over blocks, and into how many parts the past is cut so that a few rows keep all
+/// processors at work. It depends on nothing that changes from token to token: a recorded step can be repeated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    blocks: Blocks,
+    dim: usize,
+    /// Blocks for the rows of a lane at one key head.
+    row_tiles: usize,
+    pub splits: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Blocks {
+    /// Of 16 rows.
+    Few,
+    /// Of 16 rows a warp.
+    Many { warps: usize, tile: usize },
+}
+
 /// `MOST_SPLITS` in `attention.cu`.
 const MOST_SPLITS: usize = 128;
+/// Many rows leave many parts behind.
+const MOST_SPLITS_OF_MANY: usize = 32;
+/// What a processor keeps for itself of the shared memory of each block.
+const KEPT_OF_SHARED: usize = 1024;
 
-/// Into how many parts the past is cut, so that a few rows keep all processors at work. It depends on nothing that
-/// changes from token to token: a recorded step can be repeated.
-pub fn splits(processors: u32, lanes: usize, longest: usize, q_heads: usize, kv_heads: usize) -> usize {
-    let (_, tiles) = row_tiles(longest, q_heads / kv_heads);
-    let blocks = lanes * kv_heads * tiles;
-    (3 * processors as usize).div_ceil(blocks).clamp(1, if longest == 1 { MOST_SPLITS } else { 16 })
+impl Spread {
+    /// `longest`: rows of the lane with the most.
+    pub fn new(processors: Processors, lanes: usize, longest: usize, (q_heads, kv_heads, dim): Shape) -> Spread {
+        let group = q_heads / kv_heads;
+        let large = Blocks::Many { warps: 8, tile: 64 };
+        let blocks = match longest * group {
+            ..=16 => Blocks::Few,
+            _ if large.shared_bytes(dim) <= processors.shared_bytes => large,
+            _ => Blocks::Many { warps: 4, tile: 32 },
+        };
+        let row_tiles = longest.div_ceil(blocks.rows() / group);
+        // As many as are at work at the same time: of more the last ones would work alone.
+        let each = (processors.shared_bytes + KEPT_OF_SHARED) / (blocks.shared_bytes(dim) + KEPT_OF_SHARED);
+        let at_once = processors.count as usize * each.clamp(1, 4);
+        let most = if blocks == Blocks::Few { MOST_SPLITS } else { MOST_SPLITS_OF_MANY };
+        Spread { blocks, dim, row_tiles, splits: (at_once / (lanes * kv_heads * row_tiles)).clamp(1, most) }
+    }
 }
+
+impl Blocks {
+    fn rows(self) -> usize {
+        match self {
+            Blocks::Few => 16,
+            Blocks::Many { warps, .. } => 16 * warps,
+        }
+    }
+
+    fn threads(self) -> u32 {
+        match self {
+            Blocks::Few => 128,
+            Blocks::Many { warps, .. } => 32 * warps as u32,
+        }
+    }
+
+    fn kernel(self, dim: usize) -> String {
+        match self {
+            Blocks::Few => format!("attend_few_{dim}"),
+            Blocks::Many { warps, .. } => format!("attend_many_{dim}_{warps}"),
+        }
+    }
+
+    /// Queries and a tile as halves, a second place (`second_bytes` in `tile.cuh`); of a few rows weights as halves, scores
+    /// and three numbers a row as well.
+    fn shared_bytes(self, dim: usize) -> usize {
+        let row_bytes = (dim + 8) * size_of::<u16>();
+        let (tile, more) = match self {
+            Blocks::Few => (64, 16 * (72 * size_of::<u16>() + (68 + 3) * size_of::<f32>())),
+            Blocks::Many { tile, .. } => (tile, 0),
+        };
+        self.rows() * row_bytes + tile * row_bytes + (tile * row_bytes).max(tile * (dim / 32) * 68) + more
+    }
+}
+
+/// Query heads, key heads, values of a head.
+pub type Shape = (usize, usize, usize);
 
 pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), Error> {
     let heads = arguments.heads;
@@ -96,37 +166,39 @@ pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), 
     device.launch("attention", "prepare_heads", launch, arguments)
 }
 
-/// `longest`: rows of the lane with the most.
 pub fn attend(
     device: &Device,
     heads: Heads,
     lanes: usize,
-    longest: usize,
     rows: usize,
+    spread: Spread,
     parts: Parts,
 ) -> Result<(), Error> {
-    let (down, row_tiles) = row_tiles(longest, (heads.q_heads / heads.kv_heads) as usize);
+    let Spread { blocks, dim, row_tiles, splits } = spread;
     let arguments = Attend {
         heads,
         partial: parts.partial,
         stats: parts.stats,
         rows: rows as u32,
-        splits: parts.splits as u32,
+        splits: splits as u32,
         row_tiles: row_tiles as u32,
         unused: 0,
     };
-    let grid = (heads.kv_heads * row_tiles as u32, parts.splits as u32, lanes as u32);
-    let (dim, rows_of_tile) = (heads.dim as usize, 16 * down);
-    // Queries, a tile of keys or values, weights: halves; scores and three numbers a row: floats.
-    let halves = (rows_of_tile + 64) * (dim + 8) + rows_of_tile * 72;
-    let shared_bytes = halves * size_of::<u16>() + rows_of_tile * (68 + 3) * size_of::<f32>();
-    let kernel = format!("attend_{dim}_{down}");
-    device.launch("attention", &kernel, Launch { grid, threads: 128, shared_bytes }, &arguments)
+    let grid = (heads.kv_heads * row_tiles as u32, splits as u32, lanes as u32);
+    let launch = Launch { grid, threads: blocks.threads(), shared_bytes: blocks.shared_bytes(dim) };
+    device.launch("attention", &blocks.kernel(dim), launch, &arguments)
 }
 
 /// Puts the parts together and multiplies with the gates, in the forms of `to`.
-pub fn combine(device: &Device, heads: Heads, rows: usize, parts: Parts, to: RowsArguments) -> Result<(), Error> {
-    let Parts { partial, stats, splits } = parts;
+pub fn combine(
+    device: &Device,
+    heads: Heads,
+    rows: usize,
+    splits: usize,
+    parts: Parts,
+    to: RowsArguments,
+) -> Result<(), Error> {
+    let Parts { partial, stats } = parts;
     // Halves share a scale over a whole row. Where there are none a row's heads are done side by side.
     let heads_of_block = if to.has_halves() { heads.q_heads } else { 1 };
     let arguments =
@@ -134,12 +206,6 @@ pub fn combine(device: &Device, heads: Heads, rows: usize, parts: Parts, to: Row
     let grid = (rows as u32, heads.q_heads / heads_of_block, 1);
     let shared_bytes = (heads_of_block * heads.dim) as usize * size_of::<f32>();
     device.launch("attention", "combine", Launch { grid, threads: 256, shared_bytes }, &arguments)
-}
-
-/// Sixteens of rows in a block, and blocks for the rows of a lane.
-fn row_tiles(longest: usize, group: usize) -> (usize, usize) {
-    let down = if longest * group <= 16 { 1 } else { 4 };
-    (down, longest.div_ceil(16 * down / group))
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use std::thread::ThreadId;
 use cudarc::driver::sys;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 
-use crate::device::{Launch, Properties};
+use crate::device::{Launch, Processors, Properties};
 use crate::error::Error;
 
 pub(crate) struct Cuda {
-    pub processors: u32,
+    pub processors: Processors,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -82,7 +82,9 @@ impl Cuda {
             of(sys::cuDeviceGet(&mut device, ordinal as i32)).map_err(no_gpu)?;
             let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-            let processors = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+            let count = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
+            let shared = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+            let processors = Processors { count, shared_bytes: shared as usize };
             if major < 8 {
                 return Err(Error::TooOld { name: name(device), major, minor });
             }
@@ -125,7 +127,7 @@ impl Cuda {
         // SAFETY: both are places for a size.
         check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
         let name = name(self.device);
-        Ok(Properties { name, target: self.target, processors: self.processors, memory_bytes, free_bytes })
+        Ok(Properties { name, target: self.target, processors: self.processors.count, memory_bytes, free_bytes })
     }
 
     pub fn used_bytes(&self) -> Result<usize, Error> {

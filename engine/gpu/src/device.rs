@@ -44,6 +44,14 @@ pub struct Properties {
     pub free_bytes: usize,
 }
 
+/// What runs blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Processors {
+    pub count: u32,
+    /// The most that a block may have.
+    pub shared_bytes: usize,
+}
+
 /// Kernels that were recorded once and are started again together.
 pub struct Graph {
     device: Device,
@@ -90,11 +98,11 @@ impl Device {
         }
     }
 
-    /// Processors that run blocks.
-    pub fn processors(&self) -> u32 {
+    pub fn processors(&self) -> Processors {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.processors,
-            Backend::Emulated(_) => 4,
+            // As small as those that there are.
+            Backend::Emulated(_) => Processors { count: 4, shared_bytes: 99 << 10 },
         }
     }
 

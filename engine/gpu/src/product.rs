@@ -161,7 +161,7 @@ fn by_warps(
     };
     // Matrices of a few rows keep the device at work only if several warps share each of them.
     let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
-    let is_short = experts.of_row == 0 && weight_rows < 2 * ROWS_OF_BLOCK * device.processors() as usize;
+    let is_short = experts.of_row == 0 && weight_rows < 2 * ROWS_OF_BLOCK * device.processors().count as usize;
     let warps_of_row = if is_short { WARPS } else { 1 };
     let (jobs, blocks) = placed(jobs, experts, ROWS_OF_BLOCK / warps_of_row);
     let arguments = Product {

@@ -1,7 +1,7 @@
 //! An attention layer: gated queries, norms of heads, rotation, pages.
 
 use gpu::Error;
-use gpu::attention::{Heads, Parts, Prepare, attend, combine, prepare, splits};
+use gpu::attention::{Heads, Parts, Prepare, Spread, attend, combine, prepare};
 use gpu::product::product;
 use gpu::rows::RowsArguments;
 
@@ -41,11 +41,12 @@ impl GpuNetwork {
             eps: shape.rms_eps,
         };
         prepare(device, step.rows, &of_prepare)?;
-        let splits = splits(device.processors(), step.lanes, step.longest, shape.q_heads, shape.kv_heads);
-        let parts = Parts { partial: work.partial.address(), stats: work.stats.address(), splits };
-        attend(device, heads, step.lanes, step.longest, step.rows, parts)?;
-        let inner = work.inner.arguments_of(shape.q_heads * shape.head_dim, self.forms(step.few));
-        combine(device, heads, step.rows, parts, inner)?;
+        let shape = (shape.q_heads, shape.kv_heads, shape.head_dim);
+        let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
+        let parts = Parts { partial: work.partial.address(), stats: work.stats.address() };
+        attend(device, heads, step.lanes, step.rows, spread, parts)?;
+        let inner = work.inner.arguments_of(shape.0 * shape.2, self.forms(step.few));
+        combine(device, heads, step.rows, spread.splits, parts, inner)?;
         product(device, self.reading, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
     }
 }

@@ -1,7 +1,8 @@
 //! Buffers of one step, kept for the next: they grow to the largest batch and stay.
 
 use bytemuck::Pod;
-use gpu::device::Graph;
+use gpu::attention::Spread;
+use gpu::device::{Graph, Processors};
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
 use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
@@ -177,7 +178,7 @@ pub(super) struct Needed {
 
 impl Needed {
     /// The most that any step takes of no more rows and lanes than these.
-    pub fn most(shape: &Shape, processors: u32, rows: usize, lanes: usize, wanted: usize) -> Needed {
+    pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> Needed {
         let none = Needed { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
@@ -193,10 +194,15 @@ impl Needed {
     }
 
     /// `longest`: rows of the lane with the most.
-    pub fn new(shape: &Shape, processors: u32, (rows, lanes, longest): (usize, usize, usize), wanted: usize) -> Needed {
+    pub fn new(
+        shape: &Shape,
+        processors: Processors,
+        (rows, lanes, longest): (usize, usize, usize),
+        wanted: usize,
+    ) -> Needed {
         let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
-        let splits = gpu::attention::splits(processors, lanes, longest, shape.q_heads, shape.kv_heads);
-        let parts = splits * rows * shape.q_heads;
+        let heads = (shape.q_heads, shape.kv_heads, shape.head_dim);
+        let parts = Spread::new(processors, lanes, longest, heads).splits * rows * shape.q_heads;
         let (used, experts, expert_ffn, shared_ffn) =
             shape.moe.as_ref().map_or((0, 0, 0, 0), |moe| (moe.used, moe.experts, moe.expert_ffn, moe.shared_ffn));
         let (pairs, ffn) = (rows * used, if used == 0 { shape.ffn } else { (used * expert_ffn).max(shared_ffn) });

@@ -131,14 +131,20 @@ fn check_problem(p: &Problem) {
     prepare(&device, rows, &of_prepare).unwrap();
     let partial = Buffer::<f32>::new(&device, p.splits * rows * q_heads * p.dim).unwrap();
     let stats = Buffer::<f32>::new(&device, 2 * p.splits * rows * q_heads).unwrap();
-    let parts = Parts { partial: partial.address(), stats: stats.address(), splits: p.splits };
+    let parts = Parts { partial: partial.address(), stats: stats.address() };
     let longest = p.lanes.iter().map(|lane| lane.1).max().unwrap();
-    attend(&device, heads, lanes.len(), longest, rows, parts).unwrap();
+    // Blocks as large as the device lets them be, or as on a smaller one.
+    let own = if device.is_emulated() { 227 << 10 } else { device.processors().shared_bytes };
+    let shared_bytes = if p.seed.is_multiple_of(3) { 99 << 10 } else { own };
+    let processors = Processors { shared_bytes, ..device.processors() };
+    let shape = (q_heads, p.kv_heads, p.dim);
+    let spread = Spread { splits: p.splits, ..Spread::new(processors, lanes.len(), longest, shape) };
+    attend(&device, heads, lanes.len(), rows, spread, parts).unwrap();
     // With halves a block does all heads of a row, without each of them alone.
     let halves = if p.seed.is_multiple_of(2) { Halves::One } else { Halves::No };
     let forms = Forms { values: true, halves, ..Forms::default() };
     let out = Rows::new(&device, rows, q_heads * p.dim, forms).unwrap();
-    combine(&device, heads, rows, parts, out.arguments(forms)).unwrap();
+    combine(&device, heads, rows, p.splits, parts, out.arguments(forms)).unwrap();
     let ours = out.values.to_vec().unwrap();
     let ours: Vec<f32> = ours.chunks(out.padded).flat_map(|row| row[..out.cols].to_vec()).collect();
 
@@ -212,4 +218,19 @@ proptest! {
 #[test]
 fn heads_that_no_kernel_knows_are_refused() {
     assert!(check(8, 2, 96).is_err() && check(64, 2, 64).is_err() && check(24, 4, 256).is_ok());
+}
+
+#[test]
+fn blocks_have_no_more_shared_memory_than_there_is_and_all_work_at_once() {
+    for shared_bytes in [99 << 10, 163 << 10, 227 << 10] {
+        let processors = Processors { count: 100, shared_bytes };
+        for (dim, longest) in [32, 64, 128, 256].into_iter().flat_map(|dim| [1, 2, 30, 1000].map(|rows| (dim, rows))) {
+            let spread = Spread::new(processors, 1, longest, (16, 4, dim));
+            assert!(spread.blocks.shared_bytes(dim) <= shared_bytes, "{spread:?}");
+            assert!(spread.blocks.rows() / 4 * spread.row_tiles >= longest, "{spread:?}");
+            assert!(spread.splits == 1 || 4 * spread.row_tiles * spread.splits <= 400, "{spread:?}");
+        }
+        let one = Spread::new(processors, 1, 1, (16, 4, 256));
+        assert_eq!((one.blocks, one.splits > 12), (Blocks::Few, true));
+    }
 }

@@ -281,6 +281,14 @@ static inline uint32_t halves(float first, float second) {
     return float_to_half(first) | static_cast<uint32_t>(float_to_half(second)) << 16;
 }
 
+// Differences and products of two halves are exact in a float.
+static inline uint32_t minus_halves(uint32_t a, uint32_t b) {
+    return halves(half_to_float(a & 0xffff) - half_to_float(b & 0xffff), half_to_float(a >> 16) - half_to_float(b >> 16));
+}
+static inline uint32_t times_halves(uint32_t a, uint32_t b) {
+    return halves(half_to_float(a & 0xffff) * half_to_float(b & 0xffff), half_to_float(a >> 16) * half_to_float(b >> 16));
+}
+
 static inline uint32_t bytes_by(uint32_t a, uint32_t b, uint32_t selector) {
     uint64_t both = a | static_cast<uint64_t>(b) << 32;
     uint32_t out = 0;

@@ -54,6 +54,18 @@ DEVICE u32 halves(float first, float second) {
     return both;
 }
 
+DEVICE u32 minus_halves(u32 a, u32 b) {
+    u32 out;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    return out;
+}
+
+DEVICE u32 times_halves(u32 a, u32 b) {
+    u32 out;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    return out;
+}
+
 DEVICE u32 bytes_by(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 DEVICE int dot4(int a, int b, int sum) { return __dp4a(a, b, sum); }
 DEVICE float shuffle(float value, u32 lane) { return __shfl_sync(0xffffffffu, value, lane); }

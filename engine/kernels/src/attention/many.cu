@@ -1,0 +1,127 @@
+// Attention of many rows: a warp has 16 of them from their scores to their answers, and nothing of it leaves its registers.
+// All warps of a block wait for the same tiles.
+
+template <u32 DIM, u32 WARPS, u32 TILE>
+DEVICE void attend_many(const Attend& a) {
+    const u32 ROWS = 16 * WARPS, PITCH = pitch_of<DIM>(), POSITIONS = TILE / 8, ACROSS = DIM / 8;
+    SHARED(u16, queries);
+    u16* first_tile = queries + ROWS * PITCH;
+    u8* second = reinterpret_cast<u8*>(first_tile) + tile_bytes<DIM, TILE>();
+    const Heads& h = a.heads;
+    const Lane& lane = h.lanes[blockIdx.z];
+    OfBlock block;
+    block.group = h.q_heads / h.kv_heads;
+    u32 tokens = ROWS / block.group, split = blockIdx.y;
+    block.kv_head = blockIdx.x / a.row_tiles;
+    block.first_token = blockIdx.x % a.row_tiles * tokens;
+    if (block.first_token >= lane.count) return;
+    block.used = min(tokens, lane.count - block.first_token) * block.group;
+    u32 lane_id = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 end = lane.position + block.first_token + block.used / block.group, loading = loading_of(lane);
+    Past keys = {&h, &lane, block.kv_head, end, false}, values = {&h, &lane, block.kv_head, end, true};
+    u16* value_tile = loading == DIRECT ? reinterpret_cast<u16*>(second) : first_tile;
+    u8* value_raw = second + TILE * (DIM / 32) * 34;
+    u32 tiles = (end + TILE - 1) / TILE, begin = split * tiles / a.splits, behind = (split + 1) * tiles / a.splits;
+    if (begin < behind) ask<DIM, TILE>(keys, loading, begin * TILE, first_tile, second);
+    load_queries<DIM, ROWS>(h, lane, block, queries);
+    // A lane has columns of two rows.
+    const u32 rows[2] = {warp * 16 + lane_id / 4, warp * 16 + lane_id / 4 + 8};
+    const u32 seen[2] = {seen_by(lane, block, rows[0]), seen_by(lane, block, rows[1])};
+    float largest[2] = {LOWEST, LOWEST}, totals[2] = {};
+    float sums[ACROSS][4] = {};
+    for (u32 at = begin; at < behind; at++) {
+        u32 first = at * TILE;
+        await_copies<0>();
+        __syncthreads();
+        make_halves<DIM, TILE>(keys, loading, first, first_tile, second);
+        ask<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        if (loading != DIRECT) __syncthreads();
+        float scores[POSITIONS][4] = {};
+#pragma unroll
+        for (u32 k = 0; k < DIM; k += 16) {
+            u32 q[4];
+            load_matrices(q, queries + (warp * 16 + lane_id % 16) * PITCH + k + lane_id / 16 * 8);
+#pragma unroll
+            for (u32 j = 0; j < POSITIONS; j += 2) {
+                u32 four[4];
+                load_matrices(four, first_tile + (j * 8 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
+                u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
+                mma(scores[j], q, pairs[0]);
+                mma(scores[j + 1], q, pairs[1]);
+            }
+        }
+        float most[2] = {LOWEST, LOWEST};
+#pragma unroll
+        for (u32 j = 0; j < POSITIONS; j++)
+#pragma unroll
+            for (u32 part = 0; part < 4; part++) {
+                bool sees = first + j * 8 + lane_id % 4 * 2 + part % 2 < seen[part / 2];
+                scores[j][part] = sees ? scores[j][part] : LOWEST;
+                most[part / 2] = fmaxf(most[part / 2], scores[j][part]);
+            }
+        float corrections[2];
+#pragma unroll
+        for (u32 row = 0; row < 2; row++) {
+            // Four lanes have the columns of a row.
+            for (u32 mask = 2; mask > 0; mask >>= 1) most[row] = fmaxf(most[row], shuffle_xor(most[row], mask));
+            float now = fmaxf(largest[row], most[row]);
+            corrections[row] = exp2f(largest[row] - now);
+            largest[row] = now;
+            totals[row] *= corrections[row];
+        }
+        // After the first tiles the largest score changes seldom.
+        if (warp_max(fmaxf(corrections[0] < 1.0f, corrections[1] < 1.0f)) > 0.0f)
+#pragma unroll
+            for (u32 j = 0; j < ACROSS; j++)
+#pragma unroll
+                for (u32 part = 0; part < 4; part++) sums[j][part] *= corrections[part / 2];
+#pragma unroll
+        for (u32 j = 0; j < POSITIONS; j++)
+#pragma unroll
+            for (u32 part = 0; part < 4; part++) {
+                float score = scores[j][part];
+                scores[j][part] = score > LOWEST ? exp2f(score - largest[part / 2]) : 0.0f;
+                totals[part / 2] += scores[j][part];
+            }
+        await_copies<0>();
+        __syncthreads();
+        // All warps have read the keys.
+        if (at + 1 < behind) ask<DIM, TILE>(keys, loading, first + TILE, first_tile, second);
+        make_halves<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        if (loading != DIRECT) __syncthreads();
+#pragma unroll
+        for (u32 k = 0; k < POSITIONS; k += 2) {
+            // What a lane has of the scores is what it needs of the weights.
+            u32 weights[4] = {halves(scores[k][0], scores[k][1]), halves(scores[k][2], scores[k][3]),
+                              halves(scores[k + 1][0], scores[k + 1][1]), halves(scores[k + 1][2], scores[k + 1][3])};
+#pragma unroll
+            for (u32 j = 0; j < ACROSS; j += 2) {
+                u32 four[4];
+                load_transposed(four, value_tile + (k * 8 + lane_id % 16) * PITCH + j * 8 + lane_id / 16 * 8);
+                u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
+                mma(sums[j], weights, pairs[0]);
+                mma(sums[j + 1], weights, pairs[1]);
+            }
+        }
+    }
+#pragma unroll
+    for (u32 row = 0; row < 2; row++) {
+        for (u32 mask = 2; mask > 0; mask >>= 1) totals[row] += shuffle_xor(totals[row], mask);
+        if (rows[row] >= block.used) continue;
+        u64 head = static_cast<u64>(split) * a.rows * h.q_heads + head_of(h, lane, block, rows[row]);
+        if (lane_id % 4 == 0) a.stats[head] = {largest[row], totals[row]};
+        if (totals[row] == 0.0f) continue;
+        float2* to = reinterpret_cast<float2*>(a.partial + head * DIM) + lane_id % 4;
+#pragma unroll
+        for (u32 j = 0; j < ACROSS; j++) to[4 * j] = {sums[j][2 * row], sums[j][2 * row + 1]};
+    }
+}
+
+// 128 rows and 64 positions where a block may have 140 KiB of shared memory, 64 rows and 32 where it has 99.
+#define MANY_KERNELS(dim)                                                      \
+    KERNEL(attend_many_##dim##_8, 256, Attend) { attend_many<dim, 8, 64>(a); } \
+    KERNEL(attend_many_##dim##_4, 128, Attend) { attend_many<dim, 4, 32>(a); }
+MANY_KERNELS(32)
+MANY_KERNELS(64)
+MANY_KERNELS(128)
+MANY_KERNELS(256)

@@ -1,0 +1,179 @@
+// Positions that are worked on together, on their way from the pages into shared memory, where they are halves.
+
+struct Attend {
+    Heads heads;
+    float* partial; // [splits, rows, q heads, dim], sums that are not divided yet
+    float2* stats;  // [splits, rows, q heads]: the largest score and the sum of weights
+    u32 rows, splits, row_tiles, unused;
+};
+
+// Halves from row to row of a tile: eight rows lie in different banks.
+template <u32 DIM>
+DEVICE constexpr u32 pitch_of() {
+    return DIM + 8;
+}
+
+enum Loading {
+    DIRECT,  // halves come into their place by themselves
+    STAGED,  // blocks come as they are, and become halves when they have come
+    AT_ONCE, // numbers that become halves on their way
+};
+
+DEVICE bool is_of_blocks(u32 kind) { return kind == Q8_0 || kind == Q4_0; }
+
+DEVICE u32 loading_of(const Lane& lane) {
+    if (lane.key_kind == F16 && lane.value_kind == F16) return DIRECT;
+    return is_of_blocks(lane.key_kind) && is_of_blocks(lane.value_kind) ? STAGED : AT_ONCE;
+}
+
+// Keys or values of one head.
+struct Past {
+    const Heads* heads;
+    const Lane* lane;
+    u32 kv_head, end;
+    bool value;
+};
+
+DEVICE const u8* rows_at(const Past& past, u32 first) {
+    return row_in_page(*past.heads, *past.lane, first, past.kv_head, past.value);
+}
+
+DEVICE u32 kind_of(const Past& past) { return past.value ? past.lane->value_kind : past.lane->key_kind; }
+
+// Asks for positions first..first + TILE, up to the end, without waiting for them. The rows of a tile lie in one page.
+template <u32 DIM, u32 TILE>
+DEVICE void ask(const Past& past, u32 loading, u32 first, u16* tile, u8* raw) {
+    if (first < past.end) {
+        const u8* rows = rows_at(past, first);
+        u32 count = min(TILE, past.end - first), bytes = count * bytes_of_values(kind_of(past), DIM);
+        for (u32 i = threadIdx.x; i < TILE * (DIM / 8) && loading == DIRECT; i += blockDim.x)
+            copy_ahead(tile + i / (DIM / 8) * pitch_of<DIM>() + i % (DIM / 8) * 8, rows + 16 * i, i / (DIM / 8) < count);
+        for (u32 i = 16 * threadIdx.x; i < bytes && loading == STAGED; i += 16 * blockDim.x) copy_ahead(raw + i, rows + i, true);
+    }
+    end_of_copies();
+}
+
+// Four codes of a block as halves: to 1024 and what the byte says, of which `zero` is taken away, times the scale.
+DEVICE uint2 four_halves(u32 four, u32 zero, u32 scale) {
+    const u32 THOUSANDS = 0x64646464u;
+    uint2 out;
+    out.x = times_halves(minus_halves(bytes_by(four, THOUSANDS, 0x4140u), zero), scale);
+    out.y = times_halves(minus_halves(bytes_by(four, THOUSANDS, 0x4342u), zero), scale);
+    return out;
+}
+
+// Rows of blocks as halves. Eight rows and four blocks of each are a warp's: so they lie in different banks, where they are
+// read and where they are written.
+template <u32 DIM, u32 TILE, bool EIGHT_BITS>
+DEVICE void blocks_to_halves(const u8* rows, u32 count, u16* tile) {
+    const u32 BLOCKS = DIM / 32, BYTES = EIGHT_BITS ? 34 : 18, WORDS = EIGHT_BITS ? 8 : 4;
+    for (u32 i = threadIdx.x; i < TILE * BLOCKS; i += blockDim.x) {
+        u32 row = i % 8 + i / (8 * BLOCKS) * 8, block = i / 8 % BLOCKS;
+        uint2 out[8] = {};
+        if (row < count) {
+            // Every other block begins in the middle of a word. There are as many of both, so that the last one ends with one.
+            u32 start = (row * BLOCKS + block) * BYTES;
+            const u32* words = reinterpret_cast<const u32*>(rows) + start / 4;
+            u32 before = words[0], selector = start % 4 ? 0x7654u : 0x5432u;
+            u32 scale = bytes_by(before, 0, start % 4 ? 0x3232u : 0x1010u);
+#pragma unroll
+            for (u32 j = 0; j < WORDS; j++) {
+                u32 next = words[j + 1], four = bytes_by(before, next, selector);
+                before = next;
+                if (EIGHT_BITS) out[j] = four_halves(four ^ 0x80808080u, 0x64806480u, scale);
+                else {
+                    out[j] = four_halves(four & 0x0f0f0f0fu, 0x64086408u, scale);
+                    out[j + 4] = four_halves(four >> 4 & 0x0f0f0f0fu, 0x64086408u, scale);
+                }
+            }
+        }
+        uint4* to = reinterpret_cast<uint4*>(tile + row * pitch_of<DIM>() + block * 32);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) to[j] = {out[2 * j].x, out[2 * j].y, out[2 * j + 1].x, out[2 * j + 1].y};
+    }
+}
+
+template <u32 DIM, u32 TILE>
+DEVICE void numbers_to_halves(const u8* rows, u32 kind, u32 count, u16* tile) {
+    for (u32 i = threadIdx.x; i < TILE * (DIM / 8); i += blockDim.x) {
+        u32 row = i / (DIM / 8), part = i % (DIM / 8);
+        uint4 eight = {0, 0, 0, 0};
+        if (row < count && kind == F32) {
+            float4 low = reinterpret_cast<const float4*>(rows)[2 * i], high = reinterpret_cast<const float4*>(rows)[2 * i + 1];
+            eight = {halves(low.x, low.y), halves(low.z, low.w), halves(high.x, high.y), halves(high.z, high.w)};
+        } else if (row < count) {
+            eight = reinterpret_cast<const uint4*>(rows)[i];
+        }
+        if (kind == BF16) {
+            u32 pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (u32 j = 0; j < 4; j++)
+                pairs[j] = halves(bf16_to_float(static_cast<u16>(pairs[j])), bf16_to_float(static_cast<u16>(pairs[j] >> 16)));
+            eight = {pairs[0], pairs[1], pairs[2], pairs[3]};
+        }
+        reinterpret_cast<uint4*>(tile + row * pitch_of<DIM>())[part] = eight;
+    }
+}
+
+// What was asked for and has come becomes halves; zeros behind the end.
+template <u32 DIM, u32 TILE>
+DEVICE void make_halves(const Past& past, u32 loading, u32 first, u16* tile, const u8* raw) {
+    if (loading == DIRECT) return;
+    u32 count = first < past.end ? min(TILE, past.end - first) : 0, kind = kind_of(past);
+    const u8* rows = rows_at(past, first);
+    if (loading == STAGED && kind == Q8_0) blocks_to_halves<DIM, TILE, true>(raw, count, tile);
+    else if (loading == STAGED) blocks_to_halves<DIM, TILE, false>(raw, count, tile);
+    else if (kind == Q8_0) blocks_to_halves<DIM, TILE, true>(rows, count, tile);
+    else if (kind == Q4_0) blocks_to_halves<DIM, TILE, false>(rows, count, tile);
+    else numbers_to_halves<DIM, TILE>(rows, kind, count, tile);
+}
+
+// Bytes of a tile as halves, and of a second place: for the other tile, or for blocks of keys and of values.
+template <u32 DIM, u32 TILE>
+DEVICE constexpr u32 tile_bytes() {
+    return TILE * pitch_of<DIM>() * 2;
+}
+
+template <u32 DIM, u32 TILE>
+DEVICE constexpr u32 second_bytes() {
+    return tile_bytes<DIM, TILE>() > TILE * (DIM / 32) * 68 ? tile_bytes<DIM, TILE>() : TILE * (DIM / 32) * 68;
+}
+
+// Some rows of a block: tokens of a lane times the query heads that share a key head.
+struct OfBlock {
+    u32 kv_head, first_token, group, used;
+};
+
+// The query head's row, and where its answer goes.
+DEVICE u64 head_of(const Heads& h, const Lane& lane, const OfBlock& block, u32 row) {
+    u64 token = lane.first + block.first_token + row / block.group;
+    return token * h.q_heads + block.kv_head * block.group + row % block.group;
+}
+
+// How many positions a row sees.
+DEVICE u32 seen_by(const Lane& lane, const OfBlock& block, u32 row) {
+    return row < block.used ? lane.position + block.first_token + row / block.group + 1 : 0;
+}
+
+// Scores are powers of two: what queries are multiplied with.
+template <u32 DIM>
+DEVICE float score_scale() {
+    return 1.44269504f / sqrtf(static_cast<float>(DIM));
+}
+
+// The queries of a block as halves, 16 bytes a thread.
+template <u32 DIM, u32 ROWS>
+DEVICE void load_queries(const Heads& h, const Lane& lane, const OfBlock& block, u16* queries) {
+    float scale = score_scale<DIM>();
+    for (u32 i = threadIdx.x; i < ROWS * (DIM / 8); i += blockDim.x) {
+        u32 row = i / (DIM / 8), part = i % (DIM / 8);
+        uint4 eight = {0, 0, 0, 0};
+        if (row < block.used) {
+            const float4* q = reinterpret_cast<const float4*>(h.q + head_of(h, lane, block, row) * 2 * DIM) + 2 * part;
+            float4 low = q[0], high = q[1];
+            eight = {halves(low.x * scale, low.y * scale), halves(low.z * scale, low.w * scale),
+                     halves(high.x * scale, high.y * scale), halves(high.z * scale, high.w * scale)};
+        }
+        reinterpret_cast<uint4*>(queries + row * pitch_of<DIM>())[part] = eight;
+    }
+}
