@@ -33,6 +33,8 @@ pub(crate) struct Cuda {
     target: u32,
     /// Whether a kernel is put in place while the one before is still at work (`follow` in `prelude.cuh`).
     overlaps: AtomicBool,
+    /// Whether the program for groups of warps is used.
+    pub groups: AtomicBool,
 }
 
 struct Stream(sys::CUstream);
@@ -111,14 +113,20 @@ impl Cuda {
                 functions: Mutex::new(HashMap::new()),
                 target,
                 overlaps: AtomicBool::new(target >= FIRST_TARGET_TO_OVERLAP && driver >= FIRST_DRIVER_TO_OVERLAP),
+                groups: AtomicBool::new(false),
             };
             for (program, code) in cache::programs(target, driver, cache, progress)? {
                 let mut module = null_mut();
                 check("loading kernels", sys::cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
                 cuda.modules.insert(program, module);
             }
+            cuda.groups = AtomicBool::new(cuda.can_group());
             Ok(cuda)
         }
+    }
+
+    pub fn can_group(&self) -> bool {
+        self.modules.contains_key("groups")
     }
 
     pub fn properties(&self) -> Result<Properties, Error> {

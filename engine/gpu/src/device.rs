@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytemuck::NoUninit;
 
 use crate::buffer::Buffer;
+use crate::check::check_rounded;
 use crate::cuda::Cuda;
 use crate::emulated::Emulated;
 use crate::error::Error;
@@ -66,7 +68,23 @@ enum Recorded {
 impl Device {
     /// The GPU with this number. Its kernels are compiled the first time, into `cache`; `progress` hears of it.
     pub fn cuda(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
-        Ok(Device(Arc::new(Backend::Cuda(Cuda::open(ordinal, cache, progress)?))))
+        let mut open = || Cuda::open(ordinal, cache, progress).map(|cuda| Device(Arc::new(Backend::Cuda(cuda))));
+        let device = open()?;
+        if !device.has_groups() {
+            return Ok(device);
+        }
+        // What only some GPUs have is tried before it is relied on: there is another way for all of it.
+        let why = match check_rounded(&device) {
+            Ok(checked) if checked.is_right => return Ok(device),
+            Ok(checked) => format!("it was wrong by {}", checked.distance),
+            Err(error) => error.to_string(),
+        };
+        drop(device);
+        let device = open()?;
+        device.use_groups(false);
+        device.overlap_kernels(false);
+        progress(&format!("this GPU goes without what is its own: {why}"));
+        Ok(device)
     }
 
     /// Runs kernels on the CPU, exactly and slowly. `folder` keeps what was compiled.
@@ -138,6 +156,22 @@ impl Device {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.launch(program, kernel, how, arguments),
             Backend::Emulated(emulated) => emulated.launch(program, kernel, how, arguments),
+        }
+    }
+
+    /// Whether four warps multiply together here (`groups.cu`).
+    pub fn has_groups(&self) -> bool {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.groups.load(Ordering::Relaxed),
+            Backend::Emulated(emulated) => emulated.groups.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether they may, where they can: to compare, and for tests.
+    pub fn use_groups(&self, wanted: bool) {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.groups.store(wanted && cuda.can_group(), Ordering::Relaxed),
+            Backend::Emulated(emulated) => emulated.groups.store(wanted, Ordering::Relaxed),
         }
     }
 

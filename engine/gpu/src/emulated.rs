@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
 use kernels::cuda::Program;
@@ -28,6 +28,8 @@ pub(crate) struct Emulated {
     launches: AtomicU64,
     /// Kernels that it still starts. Then it is lost, as a GPU can be.
     left: AtomicU64,
+    /// Whether products are made by groups of warps: tests ask for it.
+    pub groups: AtomicBool,
     /// Of each thread that records.
     recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
 }
@@ -65,6 +67,7 @@ impl Emulated {
                 memory: Mutex::new(HashMap::new()),
                 launches: AtomicU64::new(0),
                 left: AtomicU64::new(u64::MAX),
+                groups: AtomicBool::new(false),
                 recording: Mutex::new(HashMap::new()),
             })
         })
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_found() {
         let folder = std::env::temp_dir().join("reprise-gpu-tests");
-        let program = Program { name: "wrong", parts: &[PRELUDE, WRONG] };
+        let program = Program { name: "wrong", parts: &[PRELUDE, WRONG], only_for: None };
         let emulated = match Emulated::open(&folder, &[program]) {
             Ok(emulated) => emulated,
             Err(error) => {

@@ -25,16 +25,17 @@ pub fn version() -> Result<(i32, i32), Error> {
     Ok((major, minor))
 }
 
-/// Machine code for GPUs of compute capability `target`.
-pub fn compile(program: &'static str, source: &str, target: u32) -> Result<Vec<u8>, Error> {
+/// Machine code for GPUs of an architecture, as `sm_90`.
+pub fn compile(program: &'static str, source: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     if !is_present() {
         return Err(Error::NoCompiler);
     }
-    let failed = |log: String| Error::Compile { program, target: format!("sm_{target}"), log };
+    let failed = |log: String| Error::Compile { program, target: architecture.to_string(), log };
     let text = CString::new(source).map_err(|error| failed(error.to_string()))?;
     let name = CString::new(format!("{program}.cu")).map_err(|error| failed(error.to_string()))?;
     let handle = result::create_program(&text, Some(&name)).map_err(|error| failed(format!("{error:?}")))?;
-    let options = [format!("--gpu-architecture=sm_{target}"), "--std=c++17".to_string(), "-default-device".to_string()];
+    let options =
+        [format!("--gpu-architecture={architecture}"), "--std=c++17".to_string(), "-default-device".to_string()];
     // SAFETY: the program was created above and is destroyed below, after its last use.
     unsafe {
         let compiled = result::compile_program(handle, &options);
@@ -77,9 +78,11 @@ mod tests {
             return;
         }
         for program in kernels::cuda::PROGRAMS {
-            for target in TARGETS {
-                let code = compile(program.name, &program.source(), target).unwrap_or_else(|error| panic!("{error}"));
-                println!("{} for sm_{target}: {} bytes", program.name, code.len());
+            for target in TARGETS.into_iter().filter(|target| program.is_for(*target)) {
+                let architecture = program.architecture(target);
+                let code =
+                    compile(program.name, &program.source(), &architecture).unwrap_or_else(|error| panic!("{error}"));
+                println!("{} for {architecture}: {} bytes", program.name, code.len());
                 assert!(code.starts_with(b"\x7fELF"));
             }
         }
@@ -90,7 +93,7 @@ mod tests {
         if !compiler() {
             return;
         }
-        let error = compile("wrong", "extern \"C\" __global__ void f() {\n  unknown();\n}", 80).unwrap_err();
+        let error = compile("wrong", "extern \"C\" __global__ void f() {\n  unknown();\n}", "sm_80").unwrap_err();
         assert!(error.to_string().contains("wrong.cu(2)"), "{error}");
     }
 }

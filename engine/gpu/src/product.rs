@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::device::{Device, Launch};
 use crate::error::Error;
-use crate::matrix::{Matrix, MatrixArguments};
+use crate::matrix::{Kind, Matrix, MatrixArguments};
 use crate::rows::{Forms, Halves, RowsArguments};
 
 /// Up to so many rows go by warps, which read the weights once for all of them.
@@ -94,6 +94,8 @@ pub fn product(
         for jobs in same.chunks(4) {
             if rows <= FEW_ROWS {
                 by_warps(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
+            } else if device.has_groups() && worth_groups(rows, reading, kind) {
+                by_groups(device, x, rows, jobs, accumulate)?;
             } else {
                 by_tiles(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
             }
@@ -197,6 +199,31 @@ fn by_tiles(
     let shared_bytes = (3 * tile + 2 * 128) * 72 * size_of::<u16>();
     let kernel = format!("tiles_{}_{tile}", kind.name());
     device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
+}
+
+/// Fewer rows would leave most of a block's without work; halves of two halves have no such kernel, nor have f32 weights.
+fn worth_groups(rows: usize, reading: Reading, kind: Kind) -> bool {
+    tile_rows(rows) == GROUP_ROWS && reading == Reading::Rounded && kind != Kind::F32
+}
+
+/// The output that a block makes (`groups.cu`).
+const GROUP_ROWS: usize = 128;
+const GROUP_COLS: usize = 256;
+
+fn by_groups(
+    device: &Device,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[&(&Matrix, u64)],
+    accumulate: bool,
+) -> Result<(), Error> {
+    let kind = jobs[0].0.kind;
+    let (jobs, blocks) = placed(jobs, Experts::default(), GROUP_COLS);
+    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), ..jobs };
+    let grid = (blocks, rows.div_ceil(GROUP_ROWS) as u32, 1);
+    // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
+    let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
+    device.launch("groups", &format!("groups_{}", kind.name()), Launch { grid, threads: 256, shared_bytes }, &arguments)
 }
 
 /// The jobs, each with its part of the grid, and the grid's width.

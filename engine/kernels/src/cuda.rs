@@ -5,9 +5,20 @@
 pub struct Program {
     pub name: &'static str,
     pub parts: &'static [&'static str],
+    /// Only for GPUs of this compute capability, with what no other has.
+    pub only_for: Option<u32>,
 }
 
 impl Program {
+    pub fn is_for(&self, target: u32) -> bool {
+        self.only_for.is_none_or(|only| only == target)
+    }
+
+    /// The compiler's name for GPUs of compute capability `target`, with all that they have where the program wants it.
+    pub fn architecture(&self, target: u32) -> String {
+        format!("sm_{target}{}", if self.only_for.is_some() { "a" } else { "" })
+    }
+
     /// What the compiler is given: no header but our own.
     pub fn source(&self) -> String {
         self.parts.concat()
@@ -20,14 +31,15 @@ const ROWS: &str = include_str!("cuda/rows.cuh");
 const FORMATS: &str = include_str!("cuda/formats.cuh");
 const VALUES: &str = include_str!("cuda/values.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
+const GROUPS: &str = include_str!("cuda/groups.cuh");
 const PRODUCT: &str = include_str!("cuda/product.cuh");
 
 pub const PROGRAMS: &[Program] = &[
-    Program { name: "norm", parts: &[PRELUDE, ROWS, include_str!("norm.cu")] },
-    Program { name: "activation", parts: &[PRELUDE, ROWS, include_str!("activation.cu")] },
-    Program { name: "rotation", parts: &[PRELUDE, LANES, include_str!("rotation.cu")] },
-    Program { name: "convolution", parts: &[PRELUDE, LANES, include_str!("convolution.cu")] },
-    Program { name: "delta", parts: &[PRELUDE, LANES, include_str!("delta.cu")] },
+    Program { name: "norm", parts: &[PRELUDE, ROWS, include_str!("norm.cu")], only_for: None },
+    Program { name: "activation", parts: &[PRELUDE, ROWS, include_str!("activation.cu")], only_for: None },
+    Program { name: "rotation", parts: &[PRELUDE, LANES, include_str!("rotation.cu")], only_for: None },
+    Program { name: "convolution", parts: &[PRELUDE, LANES, include_str!("convolution.cu")], only_for: None },
+    Program { name: "delta", parts: &[PRELUDE, LANES, include_str!("delta.cu")], only_for: None },
     Program {
         name: "attention",
         parts: &[
@@ -41,9 +53,19 @@ pub const PROGRAMS: &[Program] = &[
             include_str!("attention/few.cu"),
             include_str!("attention/many.cu"),
         ],
+        only_for: None,
     },
-    Program { name: "snapshot", parts: &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")] },
-    Program { name: "routing", parts: &[PRELUDE, include_str!("routing.cu")] },
-    Program { name: "vec", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")] },
-    Program { name: "tiles", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")] },
+    Program { name: "snapshot", parts: &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")], only_for: None },
+    Program { name: "routing", parts: &[PRELUDE, include_str!("routing.cu")], only_for: None },
+    Program { name: "vec", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")], only_for: None },
+    Program {
+        name: "tiles",
+        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")],
+        only_for: None,
+    },
+    Program {
+        name: "groups",
+        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, include_str!("product/groups.cu")],
+        only_for: Some(90),
+    },
 ];

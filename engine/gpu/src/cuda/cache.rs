@@ -16,12 +16,12 @@ pub fn programs(
 ) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
     let mut found = Vec::new();
     let mut missing = Vec::new();
-    for program in kernels::cuda::PROGRAMS {
-        let source = program.source();
-        let name = file_name(program.name, &source, target, driver);
+    for program in kernels::cuda::PROGRAMS.iter().filter(|program| program.is_for(target)) {
+        let (source, architecture) = (program.source(), program.architecture(target));
+        let name = file_name(program.name, &source, &architecture, driver);
         match folder.and_then(|folder| std::fs::read(folder.join(&name)).ok()).and_then(|bytes| unsealed(&bytes)) {
             Some(code) => found.push((program.name, code)),
-            None => missing.push((program.name, source, name)),
+            None => missing.push((program.name, source, architecture, name)),
         }
     }
     if missing.is_empty() {
@@ -31,8 +31,8 @@ pub fn programs(
     let compiled: Vec<Result<_, Error>> = std::thread::scope(|scope| {
         let jobs: Vec<_> = missing
             .into_iter()
-            .map(|(program, source, name)| {
-                scope.spawn(move || nvrtc::compile(program, &source, target).map(|code| (program, code, name)))
+            .map(|(program, source, architecture, name)| {
+                scope.spawn(move || nvrtc::compile(program, &source, &architecture).map(|code| (program, code, name)))
             })
             .collect();
         let join = |job: std::thread::ScopedJoinHandle<_>| job.join().unwrap_or(Err(Error::NoCompiler));
@@ -49,9 +49,9 @@ pub fn programs(
     Ok(found)
 }
 
-fn file_name(program: &str, source: &str, target: u32, driver: i32) -> String {
+fn file_name(program: &str, source: &str, architecture: &str, driver: i32) -> String {
     let hash = Sha256::new().chain_update(source).chain_update(driver.to_le_bytes()).finalize();
-    format!("{program}.sm_{target}.{}.cubin", hex(&hash[..8]))
+    format!("{program}.{architecture}.{}.cubin", hex(&hash[..8]))
 }
 
 /// A file that was cut off or changed is as good as none.
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_found_and_what_was_damaged_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let name = file_name("norm", "a source", 90, 13000);
+        let name = file_name("norm", "a source", "sm_90", 13000);
         keep(folder.path(), &name, b"code").unwrap();
         let bytes = std::fs::read(folder.path().join(&name)).unwrap();
         assert_eq!(unsealed(&bytes), Some(b"code".to_vec()));
@@ -92,9 +92,9 @@ mod tests {
             assert_eq!(unsealed(damaged), None);
         }
         let others = [
-            file_name("norm", "b", 90, 13000),
-            file_name("norm", "a source", 80, 13000),
-            file_name("norm", "a source", 90, 12080),
+            file_name("norm", "b", "sm_90", 13000),
+            file_name("norm", "a source", "sm_80", 13000),
+            file_name("norm", "a source", "sm_90", 12080),
         ];
         assert!(!others.contains(&name));
     }

@@ -195,6 +195,9 @@ static void run_block(bool backwards) {
 
 } // namespace emulator
 
+// What is below is told which way the threads run.
+namespace emulator { static void begins(bool backwards); }
+
 // Runs all blocks. Returns what went wrong, or null.
 extern "C" const char* emulate(void (*kernel)(const void*), const void* arguments, unsigned x, unsigned y, unsigned z,
                                unsigned threads, unsigned shared_bytes, int backwards) {
@@ -210,9 +213,10 @@ extern "C" const char* emulate(void (*kernel)(const void*), const void* argument
     failure = nullptr;
     emulator::kernel = kernel;
     emulator::arguments = arguments;
+    begins(backwards);
     grid_dim = {x, y, z};
     block_dim = {threads, 1, 1};
-    shared = static_cast<unsigned char*>(aligned_alloc(64, (shared_bytes + guard + 63) / 64 * 64));
+    shared = static_cast<unsigned char*>(aligned_alloc(1024, (shared_bytes + guard + 1023) / 1024 * 1024));
     for (unsigned i = 0; i < x * y * z && !failure; i++) {
         unsigned at = backwards ? x * y * z - 1 - i : i;
         block = {at % x, at / x % y, at / x / y};
@@ -409,6 +413,53 @@ static inline void copy_ahead(void* shared, const void* global, bool there) {
 static inline void end_of_copies() { emulator::copies[emulator::self->thread.x].group++; }
 template <int LEFT>
 static inline void await_copies() { emulator::land(LEFT); }
+
+static inline uint32_t shared_address(const void* shared) { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(shared)); }
+
+// Products of groups of four warps are made as late as they may, or as early: what is written between shows in one of them.
+namespace emulator {
+struct Products { unsigned count; struct { float* c; uint64_t a, b; } all[8]; };
+static thread_local Products products[MOST_THREADS];
+static thread_local bool late;
+static void begins(bool backwards) { late = backwards; }
+static float half_in_tile(uint64_t tile, unsigned row, unsigned column) {
+    uint64_t at = tile + row * 128 + column * 2;
+    return half_to_float(*reinterpret_cast<const uint16_t*>(at ^ (at >> 7 & 7) << 4));
+}
+static void multiply(float* c, uint64_t a, uint64_t b) {
+    unsigned lane = self->lane, first = self->warp % 4 * 16 + lane / 4;
+    for (unsigned half = 0; half < 2; half++) {
+        float row[16];
+        for (unsigned k = 0; k < 16; k++) row[k] = half_in_tile(a, first + 8 * half, k);
+        for (unsigned j = 0; j < 32; j++)
+            for (unsigned part = 0; part < 2; part++) {
+                unsigned column = 8 * j + lane % 4 * 2 + part;
+                float sum = 0.0f;
+                for (unsigned k = 0; k < 16; k++) sum += row[k] * half_in_tile(b, column, k);
+                c[4 * j + 2 * half + part] += sum;
+            }
+    }
+}
+} // namespace emulator
+static inline uint64_t tile_at(const void* tile) {
+    if (reinterpret_cast<uintptr_t>(tile) % 1024) emulator::fail("a tile does not begin where its pattern does");
+    return reinterpret_cast<uint64_t>(tile);
+}
+static inline uint64_t from_column(uint64_t tile, unsigned column) { return tile + 2 * column; }
+static inline void show_to_groups() {}
+static inline void begin_products() {}
+static inline void end_of_products() {}
+static inline void multiply_tiles(float (&c)[128], uint64_t a, uint64_t b) {
+    if (!emulator::late) return emulator::multiply(c, a, b);
+    emulator::Products& own = emulator::products[emulator::self->thread.x];
+    if (own.count == 8) emulator::fail("too many products are under way");
+    own.all[own.count++] = {c, a, b};
+}
+static inline void await_products(float (&)[128]) {
+    emulator::Products& own = emulator::products[emulator::self->thread.x];
+    for (unsigned i = 0; i < own.count; i++) emulator::multiply(own.all[i].c, own.all[i].a, own.all[i].b);
+    own.count = 0;
+}
 
 template <class T>
 static inline T atomicAdd(T* at, T value) {

@@ -23,7 +23,7 @@ struct Problem {
 }
 
 fn problem(most_rows: usize) -> impl Strategy<Value = Problem> {
-    let outs = prop::collection::vec(1usize..180, 1..4);
+    let outs = prop::collection::vec(prop_oneof![1usize..180, 250usize..300], 1..4);
     (prop::sample::select(Format::ALL.to_vec()), 1..most_rows, outs, 1usize..12, any::<u64>(), any::<bool>()).prop_map(
         |(format, rows, outs, blocks, seed, accumulate)| {
             let cols = match format.block_len() {
@@ -150,10 +150,15 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(20))]
+    #![proptest_config(cases(40))]
     #[test]
-    fn many_rows_by_tiles(p in problem(150), extra in 9usize..12) {
-        check(&Problem { rows: p.rows.max(extra), ..p }, Reading::Rounded);
+    fn many_rows_by_tiles_and_by_groups(p in problem(150), more in prop_oneof![9usize..12, 100usize..300], groups: bool) {
+        let Some(device) = device_of_tests() else { return Ok(()) };
+        let could = device.has_groups();
+        // What has no such kernel goes by tiles all the same.
+        device.use_groups(groups);
+        check(&Problem { rows: p.rows.max(more), ..p }, Reading::Rounded);
+        device.use_groups(could);
     }
 
     #[test]

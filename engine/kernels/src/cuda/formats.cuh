@@ -190,6 +190,17 @@ DEVICE constexpr bool is_quantised() {
     return KIND > BF16;
 }
 
+// The values of a piece of a row: of group `group`, or eight numbers.
+template <int KIND>
+DEVICE void values_of_piece(const Raw& raw, u32 group, float (&values)[32]) {
+    values_of<KIND>(group_of<KIND>(raw, group), values);
+}
+
+template <int KIND>
+DEVICE void values_of_piece(const Raw& raw, u32, float (&values)[8]) {
+    eight_of<KIND>(raw, values);
+}
+
 // A row's 32 values from `first` on; zeros behind its end.
 template <int KIND>
 DEVICE void read_values(const Matrix& w, u64 row, u32 first, float (&values)[32]) {

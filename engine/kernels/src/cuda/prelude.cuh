@@ -72,6 +72,7 @@ DEVICE float shuffle(float value, u32 lane) { return __shfl_sync(0xffffffffu, va
 DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE int shuffle_xor(int value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE void warp_barrier() { __syncwarp(); }
+DEVICE u32 shared_address(const void* shared) { return static_cast<u32>(__cvta_generic_to_shared(shared)); }
 DEVICE int bits_of(float value) { return __float_as_int(value); }
 
 // c [16, 8] += a [16, 16] · b [16, 8], halves into floats, spread over a warp as the processor wants it.
@@ -84,7 +85,7 @@ DEVICE void mma(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 
 // Four 8 × 8 matrices of halves from shared memory; lane 8·i + j gives the address of row j of matrix i.
 DEVICE void load_matrices(u32 (&out)[4], const void* row) {
-    u32 address = static_cast<u32>(__cvta_generic_to_shared(row));
+    u32 address = shared_address(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                  : "r"(address)
@@ -93,7 +94,7 @@ DEVICE void load_matrices(u32 (&out)[4], const void* row) {
 
 // The same, each matrix transposed on the way.
 DEVICE void load_transposed(u32 (&out)[4], const void* row) {
-    u32 address = static_cast<u32>(__cvta_generic_to_shared(row));
+    u32 address = shared_address(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                  : "r"(address)
@@ -128,7 +129,7 @@ DEVICE u16 read_weights(const u16* from) {
 
 // Sixteen bytes from global to shared memory while the thread goes on; zeros where there is nothing to copy.
 DEVICE void copy_ahead(void* shared, const void* global, bool there) {
-    u32 address = static_cast<u32>(__cvta_generic_to_shared(shared));
+    u32 address = shared_address(shared);
     int bytes = there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(bytes) : "memory");
 }

@@ -33,3 +33,26 @@ DEVICE const Job& job_of(const Product& a, u32 block) {
     while (job + 1 < a.count && block >= a.jobs[job + 1].first_block) job++;
     return a.jobs[job];
 }
+
+// A lane's pairs of one row of the output: pair j at columns first + 8j. What is added to is asked for before any of it is
+// written.
+template <u32 PAIRS>
+DEVICE void write_pairs(float* row, u32 first, u32 cols, bool accumulate, const float (&values)[2 * PAIRS]) {
+    if (cols % 2 == 0 && first + 8 * PAIRS - 6 <= cols) {
+        float2* to = reinterpret_cast<float2*>(row + first);
+        float2 before[PAIRS] = {};
+        if (accumulate)
+#pragma unroll
+            for (u32 j = 0; j < PAIRS; j++) before[j] = to[4 * j];
+#pragma unroll
+        for (u32 j = 0; j < PAIRS; j++) to[4 * j] = {before[j].x + values[2 * j], before[j].y + values[2 * j + 1]};
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < PAIRS; j++)
+#pragma unroll
+        for (u32 part = 0; part < 2; part++) {
+            u32 at = first + 8 * j + part;
+            if (at < cols) row[at] = accumulate ? row[at] + values[2 * j + part] : values[2 * j + part];
+        }
+}

@@ -145,17 +145,16 @@ DEVICE void product_tiles(const Product& a) {
 #pragma unroll
     for (u32 i = 0; i < DOWN; i++)
 #pragma unroll
-        for (u32 j = 0; j < ACROSS; j++)
+        for (u32 half = 0; half < 2; half++) {
+            u32 row = first + (warp / WARPS_ACROSS * DOWN + i) * 16 + lane / 4 + half * 8;
+            if (row >= last) continue;
+            float scale = a.x.row_scales[a.experts.source ? a.experts.source[row] : row];
+            float values[2 * ACROSS];
 #pragma unroll
-            for (u32 part = 0; part < 4; part++) {
-                u32 row = first + (warp / WARPS_ACROSS * DOWN + i) * 16 + lane / 4 + part / 2 * 8;
-                u32 at = column + (warp % WARPS_ACROSS * ACROSS + j) * 8 + lane % 4 * 2 + part % 2;
-                if (row >= last || at >= rows_of_w) continue;
-                u32 from = a.experts.source ? a.experts.source[row] : row;
-                float value = sums[i][j][part] * a.x.row_scales[from];
-                float* out = job.out + static_cast<u64>(row) * rows_of_w + at;
-                *out = a.accumulate ? *out + value : value;
-            }
+            for (u32 j = 0; j < 2 * ACROSS; j++) values[j] = sums[i][j / 2][2 * half + j % 2] * scale;
+            u32 at = column + warp % WARPS_ACROSS * ACROSS * 8 + lane % 4 * 2;
+            write_pairs<ACROSS>(job.out + static_cast<u64>(row) * rows_of_w, at, rows_of_w, a.accumulate, values);
+        }
 }
 
 #define TILES_KERNELS(kind)                                                      \
