@@ -72,6 +72,8 @@ fn main() -> Result<(), Failure> {
     bench.windows()?;
     bench.contexts()?;
     bench.batches()?;
+    bench.kernels()?;
+    bench.compared()?;
     bench.turn(tokenizer, &memory)?;
     Ok(())
 }
@@ -121,14 +123,9 @@ impl Bench {
         let mut state = self.state(Q8)?;
         let mut prefill = Duration::ZERO;
         for ctx in self.args.contexts.clone() {
-            while state.position < ctx {
-                let count = (ctx - state.position).min(self.args.chunk_tokens);
-                let tokens = self.tokens(state.position, count);
-                let begin = Instant::now();
-                self.feed(&mut [&mut state], &[tokens], Wanted::Nothing)?;
-                self.device.synchronize()?;
-                prefill += begin.elapsed();
-            }
+            let begin = Instant::now();
+            self.fill(&mut state, ctx)?;
+            prefill += begin.elapsed();
             tell(json!({"what": "prefill", "tokens": ctx, "tokens_per_s": ctx as f64 / prefill.as_secs_f64()}));
             let mut branch = state.branch();
             let step = self.decode(&mut [&mut branch])?;
@@ -162,10 +159,7 @@ impl Bench {
     fn batches(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut first = self.state(Q8)?;
-        for start in (0..ctx).step_by(self.args.chunk_tokens) {
-            let tokens = self.tokens(start, self.args.chunk_tokens.min(ctx - start));
-            self.feed(&mut [&mut first], &[tokens], Wanted::Nothing)?;
-        }
+        self.fill(&mut first, ctx)?;
         let mut alone = 0.0;
         let most = self.args.batch;
         for batch in [1, 2, 4, 8].into_iter().filter(|batch| *batch <= most) {
@@ -177,6 +171,78 @@ impl Bench {
                 "times_one": tokens_per_s / alone}));
         }
         Ok(())
+    }
+
+    /// Where the time of a token and of a chunk of a prompt goes, kernel by kernel. Each waits for the one before here.
+    fn kernels(&mut self) -> Result<(), Failure> {
+        let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
+        let mut state = self.state(Q8)?;
+        self.fill(&mut state, ctx)?;
+        for (what, count) in [("token", 1), ("chunk", self.args.chunk_tokens)] {
+            let tokens = self.tokens(7, count);
+            let device = self.device.clone();
+            let mut failure = None;
+            let started = device.profile(|| {
+                failure = self.feed(&mut [&mut state], &[tokens], Wanted::Last).err();
+                Ok(())
+            })?;
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+            let mut sums: HashMap<String, (usize, f32)> = HashMap::new();
+            for (kernel, ms) in &started {
+                let sum = sums.entry(kernel.clone()).or_default();
+                *sum = (sum.0 + 1, sum.1 + ms);
+            }
+            let mut sums: Vec<(String, (usize, f32))> = sums.into_iter().collect();
+            sums.sort_by(|a, b| b.1.1.total_cmp(&a.1.1).then_with(|| a.0.cmp(&b.0)));
+            let all_ms: f32 = started.iter().map(|(_, ms)| ms).sum();
+            let kernels: Vec<Value> = sums.into_iter().map(|(name, (calls, ms))| json!([name, calls, ms])).collect();
+            tell(json!({"what": "kernels", "of": what, "rows": count, "behind": ctx, "started": started.len(),
+                "all_ms": all_ms, "name_calls_ms": kernels}));
+        }
+        Ok(())
+    }
+
+    /// What only some GPUs have against what all have, taking turns.
+    fn compared(&mut self) -> Result<(), Failure> {
+        let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
+        let chunk = self.args.chunk_tokens;
+        let (mut prompt, mut token) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let could = (self.device.has_groups(), self.device.overlaps());
+        for round in 0..2 * self.args.rounds.max(3) {
+            let with = round % 2 == 1;
+            let mut state = self.state(Q8)?;
+            self.device.use_groups(with && could.0);
+            // The first chunk makes room.
+            self.fill(&mut state, chunk)?;
+            let begin = Instant::now();
+            self.fill(&mut state, 3 * chunk)?;
+            prompt[usize::from(with)].push(ms(begin.elapsed()) / 2.0);
+            self.device.overlap_kernels(with && could.1);
+            let mut branch = self.state(Q8)?;
+            self.fill(&mut branch, ctx)?;
+            token[usize::from(with)].push(ms(self.decode(&mut [&mut branch])?));
+        }
+        self.device.use_groups(could.0);
+        self.device.overlap_kernels(could.1);
+        for (what, can, [without, with]) in [("groups, a chunk", could.0, prompt), ("overlap, a token", could.1, token)]
+        {
+            tell(
+                json!({"what": "compared", "of": what, "can": can, "without_ms": median(without), "with_ms": median(with)}),
+            );
+        }
+        Ok(())
+    }
+
+    /// Tokens up to a position, and a wait for them.
+    fn fill(&mut self, state: &mut State, position: usize) -> Result<(), Failure> {
+        while state.position < position {
+            let count = (position - state.position).min(self.args.chunk_tokens);
+            let tokens = self.tokens(state.position, count);
+            self.feed(&mut [&mut *state], &[tokens], Wanted::Nothing)?;
+        }
+        Ok(self.device.synchronize()?)
     }
 
     /// An ordinary turn behind a long history, through the engine: until the first token is told.

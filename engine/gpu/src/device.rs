@@ -175,11 +175,34 @@ impl Device {
         }
     }
 
-    /// Whether a kernel may be put in place while the one before is still at work. It is, where the GPU can; this is for
-    /// measuring what it gives. Graphs stay as they were recorded.
+    /// Whether a kernel is put in place while the one before is still at work.
+    pub fn overlaps(&self) -> bool {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.overlaps.load(Ordering::Relaxed),
+            Backend::Emulated(_) => false,
+        }
+    }
+
+    /// Whether it may, where the GPU can: to compare. Graphs stay as they were recorded.
     pub fn overlap_kernels(&self, wanted: bool) {
         if let Backend::Cuda(cuda) = &*self.0 {
             cuda.overlap(wanted);
+        }
+    }
+
+    /// Each kernel that `work` starts, with the milliseconds it took; graphs are not looked into. NaN where there is no clock.
+    pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.profile(work),
+            Backend::Emulated(emulated) => emulated.profile(work),
+        }
+    }
+
+    /// Whether somebody does so: then nothing should be started by a graph.
+    pub fn is_profiled(&self) -> bool {
+        match &*self.0 {
+            Backend::Cuda(cuda) => cuda.is_profiled(),
+            Backend::Emulated(emulated) => emulated.is_profiled(),
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Emulated {
     left: AtomicU64,
     /// Whether products are made by groups of warps: tests ask for it.
     pub groups: AtomicBool,
+    /// Kernels that were started since somebody wants to know.
+    profile: Mutex<Option<Vec<String>>>,
     /// Of each thread that records.
     recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
 }
@@ -68,6 +70,7 @@ impl Emulated {
                 launches: AtomicU64::new(0),
                 left: AtomicU64::new(u64::MAX),
                 groups: AtomicBool::new(false),
+                profile: Mutex::new(None),
                 recording: Mutex::new(HashMap::new()),
             })
         })
@@ -77,6 +80,9 @@ impl Emulated {
         if let Some(recording) = lock(&self.recording).get_mut(&std::thread::current().id()) {
             recording.push(Started { program, kernel: kernel.to_string(), how, arguments: arguments.to_vec() });
             return Ok(());
+        }
+        if let Some(started) = &mut *lock(&self.profile) {
+            started.push(kernel.to_string());
         }
         self.check_lost()?;
         self.left.fetch_sub(u64::from(self.left.load(Ordering::Relaxed) < u64::MAX), Ordering::Relaxed);
@@ -108,6 +114,17 @@ impl Emulated {
         }
         // SAFETY: what is not null is a constant text.
         Err(failed(unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()))
+    }
+
+    pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
+        *lock(&self.profile) = Some(Vec::new());
+        let result = work();
+        let started = lock(&self.profile).take().unwrap_or_default();
+        result.map(|()| started.into_iter().map(|kernel| (kernel, f32::NAN)).collect())
+    }
+
+    pub fn is_profiled(&self) -> bool {
+        lock(&self.profile).is_some()
     }
 
     /// So many more kernels, and it is lost.
@@ -222,18 +239,19 @@ fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
     let (text, part) = (folder.join(format!("{own}.cpp")), folder.join(format!("{own}.part")));
     let failed = |reason: String| Error::Emulator { reason };
     std::fs::write(&text, format!("{SHIM}\n{source}")).map_err(|error| failed(error.to_string()))?;
-    let flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-w", "-o"];
-    let output = Command::new("g++")
-        .args(flags)
-        .arg(&part)
-        .arg(&text)
-        .output()
-        .map_err(|error| failed(format!("g++: {error}")))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-    }
+    let object = folder.join(format!("{own}.o"));
+    let compile = |arguments: &[&std::ffi::OsStr]| {
+        let output = Command::new("g++").args(arguments).output().map_err(|error| failed(format!("g++: {error}")))?;
+        if output.status.success() { Ok(()) } else { Err(failed(String::from_utf8_lossy(&output.stderr).into_owned())) }
+    };
+    // In two steps: the check of alignment calls the header, and its own library would be linked for nothing.
+    let flags = ["-std=c++17", "-O2", "-fPIC", "-w", "-fsanitize=alignment", "-c", "-o"].map(std::ffi::OsStr::new);
+    compile(&[&flags[..], &[object.as_os_str(), text.as_os_str()]].concat())?;
+    compile(&["-shared".as_ref(), "-o".as_ref(), part.as_os_str(), object.as_os_str()])?;
     std::fs::rename(&part, &file).map_err(|error| failed(error.to_string()))?;
-    let _ = std::fs::remove_file(&text);
+    for left in [&text, &object] {
+        let _ = std::fs::remove_file(left);
+    }
     Ok(file)
 }
 
@@ -260,6 +278,10 @@ mod tests {
         KERNEL(half_a_warp_sums, 32, Place) { if (threadIdx.x < 16) a.out[0] = warp_sum(1.0f); }
         KERNEL(beside_the_shared, 32, Place) { SHARED(float, values); values[64] = 1.0f; }
         KERNEL(beside_the_memory, 32, Place) { a.out[64] = 1.0f; }
+        KERNEL(read_between, 32, Place) {
+            float4 four = *reinterpret_cast<float4*>(a.out + 1 + threadIdx.x % 2 * 4);
+            a.out[0] = four.x;
+        }
         KERNEL(read_before_it_lands, 32, Place) {
             SHARED(float, values);
             copy_ahead(values + threadIdx.x % 16 * 4, a.out, true);
@@ -308,6 +330,7 @@ mod tests {
             ("wait_apart", "wait for each other"),
             ("half_a_warp_sums", "wait for each other"),
             ("beside_the_shared", "beyond the shared memory"),
+            ("read_between", "not aligned"),
         ] {
             let error = run(&emulated, kernel, out).unwrap_err().to_string();
             assert!(error.contains(why), "{kernel}: {error}");

@@ -87,19 +87,27 @@ pub fn product(
     jobs: &[(&Matrix, u64)],
     accumulate: bool,
 ) -> Result<(), Error> {
+    kind_by_kind(jobs, |kind, jobs| {
+        if rows <= FEW_ROWS {
+            by_warps(device, reading, x, rows, jobs, Experts::default(), accumulate)
+        } else if device.has_groups() && worth_groups(rows, reading, kind) {
+            by_groups(device, x, rows, jobs, accumulate)
+        } else {
+            by_tiles(device, reading, x, rows, jobs, Experts::default(), accumulate)
+        }
+    })
+}
+
+/// Up to four jobs of one kind at a time.
+fn kind_by_kind(
+    jobs: &[(&Matrix, u64)],
+    mut start: impl FnMut(Kind, &[&(&Matrix, u64)]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut rest: Vec<&(&Matrix, u64)> = jobs.iter().collect();
     while let Some((first, _)) = rest.first() {
         let kind = first.kind;
         let (same, others): (Vec<_>, Vec<_>) = rest.iter().partition(|(matrix, _)| matrix.kind == kind);
-        for jobs in same.chunks(4) {
-            if rows <= FEW_ROWS {
-                by_warps(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
-            } else if device.has_groups() && worth_groups(rows, reading, kind) {
-                by_groups(device, x, rows, jobs, accumulate)?;
-            } else {
-                by_tiles(device, reading, x, rows, jobs, Experts::default(), accumulate)?;
-            }
-        }
+        same.chunks(4).try_for_each(|jobs| start(kind, jobs))?;
         rest = others;
     }
     Ok(())
@@ -107,14 +115,10 @@ pub fn product(
 
 /// Without rounding, in rows of four where they are many: for matrices of a few rows.
 pub fn exact_product(device: &Device, x: RowsArguments, rows: usize, jobs: &[(&Matrix, u64)]) -> Result<(), Error> {
-    let (first, rest) = jobs.split_at(1);
-    if rest.first().is_some_and(|second| second.0.kind == first[0].0.kind) {
-        return by_warps(device, Reading::Exact, x, rows, &jobs.iter().collect::<Vec<_>>(), Experts::default(), false);
-    }
-    jobs.iter().try_for_each(|job| by_warps(device, Reading::Exact, x, rows, &[job], Experts::default(), false))
+    kind_by_kind(jobs, |_, jobs| by_warps(device, Reading::Exact, x, rows, jobs, Experts::default(), false))
 }
 
-/// Each row of the output by its own expert's rows of the matrices.
+/// Each row of the output by its own expert's rows of the matrices, which have as many of them each.
 pub fn product_of_experts(
     device: &Device,
     reading: Reading,
@@ -123,14 +127,13 @@ pub fn product_of_experts(
     experts: Experts,
     jobs: &[(&Matrix, u64)],
 ) -> Result<(), Error> {
-    for job in jobs {
+    kind_by_kind(jobs, |_, jobs| {
         if experts.tiles == 0 {
-            by_warps(device, reading, x, rows, &[job], experts, false)?;
+            by_warps(device, reading, x, rows, jobs, experts, false)
         } else {
-            by_tiles(device, reading, x, rows, &[job], experts, false)?;
+            by_tiles(device, reading, x, rows, jobs, experts, false)
         }
-    }
-    Ok(())
+    })
 }
 
 /// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].

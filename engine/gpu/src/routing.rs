@@ -12,6 +12,9 @@ pub struct Route {
     pub scores: u64,
     pub experts: u64,
     pub shares: u64,
+    /// As for `Arrange` where pairs stay as they come, and nobody arranges them; 0: not wanted.
+    pub source: u64,
+    pub place: u64,
     pub count: u32,
     pub used: u32,
     pub renormalise: u32,
@@ -91,7 +94,7 @@ mod tests {
         fn experts_answer_for_their_tokens(
             (rows, cols, outs) in (1usize..60, 1usize..5, 1usize..150),
             (count, used) in (1usize..20, 1usize..6),
-            (by_tiles, renormalise, shared) in any::<(bool, bool, bool)>(),
+            (sorted, by_tiles, renormalise, shared) in any::<(bool, bool, bool, bool)>(),
             seed: u64,
         ) {
             let Some(device) = device_of_tests() else { return Ok(()) };
@@ -122,12 +125,14 @@ mod tests {
                 scores: scores_there.address(),
                 experts: chosen.address(),
                 shares: shares.address(),
+                source: if sorted { 0 } else { source.address() },
+                place: if sorted { 0 } else { place.address() },
                 count: count as u32,
                 used: used as u32,
                 renormalise: renormalise.into(),
                 unused: 0,
             }).unwrap();
-            arrange(&device, &Arrange {
+            let of_arrange = Arrange {
                 experts: chosen.address(),
                 source: source.address(),
                 of_row: of_row.address(),
@@ -137,11 +142,14 @@ mod tests {
                 used: used as u32,
                 count: count as u32,
                 tile_rows: tile as u32,
-            }).unwrap();
+            };
+            if sorted {
+                arrange(&device, &of_arrange).unwrap();
+            }
             let experts = Experts {
                 source: source.address(),
-                of_row: of_row.address(),
-                tiles: if by_tiles { tiles.address() } else { 0 },
+                of_row: if sorted { of_row.address() } else { chosen.address() },
+                tiles: if sorted && by_tiles { tiles.address() } else { 0 },
                 rows_of_one: outs as u32,
                 most_tiles: most_tiles(pairs, count, tile) as u32,
             };

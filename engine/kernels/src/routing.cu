@@ -4,6 +4,8 @@ struct Route {
     const float* scores; // [rows, experts]
     u32* experts;        // [rows, used]
     float* shares;       // [rows, used]
+    u32* source;         // as `Arrange` has them where nothing is sorted: pairs as they come; null: not wanted
+    u32* place;
     u32 count, used, renormalise, unused;
 };
 
@@ -42,8 +44,13 @@ KERNEL(route, 32, Route) {
         }
         kept += best / sum;
         if (threadIdx.x == 0) {
-            a.experts[blockIdx.x * a.used + rank] = static_cast<u32>(at);
-            a.shares[blockIdx.x * a.used + rank] = best / sum;
+            u32 pair = blockIdx.x * a.used + rank;
+            a.experts[pair] = static_cast<u32>(at);
+            a.shares[pair] = best / sum;
+            if (a.source) {
+                a.source[pair] = blockIdx.x;
+                a.place[pair] = pair;
+            }
             row[at] = -1.0f;
         }
         warp_barrier();

@@ -45,7 +45,7 @@ impl GpuNetwork {
         let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
         let parts = Parts { partial: work.partial.address(), stats: work.stats.address() };
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
-        let inner = work.inner.arguments_of(shape.0 * shape.2, self.forms(step.few));
+        let inner = work.inner.arguments_of(shape.0 * shape.2, self.inner_forms(step.few));
         combine(device, heads, step.rows, spread.splits, parts, inner)?;
         product(device, self.reading, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
     }

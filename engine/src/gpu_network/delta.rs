@@ -43,7 +43,7 @@ impl GpuNetwork {
         };
         gates(device, &of_gates)?;
         self.recur(weights, layer, step, step.at.trail, work)?;
-        let inner = work.inner.arguments_of(heads.values(), self.forms(step.few));
+        let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.few));
         let of_norm = NormHeads {
             x: work.out.address(),
             weight: weights.norm.address(),

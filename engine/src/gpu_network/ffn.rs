@@ -29,23 +29,30 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let (gate, up) = (work.gate.address(), work.up.address());
         product(&self.device, self.reading, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
-        let inner = work.inner.arguments_of(weights.gate.rows, self.forms(step.few));
+        let inner = work.inner.arguments_of(weights.gate.rows, self.inner_forms(step.few));
         silu_times(&self.device, step.rows, gate, up, inner)?;
         product(&self.device, self.reading, inner, step.rows, &[(&weights.down, out)], accumulate)
     }
 
-    /// Pairs of a token and one of its experts are sorted by expert, so each expert is read once for all its tokens.
+    /// Pairs of a token and one of its experts: where they are many they are sorted by expert, so that each expert is read
+    /// once for all its tokens.
     fn moe(&self, moe: &Moe, x: RowsArguments, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
         let (device, routing) = (&self.device, &work.moe);
         let (used, renormalise) =
             self.shape.moe.as_ref().map_or((moe.count, true), |shape| (shape.used, shape.renormalise));
         let pairs = step.rows * used;
         // Which expert is chosen hangs on small differences.
-        exact_product(device, x, step.rows, &[(&moe.router, routing.scores.address())])?;
+        let mut exact = vec![(&moe.router, routing.scores.address())];
+        exact.extend(moe.shared.iter().map(|shared| (&shared.router, routing.shared_score.address())));
+        exact_product(device, x, step.rows, &exact)?;
+        // The few pairs of a few rows stay as they come: each reads its expert for itself.
+        let unsorted = |address: u64| if step.few { address } else { 0 };
         let of_route = Route {
             scores: routing.scores.address(),
             experts: routing.experts.address(),
             shares: routing.shares.address(),
+            source: unsorted(routing.source.address()),
+            place: unsorted(routing.place.address()),
             count: moe.count as u32,
             used: used as u32,
             renormalise: renormalise.into(),
@@ -53,26 +60,27 @@ impl GpuNetwork {
         };
         route(device, step.rows, &of_route)?;
         let tile = tile_rows(pairs);
-        let of_arrange = Arrange {
-            experts: routing.experts.address(),
-            source: routing.source.address(),
-            of_row: routing.of_row.address(),
-            place: routing.place.address(),
-            tiles: routing.tiles.address(),
-            pairs: pairs as u32,
-            used: used as u32,
-            count: moe.count as u32,
-            tile_rows: tile as u32,
-        };
-        arrange(device, &of_arrange)?;
+        if !step.few {
+            let of_arrange = Arrange {
+                experts: routing.experts.address(),
+                source: routing.source.address(),
+                of_row: routing.of_row.address(),
+                place: routing.place.address(),
+                tiles: routing.tiles.address(),
+                pairs: pairs as u32,
+                used: used as u32,
+                count: moe.count as u32,
+                tile_rows: tile as u32,
+            };
+            arrange(device, &of_arrange)?;
+        }
         if let Some(shared) = &moe.shared {
             self.swiglu(&shared.expert, x, step, work, routing.shared.address(), false)?;
-            exact_product(device, x, step.rows, &[(&shared.router, routing.shared_score.address())])?;
         }
         let width = moe.experts.gate.rows / moe.count.max(1);
         let experts = Experts {
             source: routing.source.address(),
-            of_row: if step.few { routing.of_row.address() } else { 0 },
+            of_row: unsorted(routing.experts.address()),
             tiles: if step.few { 0 } else { routing.tiles.address() },
             rows_of_one: width as u32,
             most_tiles: most_tiles(pairs, moe.count, tile) as u32,
@@ -80,7 +88,7 @@ impl GpuNetwork {
         let (gate, up) = (work.gate.address(), work.up.address());
         let jobs = [(&moe.experts.gate, gate), (&moe.experts.up, up)];
         product_of_experts(device, self.reading, x, pairs, experts, &jobs)?;
-        let inner = work.inner.arguments_of(width, self.forms(step.few));
+        let inner = work.inner.arguments_of(width, self.inner_forms(step.few));
         silu_times(device, pairs, gate, up, inner)?;
         let experts = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..experts };
         let jobs = [(&moe.experts.down, routing.answers.address())];

@@ -50,6 +50,7 @@ pub(super) struct Recorded {
     /// Rows, lanes, and rows of which logits are wanted.
     pub sizes: (usize, usize, usize),
     pub at: Places,
+    pub overlaps: bool,
 }
 
 pub(super) struct Routing {

@@ -29,10 +29,27 @@
 #define KERNEL_AHEAD(name, threads, Args) KERNEL(name, threads, Args)
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
-struct uint2 { unsigned x, y; };
-struct uint4 { unsigned x, y, z, w; };
-struct float2 { float x, y; };
-struct float4 { float x, y, z, w; };
+// Aligned as a GPU wants them. They copy their parts one by one, for only that is checked.
+#define VECTOR2(name, T)                                                                        \
+    struct alignas(8) name {                                                                    \
+        T x, y;                                                                                 \
+        name() = default;                                                                       \
+        name(T x, T y) : x(x), y(y) {}                                                          \
+        name(const name& o) : x(o.x), y(o.y) {}                                                 \
+        name& operator=(const name& o) { x = o.x, y = o.y; return *this; }                      \
+    };
+#define VECTOR4(name, T)                                                                        \
+    struct alignas(16) name {                                                                   \
+        T x, y, z, w;                                                                           \
+        name() = default;                                                                       \
+        name(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {}                                    \
+        name(const name& o) : x(o.x), y(o.y), z(o.z), w(o.w) {}                                 \
+        name& operator=(const name& o) { x = o.x, y = o.y, z = o.z, w = o.w; return *this; }    \
+    };
+VECTOR2(uint2, unsigned)
+VECTOR2(float2, float)
+VECTOR4(uint4, unsigned)
+VECTOR4(float4, float)
 
 namespace emulator {
 
@@ -106,6 +123,11 @@ static void fail(const char* why) {
     failure = why;
     yield();
     abort();
+}
+
+// The compiler's check of alignment, which a GPU insists on, calls this.
+extern "C" __attribute__((visibility("hidden"), no_sanitize("alignment"))) void __ubsan_handle_type_mismatch_v1(void*, void*) {
+    fail("an access is not aligned");
 }
 
 static void release(State from, unsigned first, unsigned count) {
