@@ -45,7 +45,7 @@ pub fn check(key_dim: usize, value_dim: usize) -> Result<(), Error> {
         });
     }
     // Rows of them are read four numbers at a time.
-    if value_dim % 4 != 0 {
+    if !value_dim.is_multiple_of(4) {
         let what = format!("values of linear layers have {value_dim} numbers");
         return Err(Error::Shape { what, wanted: "a multiple of 4" });
     }
@@ -71,14 +71,16 @@ pub fn advance(
         return device.launch("delta", &format!("delta_steps_{key_dim}"), launch, &arguments);
     }
     assert!(chunks.len() >= scratch(lanes, longest, heads as usize), "no room for what chunks need");
+    // A chunk's keys and queries. What comes of the queries takes their place: two squares, where keys are short more than they.
+    let rows = CHUNK * (key_dim + 4);
     let prepare = Launch {
         grid: (most_chunks, heads, lanes as u32),
         threads: 256,
-        shared_bytes: (CHUNK * (key_dim + 1) + 2 * CHUNK * (CHUNK + 1)) * size_of::<f32>(),
+        shared_bytes: (rows + rows.max(2 * CHUNK * (CHUNK + 1))) * size_of::<f32>(),
     };
-    device.launch("delta", "delta_prepare", prepare, &arguments)?;
-    let scan = Launch { grid, threads: 256, shared_bytes: (key_dim + 2 * CHUNK) * 32 * size_of::<f32>() };
-    device.launch("delta", &format!("delta_scan_{key_dim}"), scan, &arguments)
+    device.launch("delta", &format!("delta_prepare_{key_dim}"), prepare, &arguments)?;
+    let shared_bytes = ((key_dim + 2 * CHUNK) * 32 + 2 * rows) * size_of::<f32>();
+    device.launch("delta", &format!("delta_scan_{key_dim}"), Launch { grid, threads: 256, shared_bytes }, &arguments)
 }
 
 #[cfg(test)]

@@ -72,156 +72,241 @@ KERNEL(delta_steps_32, 128, Delta) { delta_steps<8>(a); }
 KERNEL(delta_steps_64, 128, Delta) { delta_steps<16>(a); }
 KERNEL(delta_steps_128, 128, Delta) { delta_steps<32>(a); }
 
-// T', P and G of one chunk of one head.
-KERNEL(delta_prepare, 256, Delta) {
+// Keys and queries of a chunk, from row to row in shared memory: rows four apart lie in other banks.
+template <u32 KEY_DIM>
+DEVICE constexpr u32 key_pitch() {
+    return KEY_DIM + 4;
+}
+
+// Asks for a chunk's rows of queries or keys, without waiting for them; zeros behind its end.
+template <u32 KEY_DIM>
+DEVICE void ask_rows(const float* from, u32 channels, u32 n, float* to) {
+    const u32 PARTS = KEY_DIM / 4;
+    for (u32 i = threadIdx.x; i < CHUNK * PARTS; i += 256) {
+        u32 t = i / PARTS, part = i % PARTS * 4;
+        copy_ahead(to + t * key_pitch<KEY_DIM>() + part, from + static_cast<u64>(t < n ? t : 0) * channels + part, t < n);
+    }
+}
+
+// Where a block's chunk begins among queries and keys.
+DEVICE const float* queries_of(const Delta& a, const Lane& lane, u32 head, u32 first) {
+    return a.qkv + static_cast<u64>(lane.first + first) * channels_of(a) + key_head_of(a, head) * a.key_dim;
+}
+
+const u32 SQUARE = CHUNK + 1; // floats from row to row: columns lie in different banks
+
+// T', P and G of one chunk of one head. A thread has four rows and four columns of the chunk's mutual products.
+template <u32 KEY_DIM>
+DEVICE void delta_prepare(const Delta& a) {
+    const u32 PITCH = key_pitch<KEY_DIM>();
     __shared__ float sums[CHUNK], betas[CHUNK];
-    SHARED(float, shared);
+    SHARED(float, k);                  // [CHUNK, PITCH]
+    float* q = k + CHUNK * PITCH;      // the same; then the mutual corrections, and the inverse of I and them
+    float* mixed = q;
+    float* inverse = q + CHUNK * SQUARE;
     const Lane& lane = a.lanes[blockIdx.z];
     u32 chunk = blockIdx.x, head = blockIdx.y, first = chunk * CHUNK;
     if (first >= lane.count) return;
-    u32 n = min(CHUNK, lane.count - first), pitch = a.key_dim + 1;
-    u32 channels = channels_of(a), keys = a.key_heads * a.key_dim;
-    float* k = shared;              // [CHUNK, pitch]
-    float* mixed = k + CHUNK * pitch; // [CHUNK, CHUNK + 1]: the mutual corrections
-    float* inverse = mixed + CHUNK * (CHUNK + 1);
+    u32 n = min(CHUNK, lane.count - first), keys = a.key_heads * a.key_dim;
     float* to = a.chunks + (static_cast<u64>(blockIdx.z * a.most_chunks + chunk) * a.value_heads + head) * OF_CHUNK;
-    const float* q = a.qkv + static_cast<u64>(lane.first + first) * channels + key_head_of(a, head) * a.key_dim;
-    for (u32 i = threadIdx.x; i < CHUNK * a.key_dim; i += 256) {
-        u32 t = i / a.key_dim, d = i % a.key_dim;
-        k[t * pitch + d] = t < n ? q[static_cast<u64>(t) * channels + keys + d] : 0.0f;
-    }
-    if (threadIdx.x == 0) {
-        float sum = 0.0f;
-        for (u32 t = 0; t < CHUNK; t++) {
-            u64 at = static_cast<u64>(lane.first + first + (t < n ? t : n - 1)) * a.value_heads + head;
-            if (t < n) sum += a.decay[at];
-            sums[t] = sum;
-            betas[t] = t < n ? a.beta[at] : 0.0f;
-        }
+    const float* from = queries_of(a, lane, head, first);
+    ask_rows<KEY_DIM>(from + keys, channels_of(a), n, k);
+    ask_rows<KEY_DIM>(from, channels_of(a), n, q);
+    end_of_copies();
+    if (threadIdx.x < CHUNK) {
+        u32 t = threadIdx.x;
+        u64 at = static_cast<u64>(lane.first + first + min(t, n - 1)) * a.value_heads + head;
+        sums[t] = t < n ? a.decay[at] : 0.0f;
+        betas[t] = t < n ? a.beta[at] : 0.0f;
     }
     __syncthreads();
-    // A warp takes a row of q or k at a time: its values are the same for all lanes, each lane has two columns.
-    for (u32 t = threadIdx.x / 32; t < CHUNK; t += 8) {
-        float kk[2] = {}, qk[2] = {};
-        const float* own_q = q + static_cast<u64>(t < n ? t : 0) * channels;
-        for (u32 d = 0; d < a.key_dim; d++) {
-            float q_d = t < n ? own_q[d] : 0.0f, k_d = k[t * pitch + d];
-            for (u32 half = 0; half < 2; half++) {
-                float other = k[(threadIdx.x % 32 + 32 * half) * pitch + d];
-                kk[half] += k_d * other;
-                qk[half] += q_d * other;
+    if (threadIdx.x == 0)
+        for (u32 t = 1; t < CHUNK; t++) sums[t] += sums[t - 1];
+    await_copies<0>();
+    __syncthreads();
+    u32 row = threadIdx.x / 16 * 4, column = threadIdx.x % 16;
+    float kk[4][4] = {}, qk[4][4] = {};
+    for (u32 d = 0; d < KEY_DIM; d += 4) {
+        float4 others[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) others[j] = *reinterpret_cast<const float4*>(k + (column + 16 * j) * PITCH + d);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            float4 own_k = *reinterpret_cast<const float4*>(k + (row + i) * PITCH + d);
+            float4 own_q = *reinterpret_cast<const float4*>(q + (row + i) * PITCH + d);
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                kk[i][j] += own_k.x * others[j].x + own_k.y * others[j].y + own_k.z * others[j].z + own_k.w * others[j].w;
+                qk[i][j] += own_q.x * others[j].x + own_q.y * others[j].y + own_q.z * others[j].z + own_q.w * others[j].w;
             }
         }
-        for (u32 half = 0; half < 2; half++) {
-            u32 i = threadIdx.x % 32 + 32 * half;
-            float decay = i <= t ? expf(sums[t] - sums[i]) : 0.0f;
-            mixed[t * (CHUNK + 1) + i] = i < t ? betas[t] * decay * kk[half] : 0.0f;
-            to[CHUNK * CHUNK + t * CHUNK + i] = decay * qk[half];
-        }
     }
+    // All have read the queries: what comes of them takes their place.
     __syncthreads();
-    // Column j of the inverse, from its diagonal downwards; a thread a column.
-    if (threadIdx.x < CHUNK) {
-        u32 j = threadIdx.x;
-        for (u32 t = 0; t < CHUNK; t++) {
-            float sum = t == j ? 1.0f : 0.0f;
-            for (u32 i = j; i < t; i++) sum -= mixed[t * (CHUNK + 1) + i] * inverse[i * (CHUNK + 1) + j];
-            inverse[t * (CHUNK + 1) + j] = t < j ? 0.0f : sum;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            u32 t = row + i, other = column + 16 * j;
+            float decay = other <= t ? expf(sums[t] - sums[other]) : 0.0f;
+            mixed[t * SQUARE + other] = other < t ? betas[t] * decay * kk[i][j] : 0.0f;
+            to[CHUNK * CHUNK + t * CHUNK + other] = decay * qk[i][j];
         }
+    __syncthreads();
+    // Columns of the inverse from the diagonal downwards. Four threads share one: they take turns at the sum.
+    u32 j = threadIdx.x / 4, share = threadIdx.x % 4;
+    for (u32 t = 0; t < CHUNK; t++) {
+        float sum = 0.0f;
+        for (u32 i = j + share; i < t; i += 4) sum += mixed[t * SQUARE + i] * inverse[i * SQUARE + j];
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        if (share == 0) inverse[t * SQUARE + j] = t < j ? 0.0f : (t == j ? 1.0f : 0.0f) - sum;
+        warp_barrier();
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < CHUNK * CHUNK; i += 256)
-        to[i] = inverse[i / CHUNK * (CHUNK + 1) + i % CHUNK] * betas[i % CHUNK];
+        to[i] = inverse[i / CHUNK * SQUARE + i % CHUNK] * betas[i % CHUNK];
     if (threadIdx.x < CHUNK) to[2 * CHUNK * CHUNK + threadIdx.x] = sums[threadIdx.x];
 }
 
-// Goes through the chunks of a lane with 32 columns of a head's state in shared memory. Lane c of warp w has column c of
-// tokens 8w..8w + 8, and of state rows w, w + 8, ...
+KERNEL(delta_prepare_32, 256, Delta) { delta_prepare<32>(a); }
+KERNEL(delta_prepare_64, 256, Delta) { delta_prepare<64>(a); }
+KERNEL(delta_prepare_128, 256, Delta) { delta_prepare<128>(a); }
+
+// out [4 tokens, 2 columns] += of [those tokens, CHUNK] · with [CHUNK, 32], where `of` has nothing behind its diagonal.
+DEVICE void add_lower(float (&out)[4][2], const float* of, const float* with, u32 token, u32 end, u32 c) {
+#pragma unroll 4
+    for (u32 t = 0; t < end; t += 4) {
+        float2 v[4];
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) v[e] = *reinterpret_cast<const float2*>(with + (t + e) * 32 + c);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            float4 w = *reinterpret_cast<const float4*>(of + (token + i) * CHUNK + t);
+            out[i][0] += w.x * v[0].x + w.y * v[1].x + w.z * v[2].x + w.w * v[3].x;
+            out[i][1] += w.x * v[0].y + w.y * v[1].y + w.z * v[2].y + w.w * v[3].y;
+        }
+    }
+}
+
+// Goes through the chunks of a lane with 32 columns of a head's state in shared memory. A thread has two of the columns: of
+// four tokens, and of KEY_DIM / 16 rows of the state. The next chunk's keys and queries come while they are not needed.
 template <u32 KEY_DIM>
 DEVICE void delta_scan(const Delta& a) {
-    SHARED(float, shared);
-    float* state = shared;                    // [KEY_DIM, 32]
-    float* left = shared + KEY_DIM * 32;      // U, [CHUNK, 32]
-    float* corrections = left + CHUNK * 32;   // D, [CHUNK, 32]
+    const u32 PITCH = key_pitch<KEY_DIM>(), OWN = KEY_DIM / 16;
+    SHARED(float, state);                   // [KEY_DIM, 32]
+    float* left = state + KEY_DIM * 32;     // [CHUNK, 32]: U; then D as the state takes it
+    float* corrections = left + CHUNK * 32; // [CHUNK, 32]: D
+    float* k = corrections + CHUNK * 32;    // [CHUNK, PITCH]
+    float* q = k + CHUNK * PITCH;
     const Lane& lane = a.lanes[blockIdx.z];
-    u32 head = blockIdx.y, warp = threadIdx.x / 32, c = threadIdx.x % 32, column = blockIdx.x * 32 + c;
+    u32 head = blockIdx.y, group = threadIdx.x / 16, c = threadIdx.x % 16 * 2, column = blockIdx.x * 32 + c;
+    // Columns come in fours.
     bool there = column < a.value_dim;
-    u32 channels = channels_of(a), keys = a.key_heads * a.key_dim, values = a.value_heads * a.value_dim;
+    u32 channels = channels_of(a), keys = a.key_heads * KEY_DIM, values = a.value_heads * a.value_dim;
+    u32 token = group * 4, end_of_warp = (threadIdx.x / 32 + 1) * 8;
     float* saved = lane.recurrent + a.state + static_cast<u64>(head) * KEY_DIM * a.value_dim + column;
-    for (u32 d = warp; d < KEY_DIM; d += 8) state[d * 32 + c] = there ? saved[d * a.value_dim] : 0.0f;
+    for (u32 d = group; d < KEY_DIM; d += 16) {
+        float2 two = {0.0f, 0.0f};
+        if (there) two = *reinterpret_cast<const float2*>(saved + d * a.value_dim);
+        *reinterpret_cast<float2*>(state + d * 32 + c) = two;
+    }
+    auto ask = [&](u32 first, bool of_keys) {
+        if (first < lane.count)
+            ask_rows<KEY_DIM>(queries_of(a, lane, head, first) + (of_keys ? keys : 0), channels,
+                              min(CHUNK, lane.count - first), of_keys ? k : q);
+        end_of_copies();
+    };
+    ask(0, true);
+    ask(0, false);
     for (u32 first = 0; first < lane.count; first += CHUNK) {
         u32 n = min(CHUNK, lane.count - first);
         const float* of_chunk =
             a.chunks + (static_cast<u64>(blockIdx.z * a.most_chunks + first / CHUNK) * a.value_heads + head) * OF_CHUNK;
         const float* sums = of_chunk + 2 * CHUNK * CHUNK;
-        const float* q = a.qkv + static_cast<u64>(lane.first + first) * channels + key_head_of(a, head) * KEY_DIM;
-        const float* v = a.qkv + static_cast<u64>(lane.first + first) * channels + 2 * keys + head * a.value_dim + column;
+        float2 v[4] = {};
+        float decays[4], rests[4];
+        float last = sums[n - 1];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            u64 row = static_cast<u64>(lane.first + first + token + i) * channels;
+            if (there && token + i < n) v[i] = *reinterpret_cast<const float2*>(a.qkv + row + 2 * keys + head * a.value_dim + column);
+            decays[i] = expf(sums[token + i]);
+            rests[i] = token + i < n ? expf(last - sums[token + i]) : 0.0f;
+        }
+        await_copies<0>();
         __syncthreads();
-        float from_q[8] = {}, from_k[8] = {};
+        float from_q[4][2] = {}, from_k[4][2] = {};
+#pragma unroll 4
         for (u32 d = 0; d < KEY_DIM; d += 4) {
-            float s[4];
+            float2 s[4];
 #pragma unroll
-            for (u32 e = 0; e < 4; e++) s[e] = state[(d + e) * 32 + c];
+            for (u32 e = 0; e < 4; e++) s[e] = *reinterpret_cast<const float2*>(state + (d + e) * 32 + c);
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) {
-                u32 t = min(warp * 8 + i, n - 1);
-                const float* at = q + static_cast<u64>(t) * channels + d;
-                float4 q4 = *reinterpret_cast<const float4*>(at), k4 = *reinterpret_cast<const float4*>(at + keys);
-                from_q[i] += q4.x * s[0] + q4.y * s[1] + q4.z * s[2] + q4.w * s[3];
-                from_k[i] += k4.x * s[0] + k4.y * s[1] + k4.z * s[2] + k4.w * s[3];
+            for (u32 i = 0; i < 4; i++) {
+                float4 q4 = *reinterpret_cast<const float4*>(q + (token + i) * PITCH + d);
+                float4 k4 = *reinterpret_cast<const float4*>(k + (token + i) * PITCH + d);
+                from_q[i][0] += q4.x * s[0].x + q4.y * s[1].x + q4.z * s[2].x + q4.w * s[3].x;
+                from_q[i][1] += q4.x * s[0].y + q4.y * s[1].y + q4.z * s[2].y + q4.w * s[3].y;
+                from_k[i][0] += k4.x * s[0].x + k4.y * s[1].x + k4.z * s[2].x + k4.w * s[3].x;
+                from_k[i][1] += k4.x * s[0].y + k4.y * s[1].y + k4.z * s[2].y + k4.w * s[3].y;
             }
         }
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            u32 t = warp * 8 + i;
-            float value = there && t < n ? v[static_cast<u64>(t) * channels] - expf(sums[t]) * from_k[i] : 0.0f;
-            left[t * 32 + c] = value;
+        for (u32 i = 0; i < 4; i++) {
+            float2 u = {v[i].x - decays[i] * from_k[i][0], v[i].y - decays[i] * from_k[i][1]};
+            if (token + i >= n) u = {0.0f, 0.0f};
+            *reinterpret_cast<float2*>(left + (token + i) * 32 + c) = u;
         }
         __syncthreads();
-        float own[8] = {};
-        for (u32 t = 0; t < CHUNK; t += 4) {
+        ask(first + CHUNK, false);
+        float own[4][2] = {};
+        add_lower(own, of_chunk, left, token, end_of_warp, c);
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) {
-                float4 w = *reinterpret_cast<const float4*>(of_chunk + (warp * 8 + i) * CHUNK + t);
-                own[i] += w.x * left[t * 32 + c] + w.y * left[(t + 1) * 32 + c] + w.z * left[(t + 2) * 32 + c] +
-                          w.w * left[(t + 3) * 32 + c];
-            }
-        }
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) corrections[(warp * 8 + i) * 32 + c] = own[i];
+        for (u32 i = 0; i < 4; i++)
+            *reinterpret_cast<float2*>(corrections + (token + i) * 32 + c) = float2{own[i][0], own[i][1]};
         __syncthreads();
-        float out[8];
+        float out[4][2];
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) out[i] = expf(sums[warp * 8 + i]) * from_q[i];
-        for (u32 t = 0; t < CHUNK; t += 4) {
-#pragma unroll
-            for (u32 i = 0; i < 8; i++) {
-                float4 w = *reinterpret_cast<const float4*>(of_chunk + CHUNK * CHUNK + (warp * 8 + i) * CHUNK + t);
-                out[i] += w.x * corrections[t * 32 + c] + w.y * corrections[(t + 1) * 32 + c] +
-                          w.z * corrections[(t + 2) * 32 + c] + w.w * corrections[(t + 3) * 32 + c];
-            }
+        for (u32 i = 0; i < 4; i++) {
+            out[i][0] = decays[i] * from_q[i][0];
+            out[i][1] = decays[i] * from_q[i][1];
+            *reinterpret_cast<float2*>(left + (token + i) * 32 + c) = float2{own[i][0] * rests[i], own[i][1] * rests[i]};
         }
+        add_lower(out, of_chunk + CHUNK * CHUNK, corrections, token, end_of_warp, c);
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            u32 t = warp * 8 + i;
-            if (there && t < n)
-                a.out[static_cast<u64>(lane.first + first + t) * values + head * a.value_dim + column] = out[i];
+        for (u32 i = 0; i < 4; i++) {
+            u64 row = lane.first + first + token + i;
+            if (there && token + i < n)
+                *reinterpret_cast<float2*>(a.out + row * values + head * a.value_dim + column) = float2{out[i][0], out[i][1]};
         }
-        // The state behind the chunk: rows w, w + 8, ... of a warp.
-        float decay = expf(sums[n - 1]), next[KEY_DIM / 8];
+        __syncthreads();
+        // The state behind the chunk.
+        float decay = expf(last), next[OWN][2];
 #pragma unroll
-        for (u32 i = 0; i < KEY_DIM / 8; i++) next[i] = state[(warp + 8 * i) * 32 + c] * decay;
+        for (u32 i = 0; i < OWN; i++) {
+            float2 before = *reinterpret_cast<const float2*>(state + (group * OWN + i) * 32 + c);
+            next[i][0] = before.x * decay;
+            next[i][1] = before.y * decay;
+        }
+#pragma unroll 4
         for (u32 t = 0; t < n; t++) {
-            float correction = corrections[t * 32 + c] * expf(sums[n - 1] - sums[t]);
-            const float* k = q + keys + static_cast<u64>(t) * channels + warp;
+            float2 correction = *reinterpret_cast<const float2*>(left + t * 32 + c);
 #pragma unroll
-            for (u32 i = 0; i < KEY_DIM / 8; i++) next[i] += k[8 * i] * correction;
+            for (u32 i = 0; i < OWN; i++) {
+                float key = k[t * PITCH + group * OWN + i];
+                next[i][0] += key * correction.x;
+                next[i][1] += key * correction.y;
+            }
         }
 #pragma unroll
-        for (u32 i = 0; i < KEY_DIM / 8; i++) state[(warp + 8 * i) * 32 + c] = next[i];
+        for (u32 i = 0; i < OWN; i++)
+            *reinterpret_cast<float2*>(state + (group * OWN + i) * 32 + c) = float2{next[i][0], next[i][1]};
+        __syncthreads();
+        ask(first + CHUNK, true);
     }
-    __syncthreads();
-    for (u32 d = warp; d < KEY_DIM && there; d += 8) saved[d * a.value_dim] = state[d * 32 + c];
+    for (u32 d = group; d < KEY_DIM && there; d += 16)
+        *reinterpret_cast<float2*>(saved + d * a.value_dim) = *reinterpret_cast<const float2*>(state + d * 32 + c);
 }
 
 KERNEL(delta_scan_32, 256, Delta) { delta_scan<32>(a); }
