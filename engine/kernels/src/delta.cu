@@ -229,8 +229,8 @@ DEVICE void delta_scan(const Delta& a) {
         float last = sums[n - 1];
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            u64 row = static_cast<u64>(lane.first + first + token + i) * channels;
-            if (there && token + i < n) v[i] = *reinterpret_cast<const float2*>(a.qkv + row + 2 * keys + head * a.value_dim + column);
+            const float* row = a.qkv + static_cast<u64>(lane.first + first + token + i) * channels + 2 * keys;
+            if (there && token + i < n) v[i] = *reinterpret_cast<const float2*>(row + head * a.value_dim + column);
             decays[i] = expf(sums[token + i]);
             rests[i] = token + i < n ? expf(last - sums[token + i]) : 0.0f;
         }

@@ -12,7 +12,8 @@ const u32 SQUARE_BYTES = 1024; // not a window: eight rows
 // of bytes change places.
 DEVICE u64 tile_at(const void* tile) {
     u64 address = static_cast<u64>(__cvta_generic_to_shared(tile));
-    return (address & 0x3ffffu) >> 4 | 1ull << 16 | static_cast<u64>(SQUARE_BYTES >> 4) << 32 | 1ull << 62;
+    const u64 PLACES_CHANGE = 1ull << 62, NO_LEADING_OFFSET = 1ull << 16; // not a window: fields of the description
+    return (address & 0x3ffffu) >> 4 | NO_LEADING_OFFSET | static_cast<u64>(SQUARE_BYTES >> 4) << 32 | PLACES_CHANGE;
 }
 
 // The same from a multiple of 16 columns on.

@@ -10,6 +10,8 @@ const u32 ROWS = 128;
 const u32 COLS = 256;
 const u32 STAGES = 4;
 const u32 GROUP_THREADS = 256;
+// Of a row of a tile.
+const u32 ROW_BYTES = STEP * 2;
 
 template <int KIND>
 DEVICE constexpr u32 piece_len() {
@@ -35,7 +37,7 @@ DEVICE void fetch(Fetched<KIND>& next, const Matrix& w, u32 row, u32 first) {
 }
 
 // Where sixteen bytes of a row of a tile lie.
-DEVICE u8* place_in_tile(u8* tile, u32 row, u32 place) { return tile + row * 128 + (place ^ row % 8) * 16; }
+DEVICE u8* place_in_tile(u8* tile, u32 row, u32 place) { return tile + row * ROW_BYTES + (place ^ row % 8) * 16; }
 
 template <int KIND>
 DEVICE void unpack(const Fetched<KIND>& next, const Matrix& w, u32 row, u32 first, u8* tile) {
@@ -58,14 +60,14 @@ template <int KIND>
 DEVICE void product_groups(const Product& a) {
     SHARED(u8, shared);
     u8* xs = shared + (SQUARE_BYTES - shared_address(shared) % SQUARE_BYTES) % SQUARE_BYTES;
-    u8* ws = xs + STAGES * ROWS * 128;
+    u8* ws = xs + STAGES * ROWS * ROW_BYTES;
     const Job& job = job_of(a, blockIdx.x);
     const Matrix& w = job.w;
     u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     u32 column = (blockIdx.x - job.first_block) * COLS, own_row = column + thread;
     u32 first = blockIdx.y * ROWS, steps = a.x.padded / STEP;
     auto copy_x = [&](u32 step) {
-        u8* tile = xs + step % STAGES * ROWS * 128;
+        u8* tile = xs + step % STAGES * ROWS * ROW_BYTES;
         for (u32 i = thread; i < ROWS * 8 && step < steps; i += GROUP_THREADS) {
             bool there = first + i / 8 < a.rows;
             u64 from = static_cast<u64>(there ? first + i / 8 : 0) * a.x.padded + step * STEP + i % 8 * 8;
@@ -78,7 +80,7 @@ DEVICE void product_groups(const Product& a) {
         if (step < steps) fetch<KIND>(next, w, own_row, step * STEP);
     };
     auto unpack_w = [&](u32 step) {
-        if (step < steps) unpack<KIND>(next, w, own_row, step * STEP, ws + step % 2 * COLS * 128);
+        if (step < steps) unpack<KIND>(next, w, own_row, step * STEP, ws + step % 2 * COLS * ROW_BYTES);
     };
     float sums[128] = {};
     // Weights do not wait for the kernel in front.
@@ -91,7 +93,8 @@ DEVICE void product_groups(const Product& a) {
         await_copies<STAGES - 2>();
         show_to_groups();
         __syncthreads();
-        u64 x = tile_at(xs + step % STAGES * ROWS * 128 + warp / 4 * 64 * 128), v = tile_at(ws + step % 2 * COLS * 128);
+        u64 x = tile_at(xs + (step % STAGES * ROWS + warp / 4 * 64) * ROW_BYTES);
+        u64 v = tile_at(ws + step % 2 * COLS * ROW_BYTES);
         begin_products();
 #pragma unroll
         for (u32 k = 0; k < STEP; k += 16) multiply_tiles(sums, from_column(x, k), from_column(v, k));
