@@ -278,6 +278,7 @@ mod tests {
         KERNEL(half_a_warp_sums, 32, Place) { if (threadIdx.x < 16) a.out[0] = warp_sum(1.0f); }
         KERNEL(beside_the_shared, 32, Place) { SHARED(float, values); values[64] = 1.0f; }
         KERNEL(beside_the_memory, 32, Place) { a.out[64] = 1.0f; }
+        KERNEL_AHEAD(some_do_not_wait, 32, Place) { if (threadIdx.x != 7) follow(); }
         KERNEL(read_between, 32, Place) {
             float4 four = *reinterpret_cast<float4*>(a.out + 1 + threadIdx.x % 2 * 4);
             a.out[0] = four.x;
@@ -331,6 +332,7 @@ mod tests {
             ("half_a_warp_sums", "wait for each other"),
             ("beside_the_shared", "beyond the shared memory"),
             ("read_between", "not aligned"),
+            ("some_do_not_wait", "did not wait"),
         ] {
             let error = run(&emulated, kernel, out).unwrap_err().to_string();
             assert!(error.contains(why), "{kernel}: {error}");

@@ -19,14 +19,20 @@
 #define __align__(n) alignas(n)
 #define __shared__ static thread_local
 #define DEVICE static inline
-#define KERNEL(name, threads, Args)                                                            \
+#define KERNEL_AHEAD(name, threads, Args)                                                      \
     static void name##_of(const Args& a);                                                      \
     extern "C" void name(const void* raw) {                                                    \
         if (emulator::block_dim.x != threads) emulator::fail("launched with other threads");   \
         name##_of(*static_cast<const Args*>(raw));                                             \
     }                                                                                          \
     static void name##_of(const Args& a)
-#define KERNEL_AHEAD(name, threads, Args) KERNEL(name, threads, Args)
+#define KERNEL(name, threads, Args)             \
+    static void name##_behind(const Args& a);   \
+    KERNEL_AHEAD(name, threads, Args) {         \
+        follow();                               \
+        name##_behind(a);                       \
+    }                                           \
+    static void name##_behind(const Args& a)
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
 // Aligned as a GPU wants them. They copy their parts one by one, for only that is checked.
@@ -65,6 +71,7 @@ struct Fiber {
     Dim thread;
     State state;
     unsigned warp, lane;
+    bool followed;
 };
 
 // What the lanes of a warp do together: the last one to come does it for all.
@@ -142,6 +149,7 @@ static void release_barrier() {
 
 static void enter() {
     kernel(arguments);
+    if (!self->followed) fail("a thread did not wait for the kernel in front");
     self->state = DONE;
     if (--alive > 0 && waiting == alive) release_barrier();
     yield();
@@ -195,6 +203,7 @@ static void run_block(bool backwards) {
         fiber.state = READY;
         fiber.warp = i / 32;
         fiber.lane = i % 32;
+        fiber.followed = false;
         warps[i / 32].arrived = 0;
         prepare(fiber, stacks + i * STACK);
     }
@@ -256,8 +265,8 @@ extern "C" const char* emulate(void (*kernel)(const void*), const void* argument
 #define blockDim (emulator::block_dim)
 #define gridDim (emulator::grid_dim)
 
-// A kernel begins when the one before has ended.
-static inline void follow() {}
+// A kernel begins when the one before has ended. But a thread that does not wait lets the next kernel's wait end too early.
+static inline void follow() { emulator::self->followed = true; }
 template <class T>
 static inline T read_weights(const T* from) { return *from; }
 

@@ -75,6 +75,7 @@ DEVICE void product_tiles(const Product& a) {
     u32 first = blockIdx.y * ROWS, last = min(a.rows, first + ROWS), rows_of_w = w.rows;
     u64 offset = 0;
     if (a.experts.tiles) {
+        follow();
         if (blockIdx.y >= a.experts.tiles[0]) return;
         const u32* tile = a.experts.tiles + 1 + 3 * blockIdx.y;
         first = tile[0];
@@ -110,7 +111,9 @@ DEVICE void product_tiles(const Product& a) {
     };
 
     float sums[DOWN][ACROSS][4] = {};
+    // Weights do not wait for the kernel in front.
     fetch_w(0);
+    follow();
     copy_x(0);
     copy_x(1);
     unpack_w(0);
@@ -157,9 +160,9 @@ DEVICE void product_tiles(const Product& a) {
         }
 }
 
-#define TILES_KERNELS(kind)                                                      \
-    KERNEL(tiles_##kind##_32, 256, Product) { product_tiles<kind, 32, 1>(a); }   \
-    KERNEL(tiles_##kind##_128, 256, Product) { product_tiles<kind, 128, 2>(a); }
+#define TILES_KERNELS(kind)                                                          \
+    KERNEL_AHEAD(tiles_##kind##_32, 256, Product) { product_tiles<kind, 32, 1>(a); } \
+    KERNEL_AHEAD(tiles_##kind##_128, 256, Product) { product_tiles<kind, 128, 2>(a); }
 
 FOR_QUANTISED(TILES_KERNELS)
 FOR_NUMBERS(TILES_KERNELS)
