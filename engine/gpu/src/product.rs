@@ -143,9 +143,8 @@ pub fn embed(device: &Device, matrix: &Matrix, tokens: u64, rows: usize, out: u6
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
-/// Of a block by warps, which has two weight rows a warp.
+/// Of a block by warps.
 const WARPS: usize = 4;
-const ROWS_OF_BLOCK: usize = 2 * WARPS;
 
 fn by_warps(
     device: &Device,
@@ -164,11 +163,13 @@ fn by_warps(
         5.. if codes => 8,
         _ => 4,
     };
+    // `vec_rows` in `vec.cu`.
+    let rows_of_block = WARPS * if at_once == 8 { 4 } else { 2 };
     // Matrices of a few rows keep the device at work only if several warps share each of them.
     let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
-    let is_short = experts.of_row == 0 && weight_rows < 2 * ROWS_OF_BLOCK * device.processors().count as usize;
+    let is_short = experts.of_row == 0 && weight_rows < 2 * rows_of_block * device.processors().count as usize;
     let warps_of_row = if is_short { WARPS } else { 1 };
-    let (jobs, blocks) = placed(jobs, experts, ROWS_OF_BLOCK / warps_of_row);
+    let (jobs, blocks) = placed(jobs, experts, rows_of_block / warps_of_row);
     let arguments = Product {
         x,
         rows: rows as u32,
@@ -198,8 +199,9 @@ fn by_tiles(
     let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
     let tile = tile_rows(rows);
     let down = if experts.tiles == 0 { rows.div_ceil(tile) as u32 } else { experts.most_tiles };
-    // Three stages of activations and two of weights, 72 halves a row.
-    let shared_bytes = (3 * tile + 2 * 128) * 72 * size_of::<u16>();
+    // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
+    let stages = if tile == 32 { 5 } else { 3 };
+    let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();
     let kernel = format!("tiles_{}_{tile}", kind.name());
     device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
 }

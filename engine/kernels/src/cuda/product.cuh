@@ -56,3 +56,48 @@ DEVICE void write_pairs(float* row, u32 first, u32 cols, bool accumulate, const 
             if (at < cols) row[at] = accumulate ? row[at] + values[2 * j + part] : values[2 * j + part];
         }
 }
+
+// Values of a piece of a row: a group, or eight numbers.
+template <int KIND>
+DEVICE constexpr u32 piece_len() {
+    return is_quantised<KIND>() ? 32 : 8;
+}
+
+DEVICE constexpr u32 padded_cols(const Matrix& w, bool quantised) { return quantised ? w.cols : w.stride; }
+
+// LEN values of a weight row on their way.
+template <int KIND, u32 LEN>
+struct Fetched {
+    Raw pieces[LEN / piece_len<KIND>()];
+};
+
+template <int KIND, u32 LEN>
+DEVICE void fetch(Fetched<KIND, LEN>& next, const Matrix& w, u64 row, bool there, u32 first) {
+    const u32 PIECE = piece_len<KIND>();
+    u32 cols = padded_cols(w, is_quantised<KIND>());
+#pragma unroll
+    for (u32 i = 0; i < LEN / PIECE; i++) {
+        if (!there || first + i * PIECE >= cols) continue;
+        u64 piece = row * (cols / PIECE) + first / PIECE + i;
+        next.pieces[i] = is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
+    }
+}
+
+// As halves, eight at a time, into the places that `place` names; `low`: what the halves leave. Zeros where there is nothing.
+template <int KIND, u32 LEN, class Place>
+DEVICE void unpack(const Fetched<KIND, LEN>& next, const Matrix& w, bool there, u32 first, bool low, Place place) {
+    const u32 PIECE = piece_len<KIND>();
+#pragma unroll
+    for (u32 i = 0; i < LEN / PIECE; i++) {
+        float values[PIECE] = {};
+        u32 column = first + i * PIECE;
+        if (there && column < padded_cols(w, is_quantised<KIND>())) values_of_piece<KIND>(next.pieces[i], column / 32, values);
+        if (low)
+#pragma unroll
+            for (u32 j = 0; j < PIECE; j++) values[j] -= half_to_float(float_to_half(values[j]));
+#pragma unroll
+        for (u32 j = 0; j < PIECE; j += 8)
+            *place((i * PIECE + j) / 8) = {halves(values[j], values[j + 1]), halves(values[j + 2], values[j + 3]),
+                                           halves(values[j + 4], values[j + 5]), halves(values[j + 6], values[j + 7])};
+    }
+}

@@ -13,48 +13,8 @@ const u32 GROUP_THREADS = 256;
 // Of a row of a tile.
 const u32 ROW_BYTES = STEP * 2;
 
-template <int KIND>
-DEVICE constexpr u32 piece_len() {
-    return is_quantised<KIND>() ? 32 : 8;
-}
-
-// A weight row's pieces of one step.
-template <int KIND>
-struct Fetched {
-    Raw pieces[STEP / piece_len<KIND>()];
-};
-
-template <int KIND>
-DEVICE void fetch(Fetched<KIND>& next, const Matrix& w, u32 row, u32 first) {
-    const u32 LEN = piece_len<KIND>();
-    u32 cols = is_quantised<KIND>() ? w.cols : w.stride;
-#pragma unroll
-    for (u32 i = 0; i < STEP / LEN; i++) {
-        if (row >= w.rows || first + i * LEN >= cols) continue;
-        u64 piece = static_cast<u64>(row) * (cols / LEN) + first / LEN + i;
-        next.pieces[i] = is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
-    }
-}
-
 // Where sixteen bytes of a row of a tile lie.
 DEVICE u8* place_in_tile(u8* tile, u32 row, u32 place) { return tile + row * ROW_BYTES + (place ^ row % 8) * 16; }
-
-template <int KIND>
-DEVICE void unpack(const Fetched<KIND>& next, const Matrix& w, u32 row, u32 first, u8* tile) {
-    const u32 LEN = piece_len<KIND>();
-    u32 cols = is_quantised<KIND>() ? w.cols : w.stride;
-#pragma unroll
-    for (u32 i = 0; i < STEP / LEN; i++) {
-        float values[LEN] = {};
-        if (row < w.rows && first + i * LEN < cols) values_of_piece<KIND>(next.pieces[i], (first + i * LEN) / 32, values);
-#pragma unroll
-        for (u32 j = 0; j < LEN; j += 8) {
-            uint4 eight = {halves(values[j], values[j + 1]), halves(values[j + 2], values[j + 3]),
-                           halves(values[j + 4], values[j + 5]), halves(values[j + 6], values[j + 7])};
-            *reinterpret_cast<uint4*>(place_in_tile(tile, threadIdx.x, (i * LEN + j) / 8)) = eight;
-        }
-    }
-}
 
 template <int KIND>
 DEVICE void product_groups(const Product& a) {
@@ -75,12 +35,14 @@ DEVICE void product_groups(const Product& a) {
         }
         end_of_copies();
     };
-    Fetched<KIND> next;
+    Fetched<KIND, STEP> next;
     auto fetch_w = [&](u32 step) {
-        if (step < steps) fetch<KIND>(next, w, own_row, step * STEP);
+        if (step < steps) fetch(next, w, own_row, own_row < w.rows, step * STEP);
     };
     auto unpack_w = [&](u32 step) {
-        if (step < steps) unpack<KIND>(next, w, own_row, step * STEP, ws + step % 2 * COLS * ROW_BYTES);
+        u8* tile = ws + step % 2 * COLS * ROW_BYTES;
+        auto place = [&](u32 i) { return reinterpret_cast<uint4*>(place_in_tile(tile, thread, i)); };
+        if (step < steps) unpack(next, w, own_row < w.rows, step * STEP, false, place);
     };
     float sums[128] = {};
     // Weights do not wait for the kernel in front.

@@ -1,8 +1,8 @@
 // Many rows of activations times a matrix, on tensor cores: weights become halves on their way into shared memory,
 // activations are halves over their row's scale.
 //
-// A block makes a tile of ROWS × COLS of the output, in steps of 64 along the depth. While a step is multiplied, the next
-// weights are on their way into registers and the activations of the step after that into shared memory.
+// A block makes a tile of ROWS × COLS of the output, in steps of 64 along the depth. While a step is multiplied, the weights of
+// the next are on their way into registers and the activations of the step after that into shared memory.
 //
 // Halves have 11 bits. Where that is too few both are cut in two halves each, high and low, and the depth is gone through
 // three times: high · high, low · high, high · low.
@@ -10,61 +10,25 @@
 const u32 STEP = 64;
 // Halves from row to row in shared memory: eight rows lie in different banks.
 const u32 PITCH = STEP + 8;
-const u32 STAGES = 3;
 const u32 COLS = 128;
 
-template <int KIND>
-struct Fetched {
-    Raw raw;
-    float values[is_quantised<KIND>() ? 1 : 32];
-    bool there;
-};
-
-// This thread's group of the step: 128 weight rows times two groups.
-template <int KIND>
-DEVICE void fetch(Fetched<KIND>& next, const Matrix& w, u64 offset, u32 row, u32 rows, u32 first) {
-    next.there = row < rows && first < w.cols;
-    if (!next.there) return;
-    if (is_quantised<KIND>()) next.raw = read_group<KIND>(w, (offset + row) * (w.cols / 32) + first / 32);
-    else {
-        float values[32];
-        read_values<KIND>(w, offset + row, first, values);
-#pragma unroll
-        for (u32 i = 0; i < sizeof(next.values) / sizeof(float); i++) next.values[i] = values[i];
-    }
+// Steps of activations in shared memory. A few rows are multiplied sooner than they come.
+template <u32 ROWS>
+DEVICE constexpr u32 stages() {
+    return ROWS == 32 ? 5 : 3;
 }
 
-template <int KIND>
-DEVICE void unpack(const Fetched<KIND>& next, u32 first, bool low, u16* to) {
-    float values[32];
-    if (!next.there) {
-#pragma unroll
-        for (u32 i = 0; i < 32; i++) values[i] = 0.0f;
-    } else if (is_quantised<KIND>()) {
-        values_of<KIND>(group_of<KIND>(next.raw, first / 32), values);
-    } else {
-#pragma unroll
-        for (u32 i = 0; i < 32; i++) values[i] = next.values[i % (sizeof(next.values) / sizeof(float))];
-    }
-    if (low)
-#pragma unroll
-        for (u32 i = 0; i < 32; i++) values[i] -= half_to_float(float_to_half(values[i]));
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        uint4 eight;
-        eight.x = halves(values[8 * i], values[8 * i + 1]);
-        eight.y = halves(values[8 * i + 2], values[8 * i + 3]);
-        eight.z = halves(values[8 * i + 4], values[8 * i + 5]);
-        eight.w = halves(values[8 * i + 6], values[8 * i + 7]);
-        reinterpret_cast<uint4*>(to)[i] = eight;
-    }
+// Steps for which weights are on their way, as above.
+template <int KIND, u32 ROWS>
+DEVICE constexpr u32 steps_ahead() {
+    return ROWS == 32 && is_quantised<KIND>() ? 3 : 1;
 }
 
 // WARPS_DOWN × (8 / WARPS_DOWN) warps share the tile.
 template <int KIND, u32 ROWS, u32 WARPS_DOWN>
 DEVICE void product_tiles(const Product& a) {
     const u32 WARPS_ACROSS = 8 / WARPS_DOWN;
-    const u32 DOWN = ROWS / WARPS_DOWN / 16, ACROSS = COLS / WARPS_ACROSS / 8;
+    const u32 STAGES = stages<ROWS>(), DOWN = ROWS / WARPS_DOWN / 16, ACROSS = COLS / WARPS_ACROSS / 8;
     SHARED(u16, shared);
     u16* xs = shared;
     u16* ws = shared + STAGES * ROWS * PITCH;
@@ -99,29 +63,32 @@ DEVICE void product_tiles(const Product& a) {
         }
         end_of_copies();
     };
+    // This thread's group of a step: 128 weight rows times two groups.
+    const u32 AHEAD = steps_ahead<KIND, ROWS>();
     u32 own_row = thread / 2, own_group = thread % 2 * 32;
-    Fetched<KIND> next;
-    auto fetch_w = [&](u32 step) {
-        if (step < total) fetch<KIND>(next, w, offset, column + own_row, rows_of_w, (step % steps) * STEP + own_group);
+    bool there = column + own_row < rows_of_w;
+    Fetched<KIND, 32> next[AHEAD]; // of step s: s % AHEAD
+    auto fetch_w = [&](u32 step, Fetched<KIND, 32>& to) {
+        if (step < total) fetch(to, w, offset + column + own_row, there, step % steps * STEP + own_group);
     };
-    auto unpack_w = [&](u32 step) {
-        if (step < total)
-            unpack<KIND>(next, (step % steps) * STEP + own_group, step / steps == 2,
-                         ws + ((step % 2) * COLS + own_row) * PITCH + own_group);
+    auto unpack_w = [&](u32 step, const Fetched<KIND, 32>& from) {
+        u16* row = ws + (step % 2 * COLS + own_row) * PITCH + own_group;
+        auto place = [&](u32 i) { return reinterpret_cast<uint4*>(row) + i; };
+        if (step < total) unpack(from, w, there, step % steps * STEP + own_group, step / steps == 2, place);
     };
 
     float sums[DOWN][ACROSS][4] = {};
     // Weights do not wait for the kernel in front.
-    fetch_w(0);
+#pragma unroll
+    for (u32 i = 0; i < AHEAD; i++) fetch_w(i, next[i]);
     follow();
-    copy_x(0);
-    copy_x(1);
-    unpack_w(0);
-    for (u32 step = 0; step < total; step++) {
-        await_copies<1>();
+    for (u32 step = 0; step + 1 < STAGES; step++) copy_x(step);
+    unpack_w(0, next[0]);
+    fetch_w(AHEAD, next[0]);
+    auto multiply = [&](u32 step, Fetched<KIND, 32>& after) {
+        await_copies<STAGES - 2>();
         __syncthreads();
-        copy_x(step + 2);
-        fetch_w(step + 1);
+        copy_x(step + STAGES - 1);
         const u16* x = xs + ((step % STAGES) * ROWS + warp / WARPS_ACROSS * DOWN * 16) * PITCH;
         const u16* v = ws + ((step % 2) * COLS + warp % WARPS_ACROSS * ACROSS * 8) * PITCH;
 #pragma unroll
@@ -143,8 +110,13 @@ DEVICE void product_tiles(const Product& a) {
 #pragma unroll
                 for (u32 j = 0; j < ACROSS; j++) mma(sums[i][j], xf[i], wf[j]);
         }
-        unpack_w(step + 1);
-    }
+        unpack_w(step + 1, after);
+        fetch_w(step + 1 + AHEAD, after);
+    };
+    for (u32 first_step = 0; first_step < total; first_step += AHEAD)
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++)
+            if (first_step + i < total) multiply(first_step + i, next[(i + 1) % AHEAD]);
 #pragma unroll
     for (u32 i = 0; i < DOWN; i++)
 #pragma unroll

@@ -1,22 +1,36 @@
-// Few rows of activations times a matrix: a warp reads two weight rows once for all of them, or its share of them where
+// Few rows of activations times a matrix: a warp reads some weight rows once for all of them, or its share of them where
 // several warps share the columns.
 
 const u32 VEC_WARPS = 4;
-const u32 VEC_ROWS = 2;
 
-// What a lane adds for one group of one weight row and one row of 8-bit activations: `at` is the group's place there.
+// Weight rows of a warp. Of many rows of activations a warp reads more than of weights: they serve more rows then.
+template <int M>
+DEVICE constexpr u32 vec_rows() {
+    return M == 8 ? 4 : 2;
+}
+
+// A group of a row of activations as 8-bit integers.
+struct Codes {
+    uint4 first, second;
+    float2 scale, sums;
+};
+
+DEVICE Codes codes_at(const Rows& x, u64 group, bool with_sums) {
+    Codes out;
+    out.first = reinterpret_cast<const uint4*>(x.codes)[2 * group];
+    out.second = reinterpret_cast<const uint4*>(x.codes)[2 * group + 1];
+    out.scale = reinterpret_cast<const float2*>(x.scales)[group];
+    if (with_sums) out.sums = reinterpret_cast<const float2*>(x.sums)[group];
+    return out;
+}
+
+// What a lane adds for one group of one weight row and one row of activations.
 template <int KIND>
-DEVICE float times_codes(const Group& w, const Rows& x, u64 group) {
-    uint4 first = reinterpret_cast<const uint4*>(x.codes)[2 * group];
-    uint4 second = reinterpret_cast<const uint4*>(x.codes)[2 * group + 1];
-    float2 scale = reinterpret_cast<const float2*>(x.scales)[group];
-    int low = dot4(w.q[0], first.x, dot4(w.q[1], first.y, dot4(w.q[2], first.z, dot4(w.q[3], first.w, 0))));
-    int high = dot4(w.q[4], second.x, dot4(w.q[5], second.y, dot4(w.q[6], second.z, dot4(w.q[7], second.w, 0))));
-    float sum = w.scale[0] * scale.x * static_cast<float>(low) + w.scale[1] * scale.y * static_cast<float>(high);
-    if (has_min<KIND>()) {
-        float2 sums = reinterpret_cast<const float2*>(x.sums)[group];
-        sum += w.min[0] * sums.x + w.min[1] * sums.y;
-    }
+DEVICE float times_codes(const Group& w, const Codes& x) {
+    int low = dot4(w.q[0], x.first.x, dot4(w.q[1], x.first.y, dot4(w.q[2], x.first.z, dot4(w.q[3], x.first.w, 0))));
+    int high = dot4(w.q[4], x.second.x, dot4(w.q[5], x.second.y, dot4(w.q[6], x.second.z, dot4(w.q[7], x.second.w, 0))));
+    float sum = w.scale[0] * x.scale.x * static_cast<float>(low) + w.scale[1] * x.scale.y * static_cast<float>(high);
+    if (has_min<KIND>()) sum += w.min[0] * x.sums.x + w.min[1] * x.sums.y;
     return sum;
 }
 
@@ -38,27 +52,34 @@ DEVICE float times_values(const float (&w)[LEN], const float* x) {
     return sum;
 }
 
-template <int KIND, int M, bool CODES>
-DEVICE void add_piece(const Raw& raw, u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[M]) {
+// Adds one piece of each weight row times each row of activations, of which each is read once.
+template <int KIND, int M, bool CODES, u32 ROWS>
+DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u64 (&x_rows)[M], float (&sums)[ROWS][M]) {
     if (is_quantised<KIND>() && CODES) {
-        Group group = group_of<KIND>(raw, piece);
+        Group groups[ROWS];
 #pragma unroll
-        for (u32 m = 0; m < M; m++) sums[m] += times_codes<KIND>(group, x, x_rows[m] / 32 + piece);
-    } else if (is_quantised<KIND>()) {
-        float values[32];
-        values_of<KIND>(group_of<KIND>(raw, piece), values);
+        for (u32 r = 0; r < ROWS; r++) groups[r] = group_of<KIND>(raw[r], piece);
 #pragma unroll
-        for (u32 m = 0; m < M; m++) sums[m] += times_values(values, x.values + x_rows[m] + 32 * piece);
-    } else {
-        float values[8];
-        eight_of<KIND>(raw, values);
+        for (u32 m = 0; m < M; m++) {
+            Codes codes = codes_at(x, x_rows[m] / 32 + piece, has_min<KIND>());
 #pragma unroll
-        for (u32 m = 0; m < M; m++) sums[m] += times_values(values, x.values + x_rows[m] + 8 * piece);
+            for (u32 r = 0; r < ROWS; r++) sums[r][m] += times_codes<KIND>(groups[r], codes);
+        }
+        return;
+    }
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++) {
+        const u32 LEN = is_quantised<KIND>() ? 32 : 8;
+        float values[LEN];
+        values_of_piece<KIND>(raw[r], piece, values);
+#pragma unroll
+        for (u32 m = 0; m < M; m++) sums[r][m] += times_values(values, x.values + x_rows[m] + LEN * piece);
     }
 }
 
 template <int KIND, int M, bool CODES>
 DEVICE void product_vec(const Product& a) {
+    const u32 VEC_ROWS = vec_rows<M>();
     __shared__ float shares[VEC_WARPS][VEC_ROWS * M];
     const Job& job = job_of(a, blockIdx.x);
     const Matrix& w = job.w;
@@ -71,7 +92,9 @@ DEVICE void product_vec(const Product& a) {
     u32 from = blockIdx.y * M, count = min(a.rows - from, static_cast<u32>(M));
     u32 valid = first < rows ? min(rows - first, VEC_ROWS) : 0;
     u32 pieces = is_quantised<KIND>() ? w.cols / 32 : w.stride / 8, step = 32 * a.warps_of_row;
-    const u64 starts[VEC_ROWS] = {(offset + first) * pieces, (offset + first + (valid > 1)) * pieces};
+    u64 starts[VEC_ROWS];
+#pragma unroll
+    for (u32 r = 0; r < VEC_ROWS; r++) starts[r] = (offset + first + (r < valid ? r : 0)) * pieces;
     u32 piece = valid > 0 ? 32 * share + lane : pieces;
     // The next pieces are always on their way, the first ones before it is known what they will be multiplied with.
     Raw next[VEC_ROWS];
@@ -92,8 +115,7 @@ DEVICE void product_vec(const Product& a) {
             now[r] = next[r];
             if (piece + step < pieces) next[r] = read_piece<KIND>(w, starts[r] + piece + step);
         }
-#pragma unroll
-        for (u32 r = 0; r < VEC_ROWS; r++) add_piece<KIND, M, CODES>(now[r], piece, a.x, x_rows, sums[r]);
+        add_pieces<KIND, M, CODES>(now, piece, a.x, x_rows, sums);
     }
 #pragma unroll
     for (u32 r = 0; r < VEC_ROWS; r++)
