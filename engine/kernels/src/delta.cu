@@ -39,22 +39,29 @@ DEVICE void delta_steps(const Delta& a) {
 #pragma unroll
     for (u32 i = 0; i < KEYS; i++) s[i] = there ? state[i * a.value_dim] : 0.0f;
     for (u32 row = lane.first; row < lane.first + lane.count; row++) {
-        const float* q = a.qkv + static_cast<u64>(row) * channels + key_head_of(a, head) * a.key_dim + warp * KEYS;
-        const float* k = q + keys;
+        const float* own = a.qkv + static_cast<u64>(row) * channels + key_head_of(a, head) * a.key_dim + warp * KEYS;
+        const float4 *q = reinterpret_cast<const float4*>(own), *k = reinterpret_cast<const float4*>(own + keys);
         float value = there ? a.qkv[static_cast<u64>(row) * channels + 2 * keys + head * a.value_dim + column] : 0.0f;
         float decay = expf(a.decay[row * a.value_heads + head]), beta = a.beta[row * a.value_heads + head];
         float read = 0.0f;
 #pragma unroll
-        for (u32 i = 0; i < KEYS; i++) read += s[i] * k[i];
+        for (u32 i = 0; i < KEYS; i += 4) {
+            float4 four = k[i / 4];
+            read += s[i] * four.x + s[i + 1] * four.y + s[i + 2] * four.z + s[i + 3] * four.w;
+        }
         reads[warp][threadIdx.x % 32] = read;
         __syncthreads();
         u32 c = threadIdx.x % 32;
         float correction = beta * (value - decay * (reads[0][c] + reads[1][c] + reads[2][c] + reads[3][c]));
         float out = 0.0f;
 #pragma unroll
-        for (u32 i = 0; i < KEYS; i++) {
-            s[i] = s[i] * decay + k[i] * correction;
-            out += s[i] * q[i];
+        for (u32 i = 0; i < KEYS; i += 4) {
+            float4 of_k = k[i / 4], of_q = q[i / 4];
+            s[i] = s[i] * decay + of_k.x * correction;
+            s[i + 1] = s[i + 1] * decay + of_k.y * correction;
+            s[i + 2] = s[i + 2] * decay + of_k.z * correction;
+            s[i + 3] = s[i + 3] * decay + of_k.w * correction;
+            out += s[i] * of_q.x + s[i + 1] * of_q.y + s[i + 2] * of_q.z + s[i + 3] * of_q.w;
         }
         outs[warp][c] = out;
         __syncthreads();
