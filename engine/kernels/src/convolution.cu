@@ -30,11 +30,18 @@ DEVICE void keep_inputs(const Convolve& a, const Lane& lane, u32 channel) {
 }
 
 // A block does 256 channels of some rows of a lane.
-KERNEL(convolve, 256, Convolve) {
+KERNEL_AHEAD(convolve, 256, Convolve) {
     __shared__ float squares[8];
+    // No kernel writes lanes.
     const Lane& lane = a.lanes[blockIdx.y];
     u32 channel = blockIdx.x * 256 + threadIdx.x, warp = threadIdx.x / 32;
     bool there = channel < a.channels;
+    for (u32 i = threadIdx.x % 32; i < a.past + 1 && there; i += 32) {
+        u64 row = static_cast<u64>(i) * a.channels + channel / 32 * 32;
+        bring_near(a.taps + row);
+        if (i < a.past) bring_near(lane.conv + a.memory + row);
+    }
+    follow();
     u32 first = blockIdx.z * a.rows_of_block, last = min(first + a.rows_of_block, lane.count);
     bool is_key = channel < 2 * a.keys;
     u32 warps = a.key_dim / 32, head = warp / warps * warps;

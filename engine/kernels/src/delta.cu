@@ -35,12 +35,16 @@ DEVICE void delta_steps(const Delta& a) {
     bool there = column < a.value_dim;
     u32 channels = channels_of(a), keys = a.key_heads * a.key_dim;
     float* state = lane.recurrent + a.state + (static_cast<u64>(head) * a.key_dim + warp * KEYS) * a.value_dim + column;
+    // No kernel writes lanes.
+    u32 own = threadIdx.x % 32;
+    if (own < KEYS) bring_near(state - own + own * a.value_dim);
+    follow();
     float s[KEYS];
 #pragma unroll
     for (u32 i = 0; i < KEYS; i++) s[i] = there ? state[i * a.value_dim] : 0.0f;
     for (u32 row = lane.first; row < lane.first + lane.count; row++) {
-        const float* own = a.qkv + static_cast<u64>(row) * channels + key_head_of(a, head) * a.key_dim + warp * KEYS;
-        const float4 *q = reinterpret_cast<const float4*>(own), *k = reinterpret_cast<const float4*>(own + keys);
+        const float* first = a.qkv + static_cast<u64>(row) * channels + key_head_of(a, head) * a.key_dim + warp * KEYS;
+        const float4 *q = reinterpret_cast<const float4*>(first), *k = reinterpret_cast<const float4*>(first + keys);
         float value = there ? a.qkv[static_cast<u64>(row) * channels + 2 * keys + head * a.value_dim + column] : 0.0f;
         float decay = expf(a.decay[row * a.value_heads + head]), beta = a.beta[row * a.value_heads + head];
         float read = 0.0f;
@@ -75,9 +79,9 @@ DEVICE void delta_steps(const Delta& a) {
     }
 }
 
-KERNEL(delta_steps_32, 128, Delta) { delta_steps<8>(a); }
-KERNEL(delta_steps_64, 128, Delta) { delta_steps<16>(a); }
-KERNEL(delta_steps_128, 128, Delta) { delta_steps<32>(a); }
+KERNEL_AHEAD(delta_steps_32, 128, Delta) { delta_steps<8>(a); }
+KERNEL_AHEAD(delta_steps_64, 128, Delta) { delta_steps<16>(a); }
+KERNEL_AHEAD(delta_steps_128, 128, Delta) { delta_steps<32>(a); }
 
 // Keys and queries of a chunk, from row to row in shared memory: rows four apart lie in other banks.
 template <u32 KEY_DIM>

@@ -12,9 +12,11 @@ struct NormRows {
 };
 
 // out = x / sqrt(mean(x²) + eps) · weight. A block does a row.
-KERNEL(norm_rows, NORM_THREADS, NormRows) {
+KERNEL_AHEAD(norm_rows, NORM_THREADS, NormRows) {
     __shared__ float scratch[32];
     SHARED(float, row);
+    if (a.weight) bring_near(a.weight, 4 * a.to.cols, threadIdx.x, NORM_THREADS);
+    follow();
     u32 from = a.chosen ? a.chosen[blockIdx.x] : blockIdx.x;
     const float* x = a.x + static_cast<u64>(from) * a.to.cols;
     float squares = 0.0f;
@@ -41,9 +43,11 @@ struct NormHeads {
 };
 
 // Each head's norm, times silu of the gate. A block does a row, a warp a head.
-KERNEL(norm_heads_gated, NORM_THREADS, NormHeads) {
+KERNEL_AHEAD(norm_heads_gated, NORM_THREADS, NormHeads) {
     __shared__ float scratch[32];
     SHARED(float, row);
+    bring_near(a.weight, 4 * a.dim, threadIdx.x, NORM_THREADS);
+    follow();
     u64 start = static_cast<u64>(blockIdx.x) * a.to.cols;
     for (u32 head = threadIdx.x / 32; head < a.to.cols / a.dim; head += NORM_THREADS / 32) {
         const float* x = a.x + start + head * a.dim;

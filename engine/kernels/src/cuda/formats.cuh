@@ -30,6 +30,14 @@ struct Group {
     float scale[2], min[2];
 };
 
+// Bytes of a row's codes, which are most of it.
+template <int KIND>
+DEVICE u64 code_bytes(const Matrix& w) {
+    if (KIND == F32) return 4 * static_cast<u64>(w.stride);
+    if (KIND == F16 || KIND == BF16) return 2 * static_cast<u64>(w.stride);
+    return KIND == Q8_0 || KIND == WIDE ? w.cols : w.cols / 2;
+}
+
 // The nine codes' meaning with a minimum: what is taken away from each code is a minimum too.
 template <int KIND>
 DEVICE constexpr bool has_min() {

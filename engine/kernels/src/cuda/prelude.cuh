@@ -101,6 +101,14 @@ DEVICE void load_transposed(u32 (&out)[4], const void* row) {
                  : "memory");
 }
 
+// Asks the memory for the 128 bytes at an address, as far as the cache that all processors share: what others write meanwhile
+// is not missed. Only where a kernel comes before its turn, and that cache is large.
+DEVICE void bring_near(const void* address) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#endif
+}
+
 // Weights are never written while kernels run. They are asked for where it says so: left alone, the compiler asks late,
 // to have registers for something else.
 DEVICE uint4 read_weights(const uint4* from) {
@@ -143,6 +151,11 @@ DEVICE void await_copies() {
 }
 
 #endif
+
+// All of some memory, line by line; `number` of so many that share the work.
+DEVICE void bring_near(const void* from, u64 bytes, u32 number, u32 sharing) {
+    for (u64 at = 128 * number; at < bytes; at += 128 * sharing) bring_near(static_cast<const u8*>(from) + at);
+}
 
 // What stands for nothing in a maximum; the infinity itself would make NaN of a difference.
 #define LOWEST (-3.0e38f)

@@ -100,6 +100,9 @@ DEVICE void product_vec(const Product& a) {
     Raw next[VEC_ROWS];
 #pragma unroll
     for (u32 r = 0; r < VEC_ROWS && piece < pieces; r++) next[r] = read_piece<KIND>(w, starts[r] + piece);
+    // The rest comes as far as it can: kernels in front are often small and leave the memory idle.
+    u64 row_bytes = code_bytes<KIND>(w);
+    for (u32 r = 0; r < valid && share == 0; r++) bring_near(w.codes + (offset + first + r) * row_bytes, row_bytes, lane, 32);
     follow();
     u64 x_rows[M];
 #pragma unroll
