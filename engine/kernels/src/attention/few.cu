@@ -16,13 +16,16 @@ DEVICE void attend_few(const Attend& a) {
     float* totals = largest + ROWS;
     float* corrections = totals + ROWS;
     const Heads& h = a.heads;
-    const Lane& lane = h.lanes[blockIdx.z];
+    const Lane& lane = h.lanes[blockIdx.z]; // which no kernel writes, nor the pages' addresses
     OfBlock block;
     block.group = h.q_heads / h.kv_heads;
     u32 tokens = ROWS / block.group, split = blockIdx.y;
     block.kv_head = blockIdx.x / a.row_tiles;
     block.first_token = blockIdx.x % a.row_tiles * tokens;
-    if (block.first_token >= lane.count) return;
+    if (block.first_token >= lane.count) {
+        follow();
+        return;
+    }
     block.used = min(tokens, lane.count - block.first_token) * block.group;
     u32 thread = threadIdx.x, lane_id = thread % 32, warp = thread / 32;
     u32 end = lane.position + block.first_token + block.used / block.group, loading = loading_of(lane);
@@ -30,6 +33,11 @@ DEVICE void attend_few(const Attend& a) {
     u16* value_tile = loading == DIRECT ? reinterpret_cast<u16*>(second) : first_tile;
     u8* value_raw = second + TILE * (DIM / 32) * 34;
     u32 tiles = (end + TILE - 1) / TILE, begin = split * tiles / a.splits, behind = (split + 1) * tiles / a.splits;
+    if (begin < behind) {
+        bring_tile_near<DIM, TILE>(keys, begin * TILE);
+        bring_tile_near<DIM, TILE>(values, begin * TILE);
+    }
+    follow();
     if (begin < behind) ask<DIM, TILE>(keys, loading, begin * TILE, first_tile, second);
     load_queries<DIM, ROWS>(h, lane, block, queries);
     if (thread < ROWS) {
@@ -118,7 +126,7 @@ DEVICE void attend_few(const Attend& a) {
 }
 
 #define FEW_KERNEL(dim) \
-    KERNEL(attend_few_##dim, FEW_THREADS, Attend) { attend_few<dim>(a); }
+    KERNEL_AHEAD(attend_few_##dim, FEW_THREADS, Attend) { attend_few<dim>(a); }
 FEW_KERNEL(32)
 FEW_KERNEL(64)
 FEW_KERNEL(128)

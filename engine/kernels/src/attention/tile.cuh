@@ -53,6 +53,13 @@ DEVICE void ask(const Past& past, u32 loading, u32 first, u16* tile, u8* raw) {
     end_of_copies();
 }
 
+// The same positions as far as the shared cache, for a kernel that may not read them yet: the last of them may still be written.
+template <u32 DIM, u32 TILE>
+DEVICE void bring_tile_near(const Past& past, u32 first) {
+    u32 bytes = min(TILE, past.end - first) * bytes_of_values(kind_of(past), DIM);
+    bring_near(rows_at(past, first), bytes, threadIdx.x, blockDim.x);
+}
+
 // Four codes of a block as halves: to 1024 and what the byte says, of which `zero` is taken away, times the scale.
 DEVICE uint2 four_halves(u32 four, u32 zero, u32 scale) {
     const u32 THOUSANDS = 0x64646464u;
