@@ -37,8 +37,10 @@ pub struct Experts {
     pub of_row: u64,
     pub tiles: u64,
     pub rows_of_one: u32,
-    /// The most tiles that `tiles` may name. The kernel has no use for it.
+    /// The most tiles that `tiles` may name, and the rows of each. The kernel has no use for these.
     pub most_tiles: u32,
+    pub tile_rows: u32,
+    pub unused: u32,
 }
 
 #[repr(C)]
@@ -167,7 +169,8 @@ fn by_warps(
     let rows_of_block = WARPS * if at_once == 8 { 4 } else { 2 };
     // Matrices of a few rows keep the device at work only if several warps share each of them.
     let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
-    let is_short = experts.of_row == 0 && weight_rows < 2 * rows_of_block * device.processors().count as usize;
+    let blocks = weight_rows.div_ceil(rows_of_block) * rows.div_ceil(at_once);
+    let is_short = experts.of_row == 0 && blocks < 2 * device.processors().count as usize;
     let warps_of_row = if is_short { WARPS } else { 1 };
     let (jobs, blocks) = placed(jobs, experts, rows_of_block / warps_of_row);
     let arguments = Product {
@@ -197,8 +200,10 @@ fn by_tiles(
     let (jobs, blocks) = placed(jobs, experts, 128);
     let passes = if reading == Reading::Exact { 3 } else { 1 };
     let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
-    let tile = tile_rows(rows);
-    let down = if experts.tiles == 0 { rows.div_ceil(tile) as u32 } else { experts.most_tiles };
+    let (tile, down) = match experts.tiles {
+        0 => (tile_rows(rows), rows.div_ceil(tile_rows(rows)) as u32),
+        _ => (experts.tile_rows as usize, experts.most_tiles),
+    };
     // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
     let stages = if tile == 32 { 5 } else { 3 };
     let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();

@@ -94,7 +94,7 @@ mod tests {
         fn experts_answer_for_their_tokens(
             (rows, cols, outs) in (1usize..60, 1usize..5, 1usize..150),
             (count, used) in (1usize..20, 1usize..6),
-            (sorted, by_tiles, renormalise, shared) in any::<(bool, bool, bool, bool)>(),
+            (sorted, by_tiles, large_tiles, renormalise, shared) in any::<(bool, bool, bool, bool, bool)>(),
             seed: u64,
         ) {
             let Some(device) = device_of_tests() else { return Ok(()) };
@@ -108,7 +108,7 @@ mod tests {
             let before = random(rows * outs, seed + 92);
 
             let pairs = rows * used;
-            let tile = tile_rows(pairs);
+            let tile = tile_rows(if large_tiles { 100 } else { 1 });
             let [chosen, source, of_row, place] = [(); 4].map(|()| Buffer::<u32>::new(&device, pairs).unwrap());
             let tiles = Buffer::<u32>::new(&device, 1 + 3 * most_tiles(pairs, count, tile)).unwrap();
             let shares = Buffer::<f32>::new(&device, pairs).unwrap();
@@ -152,6 +152,8 @@ mod tests {
                 tiles: if sorted && by_tiles { tiles.address() } else { 0 },
                 rows_of_one: outs as u32,
                 most_tiles: most_tiles(pairs, count, tile) as u32,
+                tile_rows: tile as u32,
+                unused: 0,
             };
             product_of_experts(&device, Reading::Exact, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
             gather(&device, &Gather {

@@ -74,6 +74,7 @@ KERNEL(arrange, 256, Arrange) {
     u32* starts = counts + a.count;
     for (u32 expert = threadIdx.x; expert < a.count; expert += 256) {
         u32 count = 0;
+#pragma unroll 8
         for (u32 pair = 0; pair < a.pairs; pair++) count += a.experts[pair] == expert;
         counts[expert] = count;
     }

@@ -59,7 +59,8 @@ impl GpuNetwork {
             unused: 0,
         };
         route(device, step.rows, &of_route)?;
-        let tile = tile_rows(pairs);
+        // Most experts have few of the pairs.
+        let tile = tile_rows(pairs / moe.count.max(1));
         if !step.few {
             let of_arrange = Arrange {
                 experts: routing.experts.address(),
@@ -84,6 +85,8 @@ impl GpuNetwork {
             tiles: if step.few { 0 } else { routing.tiles.address() },
             rows_of_one: width as u32,
             most_tiles: most_tiles(pairs, moe.count, tile) as u32,
+            tile_rows: tile as u32,
+            unused: 0,
         };
         let (gate, up) = (work.gate.address(), work.up.address());
         let jobs = [(&moe.experts.gate, gate), (&moe.experts.up, up)];

@@ -13,7 +13,7 @@ struct Experts {
     const u32* of_row; // the expert of output row p
     const u32* tiles;  // for products by tiles: [number of tiles, then of each its first row, its rows and its expert]
     u32 rows_of_one;   // rows of one expert's matrix
-    u32 unused;
+    u32 unused[3];     // what the host alone has to know
 };
 
 struct Product {
