@@ -1,6 +1,7 @@
 //! A real GPU, through the driver. One stream: what is asked first is done first, and a copy out is the only wait.
 
 mod cache;
+mod profile;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -36,13 +37,7 @@ pub(crate) struct Cuda {
     /// Whether the program for groups of warps is used.
     pub groups: AtomicBool,
     /// Each kernel that was started since somebody wants to know how long each takes.
-    profile: Mutex<Option<Vec<Span>>>,
-}
-
-struct Span {
-    kernel: String,
-    begin: sys::CUevent,
-    end: sys::CUevent,
+    profile: Mutex<Option<Vec<profile::Span>>>,
 }
 
 struct Stream(sys::CUstream);
@@ -188,53 +183,11 @@ impl Cuda {
         // SAFETY: the arguments are the one structure that the kernel's source declares; the driver copies them and the
         // attribute before it returns.
         let result = unsafe { sys::cuLaunchKernelEx(&raw const config, function, parameters.as_mut_ptr(), null_mut()) };
-        if let (Some(begin), Some(end)) = (begin, self.mark()?)
-            && let Some(spans) = &mut *lock(&self.profile)
-        {
-            spans.push(Span { kernel: kernel.to_string(), begin, end });
-        }
+        self.note(kernel, begin)?;
         of(result).map_err(|result| match lost(result) {
             Some(lost) => lost,
             None => Error::Launch { kernel: kernel.to_string(), reason: format!("{} ({how:?})", describe(result)) },
         })
-    }
-
-    /// An event that is reached when all that was asked for is done, where somebody wants to know.
-    fn mark(&self) -> Result<Option<sys::CUevent>, Error> {
-        if lock(&self.profile).is_none() {
-            return Ok(None);
-        }
-        let mut event = null_mut();
-        // SAFETY: the event is made here, and destroyed by `profile`, which waits for it.
-        unsafe {
-            check("making an event", sys::cuEventCreate(&raw mut event, 0))?;
-            check("recording an event", sys::cuEventRecord(event, self.stream))?;
-        }
-        Ok(Some(event))
-    }
-
-    /// Each kernel that `work` starts, with the milliseconds it took.
-    pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
-        *lock(&self.profile) = Some(Vec::new());
-        let result = work();
-        let spans = lock(&self.profile).take().unwrap_or_default();
-        self.synchronize()?;
-        let mut kernels = Vec::new();
-        for span in spans {
-            let mut elapsed_ms = 0.0;
-            // SAFETY: both events were recorded, and what they wait for is done.
-            unsafe {
-                check("reading events", sys::cuEventElapsedTime_v2(&raw mut elapsed_ms, span.begin, span.end))?;
-                let _ = sys::cuEventDestroy_v2(span.begin);
-                let _ = sys::cuEventDestroy_v2(span.end);
-            }
-            kernels.push((span.kernel, elapsed_ms));
-        }
-        result.map(|()| kernels)
-    }
-
-    pub fn is_profiled(&self) -> bool {
-        lock(&self.profile).is_some()
     }
 
     /// Whether kernels may overlap, where the GPU can do it: to see what that gives.

@@ -1,0 +1,64 @@
+//! How long each kernel takes, by events around it: for whoever wants to know where the time goes.
+
+use std::ptr::null_mut;
+
+use cudarc::driver::sys;
+
+use super::{Cuda, check, lock};
+use crate::error::Error;
+
+pub(super) struct Span {
+    kernel: String,
+    begin: sys::CUevent,
+    end: sys::CUevent,
+}
+
+impl Cuda {
+    /// An event that is reached when all that was asked for is done, where somebody wants to know.
+    pub(super) fn mark(&self) -> Result<Option<sys::CUevent>, Error> {
+        if lock(&self.profile).is_none() {
+            return Ok(None);
+        }
+        let mut event = null_mut();
+        // SAFETY: the event is made here, and destroyed by `profile`, which waits for it.
+        unsafe {
+            check("making an event", sys::cuEventCreate(&raw mut event, 0))?;
+            check("recording an event", sys::cuEventRecord(event, self.stream))?;
+        }
+        Ok(Some(event))
+    }
+
+    /// A kernel that was started behind an event is told of.
+    pub(super) fn note(&self, kernel: &str, begin: Option<sys::CUevent>) -> Result<(), Error> {
+        if let (Some(begin), Some(end)) = (begin, self.mark()?)
+            && let Some(spans) = &mut *lock(&self.profile)
+        {
+            spans.push(Span { kernel: kernel.to_string(), begin, end });
+        }
+        Ok(())
+    }
+
+    /// Each kernel that `work` starts, with the milliseconds it took.
+    pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
+        *lock(&self.profile) = Some(Vec::new());
+        let result = work();
+        let spans = lock(&self.profile).take().unwrap_or_default();
+        self.synchronize()?;
+        let mut kernels = Vec::new();
+        for span in spans {
+            let mut elapsed_ms = 0.0;
+            // SAFETY: both events were recorded, and what they wait for is done.
+            unsafe {
+                check("reading events", sys::cuEventElapsedTime_v2(&raw mut elapsed_ms, span.begin, span.end))?;
+                let _ = sys::cuEventDestroy_v2(span.begin);
+                let _ = sys::cuEventDestroy_v2(span.end);
+            }
+            kernels.push((span.kernel, elapsed_ms));
+        }
+        result.map(|()| kernels)
+    }
+
+    pub fn is_profiled(&self) -> bool {
+        lock(&self.profile).is_some()
+    }
+}
