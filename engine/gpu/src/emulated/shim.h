@@ -33,6 +33,7 @@
         name##_behind(a);                       \
     }                                           \
     static void name##_behind(const Args& a)
+#define TWICE(threads) threads
 #define SHARED(T, name) T* name = reinterpret_cast<T*>(emulator::shared)
 
 // Aligned as a GPU wants them. They copy their parts one by one, for only that is checked.

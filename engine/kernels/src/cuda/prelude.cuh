@@ -28,6 +28,8 @@ DEVICE void follow() {
         name##_of(a);                     \
     }                                     \
     DEVICE void name##_of(const Args& a)
+// For `threads`: few enough registers for two blocks at once.
+#define TWICE(threads) threads, 2
 // One that calls `follow` itself, once in each thread at least.
 #define KERNEL_AHEAD(name, threads, Args) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)

@@ -63,7 +63,17 @@ DEVICE constexpr u32 piece_len() {
     return is_quantised<KIND>() ? 32 : 8;
 }
 
-DEVICE constexpr u32 padded_cols(const Matrix& w, bool quantised) { return quantised ? w.cols : w.stride; }
+// Pieces of a row.
+template <int KIND>
+DEVICE u32 pieces_of(const Matrix& w) {
+    return is_quantised<KIND>() ? w.cols / 32 : w.stride / 8;
+}
+
+// `piece` counts through all of the matrix.
+template <int KIND>
+DEVICE Raw read_piece(const Matrix& w, u64 piece) {
+    return is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
+}
 
 // LEN values of a weight row on their way.
 template <int KIND, u32 LEN>
@@ -73,14 +83,10 @@ struct Fetched {
 
 template <int KIND, u32 LEN>
 DEVICE void fetch(Fetched<KIND, LEN>& next, const Matrix& w, u64 row, bool there, u32 first) {
-    const u32 PIECE = piece_len<KIND>();
-    u32 cols = padded_cols(w, is_quantised<KIND>());
+    u32 pieces = pieces_of<KIND>(w), piece = first / piece_len<KIND>();
 #pragma unroll
-    for (u32 i = 0; i < LEN / PIECE; i++) {
-        if (!there || first + i * PIECE >= cols) continue;
-        u64 piece = row * (cols / PIECE) + first / PIECE + i;
-        next.pieces[i] = is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
-    }
+    for (u32 i = 0; i < LEN / piece_len<KIND>(); i++)
+        if (there && piece + i < pieces) next.pieces[i] = read_piece<KIND>(w, row * pieces + piece + i);
 }
 
 // As halves, eight at a time, into the places that `place` names; `low`: what the halves leave. Zeros where there is nothing.
@@ -90,8 +96,8 @@ DEVICE void unpack(const Fetched<KIND, LEN>& next, const Matrix& w, bool there, 
 #pragma unroll
     for (u32 i = 0; i < LEN / PIECE; i++) {
         float values[PIECE] = {};
-        u32 column = first + i * PIECE;
-        if (there && column < padded_cols(w, is_quantised<KIND>())) values_of_piece<KIND>(next.pieces[i], column / 32, values);
+        u32 piece = first / PIECE + i;
+        if (there && piece < pieces_of<KIND>(w)) values_of_piece<KIND>(next.pieces[i], piece, values);
         if (low)
 #pragma unroll
             for (u32 j = 0; j < PIECE; j++) values[j] -= half_to_float(float_to_half(values[j]));

@@ -34,12 +34,6 @@ DEVICE float times_codes(const Group& w, const Codes& x) {
     return sum;
 }
 
-// A piece of a row: a group, or eight numbers.
-template <int KIND>
-DEVICE Raw read_piece(const Matrix& w, u64 piece) {
-    return is_quantised<KIND>() ? read_group<KIND>(w, piece) : read_eight<KIND>(w, piece);
-}
-
 // What a lane adds for one piece of a weight row and one row of activations as they are.
 template <int LEN>
 DEVICE float times_values(const float (&w)[LEN], const float* x) {
@@ -69,7 +63,7 @@ DEVICE void add_pieces(const Raw (&raw)[ROWS], u32 piece, const Rows& x, const u
     }
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
-        const u32 LEN = is_quantised<KIND>() ? 32 : 8;
+        const u32 LEN = piece_len<KIND>();
         float values[LEN];
         values_of_piece<KIND>(raw[r], piece, values);
 #pragma unroll
@@ -91,7 +85,7 @@ DEVICE void product_vec(const Product& a) {
     u64 offset = a.experts.of_row ? static_cast<u64>(a.experts.of_row[blockIdx.y]) * rows : 0;
     u32 from = blockIdx.y * M, count = min(a.rows - from, static_cast<u32>(M));
     u32 valid = first < rows ? min(rows - first, VEC_ROWS) : 0;
-    u32 pieces = is_quantised<KIND>() ? w.cols / 32 : w.stride / 8, step = 32 * a.warps_of_row;
+    u32 pieces = pieces_of<KIND>(w), step = 32 * a.warps_of_row;
     u64 starts[VEC_ROWS];
 #pragma unroll
     for (u32 r = 0; r < VEC_ROWS; r++) starts[r] = (offset + first + (r < valid ? r : 0)) * pieces;
