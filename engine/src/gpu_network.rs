@@ -162,7 +162,14 @@ impl GpuNetwork {
         compute()?;
         if step.longest == 1 && !is_profiled {
             // What it took to start them the first time is behind us: now they can be recorded.
-            let graph = self.device.record(compute)?;
+            let graph = match self.device.record(compute) {
+                // A driver that cannot keep in a graph that kernels overlap.
+                Err(error) if key.overlaps && !matches!(error, Error::Lost { .. }) => {
+                    self.device.overlap_kernels(false);
+                    return Ok(());
+                }
+                recorded => recorded?,
+            };
             work.keep_graph(key, graph);
         }
         Ok(())
