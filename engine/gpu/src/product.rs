@@ -205,7 +205,7 @@ fn by_tiles(
         _ => (experts.tile_rows as usize, experts.most_tiles),
     };
     // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
-    let stages = if tile == 32 { 5 } else { 3 };
+    let stages = if tile == 32 { 5 } else { 2 };
     let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();
     let kernel = format!("tiles_{}_{tile}", kind.name());
     device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
