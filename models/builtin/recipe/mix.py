@@ -32,5 +32,5 @@ def conversation(rng, progress, long=0):
     if roll < 0.57:
         return talk.after_summary(rng, rng.randint(1, top), rng.randint(10, 20))
     if roll < 0.85:
-        return talk.summarise(rng, rng.randint(0, top))
+        return talk.summarise(rng, rng.randint(12, top) if rng.random() < 0.5 else rng.randint(0, top))
     return talk.summarise(rng, rng.randint(0, 8), known=rng.randint(1, top))

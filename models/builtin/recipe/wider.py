@@ -13,11 +13,16 @@ def said(rng, lists, held):
     wider = lists.get("wider", [])
     while True:
         text = rng.choice(wider if wider and rng.random() < 0.65 else lists[False])
-        while "[" in text:
-            text = GROUP.sub(lambda group: rng.choice(group.group(1).split("/")), text)
-        text = " ".join(text.split())
+        text = drawn(rng, text)
         if text not in lists[True]:
-            return text
+            around = lists.get("around")
+            return drawn(rng, rng.choice(around).replace("{t}", text)) if around and rng.random() < 0.12 else text
+
+
+def drawn(rng, text):
+    while "[" in text:
+        text = GROUP.sub(lambda group: rng.choice(group.group(1).split("/")), text)
+    return " ".join(text.split())
 
 
 def widen(lists, text):
@@ -155,6 +160,35 @@ STYLES = {
     "begin": "[always/please/] [begin/start/open] [all answers/your answers/every sentence/what you say] with {v}|[put/say/add] {v} [before/in front of/at the start of] [each answer/all you say/what you say]|the first word [must/should] be {v}|{v} [must/should] [come first/stand at the start/begin every answer]|when you [answer/speak], begin with {v}|I want [{v} at the start of each answer/you to begin with {v}]|start with {v} [always/each time/]",
     "one": "[please/always/only/] [answer/speak/reply] [in/with] [one word/a single word/one single word/just one word] [please/from now on/]|[say/give me/use/I want] [just/only/no more than] one word [each time/as an answer/in every answer/per answer/]|[one word/a single word] is [enough/all I want] [for an answer/]|your answers [must/should] [be/have] one word [only/]|keep it to one word|no more than one word [please/]|be brief: one word",
 }
+MORE = {   # by group: what is told, what is asked
+    "called": ("[so/okay/now], {v} [is/is now] the name [of/for] [my/our] {r}|[this/that] {r} of [mine/ours] [is/was] [called/named] {v}|[we/they/I] gave [my/our/the] {r} the name {v}|[my/our] {r}, [who is/which is] [called/named] {v}|"
+               "[my/our] {r} [goes/is known] under the name {v}|[everyone/everybody/the family] calls [my/our] {r} {v}|you [could/should/can] call [my/our] {r} {v}|[if/when] I say {v}, I mean [my/our] {r}|{v}: [that's/that is] what [my/our] {r} is called|"
+               "[have I/did I] [introduced/introduce] [my/our] {r} yet, [that is/it is/the name is] {v}|the {r} [here/at home/in our house] is {v}|[I own/we own/we keep/I got/we got] a {r}, [it is/its name is/name] {v}|[let me/I'd like to/may I] introduce [my/our] {r} {v}|"
+               "[by/with] {v} I mean [my/our] {r}|[there is/there's] [my/our] {r} {v}|the one [called/named] {v} is [my/our] {r}|[my/our] {r} [has been/was always] {v}|{v} [belongs to the family as/lives with me as] [my/our] {r}",
+               "what [would be/might be] the name of [my/our] {r}|[and/so] [my/our] {r}, [who is that/what's the name]|[what's/what is] [my/our/the] {r} [called/named] [again/once more/]|[remind me/help me], what is [my/our] {r} called|[remind me of/help me with] [my/our] {r}'s name|"
+               "[I can not/I can't/I do not] [remember/recall] [my/our] {r}'s name|which name [did I/did we] give [my/our] {r}|[what/which] name [goes with/belongs to] [my/our] {r}|[how/what] [does/did] [everyone/the family] call [my/our] {r}|do you [still/] [know/have] [my/our] {r}'s name|"
+               "[was/is] there a name for [my/our] {r}|[your/a] guess, what is [my/our] {r} called|[my/our] {r} [is named/is called] what|what did I tell you [about the name of/is the name of] [my/our] {r}"),
+    "own": ("[it's/it is] {v}, [my/our] {n} [that is/I mean]|[my/our] {n} [equals/says/reads/will be/was and is] {v}|[let/may] {v} be [my/our] {n}|[about/concerning/regarding] [my/our] {n}: [it is/it's/that's] {v}|[my/our] {n}, [by the way/you know], is {v}|[should/if] anyone [ask/asks], my {n} is {v}|"
+            "[I am telling you/I tell you/you may know] my {n}: {v}|[store/save/keep/put] [my {n} as {v}/{v} as my {n}]|what I have as [a/my] {n} is {v}|[in my case/for me] the {n} is {v}|[as/for] {n} I have {v}",
+            "[remind me of/remind me what is/help me with] [my/our] {n}|[and/so] [my/our] {n}, [what's that/what would that be]|[what did/did] I [tell/give] you [as/for] my {n}|[I can't/I do not/I can not] [remember/recall] my {n}|[do you still/can you still] [know/have/say] my {n}|what [is stored/is kept/do you have/have you got] [as/for] my {n}|"
+            "[what's/what is] [my/our] {n} [once more/now/then/]|[could/may/can] I [hear/have] my {n}|my {n} [is/was] what|[how is/how was] that with my {n}"),
+    "like": ("[nothing/there is nothing that] [beats/is better than] {v} as a {r}|[my/the] number one {r} is {v}|[I am/I'm] [fond of/a fan of/mad about] {v}, [that is/it is] my {r} of all|{v}: [that's/that is/is] the {r} [for me/I love]|[give me/I take] {v} as a {r} [any day/any time/every time]|"
+             "[I have/I've] always [liked/loved] {v} most as a {r}|[which/what] {r} I [like/love] most, it is {v}|if I [had to/could] [choose/pick/take] a {r}, [it would be/I would take/then] {v}|{v} is [by far/really/surely] the {r} I [like/love] best|[the/my] best {r} [of all/ever] is {v}|my heart [belongs to/is with] {v} as a {r}|"
+             "[I'd/I would] [say/pick/take] {v} as [my/a] {r}",
+             "[what/which] is [my number one/the best/my best] {r}|[which/what] {r} [would/will] I [pick/take/choose]|if I [had to choose/could choose] a {r}, which would it be|[remind me/help me], which {r} do I [like/love] best|[I can't/I do not] [remember/recall] which {r} I [like/love/like best]|[what/which] {r} [did I say I/do you think I] [like/love/like best]|"
+             "[what/which] {r} [makes me happy/am I fond of/do I like more than others]|do you [still/] know which {r} I [like/love] most|[what/which] {r} is [my/the] one of choice"),
+    "meal": ("[so/okay], {d} [means/is for/will be] {v}|[I/we] [am going to/are going to/will] [cook/make/eat/have] {v} [on/this] {d}|[the plan/our plan/my plan] for {d} is {v}|[we'll/I'll/I will/we will] [have/eat/cook/make] {v} [on/when it is] {d}|[write/put/note] {v} [down for/on/in for] {d}|[our/the] {d} [dinner/meal/food] [is/will be] {v}|"
+             "[when/if] it is {d}, [we have/there is/we eat] {v}|[let's/let us] [have/eat/make/cook] {v} [this/on/for] {d}|{v}, that's [what we eat/our dinner/the food] on {d}|[the family/the kids] [wants/want/get/gets] {v} on {d}|[everybody/everyone] [gets/eats/has] {v} on {d}|on {d} [the plate has/the table has/I serve/we serve] {v}",
+             "[what's/what is] [the plan/our plan/the food/the dinner] for {d}|[what's/what is] [cooking/on the table/on the plate/for food] on {d}|[what/which dish] [did we/did I] [plan/put/note/write] for {d}|[remind me/help me], what do we eat on {d}|what [are we/am I] [going to/to] [cook/eat/have] on {d}|[I can't/I do not] [remember/recall] what we [eat/have] on {d}|"
+             "and on {d}, what [will it be/is it/do we eat]|what [does/do] [the family/the kids/we all] eat on {d}|{d}, what [did we say/was the food/was that]"),
+    "call": ("[the plan for/on my list for] {d} is [to call/to phone/a call to] {v}|[I'll/I will/I am going to] [call/phone/ring] {v} [on/this] {d}|[let me/I'd like to/I would like to] [call/phone/ring] {v} [on/this] {d}|{d}: [call/phone/ring] {v}|{v} [has to/must/should/is to] be [called/phoned] on {d}|[tell me/remind me], when it is {d}, to [call/phone] {v}|"
+             "[I have/there's] {v} to [call/phone] on {d}|on {d} [it is/comes/it's] {v} I [call/phone/must call]|[this/on] {d} I [talk to/speak with/speak to] {v} on the phone|[put/write/note] a call [to/with] {v} [on/down for] {d}|[make sure/see to it] I [call/phone] {v} on {d}|{v} [hears/will hear] from me on {d}",
+             "[what's/what is] [the plan/my plan] for {d}|[whose/which] number do I [call/dial] on {d}|[who/whom] [am I/was I] [going to/to] [call/phone/ring] on {d}|[remind me/help me], who do I [call/phone] on {d}|[I can't/I do not] [remember/recall] who I [call/must call] on {d}|who [is/was] it I [wanted/promised/had] to [call/phone] on {d}|"
+             "with whom do I [speak/talk] on {d}|who [hears/will hear] from me on {d}|{d}, who [was that/did I want to call/do I call]|[which/what] name is on my list for {d}"),
+}
+ANY_TELL = "[you should know/I want you to know/just so you know/for your information/by the way/I should say/let me say/let me tell you/to be clear/as you may know/well/listen/okay so/one more thing/one thing], {t}|{t}, [just so you know/by the way/you know/okay/all right/in case you wonder/if that helps/for your information/as you may know]"
+ANY_ASK = "[say/tell me/quick/one question/listen/so/sorry/excuse me/well then/oh/hm/please], {t}|{t}, [please/do you know/tell me/say/if you know/I forgot/quickly/again]"
+
 OWN = {"birthday": "birthday", "job": "job", "employer": "company", "allergy": "allergy", "instrument": "instrument", "language": "language", "code": "door code", "flat": "flat number", "shoes": "shoe size", "wedding": "wedding day"}
 
 
@@ -163,21 +197,24 @@ def widen_all(words, talk):
         key = kind.key
         fill = lambda text, name, value: text.replace("{" + name + "}", value)
         if key in words.ANIMALS + words.PEOPLE:
-            widen(kind.tell, fill(CALLED_TELL, "r", key)); widen(kind.ask, fill(CALLED_ASK, "r", key))
+            widen(kind.tell, fill(CALLED_TELL + "|" + MORE["called"][0], "r", key)); widen(kind.ask, fill(CALLED_ASK + "|" + MORE["called"][1], "r", key))
         elif key.startswith("favourite "):
             what = key.split(" ", 1)[1]
-            widen(kind.tell, fill(LIKE_TELL, "r", what) + "|" + fill(OWN_TELL, "n", key)); widen(kind.ask, fill(LIKE_ASK, "r", what) + "|" + fill(OWN_ASK, "n", key))
+            widen(kind.tell, fill(LIKE_TELL + "|" + MORE["like"][0], "r", what) + "|" + fill(OWN_TELL + "|" + MORE["own"][0], "n", key))
+            widen(kind.ask, fill(LIKE_ASK + "|" + MORE["like"][1], "r", what) + "|" + fill(OWN_ASK + "|" + MORE["own"][1], "n", key))
         elif key.startswith("meal "):
-            widen(kind.tell, fill(MEAL_TELL, "d", key[5:])); widen(kind.ask, fill(MEAL_ASK, "d", key[5:]))
+            widen(kind.tell, fill(MEAL_TELL + "|" + MORE["meal"][0], "d", key[5:])); widen(kind.ask, fill(MEAL_ASK + "|" + MORE["meal"][1], "d", key[5:]))
         elif key.startswith("call "):
-            widen(kind.tell, fill(CALL_TELL, "d", key[5:])); widen(kind.ask, fill(CALL_ASK, "d", key[5:]))
+            widen(kind.tell, fill(CALL_TELL + "|" + MORE["call"][0], "d", key[5:])); widen(kind.ask, fill(CALL_ASK + "|" + MORE["call"][1], "d", key[5:]))
         else:
             tell, ask = OF_ONE[key]
             if key in OWN:
                 if key not in ("birthday", "job"):
-                    tell += "|" + fill(OWN_TELL, "n", OWN[key])
-                ask += "|" + fill(OWN_ASK, "n", OWN[key])
+                    tell += "|" + fill(OWN_TELL + "|" + MORE["own"][0], "n", OWN[key])
+                ask += "|" + fill(OWN_ASK + "|" + MORE["own"][1], "n", OWN[key])
             widen(kind.tell, tell); widen(kind.ask, ask)
+    for kind in words.KINDS:
+        kind.tell["around"], kind.ask["around"] = ANY_TELL.split("|"), ANY_ASK.split("|")
     for (lists, _), text in zip(words.SMALL_TALK, TALK, strict=True):
         widen(lists, text)
     widen(words.QUESTIONS, QUESTIONS)
