@@ -214,6 +214,7 @@ impl Bench {
             let with = round % 2 == 1;
             let mut state = self.state(Q8)?;
             self.device.use_groups(with && could.0);
+            self.device.overlap_kernels(could.1);
             // The first chunk makes room.
             self.fill(&mut state, chunk)?;
             let begin = Instant::now();
