@@ -200,10 +200,9 @@ fn by_tiles(
     let (jobs, blocks) = placed(jobs, experts, 128);
     let passes = if reading == Reading::Exact { 3 } else { 1 };
     let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
-    let (tile, down) = match experts.tiles {
-        0 => (tile_rows(rows), rows.div_ceil(tile_rows(rows)) as u32),
-        _ => (experts.tile_rows as usize, experts.most_tiles),
-    };
+    let has_experts = experts.tiles != 0;
+    let tile = if has_experts { experts.tile_rows as usize } else { tile_rows(rows) };
+    let down = if has_experts { experts.most_tiles } else { rows.div_ceil(tile) as u32 };
     // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
     let stages = if tile == 32 { 5 } else { 2 };
     let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();

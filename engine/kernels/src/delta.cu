@@ -104,6 +104,8 @@ DEVICE const float* queries_of(const Delta& a, const Lane& lane, u32 head, u32 f
     return a.qkv + static_cast<u64>(lane.first + first) * channels_of(a) + key_head_of(a, head) * a.key_dim;
 }
 
+DEVICE float dot(const float4& a, const float4& b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+
 const u32 SQUARE = CHUNK + 1; // floats from row to row: columns lie in different banks
 
 // T', P and G of one chunk of one head. A thread has four rows and four columns of the chunk's mutual products.
@@ -147,8 +149,8 @@ DEVICE void delta_prepare(const Delta& a) {
             float4 own_q = *reinterpret_cast<const float4*>(q + (row + i) * PITCH + d);
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                kk[i][j] += own_k.x * others[j].x + own_k.y * others[j].y + own_k.z * others[j].z + own_k.w * others[j].w;
-                qk[i][j] += own_q.x * others[j].x + own_q.y * others[j].y + own_q.z * others[j].z + own_q.w * others[j].w;
+                kk[i][j] += dot(own_k, others[j]);
+                qk[i][j] += dot(own_q, others[j]);
             }
         }
     }
@@ -184,19 +186,27 @@ KERNEL(delta_prepare_32, 256, Delta) { delta_prepare<32>(a); }
 KERNEL(delta_prepare_64, 256, Delta) { delta_prepare<64>(a); }
 KERNEL(delta_prepare_128, 256, Delta) { delta_prepare<128>(a); }
 
+// Two columns of four rows, which lie 32 apart.
+DEVICE void four_rows(float2 (&rows)[4], const float* first) {
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) rows[e] = *reinterpret_cast<const float2*>(first + e * 32);
+}
+
+// out [2 columns] += four numbers times four rows.
+DEVICE void add_rows(float (&out)[2], const float* numbers, const float2 (&rows)[4]) {
+    float4 four = *reinterpret_cast<const float4*>(numbers);
+    out[0] += dot(four, float4{rows[0].x, rows[1].x, rows[2].x, rows[3].x});
+    out[1] += dot(four, float4{rows[0].y, rows[1].y, rows[2].y, rows[3].y});
+}
+
 // out [4 tokens, 2 columns] += of [those tokens, CHUNK] · with [CHUNK, 32], where `of` has nothing behind its diagonal.
 DEVICE void add_lower(float (&out)[4][2], const float* of, const float* with, u32 token, u32 end, u32 c) {
 #pragma unroll 4
     for (u32 t = 0; t < end; t += 4) {
-        float2 v[4];
+        float2 rows[4];
+        four_rows(rows, with + t * 32 + c);
 #pragma unroll
-        for (u32 e = 0; e < 4; e++) v[e] = *reinterpret_cast<const float2*>(with + (t + e) * 32 + c);
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            float4 w = *reinterpret_cast<const float4*>(of + (token + i) * CHUNK + t);
-            out[i][0] += w.x * v[0].x + w.y * v[1].x + w.z * v[2].x + w.w * v[3].x;
-            out[i][1] += w.x * v[0].y + w.y * v[1].y + w.z * v[2].y + w.w * v[3].y;
-        }
+        for (u32 i = 0; i < 4; i++) add_rows(out[i], of + (token + i) * CHUNK + t, rows);
     }
 }
 
@@ -250,17 +260,12 @@ DEVICE void delta_scan(const Delta& a) {
         float from_q[4][2] = {}, from_k[4][2] = {};
 #pragma unroll 4
         for (u32 d = 0; d < KEY_DIM; d += 4) {
-            float2 s[4];
-#pragma unroll
-            for (u32 e = 0; e < 4; e++) s[e] = *reinterpret_cast<const float2*>(state + (d + e) * 32 + c);
+            float2 rows[4];
+            four_rows(rows, state + d * 32 + c);
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                float4 q4 = *reinterpret_cast<const float4*>(q + (token + i) * PITCH + d);
-                float4 k4 = *reinterpret_cast<const float4*>(k + (token + i) * PITCH + d);
-                from_q[i][0] += q4.x * s[0].x + q4.y * s[1].x + q4.z * s[2].x + q4.w * s[3].x;
-                from_q[i][1] += q4.x * s[0].y + q4.y * s[1].y + q4.z * s[2].y + q4.w * s[3].y;
-                from_k[i][0] += k4.x * s[0].x + k4.y * s[1].x + k4.z * s[2].x + k4.w * s[3].x;
-                from_k[i][1] += k4.x * s[0].y + k4.y * s[1].y + k4.z * s[2].y + k4.w * s[3].y;
+                add_rows(from_q[i], q + (token + i) * PITCH + d, rows);
+                add_rows(from_k[i], k + (token + i) * PITCH + d, rows);
             }
         }
 #pragma unroll

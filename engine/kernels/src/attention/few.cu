@@ -8,55 +8,47 @@ DEVICE void attend_few(const Attend& a) {
     const u32 ROWS = 16, TILE = 64, PITCH = pitch_of<DIM>(), SCORES = TILE + 4, WEIGHTS = TILE + 8;
     const u32 ACROSS = DIM / 32; // tiles of eight dimensions of a warp
     SHARED(u16, queries);
-    u16* first_tile = queries + ROWS * PITCH;
-    u8* second = reinterpret_cast<u8*>(first_tile) + tile_bytes<DIM, TILE>();
-    u16* weights = reinterpret_cast<u16*>(second + second_bytes<DIM, TILE>());
+    u16* places = queries + ROWS * PITCH;
+    u16* weights = places + (tile_bytes<DIM, TILE>() + second_bytes<DIM, TILE>()) / 2;
     float* scores = reinterpret_cast<float*>(weights + ROWS * WEIGHTS);
     float* largest = scores + ROWS * SCORES;
     float* totals = largest + ROWS;
     float* corrections = totals + ROWS;
     const Heads& h = a.heads;
     const Lane& lane = h.lanes[blockIdx.z]; // which no kernel writes, nor the pages' addresses
-    OfBlock block;
-    block.group = h.q_heads / h.kv_heads;
-    u32 tokens = ROWS / block.group, split = blockIdx.y;
-    block.kv_head = blockIdx.x / a.row_tiles;
-    block.first_token = blockIdx.x % a.row_tiles * tokens;
-    if (block.first_token >= lane.count) {
+    OfBlock block = block_of<ROWS, TILE>(a, lane);
+    if (block.used == 0) {
         follow();
         return;
     }
-    block.used = min(tokens, lane.count - block.first_token) * block.group;
     u32 thread = threadIdx.x, lane_id = thread % 32, warp = thread / 32;
-    u32 end = lane.position + block.first_token + block.used / block.group, loading = loading_of(lane);
-    Past keys = {&h, &lane, block.kv_head, end, false}, values = {&h, &lane, block.kv_head, end, true};
-    u16* value_tile = loading == DIRECT ? reinterpret_cast<u16*>(second) : first_tile;
-    u8* value_raw = second + TILE * (DIM / 32) * 34;
-    u32 tiles = (end + TILE - 1) / TILE, begin = split * tiles / a.splits, behind = (split + 1) * tiles / a.splits;
-    if (begin < behind) {
-        bring_tile_near<DIM, TILE>(keys, begin * TILE);
-        bring_tile_near<DIM, TILE>(values, begin * TILE);
+    Past keys = past_of<DIM, TILE>(h, lane, block, false, places);
+    Past values = past_of<DIM, TILE>(h, lane, block, true, places);
+    u32 split = blockIdx.y, loading = keys.loading;
+    if (block.begin < block.behind) {
+        bring_tile_near<DIM, TILE>(keys, block.begin * TILE);
+        bring_tile_near<DIM, TILE>(values, block.begin * TILE);
     }
     follow();
-    if (begin < behind) ask<DIM, TILE>(keys, loading, begin * TILE, first_tile, second);
+    if (block.begin < block.behind) ask<DIM, TILE>(keys, block.begin * TILE);
     load_queries<DIM, ROWS>(h, lane, block, queries);
     if (thread < ROWS) {
         largest[thread] = LOWEST;
         totals[thread] = 0.0f;
     }
     float sums[ACROSS][4] = {};
-    for (u32 at = begin; at < behind; at++) {
+    for (u32 at = block.begin; at < block.behind; at++) {
         u32 first = at * TILE;
         await_copies<0>();
         __syncthreads();
-        make_halves<DIM, TILE>(keys, loading, first, first_tile, second);
-        ask<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        make_halves<DIM, TILE>(keys, first);
+        ask<DIM, TILE>(values, first);
         if (loading != DIRECT) __syncthreads();
         float found[2][4] = {};
 #pragma unroll
         for (u32 k = 0; k < DIM; k += 16) {
             u32 four[4], q[4];
-            load_matrices(four, first_tile + (warp * 16 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
+            load_matrices(four, keys.tile + (warp * 16 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
             load_matrices(q, queries + lane_id % 16 * PITCH + k + lane_id / 16 * 8);
             u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
             mma(found[0], q, pairs[0]);
@@ -70,8 +62,8 @@ DEVICE void attend_few(const Attend& a) {
         await_copies<0>();
         __syncthreads();
         // The keys are read: values take their place, and the next keys are asked for.
-        if (at + 1 < behind) ask<DIM, TILE>(keys, loading, first + TILE, first_tile, second);
-        make_halves<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        if (at + 1 < block.behind) ask<DIM, TILE>(keys, first + TILE);
+        make_halves<DIM, TILE>(values, first);
         const u32 OF_ROW = FEW_THREADS / ROWS; // threads of a row
         u32 row = thread / OF_ROW, own = thread % OF_ROW, seen = seen_by(lane, block, row);
         float most = LOWEST;
@@ -104,7 +96,7 @@ DEVICE void attend_few(const Attend& a) {
 #pragma unroll
             for (u32 j = 0; j < ACROSS; j += 2) {
                 u32 four[4];
-                load_transposed(four, value_tile + (k + lane_id % 16) * PITCH + (warp * ACROSS + j) * 8 + lane_id / 16 * 8);
+                load_transposed(four, values.tile + (k + lane_id % 16) * PITCH + (warp * ACROSS + j) * 8 + lane_id / 16 * 8);
                 u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
                 mma(sums[j], w, pairs[0]);
                 if (j + 1 < ACROSS) mma(sums[j + 1 < ACROSS ? j + 1 : j], w, pairs[1]);

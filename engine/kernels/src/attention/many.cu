@@ -5,36 +5,28 @@ template <u32 DIM, u32 WARPS, u32 TILE>
 DEVICE void attend_many(const Attend& a) {
     const u32 ROWS = 16 * WARPS, PITCH = pitch_of<DIM>(), POSITIONS = TILE / 8, ACROSS = DIM / 8;
     SHARED(u16, queries);
-    u16* first_tile = queries + ROWS * PITCH;
-    u8* second = reinterpret_cast<u8*>(first_tile) + tile_bytes<DIM, TILE>();
+    u16* places = queries + ROWS * PITCH;
     const Heads& h = a.heads;
     const Lane& lane = h.lanes[blockIdx.z];
-    OfBlock block;
-    block.group = h.q_heads / h.kv_heads;
-    u32 tokens = ROWS / block.group, split = blockIdx.y;
-    block.kv_head = blockIdx.x / a.row_tiles;
-    block.first_token = blockIdx.x % a.row_tiles * tokens;
-    if (block.first_token >= lane.count) return;
-    block.used = min(tokens, lane.count - block.first_token) * block.group;
+    OfBlock block = block_of<ROWS, TILE>(a, lane);
+    if (block.used == 0) return;
     u32 lane_id = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 end = lane.position + block.first_token + block.used / block.group, loading = loading_of(lane);
-    Past keys = {&h, &lane, block.kv_head, end, false}, values = {&h, &lane, block.kv_head, end, true};
-    u16* value_tile = loading == DIRECT ? reinterpret_cast<u16*>(second) : first_tile;
-    u8* value_raw = second + TILE * (DIM / 32) * 34;
-    u32 tiles = (end + TILE - 1) / TILE, begin = split * tiles / a.splits, behind = (split + 1) * tiles / a.splits;
-    if (begin < behind) ask<DIM, TILE>(keys, loading, begin * TILE, first_tile, second);
+    Past keys = past_of<DIM, TILE>(h, lane, block, false, places);
+    Past values = past_of<DIM, TILE>(h, lane, block, true, places);
+    u32 split = blockIdx.y, loading = keys.loading;
+    if (block.begin < block.behind) ask<DIM, TILE>(keys, block.begin * TILE);
     load_queries<DIM, ROWS>(h, lane, block, queries);
     // A lane has columns of two rows.
     const u32 rows[2] = {warp * 16 + lane_id / 4, warp * 16 + lane_id / 4 + 8};
     const u32 seen[2] = {seen_by(lane, block, rows[0]), seen_by(lane, block, rows[1])};
     float largest[2] = {LOWEST, LOWEST}, totals[2] = {};
     float sums[ACROSS][4] = {};
-    for (u32 at = begin; at < behind; at++) {
+    for (u32 at = block.begin; at < block.behind; at++) {
         u32 first = at * TILE;
         await_copies<0>();
         __syncthreads();
-        make_halves<DIM, TILE>(keys, loading, first, first_tile, second);
-        ask<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        make_halves<DIM, TILE>(keys, first);
+        ask<DIM, TILE>(values, first);
         if (loading != DIRECT) __syncthreads();
         float scores[POSITIONS][4] = {};
 #pragma unroll
@@ -44,7 +36,7 @@ DEVICE void attend_many(const Attend& a) {
 #pragma unroll
             for (u32 j = 0; j < POSITIONS; j += 2) {
                 u32 four[4];
-                load_matrices(four, first_tile + (j * 8 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
+                load_matrices(four, keys.tile + (j * 8 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
                 u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
                 mma(scores[j], q, pairs[0]);
                 mma(scores[j + 1], q, pairs[1]);
@@ -86,8 +78,8 @@ DEVICE void attend_many(const Attend& a) {
         await_copies<0>();
         __syncthreads();
         // All warps have read the keys.
-        if (at + 1 < behind) ask<DIM, TILE>(keys, loading, first + TILE, first_tile, second);
-        make_halves<DIM, TILE>(values, loading, first, value_tile, value_raw);
+        if (at + 1 < block.behind) ask<DIM, TILE>(keys, first + TILE);
+        make_halves<DIM, TILE>(values, first);
         if (loading != DIRECT) __syncthreads();
 #pragma unroll
         for (u32 k = 0; k < POSITIONS; k += 2) {
@@ -97,7 +89,7 @@ DEVICE void attend_many(const Attend& a) {
 #pragma unroll
             for (u32 j = 0; j < ACROSS; j += 2) {
                 u32 four[4];
-                load_transposed(four, value_tile + (k * 8 + lane_id % 16) * PITCH + j * 8 + lane_id / 16 * 8);
+                load_transposed(four, values.tile + (k * 8 + lane_id % 16) * PITCH + j * 8 + lane_id / 16 * 8);
                 u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
                 mma(sums[j], weights, pairs[0]);
                 mma(sums[j + 1], weights, pairs[1]);

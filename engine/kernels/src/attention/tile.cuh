@@ -26,12 +26,14 @@ DEVICE u32 loading_of(const Lane& lane) {
     return is_of_blocks(lane.key_kind) && is_of_blocks(lane.value_kind) ? STAGED : AT_ONCE;
 }
 
-// Keys or values of one head.
+// Keys or values of one head, and their places in shared memory: as halves, and as blocks that are none yet.
 struct Past {
     const Heads* heads;
     const Lane* lane;
-    u32 kv_head, end;
+    u32 kv_head, end, loading;
     bool value;
+    u16* tile;
+    u8* raw;
 };
 
 DEVICE const u8* rows_at(const Past& past, u32 first) {
@@ -42,13 +44,14 @@ DEVICE u32 kind_of(const Past& past) { return past.value ? past.lane->value_kind
 
 // Asks for positions first..first + TILE, up to the end, without waiting for them. The rows of a tile lie in one page.
 template <u32 DIM, u32 TILE>
-DEVICE void ask(const Past& past, u32 loading, u32 first, u16* tile, u8* raw) {
+DEVICE void ask(const Past& past, u32 first) {
+    u32 loading = past.loading;
     if (first < past.end) {
         const u8* rows = rows_at(past, first);
         u32 count = min(TILE, past.end - first), bytes = count * bytes_of_values(kind_of(past), DIM);
         for (u32 i = threadIdx.x; i < TILE * (DIM / 8) && loading == DIRECT; i += blockDim.x)
-            copy_ahead(tile + i / (DIM / 8) * pitch_of<DIM>() + i % (DIM / 8) * 8, rows + 16 * i, i / (DIM / 8) < count);
-        for (u32 i = 16 * threadIdx.x; i < bytes && loading == STAGED; i += 16 * blockDim.x) copy_ahead(raw + i, rows + i, true);
+            copy_ahead(past.tile + i / (DIM / 8) * pitch_of<DIM>() + i % (DIM / 8) * 8, rows + 16 * i, i / (DIM / 8) < count);
+        for (u32 i = 16 * threadIdx.x; i < bytes && loading == STAGED; i += 16 * blockDim.x) copy_ahead(past.raw + i, rows + i, true);
     }
     end_of_copies();
 }
@@ -124,15 +127,16 @@ DEVICE void numbers_to_halves(const u8* rows, u32 kind, u32 count, u16* tile) {
 
 // What was asked for and has come becomes halves; zeros behind the end.
 template <u32 DIM, u32 TILE>
-DEVICE void make_halves(const Past& past, u32 loading, u32 first, u16* tile, const u8* raw) {
+DEVICE void make_halves(const Past& past, u32 first) {
+    u32 loading = past.loading;
     if (loading == DIRECT) return;
     u32 count = first < past.end ? min(TILE, past.end - first) : 0, kind = kind_of(past);
     const u8* rows = rows_at(past, first);
-    if (loading == STAGED && kind == Q8_0) blocks_to_halves<DIM, TILE, true>(raw, count, tile);
-    else if (loading == STAGED) blocks_to_halves<DIM, TILE, false>(raw, count, tile);
-    else if (kind == Q8_0) blocks_to_halves<DIM, TILE, true>(rows, count, tile);
-    else if (kind == Q4_0) blocks_to_halves<DIM, TILE, false>(rows, count, tile);
-    else numbers_to_halves<DIM, TILE>(rows, kind, count, tile);
+    if (loading == STAGED && kind == Q8_0) blocks_to_halves<DIM, TILE, true>(past.raw, count, past.tile);
+    else if (loading == STAGED) blocks_to_halves<DIM, TILE, false>(past.raw, count, past.tile);
+    else if (kind == Q8_0) blocks_to_halves<DIM, TILE, true>(rows, count, past.tile);
+    else if (kind == Q4_0) blocks_to_halves<DIM, TILE, false>(rows, count, past.tile);
+    else numbers_to_halves<DIM, TILE>(rows, kind, count, past.tile);
 }
 
 // Bytes of a tile as halves, and of a second place: for the other tile, or for blocks of keys and of values.
@@ -148,8 +152,35 @@ DEVICE constexpr u32 second_bytes() {
 
 // Some rows of a block: tokens of a lane times the query heads that share a key head.
 struct OfBlock {
-    u32 kv_head, first_token, group, used;
+    u32 kv_head, first_token, group, used; // `used`: rows; 0 where the lane has no more
+    u32 end;                               // of the positions that they see
+    u32 begin, behind;                     // the tiles of this part of the past
 };
+
+template <u32 ROWS, u32 TILE>
+DEVICE OfBlock block_of(const Attend& a, const Lane& lane) {
+    OfBlock block;
+    block.group = a.heads.q_heads / a.heads.kv_heads;
+    u32 tokens = ROWS / block.group, split = blockIdx.y;
+    block.kv_head = blockIdx.x / a.row_tiles;
+    block.first_token = blockIdx.x % a.row_tiles * tokens;
+    block.used = block.first_token < lane.count ? min(tokens, lane.count - block.first_token) * block.group : 0;
+    block.end = lane.position + block.first_token + block.used / block.group;
+    u32 tiles = (block.end + TILE - 1) / TILE;
+    block.begin = split * tiles / a.splits;
+    block.behind = (split + 1) * tiles / a.splits;
+    return block;
+}
+
+// A block's keys, or its values, where `places` has room for a tile and a second place.
+template <u32 DIM, u32 TILE>
+DEVICE Past past_of(const Heads& h, const Lane& lane, const OfBlock& block, bool value, u16* places) {
+    u32 loading = loading_of(lane);
+    u8* second = reinterpret_cast<u8*>(places) + tile_bytes<DIM, TILE>();
+    bool has_own_tile = value && loading == DIRECT;
+    u8* raw = value ? second + TILE * (DIM / 32) * 34 : second;
+    return {&h, &lane, block.kv_head, block.end, loading, value, has_own_tile ? reinterpret_cast<u16*>(second) : places, raw};
+}
 
 // The query head's row, and where its answer goes.
 DEVICE u64 head_of(const Heads& h, const Lane& lane, const OfBlock& block, u32 row) {
