@@ -61,6 +61,16 @@ impl Bytes {
         }
     }
 
+    /// Whether the system reads on where a page of a mapped file is wanted: good for what is read to its end, and megabytes too
+    /// many for a look here and there. It holds for the whole file.
+    pub fn read_ahead(&self, ahead: bool) {
+        #[cfg(unix)]
+        if let Memory::Map(map) = &self.owner.memory {
+            // That the system refuses is no harm.
+            let _ = map.advise(if ahead { memmap2::Advice::Normal } else { memmap2::Advice::Random });
+        }
+    }
+
     /// When the file was last written, since 1970; 0 where the system does not tell, or where there is no file.
     pub(crate) fn modified_ns(&self) -> i128 {
         self.owner.modified_ns

@@ -32,6 +32,8 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
     let arch = shape::architecture(&metadata)?;
     let mut shape = shape::shape(&metadata, arch, &tensors)?;
     let vocab = vocab::vocab(&metadata, shape.vocab)?;
+    // From here on a few bytes of each tensor are read.
+    headers.iter().for_each(|header| header.read_ahead(false));
     let fingerprint = fingerprint(headers.iter().map(|header| &header[..]), &tensors);
     let mut notes = Vec::new();
 
@@ -51,6 +53,7 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
         notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
     }
     tensors.check_left_over(&mut notes)?;
+    headers.iter().for_each(|header| header.read_ahead(true));
 
     let name = metadata.text("general.name")?.filter(|name| !name.is_empty());
     let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -33,6 +33,8 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
     for (path, bytes) in &folder.shards {
         described.push(header::add_tensors(path, bytes, &mut tensors)?.to_vec());
     }
+    // From here on a few bytes of each tensor are read.
+    folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(false));
     let fingerprint = fingerprint(described.iter().map(|bytes| &bytes[..]), &tensors);
 
     let mut notes = Vec::new();
@@ -66,6 +68,7 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
         layers.push(layers::layer(&mut tensors, &shape, prefix, index, kind)?);
     }
     tensors.check_left_over(&mut notes)?;
+    folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(true));
 
     let folder_name = || folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Model {
