@@ -25,5 +25,5 @@ pub use gpu::check::{Checked, check as check_device};
 pub use kernels::cpu::Cpu;
 pub use kernels::peak;
 pub use kernels::product::Precision;
-pub use place::{DeviceLimits, DeviceMemory, Longest, Place};
+pub use place::{Card, DeviceLimits, DeviceMemory, Longest, Place};
 pub use request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Thinking, Token};

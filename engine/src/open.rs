@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gpu::Device;
-use kernels::cpu::Cpu;
+use kernels::cpu::{Cpu, Level};
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
-use weights::{Matrix, Mixer, Model, Part, VocabSource};
+use weights::{Matrix, Mixer, Model, Part, Reading, VocabSource};
 
 use crate::error::Error;
 use crate::gpu_network::ffn_bytes;
@@ -114,14 +114,37 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
 
 /// Bytes of a model that its computation reads.
 pub fn weight_bytes(model: &Model) -> usize {
-    let matrices = [&model.embed].into_iter().chain(&model.head);
-    let outside: usize = matrices.map(bytes).sum();
+    all_bytes(model, |matrix, _| bytes(matrix))
+}
+
+/// The same as the host keeps them once they are in the order that it reads fastest, whether they are by now or not.
+pub fn host_weight_bytes(model: &Model, precision: Precision) -> usize {
+    all_bytes(model, |matrix, reading| host_bytes(matrix, reading, precision))
+}
+
+/// What a matrix takes on the host.
+pub fn host_bytes(matrix: &Matrix, reading: Reading, precision: Precision) -> usize {
+    match precision {
+        Precision::Integer => weights::packed_bytes(matrix, reading, Level::detect()),
+        Precision::F32 => bytes(matrix),
+    }
+}
+
+fn all_bytes(model: &Model, of: impl Fn(&Matrix, Reading) -> usize) -> usize {
+    let product = |matrix: &Matrix| of(matrix, Reading::Products);
+    let outside = match &model.head {
+        Some(head) => of(&model.embed, Reading::Rows) + product(head),
+        None => product(&model.embed),
+    };
     let layers = model.layers.iter().map(|layer| {
         let mixer = match &layer.mixer {
-            Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(bytes).iter().sum::<usize>(),
-            Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].map(bytes).iter().sum::<usize>(),
+            Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(product).iter().sum::<usize>(),
+            Mixer::Delta(w) => {
+                let exact: usize = [&w.a, &w.b].map(|matrix| of(matrix, Reading::ExactProducts)).iter().sum();
+                [&w.qkv, &w.z, &w.out].map(product).iter().sum::<usize>() + exact
+            }
         };
-        mixer + ffn_bytes(&layer.ffn, bytes)
+        mixer + ffn_bytes(&layer.ffn, product)
     });
     outside + layers.sum::<usize>()
 }

@@ -2,15 +2,17 @@
 //! weights, but for feed-forward parts that have no room there and that the host computes. What is kept, and when it is gone back to, knows only this.
 
 use gpu::Device;
+use gpu::device::Processors;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
-use weights::Model;
+use weights::{Matrix, Model, Reading};
 
 use crate::engine::Limits;
 use crate::error::Error;
 use crate::gpu_network::{GpuNetwork, GpuWorkspace, OnHost, device_bytes, ffn_bytes, scratch_bytes};
 use crate::memory::Meter;
 use crate::network::{Lane, Network, Workspace};
+use crate::open::host_bytes;
 use crate::state::{KvFormats, State, StateShape};
 use crate::trail::Trail;
 
@@ -37,6 +39,27 @@ pub struct Longest {
     pub tokens: usize,
 }
 
+/// What a plan has to know of a device, there or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Card {
+    pub name: String,
+    pub free_bytes: usize,
+    pub processors: Processors,
+}
+
+impl Card {
+    pub fn of(device: &Device) -> Result<Card, Error> {
+        let properties = device.properties()?;
+        Ok(Card { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
+    }
+
+    /// One of which only its memory is known. With as many processors as the largest have: what steps take grows with them.
+    pub fn imagined(bytes: usize) -> Card {
+        let processors = Processors { count: 192, shared_bytes: 99 << 10 };
+        Card { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
+    }
+}
+
 /// Where a device's memory goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceMemory {
@@ -56,14 +79,18 @@ pub struct DeviceMemory {
 
 impl DeviceMemory {
     /// Before anything is copied. A model that leaves nothing for a sequence is refused.
-    pub fn plan(device: &Device, model: &Model, limits: &DeviceLimits) -> Result<DeviceMemory, Error> {
-        let properties = device.properties()?;
-        let free_bytes = properties.free_bytes;
+    pub fn plan(
+        card: &Card,
+        model: &Model,
+        precision: Precision,
+        limits: &DeviceLimits,
+    ) -> Result<DeviceMemory, Error> {
+        let free_bytes = card.free_bytes;
         let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
         let (always, ffn) = device_bytes(model);
         let layers = ffn.len();
         let weight_bytes = |ffn_layers: usize| always + ffn[..ffn_layers].iter().sum::<usize>();
-        let scratch_bytes = scratch_bytes(&model.shape, device.processors(), limits.rows, limits.lanes);
+        let scratch_bytes = scratch_bytes(&model.shape, card.processors, limits.rows, limits.lanes);
         let shape = StateShape::new(&model.shape);
         let wanted = match &limits.longest {
             None => shape.fixed_bytes(),
@@ -77,11 +104,12 @@ impl DeviceMemory {
             Some(ffn_layers) => ffn_layers.min(layers),
             None => (0..=layers).rev().find(fits).unwrap_or(0),
         };
-        let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, |m| m.data.len())).sum();
+        let on_host = |matrix: &Matrix| host_bytes(matrix, Reading::Products, precision);
+        let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, on_host)).sum();
         let weight_bytes = weight_bytes(ffn_layers);
         match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
             Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemory {
-                name: properties.name,
+                name: card.name.clone(),
                 total_bytes,
                 weight_bytes,
                 scratch_bytes,
@@ -91,7 +119,7 @@ impl DeviceMemory {
                 host_bytes,
             }),
             _ => Err(Error::DeviceRoom {
-                name: properties.name,
+                name: card.name.clone(),
                 weights_mib: weight_bytes >> 20,
                 scratch_mib: scratch_bytes >> 20,
                 total_mib: total_bytes >> 20,
@@ -155,7 +183,7 @@ impl Place {
         limits: &DeviceLimits,
         cpu: impl FnOnce() -> Cpu,
     ) -> Result<(Place, DeviceMemory), Error> {
-        let memory = DeviceMemory::plan(device, model, limits)?;
+        let memory = DeviceMemory::plan(&Card::of(device)?, model, precision, limits)?;
         let network = GpuNetwork::new(device, model, precision, memory.ffn_layers)?;
         let mut work = GpuWorkspace::new(device)?;
         network.reserve(&mut work, limits.rows, limits.lanes)?;

@@ -9,7 +9,7 @@ use engine::network::{Lane, Network, Wanted, Workspace};
 use engine::snapshot::Snapshot;
 use engine::state::{KvFormats, State};
 use engine::trail::Trail;
-use engine::{DeviceLimits, DeviceMemory, Longest, Place};
+use engine::{Card, DeviceLimits, DeviceMemory, Longest, Place};
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
@@ -320,8 +320,36 @@ fn a_plan_is_what_is_taken() {
         assert_eq!(free(), before, "{name}: all of it is given back");
     }
     let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2, ffn_layers: None, longest: None };
-    let error = DeviceMemory::plan(&device, &open("gguf/dense-wide.q4_k_m.gguf"), &limits).unwrap_err().to_string();
+    let error = DeviceMemory::plan(
+        &Card::of(&device).unwrap(),
+        &open("gguf/dense-wide.q4_k_m.gguf"),
+        Precision::Integer,
+        &limits,
+    );
+    let error = error.unwrap_err().to_string();
     assert!(error.contains("does not fit") && error.contains("raise memory.gpu_total"), "{error}");
+}
+
+/// What a window takes is what plans say of it, by the device's own count, however its keys and values are kept.
+#[test]
+fn a_window_takes_what_is_planned() {
+    let Some(device) = own_device() else { return };
+    let model = open("gguf/dense-wide.q4_k_m.gguf");
+    let shape = engine::state::StateShape::new(&model.shape);
+    let place = Place::device(&device, &model, Precision::Integer).unwrap();
+    let q8_q4 = KvFormats { key: Format::Q8_0, value: Format::Q4_0 };
+    for kv in [F16, KvFormats { key: Format::Q8_0, value: Format::Q8_0 }, q8_q4] {
+        for tokens in [1, 300, 5000] {
+            let before = device.used_bytes().unwrap();
+            let mut state = State::new(shape, kv, &place.meter()).unwrap();
+            state.reserve(tokens);
+            assert_eq!(place.failure(), None);
+            let taken = device.used_bytes().unwrap() - before;
+            let pages = tokens.div_ceil(engine::state::PAGE) * shape.page_bytes(&shape.layout(kv).unwrap());
+            let planned = pages + shape.fixed_bytes();
+            assert!(taken.abs_diff(planned) * 50 <= planned, "{tokens} tokens: {taken} taken, {planned} planned");
+        }
+    }
 }
 
 fn no_cpu() -> Cpu {
@@ -340,7 +368,7 @@ fn what_has_no_room_is_computed_by_the_host() {
         let model = open(name);
         let (always, ffn) = device_bytes(&model);
         let limits = DeviceLimits { total_bytes: None, rows: 12, lanes: 2, ffn_layers: None, longest: None };
-        let whole = DeviceMemory::plan(&device, &model, &limits).unwrap();
+        let whole = DeviceMemory::plan(&Card::of(&device).unwrap(), &model, precision, &limits).unwrap();
         assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_part()), (ffn.len(), 0, None));
 
         // A conversation for which there is room when all but two of those parts are elsewhere.

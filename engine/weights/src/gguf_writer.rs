@@ -98,6 +98,17 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Of tensors and the zeros between them, before the first was written.
+    pub fn bytes_to_come(&self) -> u64 {
+        let rest = self.sizes.as_slice().iter().map(|(size, padding)| size + padding);
+        self.left + self.padding + rest.sum::<u64>()
+    }
+
+    /// What is written to, whatever is missing.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
     /// Ends the file. An error where bytes are missing.
     pub fn finish(mut self) -> io::Result<W> {
         if self.left > 0 {

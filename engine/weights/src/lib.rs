@@ -26,6 +26,6 @@ pub use model::{
     VocabSource,
 };
 pub use open::{OpenOptions, open};
-pub use pack::{Part, pack};
+pub use pack::{Part, Reading, pack, packed_bytes};
 pub use packed::{Keeping, PackedFolder};
 pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn};

@@ -1,6 +1,6 @@
 //! Brings a model's matrices into the order that this processor's products read fastest.
 
-use kernels::cpu::{Cpu, Parts};
+use kernels::cpu::{Cpu, Level, Parts};
 use kernels::format::Format;
 use kernels::product::{Layout, PANEL, PANEL_ORDER, Weights, has_panels, pack_panel, panel_bytes};
 use sha2::{Digest, Sha256};
@@ -30,9 +30,8 @@ pub fn pack(
     }
     let fingerprint = model.fingerprint;
     let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
-    for (matrix, exact) in matrices(model, part) {
-        if exact {
-            // Read with f32 activations only, and a few rows: unpacked once is better than at every token.
+    for (matrix, reading) in matrices(model, part) {
+        if reading == Reading::ExactProducts {
             to_f32(matrix)?;
         } else if let Some(size) =
             panel_bytes(matrix.format, matrix.rows, matrix.cols).filter(|_| matrix.layout == Layout::Rows)
@@ -65,6 +64,29 @@ pub enum Part {
     FeedForward {
         from: usize,
     },
+}
+
+/// What a matrix is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Row by row, as an embedding that is no head.
+    Rows,
+    Products,
+    /// Products with f32 activations only, of few rows: unpacked once is better than at every token.
+    ExactProducts,
+}
+
+/// What a matrix takes once `pack` has seen it.
+pub fn packed_bytes(matrix: &Matrix, reading: Reading, level: Level) -> usize {
+    let is_packed = has_panels(level) && matrix.layout == Layout::Rows;
+    match reading {
+        Reading::Products if is_packed => {
+            let panels = panel_bytes(matrix.format, matrix.rows, matrix.cols);
+            panels.map_or(matrix.data.len(), |bytes| bytes.next_multiple_of(ALIGNMENT))
+        }
+        Reading::ExactProducts if is_packed => matrix.rows * matrix.cols * size_of::<f32>(),
+        _ => matrix.data.len(),
+    }
 }
 
 /// Bytes that are packed before the file's memory for them goes back.
@@ -147,29 +169,29 @@ fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
     Ok(())
 }
 
-/// The matrices that products read, and whether with exact activations. An embedding that is no head is only looked up
-/// in, row by row.
-fn matrices(model: &mut Model, part: Part) -> Vec<(&mut Matrix, bool)> {
+/// The matrices that products read.
+fn matrices(model: &mut Model, part: Part) -> Vec<(&mut Matrix, Reading)> {
+    use Reading::{ExactProducts, Products};
     let (mut all, first) = match part {
-        Part::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), false)], 0),
+        Part::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), Products)], 0),
         Part::FeedForward { from } => (Vec::new(), from),
     };
     for layer in model.layers.iter_mut().skip(first) {
         match &mut layer.mixer {
             _ if part != Part::All => {}
-            Mixer::Attention(w) => all.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, false))),
+            Mixer::Attention(w) => all.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, Products))),
             Mixer::Delta(w) => {
-                all.extend([&mut w.qkv, &mut w.z, &mut w.out].map(|w| (w, false)));
-                all.extend([&mut w.a, &mut w.b].map(|w| (w, true)));
+                all.extend([&mut w.qkv, &mut w.z, &mut w.out].map(|w| (w, Products)));
+                all.extend([&mut w.a, &mut w.b].map(|w| (w, ExactProducts)));
             }
         }
         match &mut layer.ffn {
-            Ffn::Dense { gate, up, down } => all.extend([gate, up, down].map(|w| (w, false))),
+            Ffn::Dense { gate, up, down } => all.extend([gate, up, down].map(|w| (w, Products))),
             Ffn::Moe(moe) => {
-                all.push((&mut moe.router, false));
+                all.push((&mut moe.router, Products));
                 let experts = moe.experts.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
                 let shared = moe.shared.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
-                all.extend(experts.chain(shared).map(|w| (w, false)));
+                all.extend(experts.chain(shared).map(|w| (w, Products)));
             }
         }
     }
@@ -195,11 +217,14 @@ mod tests {
         }
         assert!(told.is_sorted() && told.last().is_some_and(|(done, all)| done == all && *done > 0));
         let mut panels = 0;
-        for ((plain, _), (packed, exact)) in
+        for ((plain, reading), (packed, _)) in
             matrices(&mut plain, Part::All).into_iter().zip(matrices(&mut packed, Part::All))
         {
             panels += usize::from(packed.layout == Layout::Panels);
-            assert!(!exact || packed.format == Format::F32);
+            assert!(reading == Reading::Products || packed.format == Format::F32);
+            let planned = packed_bytes(plain, reading, cpu.level);
+            assert!(planned.abs_diff(packed.data.len()) < ALIGNMENT, "{planned} for {}", packed.data.len());
+            assert!(packed_bytes(packed, reading, cpu.level) == packed.data.len());
             let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
             for row in 0..plain.rows {
                 weights_of(plain).row(row, &mut expected);

@@ -68,6 +68,21 @@ pub fn write(options: &Options, out: &Path, progress: &mut dyn FnMut(u64, u64)) 
     }
 }
 
+/// Writes a file that has everything but its values, which read as zeros and take no room on a disk that keeps files with holes:
+/// enough to plan with.
+pub fn outline(shape: &SynthShape, mixture: Mixture, out: &Path) -> Result<(), Error> {
+    let io = |source: io::Error| Error::Io { path: out.to_path_buf(), source };
+    let options = Options { shape: shape.clone(), mixture, seed: 0, threads: 1 };
+    let vocabulary = vocabulary::build(shape.vocab, options.seed);
+    let infos: Vec<TensorInfo> = tensors::plan(&options, &vocabulary).into_iter().map(|plan| plan.info).collect();
+    let file = BufWriter::new(File::create(out).map_err(io)?);
+    let writer = Writer::new(file, &metadata::of(&options, &vocabulary), &infos).map_err(io)?;
+    let values: u64 = writer.bytes_to_come();
+    let file = writer.into_inner().into_inner().map_err(|error| io(error.into_error()))?;
+    let header = file.metadata().map_err(io)?.len();
+    file.set_len(header + values).map_err(io)
+}
+
 /// A part of a tensor, small enough to be held by each thread.
 #[derive(Clone, Copy)]
 struct Piece {

@@ -29,7 +29,7 @@ pub use error::Error;
 pub(crate) use for_turn::{PLACEHOLDER, chat_of, chat_with};
 pub use gpu::Gpu;
 pub use measure::Measured;
-pub use plan::{Plan, Window, machine_bytes, plan};
+pub use plan::{Bytes, Cell, Plan, Window, machine_bytes, plan, windows};
 
 use counting::Counting;
 use error::NoRoom;

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod eval;
 pub mod keys;
 pub mod logits;
+pub mod plan;
 pub mod render;
 pub mod run;
 pub mod serve;

@@ -32,3 +32,4 @@ pub use settings::{
     MemoryTotal, Model, NotesAs, Precision, Server, Settings, Shutdown, SnapshotFormat, Speech, Store, Upstream,
 };
 pub use sources::{Flag, Sources};
+pub use units::bytes;

@@ -1,7 +1,7 @@
 //! Sizes and times as people write them. Each function gives the number, or a hint how it was probably meant.
 
 /// "8GiB" or "1048576" in bytes. Only binary units: with "8GB" one writer means 8,000,000,000 and the next 2^33.
-pub(crate) fn bytes(text: &str) -> Result<u64, Option<String>> {
+pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     const UNITS: [(&str, u32); 5] = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let (number, unit) = split(text);
     if let Some((_, shift)) = UNITS.iter().find(|(name, _)| *name == unit) {

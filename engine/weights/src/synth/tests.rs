@@ -50,6 +50,26 @@ fn the_file_does_not_depend_on_the_threads() {
     assert_eq!(report.bytes, one.len() as u64);
 }
 
+/// The same but for its values: tensors, sizes, shape, vocabulary.
+#[test]
+fn an_outline_is_the_file_without_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outline.gguf");
+    for mixture in [Mixture::Q4_K_M, Mixture::BF16] {
+        outline(&tiny(|_| ()), mixture, &path).unwrap();
+        let (whole, _) = write_tiny(tiny(|_| ()), mixture, 1);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), whole.len() as u64);
+        let open = |bytes: &[u8]| crate::gguf::from_bytes(&path, Bytes::copy_of(bytes)).unwrap();
+        let (ours, whole) = (open(&std::fs::read(&path).unwrap()), open(&whole));
+        assert_eq!(ours.shape, whole.shape);
+        let sizes = |model: &Model| {
+            let head = model.head.iter().chain([&model.embed]).map(|m| (m.format, m.rows, m.cols)).collect::<Vec<_>>();
+            (head, model.layers.len())
+        };
+        assert_eq!(sizes(&ours), sizes(&whole));
+    }
+}
+
 #[test]
 fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,15 +1,20 @@
 //! Where the memory goes, decided before anything is computed and printed at start.
 
+mod screen;
+mod windows;
+
+pub use screen::Bytes;
+pub use windows::{Cell, windows};
+
 use super::Error;
 use super::error::NoRoom;
 use super::model::{kv_formats, native_ctx};
 use engine::network::Network;
-use engine::open::{scratch_bytes, weight_bytes};
+use engine::open::{host_weight_bytes, scratch_bytes};
 use engine::snapshot;
 use engine::state::{KvFormats, PAGE, StateShape};
 use engine::{DeviceMemory, Limits, Precision};
 use settings::{MemoryTotal, Preset, Settings};
-use std::fmt;
 use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,46 +65,9 @@ pub fn plan<'p>(
     chosen: &Preset,
     presets: impl IntoIterator<Item = &'p Preset>,
 ) -> Result<Plan, Error> {
-    let total_bytes = match settings.memory.total {
-        MemoryTotal::Bytes(bytes) => bytes,
-        MemoryTotal::Auto => machine_bytes() / 4 * 3,
-    };
-    let sequences = settings.engine.max_sequences;
+    let mut plan = Plan::without_windows(settings, network, device, chosen.ctx_size);
     let state = &network.state_shape;
-    // Every sequence that decodes beside the others adds a row to a step.
-    let rows = settings.engine.prefill_chunk_tokens + sequences;
     let limits = limits(settings, network.precision, device.is_some());
-    // What lies on a device takes no memory here: a mapped file's pages are the system's.
-    let (weights, scratch) = match device {
-        None => (weight_bytes(&network.model), scratch_bytes(network, rows, sequences)),
-        Some(device) if device.host_bytes == 0 => (0, 0),
-        Some(device) => (device.host_bytes, scratch_bytes(network, limits.prefill_chunk_tokens + sequences, 0)),
-    };
-    let mut plan = Plan {
-        total_bytes,
-        process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
-        weight_bytes: weights as u64,
-        scratch_bytes: scratch as u64,
-        vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
-        token_cache_bytes: settings.memory.token_cache_bytes as u64,
-        sequences,
-        sequence_bytes: state.fixed_bytes() as u64,
-        left_bytes: 0,
-        snapshot_spacing_tokens: 0,
-        snapshots: limits.snapshots.name(),
-        snapshot_bytes: state.snapshot_bytes(limits.snapshots) as u64,
-        windows: Vec::new(),
-        device: device.cloned(),
-    };
-    let kept_bytes = match device {
-        None => total_bytes.saturating_sub(plan.fixed_bytes()),
-        Some(device) => device.left_bytes as u64,
-    };
-    plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
-    plan.snapshot_spacing_tokens = match settings.memory.snapshot_spacing_tokens {
-        Some(tokens) => tokens,
-        None => spacing(state, &limits, chosen.ctx_size as usize, plan.left_bytes),
-    };
     let native_ctx = native_ctx(network, file)?;
     let of = |preset: &Preset| -> Result<Window, Error> {
         let kv = kv_formats(preset, network.precision);
@@ -113,11 +81,7 @@ pub fn plan<'p>(
     windows.sort_by(|a, b| (a.ctx_size, &a.preset).cmp(&(b.ctx_size, &b.preset)));
     let own = of(chosen)?;
     if own.fit == 0 {
-        let (key, fixed) = match device {
-            None => ("memory.total", plan.fixed_bytes()),
-            Some(device) => ("memory.gpu_total", (device.weight_bytes + device.scratch_bytes) as u64),
-        };
-        let fixed = fixed + sequences as u64 * plan.sequence_bytes;
+        let key = if device.is_none() { "memory.total" } else { "memory.gpu_total" };
         let pages = pages_that_fit(state, &limits, kv_formats(chosen, network.precision), plan.left_bytes)?;
         let fits_tokens = u32::try_from(pages * PAGE).unwrap_or(u32::MAX);
         let smaller = windows.iter().rev().find(|window| window.fit > 0);
@@ -133,7 +97,7 @@ pub fn plan<'p>(
             ctx_size: chosen.ctx_size,
             needed: Bytes(own.bytes).to_string(),
             key,
-            fixed: Bytes(fixed).to_string(),
+            fixed: Bytes(plan.fixed_there_bytes()).to_string(),
             left: Bytes(plan.left_bytes).to_string(),
             advice,
             fits_tokens,
@@ -188,9 +152,63 @@ const ALLOCATOR_SHARE: u64 = 50;
 const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
+    /// Spaced for windows of `ctx_size`.
+    fn without_windows(settings: &Settings, network: &Network, device: Option<&DeviceMemory>, ctx_size: u32) -> Plan {
+        let total_bytes = match settings.memory.total {
+            MemoryTotal::Bytes(bytes) => bytes,
+            MemoryTotal::Auto => machine_bytes() / 4 * 3,
+        };
+        let sequences = settings.engine.max_sequences;
+        let state = &network.state_shape;
+        // Every sequence that decodes beside the others adds a row to a step.
+        let rows = settings.engine.prefill_chunk_tokens + sequences;
+        let limits = limits(settings, network.precision, device.is_some());
+        // What lies on a device takes no memory here: a mapped file's pages are the system's.
+        let (weights, scratch) = match device {
+            None => (host_weight_bytes(&network.model, network.precision), scratch_bytes(network, rows, sequences)),
+            Some(device) if device.host_bytes == 0 => (0, 0),
+            Some(device) => (device.host_bytes, scratch_bytes(network, limits.prefill_chunk_tokens + sequences, 0)),
+        };
+        let mut plan = Plan {
+            total_bytes,
+            process_bytes: PROCESS_BYTES + total_bytes / ALLOCATOR_SHARE,
+            weight_bytes: weights as u64,
+            scratch_bytes: scratch as u64,
+            vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
+            token_cache_bytes: settings.memory.token_cache_bytes as u64,
+            sequences,
+            sequence_bytes: state.fixed_bytes() as u64,
+            left_bytes: 0,
+            snapshot_spacing_tokens: 0,
+            snapshots: limits.snapshots.name(),
+            snapshot_bytes: state.snapshot_bytes(limits.snapshots) as u64,
+            windows: Vec::new(),
+            device: device.cloned(),
+        };
+        let kept_bytes = match device {
+            None => total_bytes.saturating_sub(plan.fixed_bytes()),
+            Some(device) => device.left_bytes as u64,
+        };
+        plan.left_bytes = kept_bytes.saturating_sub(sequences as u64 * plan.sequence_bytes);
+        plan.snapshot_spacing_tokens = match settings.memory.snapshot_spacing_tokens {
+            Some(tokens) => tokens,
+            None => spacing(state, &limits, ctx_size as usize, plan.left_bytes),
+        };
+        plan
+    }
+
     /// What is there whatever is talked about.
     fn fixed_bytes(&self) -> u64 {
         self.process_bytes + self.weight_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes
+    }
+
+    /// The same where the model computes, with the states of running sequences: what no conversation can have.
+    fn fixed_there_bytes(&self) -> u64 {
+        let fixed = match &self.device {
+            None => self.fixed_bytes(),
+            Some(device) => (device.weight_bytes + device.scratch_bytes) as u64,
+        };
+        fixed + self.sequences as u64 * self.sequence_bytes
     }
 
     pub fn limits(&self, settings: &Settings, precision: Precision) -> Limits {
@@ -204,74 +222,6 @@ impl Plan {
     /// What the engine may keep of sequences, running ones included.
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes + self.sequences as u64 * self.sequence_bytes
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let states = self.sequences as u64 * self.sequence_bytes;
-        let each = format!("{} sequences at once, {} each", self.sequences, Bytes(self.sequence_bytes));
-        let spacing =
-            format!("each state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
-        let program = ("the program", self.process_bytes, "with what allocators leave unused");
-        let texts = [("vocabulary", self.vocabulary_bytes, ""), ("tokens of old turns", self.token_cache_bytes, "")];
-        let weights = |weights, scratch| [("weights", weights, ""), ("buffers of a step", scratch, "")];
-        let sequences = [
-            ("states", states, each.as_str()),
-            ("remembered pasts", self.left_bytes, "what is left of the ceiling"),
-            ("  of them", self.snapshot_bytes, &spacing),
-        ];
-        let ceiling = ("ceiling", self.total_bytes, "memory.total");
-        let Some(device) = &self.device else {
-            let weights = weights(self.weight_bytes, self.scratch_bytes);
-            let all = [program].into_iter().chain(weights).chain(texts).chain(sequences).chain([ceiling]);
-            all.into_iter().try_for_each(|(what, bytes, note)| line(f, what, bytes, note))?;
-            return self.write_windows(f);
-        };
-        let on_host = weights(self.weight_bytes, self.scratch_bytes).into_iter().filter(|(_, bytes, _)| *bytes > 0);
-        for (what, bytes, note) in [program].into_iter().chain(on_host).chain(texts).chain([ceiling]) {
-            line(f, what, bytes, note)?;
-        }
-        writeln!(f, "  on {}", device.name)?;
-        let ceiling = ("ceiling", device.total_bytes as u64, "memory.gpu_total");
-        let weights = weights(device.weight_bytes as u64, device.scratch_bytes as u64);
-        for (what, bytes, note) in weights.into_iter().chain(sequences).chain([ceiling]) {
-            line(f, what, bytes, note)?;
-        }
-        self.write_windows(f)
-    }
-}
-
-fn line(f: &mut fmt::Formatter<'_>, what: &str, bytes: u64, note: &str) -> fmt::Result {
-    writeln!(f, "  {what:<22}{:>10}  {note}", Bytes(bytes).to_string())
-}
-
-impl Plan {
-    fn write_windows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for window in &self.windows {
-            let mark = if window.chosen { "*" } else { " " };
-            let fit = match window.fit {
-                0 => "does not fit".to_owned(),
-                1 => "one full conversation fits".to_owned(),
-                fit => format!("{fit} full conversations fit"),
-            };
-            let size = Bytes(window.bytes).to_string();
-            writeln!(f, "{mark} {:<22}{:>10}  {} tokens: {fit}", window.preset, size, window.ctx_size)?;
-        }
-        Ok(())
-    }
-}
-
-/// A size for people.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        match units.iter().find(|(_, shift)| self.0 >> shift > 0) {
-            Some((unit, shift)) => write!(f, "{:.1} {unit}", self.0 as f64 / (1u64 << shift) as f64),
-            None => write!(f, "{} B", self.0),
-        }
     }
 }
 

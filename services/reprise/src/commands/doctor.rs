@@ -3,8 +3,8 @@
 use super::bench::machine::Machine;
 use anyhow::Result;
 use conversation::backend::{Finder, machine_bytes, model};
-use engine::open::{find_gpu, weight_bytes};
-use engine::{DeviceMemory, check_device};
+use engine::open::{find_gpu, host_weight_bytes};
+use engine::{Card, DeviceMemory, check_device};
 use serde::Serialize;
 use settings::{Loaded, MemoryTotal, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -155,7 +155,7 @@ fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>
         Ok(opened) => opened,
         Err(error) => return (problem("model", error.to_string()), None),
     };
-    let (bytes, native_ctx) = (weight_bytes(&opened), opened.shape.native_ctx);
+    let (bytes, native_ctx) = (host_weight_bytes(&opened, model::precision(settings)), opened.shape.native_ctx);
     let says = format!(
         "preset {name}: {}, {} of weights, a window of {} of its {native_ctx} tokens",
         file.display(),
@@ -208,8 +208,10 @@ fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Fin
         Err(error) => problem("GPU's kernels", format!("{error}; set engine.device to cpu")),
     });
     if let Some((model, preset)) = model {
-        let longest = model::longest(settings, preset, model::precision(settings));
-        match DeviceMemory::plan(&device, model, Finder::new(settings).with_room_for(longest).limits()) {
+        let precision = model::precision(settings);
+        let finder = Finder::new(settings).with_room_for(model::longest(settings, preset, precision));
+        let plan = Card::of(&device).and_then(|card| DeviceMemory::plan(&card, model, precision, finder.limits()));
+        match plan {
             Ok(plan) => {
                 let says = format!(
                     "{} of weights, {} for a step, {} for conversations",

@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn mixture(name: &str) -> Result<Mixture, String> {
+pub fn mixture(name: &str) -> Result<Mixture, String> {
     Mixture::from_name(name).ok_or_else(|| {
         let names: Vec<&str> = Mixture::ALL.iter().map(|mixture| mixture.name()).collect();
         format!("give one of {}", names.join(", "))

@@ -1,0 +1,64 @@
+//! What windows take, by how keys and values are kept: to choose before anything is started, or bought.
+
+use super::{Error, Plan, limits};
+use crate::backend::device::Finder;
+use engine::network::Network;
+use engine::state::{KvFormats, PAGE};
+use engine::{Card, DeviceMemory, Longest};
+use settings::Settings;
+
+/// One window.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub ctx_size: u32,
+    /// Keys and values of a full one.
+    pub kv_bytes: u64,
+    /// A conversation that fills it, with what it takes to go back in it.
+    pub conversation_bytes: u64,
+    /// All that has to be there for one such conversation.
+    pub needed_bytes: u64,
+    /// As many of them fit at the same time.
+    pub full_conversations: u64,
+    /// With how much of the model where, and what else there is.
+    pub plan: Plan,
+}
+
+/// `card`: what computes, if not the host. A model that leaves no room for a conversation there is the host's.
+pub fn windows(
+    settings: &Settings,
+    network: &Network,
+    card: Option<&Card>,
+    kv: KvFormats,
+    windows: &[u32],
+) -> Result<Vec<Cell>, Error> {
+    windows.iter().map(|ctx_size| cell(settings, network, card, kv, *ctx_size)).collect()
+}
+
+fn cell(
+    settings: &Settings,
+    network: &Network,
+    card: Option<&Card>,
+    kv: KvFormats,
+    ctx_size: u32,
+) -> Result<Cell, Error> {
+    let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
+    let finder = Finder::new(settings).with_room_for(Longest { limits: limits(settings, precision, true), kv, tokens });
+    let device = card.map(|card| DeviceMemory::plan(card, &network.model, precision, finder.limits()));
+    let device = match device.transpose() {
+        Ok(device) => device,
+        Err(engine::Error::DeviceRoom { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let plan = Plan::without_windows(settings, network, device.as_ref(), ctx_size);
+    let limits = limits(settings, precision, device.is_some());
+    let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
+    let pages = tokens.div_ceil(PAGE);
+    Ok(Cell {
+        ctx_size,
+        kv_bytes: (pages * state.page_bytes(&state.layout(kv)?)) as u64,
+        conversation_bytes,
+        needed_bytes: plan.fixed_there_bytes() + conversation_bytes,
+        full_conversations: plan.left_bytes / conversation_bytes.max(1),
+        plan,
+    })
+}

@@ -1,0 +1,269 @@
+//! `reprise plan`: what windows take, and how many conversations fit, before a model is fetched or a card is bought.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use conversation::backend::{Bytes, Cell, Error, Finder, model, windows};
+use engine::network::Network;
+use engine::state::KvFormats;
+use engine::{Card, DeviceMemory};
+use serde::Serialize;
+use settings::{Preset, Settings};
+use weights::mixture::Mixture;
+use weights::synth::{self, SynthShape};
+
+use super::synth::mixture;
+
+/// Tells what windows take of memory, and how many conversations fit, without loading the model
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
+    #[arg(long, conflicts_with = "shape")]
+    model: Option<String>,
+    /// Plan without a file: 0.8B, 2B, 4B, 9B, 27B, 35B-A3B, or a .toml file like those of config/shapes
+    #[arg(long, requires = "quant")]
+    shape: Option<String>,
+    /// How the weights of --shape are kept: f32, f16, bf16, q4_0, q8_0, q4_k_m, q5_k_m or q6_k
+    #[arg(long, value_parser = mixture, requires = "shape")]
+    quant: Option<Mixture>,
+    /// Windows in tokens [default: those of the model's presets]
+    #[arg(long, value_delimiter = ',', value_name = "TOKENS,..", value_parser = clap::value_parser!(u32).range(1..))]
+    windows: Vec<u32>,
+    /// A GPU with so much free memory (24GiB), there or not [default: the one that is there, if any]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    gpu_memory: Option<usize>,
+    /// Print one object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was planned.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: PathBuf,
+    /// Sizes of a random model of the same shape: the file is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instead: Option<String>,
+    /// The GPU. None: the host computes.
+    gpu: Option<String>,
+    native_ctx: usize,
+    ceiling_bytes: u64,
+    windows: Vec<Row>,
+}
+
+/// A window with one way to keep keys and values.
+#[derive(Debug, Serialize)]
+struct Row {
+    ctx_size: u32,
+    /// That have this window, and keep keys and values so.
+    presets: Vec<String>,
+    kv: [&'static str; 2],
+    /// Keys and values of a full window.
+    kv_bytes: u64,
+    /// A conversation that fills it, with states to come back to.
+    conversation_bytes: u64,
+    /// All that has to be there for one.
+    needed_bytes: u64,
+    full_conversations: u64,
+    weight_bytes: u64,
+    scratch_bytes: u64,
+    /// Layers whose feed-forward parts the GPU computes too, of how many, and what the host has of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<OnGpu>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct OnGpu {
+    layers: usize,
+    of_layers: usize,
+    host_bytes: u64,
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let report = examine(&args, settings)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+fn examine(args: &Args, settings: &Settings) -> Result<Report> {
+    let found = find(args, settings)?;
+    let precision = model::precision(settings);
+    let opened = weights::open(&found.file, &weights::OpenOptions { mmap: true })?;
+    let network = Network::new(opened, precision);
+    let card = match args.gpu_memory {
+        Some(bytes) => Some(Card::imagined(bytes)),
+        None => Finder::new(settings).find()?.map(|gpu| Card::of(&gpu.device)).transpose()?,
+    };
+    let native_ctx = network.shape().native_ctx;
+    let presets = presets_of(settings, &found, native_ctx);
+    let is_known = !found.preset.model.is_empty();
+    let mut sizes: Vec<u32> = match args.windows.is_empty() {
+        true => presets.iter().map(|preset| preset.ctx_size).collect(),
+        false => args.windows.clone(),
+    };
+    sizes.sort_unstable();
+    sizes.dedup();
+    if let Some(size) = sizes.iter().find(|size| **size as usize > native_ctx) {
+        anyhow::bail!("a window of {size} tokens: the model was made for {native_ctx}");
+    }
+    let mut rows = Vec::new();
+    let mut ceiling_bytes = 0;
+    for [k, v] in FORMATS {
+        let format = |name| KvFormats::format(name).with_context(|| format!("no format {name}"));
+        let kv = KvFormats { key: format(k)?, value: format(v)? };
+        for cell in windows(settings, &network, card.as_ref(), kv, &sizes)? {
+            ceiling_bytes = cell.plan.device.as_ref().map_or(cell.plan.total_bytes, |gpu| gpu.total_bytes as u64);
+            let same = |preset: &&Preset| {
+                is_known && preset.ctx_size == cell.ctx_size && model::kv_formats(preset, precision) == kv
+            };
+            let presets = presets.iter().copied().filter(same).map(|preset| preset.name.clone()).collect();
+            rows.push(row(cell, [k, v], presets));
+        }
+    }
+    let gpu = rows.iter().any(|row| row.gpu.is_some()).then(|| card.map(|card| card.name)).flatten();
+    Ok(Report { model: found.asked, instead: found.instead, gpu, native_ctx, ceiling_bytes, windows: rows })
+}
+
+/// Those that a home would choose from: exact, half of it, and less for values, which forgive more than keys do.
+const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
+
+fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
+    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan } = cell;
+    let on_gpu =
+        |gpu: &DeviceMemory| OnGpu { layers: gpu.ffn_layers, of_layers: gpu.layers, host_bytes: gpu.host_bytes as u64 };
+    let (weight_bytes, scratch_bytes) = match &plan.device {
+        Some(gpu) => (gpu.weight_bytes as u64, gpu.scratch_bytes as u64),
+        None => (plan.weight_bytes, plan.scratch_bytes),
+    };
+    let gpu = plan.device.as_ref().map(on_gpu);
+    Row {
+        ctx_size,
+        presets,
+        kv,
+        kv_bytes,
+        conversation_bytes,
+        needed_bytes,
+        full_conversations,
+        weight_bytes,
+        scratch_bytes,
+        gpu,
+    }
+}
+
+struct Found {
+    /// What is opened, and what was meant.
+    file: PathBuf,
+    asked: PathBuf,
+    instead: Option<String>,
+    preset: Preset,
+    /// Where an outline lies.
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// The file, or what has its sizes.
+fn find(args: &Args, settings: &Settings) -> Result<Found> {
+    if let (Some(shape), Some(mixture)) = (&args.shape, args.quant) {
+        let shape = SynthShape::find(shape)?;
+        let preset = settings.presets.values().find(|preset| preset.model.eq_ignore_ascii_case(&shape.name));
+        let preset = preset.map_or_else(|| settings.preset("default"), Ok)?.clone();
+        let asked = PathBuf::from(&shape.name);
+        return outline(&shape, mixture, asked, preset);
+    }
+    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
+    match model::resolve(settings, name) {
+        Ok((file, preset)) => Ok(Found { asked: file.clone(), file, instead: None, preset, _folder: None }),
+        Err(Error::NoModelFile { preset, file }) => {
+            let (known, preset) = (shape_of(&file), settings.preset(&preset)?.clone());
+            let Some((shape, mixture)) = known else {
+                let missing = Error::NoModelFile { preset: preset.name, file };
+                return Err(missing).context("cannot tell its shape either; name --shape and --quant");
+            };
+            outline(&shape, mixture, file, preset)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a file of this name has, as the ecosystem names files.
+fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
+    let stem = file.file_stem()?.to_str()?;
+    let shapes = synth::NAMES.iter().filter_map(|name| SynthShape::find(name).ok());
+    shapes.into_iter().find_map(|shape| {
+        let (name, quant) = stem.split_at_checked(shape.name.len())?;
+        let mixture = Mixture::from_name(quant.strip_prefix(['-', '.'])?)?;
+        name.eq_ignore_ascii_case(&shape.name).then_some((shape, mixture))
+    })
+}
+
+fn outline(shape: &SynthShape, mixture: Mixture, asked: PathBuf, preset: Preset) -> Result<Found> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the outline of the model")?;
+    let file = folder.path().join("outline.gguf");
+    synth::outline(shape, mixture, &file)?;
+    let instead = Some(format!("the shape {} in {}", shape.name, mixture.name()));
+    Ok(Found { file, asked, instead, preset, _folder: Some(folder) })
+}
+
+/// Those of the same model. A file that no preset knows lends the windows of models that were made for as much.
+fn presets_of<'s>(settings: &'s Settings, found: &'s Found, native_ctx: usize) -> Vec<&'s Preset> {
+    let Preset { model, .. } = &found.preset;
+    let as_large = |preset: &&Preset| preset.native_ctx.is_some_and(|native| native as usize == native_ctx);
+    let all = settings.presets.values();
+    let same: Vec<&Preset> = match model.is_empty() {
+        true => all.filter(as_large).collect(),
+        false => all.filter(|preset| preset.model == *model).collect(),
+    };
+    let fitting: Vec<&Preset> = same.into_iter().filter(|preset| preset.ctx_size as usize <= native_ctx).collect();
+    if fitting.is_empty() { vec![&found.preset] } else { fitting }
+}
+
+fn print(report: &Report) {
+    let Report { model, instead, gpu, native_ctx, ceiling_bytes, windows } = report;
+    let note = instead.as_ref().map(|what| format!(" is not here; planned with {what}")).unwrap_or_default();
+    println!("{}{note}; made for {native_ctx} tokens", model.display());
+    let (place, key) = match gpu {
+        Some(name) => (name.as_str(), "memory.gpu_total"),
+        None => ("the CPU", "memory.total"),
+    };
+    println!("{place} computes and may take {} ({key})\n", Bytes(*ceiling_bytes));
+    let mut sizes: Vec<u32> = windows.iter().map(|row| row.ctx_size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let heads = FORMATS.map(|[k, v]| if k == v { k.to_owned() } else { format!("{k} and {v}") });
+    println!("{:>9}{}", "window", heads.map(|head| format!("  {head:>26}")).concat());
+    for size in sizes {
+        let row = windows.iter().filter(|row| row.ctx_size == size);
+        let presets: Vec<&str> = row.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
+        let cells: Vec<String> = row.map(|row| format!("  {:>26}", says(row))).collect();
+        println!("{}", format!("{size:>9}{}  {}", cells.concat(), presets.join(", ")).trim_end());
+    }
+    println!(
+        "\nMemory for one conversation that fills its window and all that is there beside it, by how keys and values are kept;"
+    );
+    println!("then how many of them fit at the same time.");
+    if windows.iter().any(|row| row.gpu.is_some_and(|gpu| gpu.layers < gpu.of_layers)) {
+        println!(
+            "In brackets: layers that the GPU computes whole, of all; the CPU helps with the others, which is slower."
+        );
+    }
+}
+
+fn says(row: &Row) -> String {
+    let needed = Bytes(row.needed_bytes).to_string();
+    let layers = match row.gpu {
+        Some(gpu) if gpu.layers < gpu.of_layers => format!(" ({}/{})", gpu.layers, gpu.of_layers),
+        _ => String::new(),
+    };
+    match row.full_conversations {
+        0 => format!("{needed}  too much"),
+        fit => format!("{needed}{layers}  {fit:>4} fit"),
+    }
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = settings::bytes(text).map_err(|hint| hint.unwrap_or_else(|| "give a size such as 24GiB".to_owned()))?;
+    usize::try_from(bytes).map_err(|error| error.to_string())
+}
