@@ -32,6 +32,8 @@ pub(crate) struct Cuda {
     /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
     target: u32,
+    /// Whether the device reads the host's own memory where it lies, at a time of its own.
+    reads_host: bool,
     /// Whether a kernel is put in place while the one before is still at work (`follow` in `prelude.cuh`).
     pub overlaps: AtomicBool,
     /// Whether the program for groups of warps is used.
@@ -63,8 +65,8 @@ unsafe impl Send for CudaGraph {}
 // SAFETY: as for `Cuda`.
 unsafe impl Sync for CudaGraph {}
 
-/// Dynamic shared memory that a kernel has without asking.
-const SHARED_WITHOUT_ASKING: usize = 48 << 10;
+/// Of CUDA 11.8: older ones lack what starts kernels here.
+const FIRST_DRIVER: i32 = 11080;
 
 /// Hopper, and a driver that keeps it in graphs that are recorded.
 const FIRST_TARGET_TO_OVERLAP: u32 = 90;
@@ -81,49 +83,56 @@ impl Cuda {
         unsafe {
             let no_gpu = |result: CUresult| Error::NoGpu { reason: describe(result) };
             of(sys::cuInit(0)).map_err(no_gpu)?;
-            let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
-            let mut recorder = null_mut();
-            let mut beside = Beside { stream: null_mut(), asked: null_mut() };
+            let (mut device, mut driver) = (0, 0);
+            of(sys::cuDriverGetVersion(&mut driver)).map_err(no_gpu)?;
+            if driver < FIRST_DRIVER {
+                let reason = format!("its driver is one of CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+                return Err(Error::NoGpu { reason: format!("{reason}; install one of CUDA 12 or later") });
+            }
             of(sys::cuDeviceGet(&mut device, ordinal as i32)).map_err(no_gpu)?;
             let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
             let count = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32;
             let shared = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-            let processors = Processors { count, shared_bytes: shared as usize };
+            let pageable = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)?;
             if major < 8 {
                 return Err(Error::TooOld { name: name(device), major, minor });
             }
-            check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
-            check("taking the GPU", sys::cuCtxSetCurrent(context))?;
-            check("making a stream", sys::cuStreamCreate(&mut stream, 1))?;
-            check("making a stream", sys::cuStreamCreate(&mut beside.stream, 1))?;
-            check("making a stream", sys::cuStreamCreate(&mut recorder, 1))?;
-            // 2: its time is not taken.
-            check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
-            keep_freed_memory(device)?;
             let target = (major * 10 + minor) as u32;
-            let mut driver = 0;
-            check("asking the driver's version", sys::cuDriverGetVersion(&mut driver))?;
+            // From here on whatever goes wrong gives back what was taken.
             let mut cuda = Cuda {
-                processors,
+                processors: Processors { count, shared_bytes: shared as usize },
                 device,
-                context,
-                stream,
-                recorder: Mutex::new(recorder),
+                context: null_mut(),
+                stream: null_mut(),
+                recorder: Mutex::new(null_mut()),
                 recording: Mutex::new(None),
-                beside: Mutex::new(beside),
+                beside: Mutex::new(Beside { stream: null_mut(), asked: null_mut() }),
                 modules: HashMap::new(),
                 functions: Mutex::new(HashMap::new()),
                 target,
+                reads_host: pageable != 0,
                 overlaps: AtomicBool::new(target >= FIRST_TARGET_TO_OVERLAP && driver >= FIRST_DRIVER_TO_OVERLAP),
                 groups: AtomicBool::new(false),
                 profile: Mutex::new(None),
             };
-            for (program, code) in cache::programs(target, driver, cache, progress)? {
+            check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut cuda.context, device))?;
+            check("taking the GPU", sys::cuCtxSetCurrent(cuda.context))?;
+            let recorder = cuda.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let beside = cuda.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for stream in [&mut cuda.stream, recorder, &mut beside.stream] {
+                check("making a stream", sys::cuStreamCreate(stream, 1))?;
+            }
+            // 2: its time is not taken.
+            check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
+            keep_freed_memory(device)?;
+            let modules = &mut cuda.modules;
+            cache::programs(target, driver, cache, progress, &mut |program, code| {
                 let mut module = null_mut();
                 check("loading kernels", sys::cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
-                cuda.modules.insert(program, module);
-            }
+                modules.insert(program, module);
+                Ok(())
+            })?;
             cuda.groups = AtomicBool::new(cuda.can_group());
             Ok(cuda)
         }
@@ -138,20 +147,29 @@ impl Cuda {
         let (mut free_bytes, mut memory_bytes) = (0, 0);
         // SAFETY: both are places for a size.
         check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
+        let [reserved, used] = [
+            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+        ];
+        // What we hold for ourselves is free for us.
+        free_bytes += self.of_pool(reserved)?.saturating_sub(self.of_pool(used)?);
         let name = name(self.device);
         Ok(Properties { name, target: self.target, processors: self.processors.count, memory_bytes, free_bytes })
     }
 
     pub fn used_bytes(&self) -> Result<usize, Error> {
         self.enter()?;
-        let (mut pool, mut used) = (null_mut(), 0u64);
-        let what = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
-        // SAFETY: the device exists, and the attribute is a number of 64 bits.
-        unsafe {
-            check("asking for the memory pool", sys::cuDeviceGetDefaultMemPool(&mut pool, self.device))?;
-            check("asking for used memory", sys::cuMemPoolGetAttribute(pool, what, (&raw mut used).cast()))?;
-        }
-        Ok(used as usize)
+        // What was freed in the stream's order is free when the stream has come there.
+        self.synchronize()?;
+        self.of_pool(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+    }
+
+    fn of_pool(&self, what: sys::CUmemPool_attribute) -> Result<usize, Error> {
+        let mut bytes = 0u64;
+        let pool = pool(self.device)?;
+        // SAFETY: the attribute is a number of 64 bits.
+        check("asking for used memory", unsafe { sys::cuMemPoolGetAttribute(pool, what, (&raw mut bytes).cast()) })?;
+        Ok(bytes as usize)
     }
 
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
@@ -205,9 +223,10 @@ impl Cuda {
             // SAFETY: the module is loaded and the name ends in a zero.
             of(unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) })
                 .map_err(|result| failed(describe(result)))?;
-            functions.insert(kernel.to_string(), (function, SHARED_WITHOUT_ASKING));
+            functions.insert(kernel.to_string(), (function, 0));
         }
         let Some((function, allowed)) = functions.get_mut(kernel) else { return Err(failed("it is gone".to_string())) };
+        // Without asking a kernel has 48 KiB, less what it declares itself: who asks always need not know how much that is.
         if shared_bytes > *allowed {
             let what = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is one of a loaded module.
@@ -227,7 +246,6 @@ impl Cuda {
     pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
         self.enter()?;
         let (mut first, mut last) = (null_mut(), null_mut());
-        let mut elapsed_ms = 0.0;
         // SAFETY: the events are made here, recorded in our stream and destroyed after it was waited for.
         unsafe {
             check("making an event", sys::cuEventCreate(&mut first, 0))?;
@@ -236,7 +254,7 @@ impl Cuda {
             let result = work();
             check("recording an event", sys::cuEventRecord(last, self.stream))?;
             self.synchronize()?;
-            check("reading events", sys::cuEventElapsedTime_v2(&mut elapsed_ms, first, last))?;
+            let elapsed_ms = profile::elapsed_ms(first, last)?;
             let _ = sys::cuEventDestroy_v2(first);
             let _ = sys::cuEventDestroy_v2(last);
             result.map(|()| elapsed_ms)
@@ -309,10 +327,11 @@ impl Cuda {
 
     pub fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
         self.enter()?;
-        // SAFETY: `Buffer` has checked the range. From memory that is not pinned the driver returns when it has read it.
-        check("copying to the GPU", unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.stream)
-        })
+        // SAFETY: `Buffer` has checked the range. From memory that is not pinned the driver returns when it has read it; where
+        // the device itself reads it, the wait below ends before `from` does.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.stream) };
+        check("copying to the GPU", result)?;
+        if self.reads_host { self.synchronize() } else { Ok(()) }
     }
 
     pub fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
@@ -361,18 +380,29 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // SAFETY: everything here was made by `open`, and nothing uses it any more.
+        if self.context.is_null() {
+            return;
+        }
+        let recorder = *self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let beside = self.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: everything here was made by `open`, and nothing uses it any more. What was not made is null, which the
+        // driver refuses.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuStreamSynchronize(self.stream);
-            let beside = self.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
             let _ = sys::cuEventDestroy_v2(beside.asked);
-            let _ = sys::cuStreamDestroy_v2(*self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner));
-            let _ = sys::cuStreamDestroy_v2(beside.stream);
             for module in self.modules.values() {
                 let _ = sys::cuModuleUnload(*module);
             }
-            let _ = sys::cuStreamDestroy_v2(self.stream);
+            for stream in [recorder, beside.stream, self.stream] {
+                if !stream.is_null() {
+                    let _ = sys::cuStreamDestroy_v2(stream);
+                }
+            }
+            // Whoever opens the device after us, we among them, gets what we held.
+            if let Ok(pool) = pool(self.device) {
+                let _ = sys::cuMemPoolTrimTo(pool, 0);
+            }
             let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }
     }
@@ -389,15 +419,19 @@ impl Drop for CudaGraph {
 }
 
 /// Memory that was freed stays with us: pages and snapshots come and go at every turn.
-unsafe fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
-    let mut pool = null_mut();
-    let mut threshold = u64::MAX;
+fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
+    let (pool, mut threshold) = (pool(device)?, u64::MAX);
     let what = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the device exists, and the attribute is a number of 64 bits.
-    unsafe {
-        check("asking for the memory pool", sys::cuDeviceGetDefaultMemPool(&mut pool, device))?;
-        check("keeping memory", sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()))
-    }
+    // SAFETY: the attribute is a number of 64 bits.
+    check("keeping memory", unsafe { sys::cuMemPoolSetAttribute(pool, what, (&raw mut threshold).cast()) })
+}
+
+/// It is the device's, not the context's, and outlives it.
+fn pool(device: sys::CUdevice) -> Result<sys::CUmemoryPool, Error> {
+    let mut pool = null_mut();
+    // SAFETY: the device exists, and the pool is a place for one.
+    check("asking for the memory pool", unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, device) })?;
+    Ok(pool)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

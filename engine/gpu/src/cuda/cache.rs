@@ -7,25 +7,29 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::nvrtc;
 
-/// Every program's machine code. What is not in `folder` is compiled, several at a time, and kept there.
+/// Takes a program's machine code.
+pub type Load<'l> = &'l mut dyn FnMut(&'static str, &[u8]) -> Result<(), Error>;
+
+/// Gives every program's machine code to `load`. What is not in `folder`, or is of no use to the driver any more, is compiled,
+/// several at a time, and kept there once the driver has taken it.
 pub fn programs(
     target: u32,
     driver: i32,
     folder: Option<&Path>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
-    let mut found = Vec::new();
+    load: Load,
+) -> Result<(), Error> {
     let mut missing = Vec::new();
     for program in kernels::cuda::PROGRAMS.iter().filter(|program| program.is_for(target)) {
         let (source, architecture) = (program.source(), program.architecture(target));
         let name = file_name(program.name, &source, &architecture, driver);
-        match folder.and_then(|folder| std::fs::read(folder.join(&name)).ok()).and_then(|bytes| unsealed(&bytes)) {
-            Some(code) => found.push((program.name, code)),
-            None => missing.push((program.name, source, architecture, name)),
+        let kept = folder.and_then(|folder| std::fs::read(folder.join(&name)).ok()).and_then(|bytes| unsealed(&bytes));
+        if kept.is_none_or(|code| load(program.name, &code).is_err()) {
+            missing.push((program.name, source, architecture, name));
         }
     }
     if missing.is_empty() {
-        return Ok(found);
+        return Ok(());
     }
     progress(&format!("compiling {} GPU programs for sm_{target}, once", missing.len()));
     let compiled: Vec<Result<_, Error>> = std::thread::scope(|scope| {
@@ -41,12 +45,12 @@ pub fn programs(
     for result in compiled {
         let (program, code, name) = result?;
         progress(&format!("{program}: {} KiB", code.len() / 1024));
+        load(program, &code)?;
         if let Some(folder) = folder {
             keep(folder, &name, &code)?;
         }
-        found.push((program, code));
     }
-    Ok(found)
+    Ok(())
 }
 
 fn file_name(program: &str, source: &str, architecture: &str, driver: i32) -> String {

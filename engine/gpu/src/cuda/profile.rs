@@ -46,10 +46,10 @@ impl Cuda {
         self.synchronize()?;
         let mut kernels = Vec::new();
         for span in spans {
-            let mut elapsed_ms = 0.0;
             // SAFETY: both events were recorded, and what they wait for is done.
+            let elapsed_ms = unsafe { elapsed_ms(span.begin, span.end)? };
+            // SAFETY: nobody else knows them.
             unsafe {
-                check("reading events", sys::cuEventElapsedTime_v2(&raw mut elapsed_ms, span.begin, span.end))?;
                 let _ = sys::cuEventDestroy_v2(span.begin);
                 let _ = sys::cuEventDestroy_v2(span.end);
             }
@@ -61,4 +61,20 @@ impl Cuda {
     pub fn is_profiled(&self) -> bool {
         lock(&self.profile).is_some()
     }
+}
+
+/// # Safety
+/// Both events are ones that were recorded and reached.
+pub(super) unsafe fn elapsed_ms(begin: sys::CUevent, end: sys::CUevent) -> Result<f32, Error> {
+    type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+    let mut elapsed_ms = 0.0;
+    // SAFETY: the library is loaded, and this is its function's type in every version. The name without a number is the one that
+    // drivers older than the bindings have too.
+    unsafe {
+        let elapsed = sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0");
+        let reason = "the driver cannot tell times".to_string();
+        let elapsed = elapsed.map_err(|_| Error::Driver { action: "reading events", reason })?;
+        check("reading events", elapsed(&raw mut elapsed_ms, begin, end))?;
+    }
+    Ok(elapsed_ms)
 }
