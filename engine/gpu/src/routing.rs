@@ -63,9 +63,14 @@ pub fn most_tiles(pairs: usize, experts: usize, tile_rows: usize) -> usize {
     pairs / tile_rows + experts.min(pairs)
 }
 
+/// As in `routing.cu`.
+const ARRANGE_THREADS: usize = 256;
+
 pub fn arrange(device: &Device, arguments: &Arrange) -> Result<(), Error> {
-    let shared_bytes = 2 * arguments.count as usize * size_of::<u32>();
-    device.launch("routing", "arrange", Launch { grid: (1, 1, 1), threads: 256, shared_bytes }, arguments)
+    // A number for each expert, and three for each warp.
+    let shared_bytes = (arguments.count as usize + 3 * ARRANGE_THREADS / 32) * size_of::<u32>();
+    let threads = ARRANGE_THREADS as u32;
+    device.launch("routing", "arrange", Launch { grid: (arguments.count, 1, 1), threads, shared_bytes }, arguments)
 }
 
 pub fn gather(device: &Device, arguments: &Gather) -> Result<(), Error> {
@@ -90,6 +95,51 @@ mod tests {
 
     proptest! {
         #![proptest_config(cases(24))]
+        #[test]
+        fn pairs_are_sorted_by_expert(
+            (rows, used, count) in (1usize..900, 1usize..9, 1usize..300),
+            large_tiles: bool,
+            seed: u64,
+        ) {
+            let Some(device) = device_of_tests() else { return Ok(()) };
+            let (pairs, tile) = (rows * used, tile_rows(if large_tiles { 100 } else { 1 }));
+            let of = |value: &f32| (value.abs() * 1e4) as u32 % count as u32;
+            let chosen: Vec<u32> = random(pairs, seed).iter().map(of).collect();
+            let experts = Buffer::of(&device, &chosen).unwrap();
+            let [source, of_row, place] = [(); 3].map(|()| Buffer::of(&device, &vec![u32::MAX; pairs]).unwrap());
+            let tiles = Buffer::of(&device, &vec![u32::MAX; 1 + 3 * most_tiles(pairs, count, tile)]).unwrap();
+            arrange(&device, &Arrange {
+                experts: experts.address(),
+                source: source.address(),
+                of_row: of_row.address(),
+                place: place.address(),
+                tiles: tiles.address(),
+                pairs: pairs as u32,
+                used: used as u32,
+                count: count as u32,
+                tile_rows: tile as u32,
+            }).unwrap();
+
+            let mut sorted: Vec<usize> = (0..pairs).collect();
+            sorted.sort_by_key(|pair| chosen[*pair]);
+            let tokens: Vec<u32> = sorted.iter().map(|pair| (pair / used) as u32).collect();
+            let experts: Vec<u32> = sorted.iter().map(|pair| chosen[*pair]).collect();
+            let mut places = vec![0; pairs];
+            sorted.iter().enumerate().for_each(|(at, pair)| places[*pair] = at as u32);
+            let mut expected = vec![0];
+            for of_expert in experts.chunk_by(|a, b| a == b) {
+                let start = experts.partition_point(|expert| *expert < of_expert[0]);
+                for (i, rows) in of_expert.chunks(tile).enumerate() {
+                    expected.extend([(start + i * tile) as u32, rows.len() as u32, of_expert[0]]);
+                    expected[0] += 1;
+                }
+            }
+            assert_eq!(source.to_vec().unwrap(), tokens);
+            assert_eq!(of_row.to_vec().unwrap(), experts);
+            assert_eq!(place.to_vec().unwrap(), places);
+            assert_eq!(tiles.to_vec().unwrap()[..expected.len()], expected);
+        }
+
         #[test]
         fn experts_answer_for_their_tokens(
             (rows, cols, outs) in (1usize..60, 1usize..5, 1usize..150),

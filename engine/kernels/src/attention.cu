@@ -40,7 +40,7 @@ KERNEL(prepare_heads, 32, Prepare) {
     SHARED(float, row);
     const Heads& h = a.heads;
     u32 index = blockIdx.x, head = blockIdx.y, lane_id = threadIdx.x;
-    const Lane& lane = h.lanes[h.lane_of_row[index]];
+    const Lane lane = lane_of(h.lanes, h.lane_of_row[index]);
     u32 position = lane.position + index - lane.first;
     bool is_q = head < h.q_heads, is_k = !is_q && head < h.q_heads + h.kv_heads;
     u32 kv_head = is_q ? 0 : (head - h.q_heads) % h.kv_heads;

@@ -33,7 +33,7 @@ DEVICE void keep_inputs(const Convolve& a, const Lane& lane, u32 channel) {
 KERNEL_AHEAD(convolve, 256, Convolve) {
     __shared__ float squares[8];
     // No kernel writes lanes.
-    const Lane& lane = a.lanes[blockIdx.y];
+    const Lane lane = lane_of(a.lanes, blockIdx.y);
     u32 channel = blockIdx.x * 256 + threadIdx.x, warp = threadIdx.x / 32;
     bool there = channel < a.channels;
     for (u32 i = threadIdx.x % 32; i < a.past + 1 && there; i += 32) {
@@ -71,7 +71,7 @@ KERNEL_AHEAD(convolve, 256, Convolve) {
 
 // Where several blocks did a lane's rows: when all have read the memory.
 KERNEL(replace_inputs, 256, Convolve) {
-    const Lane& lane = a.lanes[blockIdx.y];
+    const Lane lane = lane_of(a.lanes, blockIdx.y);
     u32 channel = blockIdx.x * 256 + threadIdx.x;
     if (channel < a.channels && a.rows_of_block < lane.count) keep_inputs(a, lane, channel);
 }

@@ -30,7 +30,7 @@ DEVICE u32 channels_of(const Delta& a) { return 2 * a.key_heads * a.key_dim + a.
 template <u32 KEYS>
 DEVICE void delta_steps(const Delta& a) {
     __shared__ float reads[4][32], outs[4][32];
-    const Lane& lane = a.lanes[blockIdx.z];
+    const Lane lane = lane_of(a.lanes, blockIdx.z);
     u32 head = blockIdx.y, warp = threadIdx.x / 32, column = blockIdx.x * 32 + threadIdx.x % 32;
     bool there = column < a.value_dim;
     u32 channels = channels_of(a), keys = a.key_heads * a.key_dim;
@@ -117,7 +117,7 @@ DEVICE void delta_prepare(const Delta& a) {
     float* q = k + CHUNK * PITCH;      // the same; then the mutual corrections, and the inverse of I and them
     float* mixed = q;
     float* inverse = q + CHUNK * SQUARE;
-    const Lane& lane = a.lanes[blockIdx.z];
+    const Lane lane = lane_of(a.lanes, blockIdx.z);
     u32 chunk = blockIdx.x, head = blockIdx.y, first = chunk * CHUNK;
     if (first >= lane.count) return;
     u32 n = min(CHUNK, lane.count - first), keys = a.key_heads * a.key_dim;
@@ -220,7 +220,7 @@ DEVICE void delta_scan(const Delta& a) {
     float* corrections = left + CHUNK * 32; // [CHUNK, 32]: D
     float* k = corrections + CHUNK * 32;    // [CHUNK, PITCH]
     float* q = k + CHUNK * PITCH;
-    const Lane& lane = a.lanes[blockIdx.z];
+    const Lane lane = lane_of(a.lanes, blockIdx.z);
     u32 head = blockIdx.y, group = threadIdx.x / 16, c = threadIdx.x % 16 * 2, column = blockIdx.x * 32 + c;
     // Columns come in fours.
     bool there = column < a.value_dim;

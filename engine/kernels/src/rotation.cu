@@ -10,7 +10,7 @@ struct Turns {
 };
 
 KERNEL(turns, 128, Turns) {
-    const Lane& lane = a.lanes[a.lane_of_row[blockIdx.x]];
+    const Lane lane = lane_of(a.lanes, a.lane_of_row[blockIdx.x]);
     double position = static_cast<double>(lane.position + blockIdx.x - lane.first);
     float* out = a.out + static_cast<u64>(blockIdx.x) * 2 * a.pairs;
     for (u32 pair = threadIdx.x; pair < a.pairs; pair += 128) {

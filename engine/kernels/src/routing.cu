@@ -68,39 +68,73 @@ struct Arrange {
     u32 pairs, used, count, tile_rows;
 };
 
-// Sorts pairs by expert; the order among equals stays. One block.
-KERNEL(arrange, 256, Arrange) {
-    SHARED(u32, counts); // of each expert, then where it begins
+const u32 ARRANGE_THREADS = 256;
+const u32 ARRANGE_WARPS = ARRANGE_THREADS / 32;
+
+// Sorts pairs by expert; the order among equals stays. A block does an expert: it counts all of them for itself, because to wait
+// for others costs more, and gives the places that are its own.
+KERNEL(arrange, ARRANGE_THREADS, Arrange) {
+    SHARED(u32, counts); // [count], then what each warp has found
     u32* starts = counts + a.count;
-    for (u32 expert = threadIdx.x; expert < a.count; expert += 256) {
-        u32 count = 0;
+    u32* tiles = starts + ARRANGE_WARPS;
+    u32* own = tiles + ARRANGE_WARPS;
+    u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32, expert = blockIdx.x;
+    for (u32 i = thread; i < a.count; i += ARRANGE_THREADS) counts[i] = 0;
+    __syncthreads();
 #pragma unroll 8
-        for (u32 pair = 0; pair < a.pairs; pair++) count += a.experts[pair] == expert;
-        counts[expert] = count;
+    for (u32 pair = thread; pair < a.pairs; pair += ARRANGE_THREADS) add_to_shared(counts + a.experts[pair], 1);
+    __syncthreads();
+    u32 pairs_before = 0, tiles_before = 0;
+    for (u32 i = thread; i < expert; i += ARRANGE_THREADS) {
+        pairs_before += counts[i];
+        tiles_before += (counts[i] + a.tile_rows - 1) / a.tile_rows;
+    }
+    pairs_before = warp_sum(pairs_before);
+    tiles_before = warp_sum(tiles_before);
+    // Each warp has a piece of the pairs.
+    u32 piece = (a.pairs + ARRANGE_THREADS - 1) / ARRANGE_THREADS * 32, begin = min(a.pairs, warp * piece);
+    u32 end = min(a.pairs, begin + piece), found = 0;
+#pragma unroll 8
+    for (u32 pair = begin + lane; pair < end; pair += 32) found += a.experts[pair] == expert;
+    found = warp_sum(found);
+    if (lane == 0) {
+        starts[warp] = pairs_before;
+        tiles[warp] = tiles_before;
+        own[warp] = found;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        u32 start = 0, tiles = 0;
-        for (u32 expert = 0; expert < a.count; expert++) {
-            starts[expert] = start;
-            for (u32 done = 0; done < counts[expert]; done += a.tile_rows) {
-                a.tiles[1 + 3 * tiles] = start + done;
-                a.tiles[2 + 3 * tiles] = min(a.tile_rows, counts[expert] - done);
-                a.tiles[3 + 3 * tiles] = expert;
-                tiles++;
-            }
-            start += counts[expert];
+    u32 start = 0, tile = 0, place = 0;
+    for (u32 i = 0; i < ARRANGE_WARPS; i++) {
+        start += starts[i];
+        tile += tiles[i];
+        place += i < warp ? own[i] : 0;
+    }
+    u32 count = counts[expert], of_expert = (count + a.tile_rows - 1) / a.tile_rows;
+    for (u32 i = thread; i < of_expert; i += ARRANGE_THREADS) {
+        a.tiles[1 + 3 * (tile + i)] = start + i * a.tile_rows;
+        a.tiles[2 + 3 * (tile + i)] = min(a.tile_rows, count - i * a.tile_rows);
+        a.tiles[3 + 3 * (tile + i)] = expert;
+    }
+    if (thread == 0 && expert + 1 == a.count) a.tiles[0] = tile + of_expert;
+    place += start;
+    // Asked for before the first is written: for the compiler what is written might be what is read next.
+    const u32 AT_ONCE = 8;
+    for (u32 first = begin; first < end; first += 32 * AT_ONCE) {
+        u32 experts[AT_ONCE];
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            u32 pair = first + 32 * i + lane;
+            experts[i] = pair < end ? a.experts[pair] : a.count;
         }
-        a.tiles[0] = tiles;
-    }
-    __syncthreads();
-    for (u32 expert = threadIdx.x; expert < a.count; expert += 256) {
-        u32 place = starts[expert];
-        for (u32 pair = 0; pair < a.pairs; pair++) {
-            if (a.experts[pair] != expert) continue;
-            a.source[place] = pair / a.used;
-            a.of_row[place] = expert;
-            a.place[pair] = place++;
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            u32 pair = first + 32 * i + lane, same = votes(experts[i] == expert);
+            u32 at = place + static_cast<u32>(count_bits(same & ((1u << lane) - 1)));
+            place += static_cast<u32>(count_bits(same));
+            if (experts[i] != expert) continue;
+            a.source[at] = pair / a.used;
+            a.of_row[at] = expert;
+            a.place[pair] = at;
         }
     }
 }

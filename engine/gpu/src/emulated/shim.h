@@ -271,6 +271,8 @@ static inline void follow() { emulator::self->followed = true; }
 static inline void bring_near(const void*) {}
 template <class T>
 static inline T read_weights(const T* from) { return *from; }
+template <class T>
+static inline T read_far(const T* from) { return *from; }
 
 static inline void __syncthreads() { emulator::barrier(); }
 
@@ -357,6 +359,20 @@ static inline float shuffle_xor(float value, unsigned mask) { return shuffle(val
 static inline int shuffle_xor(int value, unsigned mask) {
     return static_cast<int>(shuffled(static_cast<uint32_t>(value), emulator::self->lane ^ mask));
 }
+struct EmulatedVote { bool given; uint32_t taken; };
+static void vote_all(void** lanes) {
+    uint32_t votes = 0;
+    for (int i = 0; i < 32; i++) votes |= static_cast<uint32_t>(static_cast<EmulatedVote*>(lanes[i])->given) << i;
+    for (int i = 0; i < 32; i++) static_cast<EmulatedVote*>(lanes[i])->taken = votes;
+}
+static inline uint32_t votes(bool given) {
+    EmulatedVote own = {given, 0};
+    emulator::together(vote_all, &own);
+    return own.taken;
+}
+static inline int count_bits(uint32_t bits) { return __builtin_popcount(bits); }
+// A block's threads take turns.
+static inline void add_to_shared(uint32_t* sum, uint32_t value) { *sum += value; }
 static void nothing(void**) {}
 static inline void warp_barrier() { emulator::together(nothing, nullptr); }
 

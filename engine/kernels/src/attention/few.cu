@@ -15,7 +15,7 @@ DEVICE void attend_few(const Attend& a) {
     float* totals = largest + ROWS;
     float* corrections = totals + ROWS;
     const Heads& h = a.heads;
-    const Lane& lane = h.lanes[blockIdx.z]; // which no kernel writes, nor the pages' addresses
+    const Lane lane = lane_of(h.lanes, blockIdx.z); // which no kernel writes, nor the pages' addresses
     OfBlock block = block_of<ROWS, TILE>(a, lane);
     if (block.used == 0) {
         follow();

@@ -7,7 +7,7 @@ DEVICE void attend_many(const Attend& a) {
     SHARED(u16, queries);
     u16* places = queries + ROWS * PITCH;
     const Heads& h = a.heads;
-    const Lane& lane = h.lanes[blockIdx.z];
+    const Lane lane = lane_of(h.lanes, blockIdx.z);
     OfBlock block = block_of<ROWS, TILE>(a, lane);
     if (block.used == 0) return;
     u32 lane_id = threadIdx.x % 32, warp = threadIdx.x / 32;

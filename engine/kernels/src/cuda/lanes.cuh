@@ -9,3 +9,17 @@ struct Lane {
     u32 key_kind, value_kind;
     u32 unused;
 };
+
+// In registers, whatever is written meanwhile. From the memory that all processors share: kernels that come before their turn
+// read it too.
+DEVICE Lane lane_of(const Lane* lanes, u32 number) {
+    const u32 WORDS = sizeof(Lane) / 8;
+    union {
+        u64 words[WORDS];
+        Lane lane;
+    } copy;
+    const u64* words = reinterpret_cast<const u64*>(lanes + number);
+#pragma unroll
+    for (u32 i = 0; i < WORDS; i++) copy.words[i] = read_far(words + i);
+    return copy.lane;
+}

@@ -73,6 +73,10 @@ DEVICE int dot4(int a, int b, int sum) { return __dp4a(a, b, sum); }
 DEVICE float shuffle(float value, u32 lane) { return __shfl_sync(0xffffffffu, value, lane); }
 DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE int shuffle_xor(int value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+// A bit for each lane that says yes.
+DEVICE u32 votes(bool yes) { return __ballot_sync(0xffffffffu, yes); }
+DEVICE int count_bits(u32 bits) { return __popc(bits); }
+DEVICE void add_to_shared(u32* sum, u32 value) { atomicAdd(sum, value); }
 DEVICE void warp_barrier() { __syncwarp(); }
 DEVICE u32 shared_address(const void* shared) { return static_cast<u32>(__cvta_generic_to_shared(shared)); }
 DEVICE int bits_of(float value) { return __float_as_int(value); }
@@ -137,6 +141,13 @@ DEVICE u16 read_weights(const u16* from) {
     return out;
 }
 
+// What the caches of one processor do not answer.
+DEVICE u64 read_far(const u64* from) {
+    u64 out;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(out) : "l"(from));
+    return out;
+}
+
 // Sixteen bytes from global to shared memory while the thread goes on; zeros where there is nothing to copy.
 DEVICE void copy_ahead(void* shared, const void* global, bool there) {
     u32 address = shared_address(shared);
@@ -185,6 +196,11 @@ DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
 DEVICE float warp_sum(float value) {
     for (u32 mask = 16; mask > 0; mask >>= 1) value += shuffle_xor(value, mask);
+    return value;
+}
+
+DEVICE u32 warp_sum(u32 value) {
+    for (u32 mask = 16; mask > 0; mask >>= 1) value += static_cast<u32>(shuffle_xor(static_cast<int>(value), mask));
     return value;
 }
 

@@ -50,10 +50,11 @@ DEVICE void product_groups(const Product& a) {
     follow();
     for (u32 step = 0; step + 1 < STAGES; step++) copy_x(step);
     unpack_w(0);
+    // To show what was written may be to wait for all that was asked for: weights are asked for behind it.
+    await_copies<STAGES - 2>();
+    show_to_groups();
     fetch_w(1);
     for (u32 step = 0; step < steps; step++) {
-        await_copies<STAGES - 2>();
-        show_to_groups();
         __syncthreads();
         u64 x = tile_at(xs + (step % STAGES * ROWS + warp / 4 * 64) * ROW_BYTES);
         u64 v = tile_at(ws + step % 2 * COLS * ROW_BYTES);
@@ -63,6 +64,8 @@ DEVICE void product_groups(const Product& a) {
         end_of_products();
         copy_x(step + STAGES - 1);
         unpack_w(step + 1);
+        await_copies<STAGES - 2>();
+        show_to_groups();
         fetch_w(step + 2);
         await_products(sums);
     }
