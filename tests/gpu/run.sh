@@ -6,6 +6,8 @@
 #   ./run.sh          everything but the bench, for as long as it takes
 #   ./run.sh quick    kernels, models and histories, and one checker over some of them: under eight minutes
 #   ./run.sh bench    the table of issue 9 with random models, under nine minutes: bench.jsonl
+#   ./run.sh peer     llama.cpp on the same random model, where `peer.sh` put its sources beside this: peer.jsonl, under ten
+#                     minutes, of which four build it
 #   ./run.sh dry      all of this on an emulated GPU, to see that it runs: no number of it means anything
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -58,7 +60,8 @@ checked() {
   run "$name" "$limit_s" env GPU_CASES=1 compute-sanitizer --error-exitcode 1 --tool "$tool" "$@"
 }
 tests() {
-  run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture
+  # That every processor's programs compile needs no GPU, and takes minutes.
+  run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture --skip nvrtc
   run models "$1" ./models-on-gpu --nocapture
   run histories "$1" ./state-on-gpu --nocapture device::
 }
@@ -68,7 +71,15 @@ bench() {
   shift 2
   run "bench-$name" "$limit_s" ./bench-on-gpu --model "model-$name.gguf" --kernels "$work/kernels" "$@"
   grep -h '^{' "bench-$name.log" | tee -a bench.jsonl
-  rm -f "model-$name.gguf"
+  [ "$mode" = peer ] || rm -f "model-$name.gguf"
+}
+# As long a prompt, as deep a token, keys and values kept the same way.
+peer() {
+  local name="$1" limit_s="$2"
+  shift 2
+  run "peer-$name" "$limit_s" build/bin/llama-bench --model "model-$name.gguf" --flash-attn 1 --n-gpu-layers 99 \
+    --cache-type-k q8_0 --cache-type-v q8_0 --ubatch-size 1024 --output jsonl "$@"
+  grep -h '^{' "peer-$name.log" | tee -a peer.jsonl
 }
 
 case "$mode" in
@@ -82,6 +93,18 @@ bench)
   bench 9B-q4_k_m 330 --shape 9B --quant q4_k_m --ctx 512,4096,32768,131072 --history 16384 \
     --windows 16384,32768,65536,131072,262144 --chunk "${CHUNK:-1024}"
   bench 35B-A3B-q4_k_m 200 --shape 35B-A3B --quant q4_k_m --ctx 512,4096 --decode 64 --chunk "${CHUNK:-1024}"
+  ;;
+peer)
+  : >bench.jsonl
+  : >peer.jsonl
+  tar -xzf "$here/peer.tar.gz"
+  run peer-configure 60 cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native \
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF
+  run peer-build 330 cmake --build build --target llama-bench --parallel
+  # The two by turns, in the same minutes.
+  bench 9B-q4_k_m 100 --shape 9B --quant q4_k_m --ctx 512,4096,32768 --rounds 3 --history 2048 --chunk "${CHUNK:-1024}"
+  peer 9B-q4_k_m 60 --n-prompt 4096,32768 --n-gen 0 --repetitions 3
+  peer 9B-q4_k_m 60 --n-prompt 0 --n-gen 64 --n-depth 512,32768 --repetitions 3
   ;;
 dry)
   tests 600
@@ -98,7 +121,7 @@ all)
   checked histories-memcheck 1800 memcheck ./state-on-gpu device::a_history
   ;;
 *)
-  echo "$mode: expected quick, bench, dry or nothing" >&2
+  echo "$mode: expected quick, bench, peer, dry or nothing" >&2
   exit 2
   ;;
 esac
