@@ -189,6 +189,14 @@ impl Backend {
         }
     }
 
+    /// Returns when nothing will compute in this process any more, though a new one may.
+    pub async fn worn_out(&self) {
+        match &*self.kind {
+            Kind::Engine(local) => local.worn_out().await,
+            Kind::Upstream(_) | Kind::Scripted(_) | Kind::Counting(_) => std::future::pending().await,
+        }
+    }
+
     /// Ends every open answer as cancelled and takes no more. Returns when the engine's thread has ended.
     pub async fn shutdown(&self) {
         match &*self.kind {

@@ -28,7 +28,7 @@ pub use origin::Origin;
 pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};
 pub use print::print_config;
 pub use settings::{
-    Auth, Conversation, CountTokens, Device, Engine, KeysRequired, Level, Limits, LogFormat, Logging, Memory,
+    Auth, Conversation, CountTokens, Device, Engine, Hub, KeysRequired, Level, Limits, LogFormat, Logging, Memory,
     MemoryTotal, Model, NotesAs, Precision, Server, Settings, Shutdown, SnapshotFormat, Speech, Store, Upstream,
 };
 pub use sources::{Flag, Sources};

@@ -23,6 +23,7 @@ pub struct Settings {
     pub memory: Memory,
     pub model: Model,
     pub upstream: Upstream,
+    pub hub: Hub,
     pub conversation: Conversation,
     pub speech: Speech,
     pub logging: Logging,
@@ -107,6 +108,8 @@ pub struct Engine {
     pub gpu_prefill_chunk_tokens: usize,
     /// None: as many as have room.
     pub gpu_layers: Option<usize>,
+    pub reopen_s: u64,
+    pub reopen_tries: u32,
     /// 0: all cores.
     pub threads: usize,
     pub pin_threads: bool,
@@ -187,6 +190,16 @@ pub struct Upstream {
     pub silence_s: u64,
     pub count: CountTokens,
     pub count_margin: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hub {
+    pub url: String,
+    pub token_env: Option<String>,
+    pub connect_ms: u64,
+    pub silence_s: u64,
+    pub retries: u32,
+    pub retry_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +311,7 @@ impl Settings {
             memory: root.section("memory", Memory::read),
             model: root.section("model", Model::read),
             upstream: root.section("upstream", Upstream::read),
+            hub: root.section("hub", Hub::read),
             conversation: root.section("conversation", Conversation::read),
             speech: root.section("speech", Speech::read),
             logging: root.section("logging", Logging::read),
@@ -401,6 +415,8 @@ impl Engine {
             kernels_path: unless_empty(r.text("kernels_path")).map(PathBuf::from),
             gpu_prefill_chunk_tokens: r.whole("gpu_prefill_chunk_tokens", 64..=8192),
             gpu_layers: r.whole_or_auto("gpu_layers", 0..=1000),
+            reopen_s: r.time("reopen_s", Time::Seconds, 0..=86_400),
+            reopen_tries: r.whole("reopen_tries", 0..=1000),
             threads: r.whole("threads", 0..=1024),
             pin_threads: r.bool("pin_threads"),
             prefill_chunk_tokens: r.whole("prefill_chunk_tokens", 64..=8192),
@@ -457,14 +473,9 @@ impl Upstream {
             let right = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
             if right { Ok(url.to_string()) } else { Err(None) }
         });
-        let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
-        let key_env = r.text_as("key_env", String::new(), allowed, |name| {
-            let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            if right { Ok(name.to_string()) } else { Err(None) }
-        });
         Upstream {
             url: unless_empty(url),
-            key_env: unless_empty(key_env),
+            key_env: variable(r, "key_env"),
             model: unless_empty(r.text("model")),
             connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
             silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
@@ -472,6 +483,32 @@ impl Upstream {
             count_margin: r.number("count_margin", 0.0..=2.0),
         }
     }
+}
+
+impl Hub {
+    fn read(r: &Reader<'_>) -> Hub {
+        let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
+            let right = url.starts_with("http://") || url.starts_with("https://");
+            if right { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
+        });
+        Hub {
+            url,
+            token_env: variable(r, "token_env"),
+            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            retries: r.whole("retries", 0..=1000),
+            retry_ms: r.time("retry_ms", Time::Milliseconds, 1..=600_000),
+        }
+    }
+}
+
+/// The name of an environment variable that holds a secret.
+fn variable(r: &Reader<'_>, key: &'static str) -> Option<String> {
+    let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
+    unless_empty(r.text_as(key, String::new(), allowed, |name| {
+        let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if right { Ok(name.to_string()) } else { Err(None) }
+    }))
 }
 
 impl Conversation {

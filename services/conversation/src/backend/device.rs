@@ -4,12 +4,22 @@ use super::Error;
 use engine::open::{GpuOptions, find_gpu};
 use engine::{DeviceLimits, DeviceMemory, Longest};
 use settings::Settings;
+#[cfg(test)]
+use std::path::Path;
 use std::path::PathBuf;
 #[cfg(test)]
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(test)]
-pub type Found = Arc<Mutex<Option<engine::Device>>>;
+pub type Found = Arc<Mutex<Emulated>>;
+
+#[cfg(test)]
+#[derive(Default)]
+pub struct Emulated {
+    pub device: Option<engine::Device>,
+    /// It cannot be opened any more.
+    pub gone: bool,
+}
 
 /// How a device is found, also the second time.
 #[derive(Clone)]
@@ -94,8 +104,10 @@ impl Finder {
             Source::Host => return Ok(None),
             #[cfg(test)]
             Source::Emulated(found) => {
-                let device = engine::open::emulated(&std::env::temp_dir().join("reprise-gpu-tests"))?;
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(device.clone());
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
+                let device = engine::open::emulated(&folder.join("reprise-gpu-tests"))?;
+                found.device = Some(device.clone());
                 device
             }
             Source::Any | Source::Gpu => {

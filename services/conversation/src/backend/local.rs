@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use text::chat::ChatPrompt;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 pub(super) struct Local {
     commands: SyncSender<Command>,
@@ -36,6 +37,8 @@ struct Shared {
     stopping: AtomicBool,
     /// Of the model that runs; another one after a restart.
     preparer: RwLock<Arc<Preparer>>,
+    /// Nothing computes here any more, before the process begins anew.
+    worn_out: CancellationToken,
 }
 
 enum Command {
@@ -72,6 +75,9 @@ struct Recipe {
     disk_idle: Duration,
     disk_busy: Duration,
     native_ctx: u32,
+    /// Between two tries to open it again, and how many of them may fail in a row; 0: any.
+    reopen: Duration,
+    reopen_tries: u32,
     /// Where a reply may be gone back to when it is talked over.
     sentences: SentenceLimits,
 }
@@ -98,6 +104,8 @@ impl Local {
             disk_idle: Duration::from_secs(memory.disk_idle_s),
             disk_busy: Duration::from_secs(memory.disk_busy_s),
             native_ctx: model::native_ctx(&model.network, &model.file)?,
+            reopen: Duration::from_secs(settings.engine.reopen_s),
+            reopen_tries: settings.engine.reopen_tries,
             sentences: SentenceLimits {
                 first_clause_chars: settings.speech.first_clause_chars,
                 max_sentence_chars: settings.speech.max_sentence_chars,
@@ -122,6 +130,7 @@ impl Local {
             status: Mutex::new(status),
             stopping: AtomicBool::new(false),
             preparer: RwLock::new(Arc::new(preparer)),
+            worn_out: CancellationToken::new(),
         });
         // One place for each that may wait, whatever its priority.
         let (commands, inbox) = sync_channel(3 * settings.engine.max_waiting);
@@ -189,6 +198,10 @@ impl Local {
 
     pub fn status(&self) -> Status {
         self.shared.status().clone()
+    }
+
+    pub async fn worn_out(&self) {
+        self.shared.worn_out.cancelled().await;
     }
 
     pub fn tokenizer_fingerprint(&self) -> [u8; 32] {

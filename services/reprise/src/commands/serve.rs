@@ -9,6 +9,7 @@ use conversation::backend::Backend;
 use conversation::live::{Parts, Presets, check_experiment, wall_ms};
 use conversation::server::{self, LOCAL_USER};
 use conversation::store::{Options, Owner, Store};
+use futures_util::FutureExt;
 use settings::{Flag, Loaded, Settings};
 use std::io::Write;
 use std::net::IpAddr;
@@ -65,12 +66,33 @@ pub fn run(args: Args, loaded: &Loaded) -> Result<()> {
     let done = runtime.block_on(serve(&loaded.settings));
     // A disk that hangs must not keep the process: what was acknowledged is on it.
     runtime.shutdown_timeout(LAST_MOMENT);
-    done
+    match done? {
+        Then::End => Ok(()),
+        Then::BeginAnew => begin_anew(),
+    }
+}
+
+/// What comes after the service has stopped in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    End,
+    BeginAnew,
+}
+
+/// The same program with the same words in this one's place: who waits for this process, or watches it, sees no other.
+fn begin_anew() -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    tracing::warn!("the service starts again as a whole");
+    let program = std::env::current_exe().context("where this program lies")?;
+    // One that was replaced meanwhile is still what this process runs.
+    let program = if program.exists() { program } else { "/proc/self/exe".into() };
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Err(error).context("starting again")
 }
 
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 
-async fn serve(settings: &Settings) -> Result<()> {
+async fn serve(settings: &Settings) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
     let store = Store::open(&store_options(settings), wall_ms()).await?;
@@ -86,7 +108,10 @@ async fn serve(settings: &Settings) -> Result<()> {
     let started = server::while_starting(&listener, Backend::start_with(settings, model::progress()));
     let started = tokio::select! {
         started = started => started?,
-        () = stop.cancelled() => return Ok(store.close().await?),
+        () = stop.cancelled() => {
+            store.close().await?;
+            return Ok(Then::End);
+        }
     };
     let chosen = started.settings.chosen()?.clone();
     let screen = screen::Screen {
@@ -107,10 +132,18 @@ async fn serve(settings: &Settings) -> Result<()> {
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
     let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), backend: started.backend, presets };
+    let (backend, asked) = (parts.backend.clone(), stop.clone());
+    let waiting = backend.clone();
+    let waits = tokio::spawn(async move {
+        waiting.worn_out().await;
+        asked.cancel();
+    });
     server::serve(listener, parts, doors, stop).await;
+    waits.abort();
+    let then = if backend.worn_out().now_or_never().is_some() { Then::BeginAnew } else { Then::End };
     tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store does not close")??;
     tracing::info!("stopped");
-    Ok(())
+    Ok(then)
 }
 
 fn store_options(settings: &Settings) -> Options {

@@ -478,7 +478,7 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     while !is_written() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    found.lock().unwrap().as_ref().unwrap().break_after(10);
+    found.lock().unwrap().device.as_ref().unwrap().break_after(10);
     messages.push(json!({"role": "assistant", "content": first.content}));
     messages.push(json!({"role": "user", "content": "And in the south?"}));
     let lost = stage.say(stage.ask(json!(messages), 4)).await.failure.unwrap();
@@ -495,4 +495,34 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     let host = stage_with(&[]).await;
     let theirs = host.say(host.ask(json!(messages), 4)).await;
     assert_eq!(theirs.content, again.content);
+}
+
+/// Some failures leave a process that never computes there again: whoever can start a new one hears of it.
+#[tokio::test]
+async fn a_gpu_that_cannot_be_opened_any_more_is_told() {
+    if let Err(error) = engine::open::emulated(&std::env::temp_dir().join("reprise-gpu-tests")) {
+        assert!(error.to_string().contains("g++: "), "{error}");
+        return println!("skipped: {error}");
+    }
+    let tries = [("engine.reopen_s", "0"), ("engine.reopen_tries", "3"), ("engine.max_sequences", "2")];
+    let settings = settings(&[&tries[..], &[("engine.gpu_prefill_chunk_tokens", "64")]].concat());
+    let found = Found::default();
+    let stage = on_a_gpu(&settings, &found);
+    {
+        let mut found = found.lock().unwrap();
+        found.gone = true;
+        found.device.as_ref().unwrap().break_after(10);
+    }
+    let lost = stage.say(stage.ask(user("Good morning."), 4)).await.failure.unwrap();
+    assert_eq!(lost.0, FailureCode::Unavailable);
+    stage.backend.worn_out().await;
+    let status = stage.backend.status();
+    assert!(!status.ready && status.trouble.as_ref().unwrap().contains("cannot be opened"), "{status:?}");
+    // Where nobody can, it goes on trying.
+    found.lock().unwrap().gone = false;
+    while stage.backend.status().restarts == 0 {
+        tokio::task::yield_now().await;
+    }
+    let reply = stage.say(stage.ask(user("Good morning."), 4)).await;
+    assert_eq!(reply.finish, Some(Finish::Length), "{reply:?}");
 }

@@ -11,9 +11,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Between two tries to open a model that could not be opened again.
-const RETRY: Duration = Duration::from_secs(5);
-
 /// Without work, until a debug build checks what the engine remembers.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
 
@@ -75,9 +72,12 @@ fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<
     }
 }
 
-/// Opens the model again, as often as it takes. Meanwhile nobody waits in vain. None: the service stops.
+/// Opens the model again, until somebody who can has heard that it takes a new process. Meanwhile nobody waits in vain. None:
+/// the service stops.
 fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option<Engine> {
+    let mut tries = 0u32;
     loop {
+        tries = tries.saturating_add(1);
         match recipe.open() {
             Ok((engine, preparer)) => {
                 shared.set_preparer(preparer);
@@ -89,9 +89,13 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option
             Err(error) => {
                 tracing::error!(%error, "the model cannot be opened again; the next try follows");
                 note_trouble(shared, &format!("the model cannot be opened: {error}"));
+                if tries == recipe.reopen_tries {
+                    tracing::error!(tries, "the model cannot be opened in this process any more");
+                    shared.worn_out.cancel();
+                }
             }
         }
-        let until = Instant::now() + RETRY;
+        let until = Instant::now() + recipe.reopen;
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Submit(submit)) => {
