@@ -8,6 +8,7 @@ pub mod eval;
 pub mod keys;
 pub mod logits;
 pub mod plan;
+pub mod pull;
 pub mod render;
 pub mod run;
 pub mod serve;

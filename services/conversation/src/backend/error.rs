@@ -11,10 +11,10 @@ pub enum Error {
     #[error("{name}: no file, folder or preset of that name; presets are {presets}")]
     NoSuchModel { name: String, presets: String },
     #[error(
-        "preset {preset} wants the model file {}, which is not there; put the file there, or name another with --model",
+        "preset {preset} wants the model file {}, which is not there; {advice}, or name another with --model",
         file.display()
     )]
-    NoModelFile { preset: String, file: PathBuf },
+    NoModelFile { preset: String, file: PathBuf, advice: String },
     #[error(
         "no model to talk with: preset {preset} names none and there is none in {}; put a GGUF file or a Hugging Face \
          folder there, or name one with --model",

@@ -43,7 +43,12 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
     let file = match preset.model_path(&settings.model.models_dir) {
         Some(file) if builtin::is_built_in(&file) => builtin::unpack(file)?,
         Some(file) if file.exists() => file,
-        Some(file) => return Err(Error::NoModelFile { preset: name.to_owned(), file }),
+        Some(file) => {
+            let can_be_fetched = preset.source.repo.is_some() && preset.source.path.is_none();
+            let advice =
+                if can_be_fetched { format!("fetch it with `reprise pull {name}`") } else { "put it there".to_owned() };
+            return Err(Error::NoModelFile { preset: name.to_owned(), file, advice });
+        }
         None => first_model(&settings.model.models_dir)
             .ok_or_else(|| Error::NoModel { preset: name.to_owned(), folder: settings.model.models_dir.clone() })?,
     };

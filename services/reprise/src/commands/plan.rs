@@ -176,10 +176,10 @@ fn find(args: &Args, settings: &Settings) -> Result<Found> {
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     match model::resolve(settings, name) {
         Ok((file, preset)) => Ok(Found { asked: file.clone(), file, instead: None, preset, _folder: None }),
-        Err(Error::NoModelFile { preset, file }) => {
+        Err(Error::NoModelFile { preset, file, advice }) => {
             let (known, preset) = (shape_of(&file), settings.preset(&preset)?.clone());
             let Some((shape, mixture)) = known else {
-                let missing = Error::NoModelFile { preset: preset.name, file };
+                let missing = Error::NoModelFile { preset: preset.name, file, advice };
                 return Err(missing).context("cannot tell its shape either; name --shape and --quant");
             };
             outline(&shape, mixture, file, preset)

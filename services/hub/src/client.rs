@@ -1,0 +1,172 @@
+//! Talking with a hub: what a repository has, and a file of it from a place on.
+
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, RANGE, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+
+use crate::error::Error;
+use crate::listing::{Answer, Listing};
+use crate::name::Name;
+
+pub struct Hub {
+    client: Client,
+    /// Without a slash at its end.
+    url: String,
+    options: Options,
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub url: String,
+    /// Of a person, for repositories that demand one.
+    pub token: Option<String>,
+    /// Where that is looked for: for messages.
+    pub token_env: String,
+    pub connect: Duration,
+    /// Without a byte, until a connection is given up.
+    pub silence: Duration,
+    /// Tries in a row that bring nothing.
+    pub retries: u32,
+    /// Before the first of them; twice as long before each next one.
+    pub retry: Duration,
+}
+
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Whether to try again.
+pub(crate) enum Trouble {
+    Again { why: String, after: Option<Duration> },
+    Final(Error),
+}
+
+impl Hub {
+    pub fn new(options: Options) -> Result<Hub, Error> {
+        let url = options.url.trim_end_matches('/').to_owned();
+        let wrong = |why: String| Error::Address { url: url.clone(), why };
+        Url::parse(&url).map_err(|error| wrong(error.to_string()))?;
+        // Once for the process; that somebody did it before is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().connect_timeout(options.connect).read_timeout(options.silence);
+        let client = client.build().map_err(|error| wrong(chain(&error)))?;
+        Ok(Hub { client, url, options })
+    }
+
+    /// What there is at the name's revision.
+    pub async fn list(&self, name: &Name) -> Result<Listing, Error> {
+        let revision = name.revision.as_deref().unwrap_or("main");
+        let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.url, name.repo);
+        let mut tries = Tries::new(&self.options);
+        loop {
+            let trouble = match self.listed(&url, name, revision).await {
+                Ok(listing) => return Ok(listing),
+                Err(trouble) => trouble,
+            };
+            tries.wait(&name.repo, trouble).await?;
+        }
+    }
+
+    async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, Trouble> {
+        let response = self.send(self.client.get(url), name, revision).await?;
+        let answer: Answer = response.json().await.map_err(|error| again(&error))?;
+        Ok(answer.into())
+    }
+
+    /// The file's bytes from `start` on. The answer says whether it begins there or, where the hub knows no ranges, at 0.
+    pub(crate) async fn get(&self, name: &Name, commit: &str, file: &str, start: u64) -> Result<Response, Trouble> {
+        let url = format!("{}/{}/resolve/{commit}/{}", self.url, name.repo, file.replace(' ', "%20"));
+        let mut request = self.client.get(url);
+        if start > 0 {
+            request = request.header(RANGE, format!("bytes={start}-"));
+        }
+        self.send(request, name, commit).await
+    }
+
+    /// A token goes to the hub and not to where the hub sends us.
+    async fn send(&self, request: RequestBuilder, name: &Name, revision: &str) -> Result<Response, Trouble> {
+        let request = match &self.options.token {
+            Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        };
+        let response = request.send().await.map_err(|error| again(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
+            let after = text_of(response.headers(), &RETRY_AFTER).and_then(|text| text.parse().ok());
+            let why = format!("the hub answered {}", status.as_u16());
+            return Err(Trouble::Again { why, after: after.map(Duration::from_secs) });
+        }
+        Err(Trouble::Final(self.refused(&response, name, revision)))
+    }
+
+    fn refused(&self, response: &Response, name: &Name, revision: &str) -> Error {
+        let (repo, hub, token) = (name.repo.clone(), self.url.clone(), self.options.token_env.clone());
+        let code = text_of(response.headers(), &HeaderName::from_static("x-error-code")).unwrap_or_default();
+        match (response.status(), code) {
+            (_, "GatedRepo") => Error::Gated { repo, hub, token },
+            (_, "RevisionNotFound") => Error::NoRevision { repo, revision: revision.to_owned() },
+            // Who may not see it is told that it is not there.
+            (_, "RepoNotFound") | (StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND, "") => {
+                Error::NoRepo { repo, hub, token }
+            }
+            (status, _) => {
+                let why = text_of(response.headers(), &HeaderName::from_static("x-error-message"));
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                Error::Refused { what: repo, status: status.as_u16(), why }
+            }
+        }
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// Those in a row that brought nothing.
+pub(crate) struct Tries<'o> {
+    options: &'o Options,
+    failed: u32,
+}
+
+impl<'o> Tries<'o> {
+    pub fn new(options: &'o Options) -> Tries<'o> {
+        Tries { options, failed: 0 }
+    }
+
+    /// The last one brought something.
+    pub fn reset(&mut self) {
+        self.failed = 0;
+    }
+
+    /// Until the next one, or why there is none.
+    pub async fn wait(&mut self, what: &str, trouble: Trouble) -> Result<(), Error> {
+        let (why, after) = match trouble {
+            Trouble::Final(error) => return Err(error),
+            Trouble::Again { why, after } => (why, after),
+        };
+        if self.failed >= self.options.retries {
+            return Err(Error::Unreachable { what: what.to_owned(), why });
+        }
+        let own = self.options.retry.saturating_mul(1 << self.failed.min(16)).min(LONGEST_WAIT);
+        self.failed += 1;
+        tokio::time::sleep(after.unwrap_or(own).min(LONGEST_WAIT)).await;
+        Ok(())
+    }
+}
+
+pub(crate) fn again(error: &reqwest::Error) -> Trouble {
+    Trouble::Again { why: chain(error), after: None }
+}
+
+/// An error with all its causes: the outermost alone says only that something failed.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,41 @@
+//! Why nothing was fetched.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{url}: {why}")]
+    Address { url: String, why: String },
+    /// After all tries.
+    #[error("{what}: {why}; what is there is kept, try again")]
+    Unreachable { what: String, why: String },
+    #[error("{what}: the hub answered {status}{why}")]
+    Refused { what: String, status: u16, why: String },
+    #[error(
+        "{repo} is not on {hub}, or only for some: look for its name there, and set a token ({token}) if it is private"
+    )]
+    NoRepo { repo: String, hub: String, token: String },
+    #[error("{repo} asks for consent: accept its terms at {hub}/{repo}, and set a token of yours ({token})")]
+    Gated { repo: String, hub: String, token: String },
+    #[error("{repo} has no revision {revision}")]
+    NoRevision { repo: String, revision: String },
+    #[error("{repo} has no file {file}; it has {files}")]
+    NoFile { repo: String, file: String, files: String },
+    #[error("{repo} has several models, name one of them as {repo}/FILE: {files}")]
+    Several { repo: String, files: String },
+    #[error("{repo} has no GGUF file, and no config.json with safetensors: there is nothing in it to talk with")]
+    NoModel { repo: String },
+    #[error("the hub lists a file {file:?} for {repo}: such a name is not written to a disk")]
+    HostileName { repo: String, file: String },
+    #[error("{}: {source}", path.display())]
+    Disk { path: PathBuf, source: std::io::Error },
+    #[error("{} has room for {free_mib} MiB, and {needed_mib} MiB are still to come: make room, or name another folder", folder.display())]
+    DiskRoom { folder: PathBuf, free_mib: u64, needed_mib: u64 },
+    #[error("{} is being fetched by another program", path.display())]
+    Busy { path: PathBuf },
+    /// Twice in a row.
+    #[error(
+        "{file} came with {found} where the hub tells {expected}: the connection or the hub damages it, try another network"
+    )]
+    Damaged { file: String, found: String, expected: String },
+}

@@ -1,0 +1,228 @@
+//! One file of a repository, until all of it is there.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use futures_util::StreamExt;
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_RANGE;
+use sha2::{Digest, Sha256};
+
+use crate::client::{Hub, Tries, Trouble, again};
+use crate::error::Error;
+use crate::listing::{Listed, Listing};
+use crate::name::Name;
+
+/// Bytes of a file that are there, of how many. May go back: what the hub cannot go on with is fetched anew.
+pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// It was there before.
+    There,
+    /// So many bytes came now, the rest had come before.
+    New { bytes: u64 },
+}
+
+impl Hub {
+    /// The file, as `to`. What there is already of it, from whatever earlier try, is gone on with.
+    pub async fn fetch(
+        &self,
+        name: &Name,
+        listing: &Listing,
+        file: &Listed,
+        to: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Fetched, Error> {
+        if is_there(file, to, progress)? {
+            return Ok(Fetched::There);
+        }
+        let mut part = Part::open(file, to, progress)?;
+        let mut came = 0;
+        let mut tries = Tries::new(self.options());
+        let mut damaged = false;
+        loop {
+            let before = part.bytes;
+            let trouble = if part.bytes < file.bytes || file.bytes == 0 {
+                check_room(file.bytes.saturating_sub(part.bytes), to)?;
+                self.receive(name, listing, file, &mut part, progress).await.err()
+            } else {
+                None
+            };
+            came += part.bytes.saturating_sub(before);
+            if part.bytes > before {
+                tries.reset();
+            }
+            if let Some(trouble) = trouble {
+                tries.wait(&file.path, trouble).await?;
+                continue;
+            }
+            match part.finish(file) {
+                Ok(()) => {
+                    part.into_place(to)?;
+                    return Ok(Fetched::New { bytes: came });
+                }
+                // Once may have been an accident of the way, or of an earlier try.
+                Err(_) if !damaged => {
+                    damaged = true;
+                    part.begin_anew()?;
+                }
+                Err(error) => {
+                    part.begin_anew()?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn receive(
+        &self,
+        name: &Name,
+        listing: &Listing,
+        file: &Listed,
+        part: &mut Part,
+        progress: Progress<'_>,
+    ) -> Result<(), Trouble> {
+        let response = self.get(name, &listing.commit, &file.path, part.bytes).await?;
+        let range = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+        let start = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
+        let goes_on = response.status() == StatusCode::PARTIAL_CONTENT && start == Some(part.bytes);
+        if part.bytes > 0 && !goes_on {
+            part.begin_anew().map_err(Trouble::Final)?;
+        }
+        let mut body = response.bytes_stream();
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| again(&error))?;
+            if part.bytes + piece.len() as u64 > file.bytes {
+                part.begin_anew().map_err(Trouble::Final)?;
+                let found = format!("more than {} bytes", file.bytes);
+                return Err(Trouble::Final(damaged(file, found, format!("{} bytes", file.bytes))));
+            }
+            part.write(&piece).map_err(Trouble::Final)?;
+            progress(part.bytes, file.bytes);
+        }
+        match part.bytes < file.bytes {
+            true => Err(Trouble::Again { why: "the connection ended early".to_owned(), after: None }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A file that is not whole yet. Its name tells what it will be, so that a part of another one is never gone on with.
+struct Part {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// Of the bytes so far.
+    hash: Sha256,
+}
+
+impl Part {
+    fn open(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<Part, Error> {
+        let folder = to.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder).map_err(|error| on_disk(folder, error))?;
+        let mut path = to.as_os_str().to_owned();
+        let version = file.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("small");
+        path.push(format!(".{version}.part"));
+        let path = PathBuf::from(path);
+        let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let mut opened = opened.map_err(|error| on_disk(&path, error))?;
+        if let Err(std::fs::TryLockError::WouldBlock) = opened.try_lock() {
+            return Err(Error::Busy { path });
+        }
+        let mut part_hash = Sha256::new();
+        let bytes = match file.sha256 {
+            // Without a hash of the whole nobody could tell whether its two ends belong together.
+            None => 0,
+            Some(_) => {
+                hash_of(&mut opened, &mut part_hash, file.bytes, progress).map_err(|error| on_disk(&path, error))?
+            }
+        };
+        let mut part = Part { path, file: opened, bytes, hash: part_hash };
+        if bytes == 0 || bytes > file.bytes {
+            part.begin_anew()?;
+        }
+        Ok(part)
+    }
+
+    fn begin_anew(&mut self) -> Result<(), Error> {
+        self.file.set_len(0).map_err(|error| on_disk(&self.path, error))?;
+        (self.bytes, self.hash) = (0, Sha256::new());
+        Ok(())
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), Error> {
+        self.file.write_all(piece).map_err(|error| on_disk(&self.path, error))?;
+        self.hash.update(piece);
+        self.bytes += piece.len() as u64;
+        Ok(())
+    }
+
+    /// Whether it is what the hub tells.
+    fn finish(&self, file: &Listed) -> Result<(), Error> {
+        let found = hex(&self.hash.clone().finalize());
+        match &file.sha256 {
+            Some(expected) if *expected != found => Err(damaged(file, format!("SHA-256 {found}"), expected.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn into_place(self, to: &Path) -> Result<(), Error> {
+        self.file.sync_all().map_err(|error| on_disk(&self.path, error))?;
+        std::fs::rename(&self.path, to).map_err(|error| on_disk(to, error))?;
+        // So that the name outlives a power cut too.
+        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| on_disk(folder, error))
+    }
+}
+
+/// Whether a file of this name is the one that the hub has: by its size, and by its hash where the hub tells one.
+fn is_there(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<bool, Error> {
+    let (Ok(about), Some(expected)) = (std::fs::metadata(to), &file.sha256) else { return Ok(false) };
+    if !about.is_file() || about.len() != file.bytes {
+        return Ok(false);
+    }
+    let mut hash = Sha256::new();
+    let mut there = File::open(to).map_err(|error| on_disk(to, error))?;
+    hash_of(&mut there, &mut hash, file.bytes, progress).map_err(|error| on_disk(to, error))?;
+    Ok(*expected == hex(&hash.finalize()))
+}
+
+fn hash_of(file: &mut File, hash: &mut Sha256, whole: u64, progress: Progress<'_>) -> io::Result<u64> {
+    let mut piece = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            return Ok(bytes);
+        }
+        hash.update(&piece[..count]);
+        bytes += count as u64;
+        progress(bytes.min(whole), whole);
+    }
+}
+
+/// A disk that fills up in the night has fetched nothing by the morning.
+fn check_room(needed: u64, to: &Path) -> Result<(), Error> {
+    let folder = to.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let Ok(about) = rustix::fs::statvfs(&folder) else { return Ok(()) };
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    if free < needed {
+        return Err(Error::DiskRoom { folder, free_mib: free >> 20, needed_mib: needed.div_ceil(1 << 20) });
+    }
+    Ok(())
+}
+
+fn damaged(file: &Listed, found: String, expected: String) -> Error {
+    Error::Damaged { file: file.path.clone(), found, expected }
+}
+
+fn on_disk(path: &Path, source: io::Error) -> Error {
+    Error::Disk { path: path.to_path_buf(), source }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,194 @@
+//! `reprise pull`: fetches a model from a hub to where its preset looks for it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hub::{Fetched, Hub, Listed, Listing, Name};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use settings::{Preset, Settings};
+
+/// Fetches a model from a hub; one that was begun is gone on with
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A preset, OWNER/REPO (with /FILE and @REVISION, or without), or an address of the hub's pages
+    model: String,
+    /// Print one object instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    repo: String,
+    commit: String,
+    /// A GGUF file, its first part, or a folder.
+    model: PathBuf,
+    files: Vec<FileReport>,
+    took_s: f64,
+    /// A preset that knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<String>,
+    /// Why it cannot be talked with, though all of it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileReport {
+    path: PathBuf,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
+    /// Bytes that came now; 0: it was there.
+    fetched_bytes: u64,
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let name = find(&args.model, settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
+    let report = runtime.block_on(pull(&name, settings))?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print(&report);
+    }
+    if let Some(trouble) = &report.trouble {
+        bail!("{}: {trouble}", report.model.display());
+    }
+    Ok(())
+}
+
+/// What a preset's model is called on the hub, or what was written.
+fn find(asked: &str, settings: &Settings) -> Result<Name> {
+    if let Some(preset) = settings.presets.get(asked) {
+        return of_preset(preset);
+    }
+    Name::parse(asked).with_context(|| {
+        let known = settings.presets.values().filter(|preset| preset.source.repo.is_some());
+        let known: Vec<&str> = known.map(|preset| preset.name.as_str()).collect();
+        format!("{asked} is neither OWNER/REPO nor a preset with a model to fetch; those are {}", known.join(", "))
+    })
+}
+
+fn of_preset(preset: &Preset) -> Result<Name> {
+    let source = &preset.source;
+    match (&source.path, &source.repo) {
+        (Some(path), _) => {
+            bail!("preset {} has its model at {}: there is nothing to fetch", preset.name, path.display())
+        }
+        (None, None) => bail!("preset {} names no repository to fetch its model from", preset.name),
+        (None, Some(repo)) => {
+            let name = match &source.file {
+                Some(file) => format!("{repo}/{file}"),
+                None => repo.clone(),
+            };
+            Name::parse(&name).with_context(|| format!("preset {}: {name} is no name of a hub", preset.name))
+        }
+    }
+}
+
+async fn pull(name: &Name, settings: &Settings) -> Result<Report> {
+    let begin = Instant::now();
+    let config = &settings.hub;
+    let token_env = config.token_env.clone().unwrap_or_default();
+    let hub = Hub::new(hub::Options {
+        url: config.url.clone(),
+        token: std::env::var(&token_env).ok().filter(|token| !token.is_empty()),
+        token_env,
+        connect: Duration::from_millis(config.connect_ms),
+        silence: Duration::from_secs(config.silence_s),
+        retries: config.retries,
+        retry: Duration::from_millis(config.retry_ms),
+    })?;
+    let listing = hub.list(name).await?;
+    let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
+    let places = Places::new(name, &chosen, &settings.model.models_dir);
+    let files = fetch_all(&hub, name, &listing, &chosen, &places).await?;
+    let model = places.model(&chosen);
+    let trouble = weights::open(&model, &weights::OpenOptions { mmap: true }).err().map(|error| error.to_string());
+    let knows = |preset: &&Preset| preset.model_path(&settings.model.models_dir).as_ref() == Some(&model);
+    // The plainest name: others of the same model are other windows of it.
+    let preset = settings.presets.values().filter(knows).map(|preset| preset.name.clone()).min_by_key(String::len);
+    let took_s = begin.elapsed().as_secs_f64();
+    Ok(Report { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
+}
+
+/// Where files go: GGUF files side by side, the files of a folder into one of the repository's name.
+struct Places {
+    folder: PathBuf,
+    is_folder: bool,
+}
+
+impl Places {
+    fn new(name: &Name, chosen: &[&Listed], models_dir: &Path) -> Places {
+        let is_folder = chosen.iter().any(|file| file.path.ends_with(".safetensors"));
+        let repo = name.repo.rsplit('/').next().unwrap_or(&name.repo);
+        Places { folder: if is_folder { models_dir.join(repo) } else { models_dir.to_path_buf() }, is_folder }
+    }
+
+    fn of(&self, file: &Listed) -> PathBuf {
+        self.folder.join(file.path.rsplit('/').next().unwrap_or(&file.path))
+    }
+
+    fn model(&self, chosen: &[&Listed]) -> PathBuf {
+        let first = chosen.iter().map(|file| self.of(file)).min();
+        first.filter(|_| !self.is_folder).unwrap_or_else(|| self.folder.clone())
+    }
+}
+
+/// What describes a model comes last: a folder is one when all of it is there.
+async fn fetch_all(
+    hub: &Hub,
+    name: &Name,
+    listing: &Listing,
+    chosen: &[&Listed],
+    places: &Places,
+) -> Result<Vec<FileReport>> {
+    let total: u64 = chosen.iter().map(|file| file.bytes).sum();
+    let bar = ProgressBar::new(total);
+    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let mut done = 0;
+    let mut reports = Vec::new();
+    let (described, data): (Vec<&Listed>, Vec<&Listed>) =
+        chosen.iter().copied().partition(|file| file.path == "config.json");
+    for file in data.into_iter().chain(described) {
+        let to = places.of(file);
+        bar.set_message(file.path.clone());
+        let fetched = hub.fetch(name, listing, file, &to, &mut |there, _| bar.set_position(done + there)).await?;
+        done += file.bytes;
+        let fetched_bytes = match fetched {
+            Fetched::There => 0,
+            Fetched::New { bytes } => bytes,
+        };
+        reports.push(FileReport { path: to, bytes: file.bytes, sha256: file.sha256.clone(), fetched_bytes });
+    }
+    bar.finish_and_clear();
+    Ok(reports)
+}
+
+fn print(report: &Report) {
+    let Report { repo, commit, model, files, took_s, preset, trouble } = report;
+    for FileReport { path, bytes, sha256, fetched_bytes } in files {
+        let checked = if sha256.is_some() { "checked by its SHA-256" } else { "of the size that was told" };
+        let how = match fetched_bytes {
+            0 => "was there",
+            _ if fetched_bytes < bytes => "gone on with",
+            _ => "fetched",
+        };
+        println!("{}: {}, {how}, {checked}", path.display(), HumanBytes(*bytes));
+    }
+    println!("{repo} at {commit}, {took_s:.0} s");
+    match preset {
+        _ if trouble.is_some() => {}
+        Some(preset) => {
+            println!("talk with it: ./start.sh --preset {preset}    what fits: reprise plan --model {preset}")
+        }
+        None => {
+            println!("talk with it: ./start.sh --model {0}    what fits: reprise plan --model {0}", model.display())
+        }
+    }
+}

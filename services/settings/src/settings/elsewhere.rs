@@ -1,0 +1,83 @@
+//! Servers that are not ours: one that answers in the engine's place, and one that has models.
+
+use super::unless_empty;
+use crate::reader::{Choice, Reader};
+use crate::units::Time;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// None: the engine in this process.
+    pub url: Option<String>,
+    pub key_env: Option<String>,
+    pub model: Option<String>,
+    pub connect_ms: u64,
+    pub silence_s: u64,
+    pub count: CountTokens,
+    pub count_margin: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hub {
+    pub url: String,
+    pub token_env: Option<String>,
+    pub connect_ms: u64,
+    pub silence_s: u64,
+    pub retries: u32,
+    pub retry_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountTokens {
+    Auto,
+    Tokenize,
+    Estimate,
+}
+
+impl Upstream {
+    pub(super) fn read(r: &Reader<'_>) -> Upstream {
+        let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
+            let right = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
+            if right { Ok(url.to_string()) } else { Err(None) }
+        });
+        Upstream {
+            url: unless_empty(url),
+            key_env: variable(r, "key_env"),
+            model: unless_empty(r.text("model")),
+            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            count: r.choice("count"),
+            count_margin: r.number("count_margin", 0.0..=2.0),
+        }
+    }
+}
+
+impl Choice for CountTokens {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("auto", CountTokens::Auto), ("tokenize", CountTokens::Tokenize), ("estimate", CountTokens::Estimate)];
+}
+
+impl Hub {
+    pub(super) fn read(r: &Reader<'_>) -> Hub {
+        let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
+            let right = url.starts_with("http://") || url.starts_with("https://");
+            if right { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
+        });
+        Hub {
+            url,
+            token_env: variable(r, "token_env"),
+            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            retries: r.whole("retries", 0..=1000),
+            retry_ms: r.time("retry_ms", Time::Milliseconds, 1..=600_000),
+        }
+    }
+}
+
+/// The name of an environment variable that holds a secret.
+fn variable(r: &Reader<'_>, key: &'static str) -> Option<String> {
+    let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
+    unless_empty(r.text_as(key, String::new(), allowed, |name| {
+        let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if right { Ok(name.to_string()) } else { Err(None) }
+    }))
+}

@@ -1,0 +1,189 @@
+//! `reprise pull` with the real binary, against a stand-in that speaks the hub's protocol.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+use tests::hub::{COMMIT, REPO, StandInHub, Trouble};
+use tests::service::tiny_model;
+
+const MODEL: &str = "dense-wide.q8_0.gguf";
+
+fn model() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference/gguf").join(MODEL)).unwrap()
+}
+
+struct Home {
+    folder: TempDir,
+    hub: StandInHub,
+}
+
+impl Home {
+    fn with(files: &[(&str, Vec<u8>)]) -> Home {
+        Home { folder: tempfile::tempdir().unwrap(), hub: StandInHub::start(files) }
+    }
+
+    fn pull(&self, asked: &str, sets: &[&str]) -> Output {
+        let mut command = Command::new(tests::reprise::binary());
+        command.current_dir(self.folder.path()).env_clear().env("HOME", self.folder.path());
+        command.env("HF_TOKEN", "hf_a_secret").args(["pull", asked, "--json"]);
+        let url = format!("hub.url={}", self.hub.url);
+        for set in [&[url.as_str(), "hub.retry_ms=1", "hub.retries=3"][..], sets].concat() {
+            command.args(["--set", set]);
+        }
+        command.output().unwrap()
+    }
+
+    fn pulled(&self, asked: &str) -> Value {
+        let output = self.pull(asked, &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What it says instead of a model.
+    fn refused(&self, asked: &str, sets: &[&str]) -> String {
+        let output = self.pull(asked, sets);
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.folder.path().join("data/models")).unwrap();
+        let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn file(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("data/models").join(name)).unwrap()
+    }
+}
+
+#[test]
+fn a_model_is_fetched_checked_and_not_fetched_again() {
+    let home = Home::with(&[(MODEL, model()), ("README.md", b"# A model".to_vec())]);
+    let report = home.pulled(REPO);
+    assert_eq!(report["commit"], COMMIT);
+    assert_eq!(report["model"], format!("data/models/{MODEL}"));
+    assert_eq!(report["files"][0]["fetched_bytes"], model().len());
+    assert!(home.file(MODEL) == model());
+    assert_eq!(home.names(), [MODEL]);
+    let seen = home.hub.seen();
+    // At the commit that was listed; and the token is the hub's alone.
+    assert!(seen.iter().any(|seen| seen.path == format!("/{REPO}/resolve/{COMMIT}/{MODEL}")), "{seen:?}");
+    assert!(seen.iter().all(|seen| seen.download == seen.token.is_none()), "{seen:?}");
+
+    let again = home.pulled(&format!("{}/{REPO}/blob/main/{MODEL}", home.hub.url));
+    assert_eq!(again["files"][0]["fetched_bytes"], 0);
+    assert!(home.hub.seen().iter().all(|seen| !seen.download));
+    // A file of that name that is another one makes place.
+    home.hub.put(MODEL, model().into_iter().rev().collect());
+    assert!(home.refused(REPO, &[]).contains("GGUF"));
+    assert!(home.file(MODEL) != model());
+}
+
+/// The start of a session at home: the preset knows where its model is.
+#[test]
+fn a_preset_names_what_is_fetched() {
+    let home = Home::with(&[(MODEL, model()), ("other.gguf", vec![1, 2, 3])]);
+    let config = format!(
+        "[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\nfile = \"{MODEL}\"\n" // not a window: a small model's
+    );
+    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+    let report = home.pulled("kitchen");
+    assert_eq!(
+        (&report["preset"], report["model"].as_str()),
+        (&"kitchen".into(), Some("data/models/dense-wide.q8_0.gguf"))
+    );
+    let several = home.refused(REPO, &[]);
+    assert!(several.contains("several models") && several.contains("other.gguf"), "{several}");
+}
+
+#[test]
+fn what_was_begun_is_gone_on_with() {
+    let home = Home::with(&[(MODEL, model())]);
+    // Within one call, after every kind of failure.
+    home.hub.next_downloads(&[Trouble::Cut(1000), Trouble::Status(503), Trouble::Stall(2000), Trouble::Cut(0)]);
+    let output = home.pull(REPO, &["hub.silence_s=1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(home.file(MODEL) == model());
+    let ranges: Vec<_> = home.hub.seen().into_iter().filter(|seen| seen.download).map(|seen| seen.range).collect();
+    let from = |bytes: usize| Some(format!("bytes={bytes}-"));
+    assert_eq!(ranges, [None, from(1000), from(1000), from(3000), from(3000)]);
+
+    // And from one call to the next.
+    let home = Home::with(&[(MODEL, model())]);
+    home.hub.next_downloads(&[Trouble::Cut(5000), Trouble::Status(500), Trouble::Status(502)]);
+    let error = home.refused(REPO, &["hub.retries=2"]);
+    assert!(error.contains("the hub answered 502") && error.contains("is kept, try again"), "{error}");
+    assert_eq!(home.names().len(), 1);
+    assert!(home.names()[0].ends_with(".part"));
+    home.hub.seen();
+    let report = home.pulled(REPO);
+    assert_eq!(report["files"][0]["fetched_bytes"], model().len() - 5000);
+    assert!(home.file(MODEL) == model());
+    assert_eq!(home.names(), [MODEL]);
+}
+
+#[test]
+fn what_is_damaged_never_gets_a_name() {
+    let home = Home::with(&[(MODEL, model())]);
+    home.hub.next_downloads(&[Trouble::Damage]);
+    home.pulled(REPO);
+    assert!(home.file(MODEL) == model(), "the second time was right");
+
+    let home = Home::with(&[(MODEL, model())]);
+    home.hub.next_downloads(&[Trouble::Damage, Trouble::Damage]);
+    let error = home.refused(REPO, &[]);
+    assert!(error.contains("SHA-256") && error.contains("damages it"), "{error}");
+    assert!(!home.names().contains(&MODEL.to_owned()));
+
+    // A part that somebody spoiled meanwhile, and a hub that knows no ranges.
+    let home = Home::with(&[(MODEL, model())]);
+    home.hub.next_downloads(&[Trouble::Cut(4000), Trouble::Status(500), Trouble::Status(500)]);
+    home.refused(REPO, &["hub.retries=1"]);
+    let part = home.folder.path().join("data/models").join(&home.names()[0]);
+    std::fs::write(&part, vec![7; 4000]).unwrap();
+    home.hub.next_downloads(&[Trouble::NoRanges]);
+    home.pulled(REPO);
+    assert!(home.file(MODEL) == model());
+}
+
+#[test]
+fn a_folder_and_a_model_in_parts() {
+    let tiny = |name: &str| (name.to_owned(), std::fs::read(tiny_model().join(name)).unwrap());
+    let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"].map(tiny);
+    let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    let home = Home::with(&[&files[..], &[("README.md", vec![1]), ("onnx/model.safetensors", vec![1])]].concat());
+    let report = home.pulled(REPO);
+    assert_eq!((report["model"].as_str(), &report["trouble"]), (Some("data/models/Model-GGUF"), &Value::Null));
+    for (name, bytes) in &files {
+        assert!(home.file(&format!("Model-GGUF/{name}")) == *bytes, "{name}");
+    }
+
+    let home = Home::with(&[("x-00001-of-00002.gguf", vec![1; 10]), ("x-00002-of-00002.gguf", vec![2; 20])]);
+    let error = home.refused(REPO, &[]);
+    // Both came, and are no model.
+    assert!(error.contains("x-00001-of-00002.gguf") && home.names().len() == 2, "{error}");
+}
+
+#[test]
+fn what_cannot_be_fetched_is_told() {
+    let home = Home::with(&[(MODEL, model())]);
+    for (asked, says) in [
+        ("nobody/nothing", "is not on http://"),
+        ("qwen9b", "neither OWNER/REPO nor a preset"),
+        ("builtin", "names no repository"),
+        (&format!("{REPO}/missing.gguf"), "has no file missing.gguf; it has dense-wide.q8_0.gguf"),
+        (&format!("{REPO}@v9"), "has no revision v9"),
+    ] {
+        let error = home.refused(asked, &[]);
+        assert!(error.contains(says), "{asked}: {error}");
+    }
+    home.hub.demand("hf_another");
+    assert!(home.refused(REPO, &[]).contains("set a token (HF_TOKEN)"));
+    home.hub.gate();
+    assert!(home.refused(REPO, &[]).contains("accept its terms at http://"));
+    let nobody = home.refused(REPO, &["hub.url=http://127.0.0.1:1", "hub.retries=1"]);
+    assert!(nobody.contains("try again"), "{nobody}");
+}
