@@ -92,8 +92,8 @@ pub struct Spread {
 enum Blocks {
     /// Of 16 rows.
     Few,
-    /// Of 16 rows a warp.
-    Many { warps: usize, tile: usize },
+    /// Of 128 rows, which go through so many positions at a time.
+    Many { tile: usize },
 }
 
 /// `MOST_SPLITS` in `attention.cu`.
@@ -107,11 +107,11 @@ impl Spread {
     /// `longest`: rows of the lane with the most.
     pub fn new(processors: Processors, lanes: usize, longest: usize, (q_heads, kv_heads, dim): Shape) -> Spread {
         let group = q_heads / kv_heads;
-        let large = Blocks::Many { warps: 8, tile: 64 };
+        let large = Blocks::Many { tile: 64 };
         let blocks = match longest * group {
             ..=16 => Blocks::Few,
             _ if large.shared_bytes(dim) <= processors.shared_bytes => large,
-            _ => Blocks::Many { warps: 4, tile: 32 },
+            _ => Blocks::Many { tile: 16 },
         };
         let row_tiles = longest.div_ceil(blocks.rows() / group);
         // As many as are at work at the same time: of more the last ones would work alone.
@@ -126,21 +126,21 @@ impl Blocks {
     fn rows(self) -> usize {
         match self {
             Blocks::Few => 16,
-            Blocks::Many { warps, .. } => 16 * warps,
+            Blocks::Many { .. } => 128,
         }
     }
 
     fn threads(self) -> u32 {
         match self {
             Blocks::Few => 128,
-            Blocks::Many { warps, .. } => 32 * warps as u32,
+            Blocks::Many { .. } => 256,
         }
     }
 
     fn kernel(self, dim: usize) -> String {
         match self {
             Blocks::Few => format!("attend_few_{dim}"),
-            Blocks::Many { warps, .. } => format!("attend_many_{dim}_{warps}"),
+            Blocks::Many { tile } => format!("attend_many_{dim}_{tile}"),
         }
     }
 
@@ -150,7 +150,7 @@ impl Blocks {
         let row_bytes = (dim + 8) * size_of::<u16>();
         let (tile, more) = match self {
             Blocks::Few => (64, 16 * (72 * size_of::<u16>() + (68 + 3) * size_of::<f32>())),
-            Blocks::Many { tile, .. } => (tile, 0),
+            Blocks::Many { tile } => (tile, 0),
         };
         self.rows() * row_bytes + tile * row_bytes + (tile * row_bytes).max(tile * (dim / 32) * 68) + more
     }

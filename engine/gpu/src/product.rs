@@ -1,4 +1,4 @@
-//! Rows of activations times matrices: a few rows by warps, many by tiles on tensor cores.
+//! Rows of activations times matrices: a few rows by warps, many by tiles on tensor cores, or exactly without them.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -115,9 +115,15 @@ fn kind_by_kind(
     Ok(())
 }
 
-/// Without rounding, in rows of four where they are many: for matrices of a few rows.
+/// Without rounding, from activations as values however many rows there are: for matrices of a few rows.
 pub fn exact_product(device: &Device, x: RowsArguments, rows: usize, jobs: &[(&Matrix, u64)]) -> Result<(), Error> {
-    kind_by_kind(jobs, |_, jobs| by_warps(device, Reading::Exact, x, rows, jobs, Experts::default(), false))
+    kind_by_kind(jobs, |_, jobs| {
+        if rows <= FEW_ROWS {
+            by_warps(device, Reading::Exact, x, rows, jobs, Experts::default(), false)
+        } else {
+            exactly(device, x, rows, jobs)
+        }
+    })
 }
 
 /// Each row of the output by its own expert's rows of the matrices, which have as many of them each.
@@ -233,6 +239,26 @@ fn by_groups(
     // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
     let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
     device.launch("groups", &format!("groups_{}", kind.name()), Launch { grid, threads: 256, shared_bytes }, &arguments)
+}
+
+/// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
+const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
+const EXACT_COLS: usize = 64;
+
+fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&Matrix, u64)]) -> Result<(), Error> {
+    let kind = jobs[0].0.kind;
+    // By single rows of the weights: the matrices lie side by side.
+    let (jobs, cols) = placed(jobs, Experts::default(), 1);
+    let across = (cols as usize).div_ceil(EXACT_COLS);
+    // Each block reads its weights again: there are more blocks only where half of the processors had none.
+    let [large, small] = EXACT_ROWS;
+    let is_short = 2 * across * rows.div_ceil(large.0) < device.processors().count as usize;
+    let (tile, step) = if is_short { small } else { large };
+    // Two steps of weights and three of activations, four values more a row.
+    let shared_bytes = (2 * EXACT_COLS * step + 3 * tile * (step + 4)) * size_of::<f32>();
+    let launch = Launch { grid: (across as u32, rows.div_ceil(tile) as u32, 1), threads: 256, shared_bytes };
+    let arguments = Product { x, rows: rows as u32, ..jobs };
+    device.launch("exact", &format!("exact_{}_{tile}", kind.name()), launch, &arguments)
 }
 
 /// The jobs, each with its part of the grid, and the grid's width.

@@ -64,6 +64,11 @@ pub const PROGRAMS: &[Program] = &[
         only_for: None,
     },
     Program {
+        name: "exact",
+        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")],
+        only_for: None,
+    },
+    Program {
         name: "groups",
         parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, include_str!("product/groups.cu")],
         only_for: Some(90),

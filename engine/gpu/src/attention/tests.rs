@@ -24,8 +24,12 @@ struct Problem {
     key: Format,
     value: Format,
     splits: usize,
+    /// Blocks as large as they are where a block may have so much, and no larger than the device lets them be.
+    shared_bytes: usize,
     seed: u64,
 }
+
+const SHARED_BYTES: [usize; 2] = [99 << 10, 227 << 10];
 
 fn problem() -> impl Strategy<Value = Problem> {
     let lane = (prop_oneof![0usize..5, 60usize..70, 250usize..600], prop_oneof![Just(1usize), 2usize..40]);
@@ -35,10 +39,10 @@ fn problem() -> impl Strategy<Value = Problem> {
         (1usize..3, 1usize..7),
         prop::sample::select(vec![32usize, 64, 128, 256]),
         (format(), format()),
-        1usize..6,
+        (1usize..6, prop::sample::select(SHARED_BYTES.to_vec())),
         any::<u64>(),
     )
-        .prop_map(|(lanes, (kv_heads, group), dim, (key, value), splits, seed)| Problem {
+        .prop_map(|(lanes, (kv_heads, group), dim, (key, value), (splits, shared_bytes), seed)| Problem {
             lanes,
             kv_heads,
             group,
@@ -46,6 +50,7 @@ fn problem() -> impl Strategy<Value = Problem> {
             key,
             value,
             splits,
+            shared_bytes,
             seed,
         })
 }
@@ -133,9 +138,8 @@ fn check_problem(p: &Problem) {
     let stats = Buffer::<f32>::new(&device, 2 * p.splits * rows * q_heads).unwrap();
     let parts = Parts { partial: partial.address(), stats: stats.address() };
     let longest = p.lanes.iter().map(|lane| lane.1).max().unwrap();
-    // Blocks as large as the device lets them be, or as on a smaller one.
-    let own = if device.is_emulated() { 227 << 10 } else { device.processors().shared_bytes };
-    let shared_bytes = if p.seed.is_multiple_of(3) { 99 << 10 } else { own };
+    let own = if device.is_emulated() { usize::MAX } else { device.processors().shared_bytes };
+    let shared_bytes = p.shared_bytes.min(own);
     let processors = Processors { shared_bytes, ..device.processors() };
     let shape = (q_heads, p.kv_heads, p.dim);
     let spread = Spread { splits: p.splits, ..Spread::new(processors, lanes.len(), longest, shape) };
@@ -212,6 +216,24 @@ proptest! {
     #[test]
     fn parts_of_the_past_are_the_reference(p in problem()) {
         check_problem(&p);
+    }
+}
+
+/// Every kernel for them, and every way in which positions come into it: of each size of heads, and where a block may have
+/// more shared memory or less.
+#[test]
+fn many_rows_with_heads_of_every_size_are_the_reference() {
+    let sizes = [(32, 0), (64, 0), (128, 0), (256, 0), (256, 1)].map(|(dim, i)| (dim, SHARED_BYTES[i]));
+    let formats = [
+        (Format::F16, Format::F16),
+        (Format::Q8_0, Format::Q4_0),
+        (Format::Q4_0, Format::Q8_0),
+        (Format::F32, Format::Q8_0),
+        (Format::Q4_0, Format::BF16),
+    ];
+    for ((dim, shared_bytes), (key, value)) in sizes.into_iter().flat_map(|size| formats.map(|format| (size, format))) {
+        let lanes = vec![(75, 23), (3, 5)];
+        check_problem(&Problem { lanes, kv_heads: 1, group: 6, dim, key, value, splits: 2, shared_bytes, seed: 3 });
     }
 }
 

@@ -52,7 +52,14 @@ fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (Rows, Rows
     (rows, to)
 }
 
-fn check(p: &Problem, reading: Reading) {
+/// Which function is asked for the product.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    Product(Reading),
+    Exact,
+}
+
+fn check(p: &Problem, asked: Asked) {
     let Some(device) = device_of_tests() else { return };
     let x = random(p.rows * p.cols, p.seed);
     let (_rows, x_there) = rows_of(&device, &x, p.rows, p.cols);
@@ -79,13 +86,17 @@ fn check(p: &Problem, reading: Reading) {
         outs.iter().for_each(|out| out.fill_bytes(0xFF).unwrap());
     }
     let jobs: Vec<(&Matrix, u64)> = matrices.iter().zip(&outs).map(|(m, out)| (m, out.address())).collect();
-    product(&device, reading, x_there, p.rows, &jobs, p.accumulate).unwrap();
+    match asked {
+        Asked::Product(reading) => product(&device, reading, x_there, p.rows, &jobs, p.accumulate).unwrap(),
+        Asked::Exact => exact_product(&device, x_there, p.rows, &jobs).unwrap(),
+    }
     for (i, rows) in p.outs.iter().enumerate() {
         assert_eq!(matrices[i].bytes(), crate::matrix::device_bytes(p.format, *rows, p.cols));
-        let integers = reading == Reading::Rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
+        let is_rounded = asked == Asked::Product(Reading::Rounded);
+        let integers = is_rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
         let mut expected = reference(p, *rows, &bytes[i], &read);
-        let exact = p.rows <= FEW_ROWS || reading == Reading::Exact;
+        let exact = p.rows <= FEW_ROWS || !is_rounded;
         let size = size_of_sums(p, &x, &bytes[i]);
         if p.accumulate {
             expected.iter_mut().zip(&before[i]).for_each(|(e, b)| *e += b);
@@ -126,12 +137,12 @@ proptest! {
     #![proptest_config(cases(60))]
     #[test]
     fn few_rows_exactly(p in problem(FEW_ROWS + 1)) {
-        check(&p, Reading::Exact);
+        check(&p, Asked::Product(Reading::Exact));
     }
 
     #[test]
     fn few_rows_as_integers(p in problem(FEW_ROWS + 1)) {
-        check(&p, Reading::Rounded);
+        check(&p, Asked::Product(Reading::Rounded));
     }
 
     #[test]
@@ -157,12 +168,34 @@ proptest! {
         let could = device.has_groups();
         // What has no such kernel goes by tiles all the same.
         device.use_groups(groups);
-        check(&Problem { rows: p.rows.max(more), ..p }, Reading::Rounded);
+        check(&Problem { rows: p.rows.max(more), ..p }, Asked::Product(Reading::Rounded));
         device.use_groups(could);
     }
 
     #[test]
     fn many_rows_exactly(p in problem(80), extra in 9usize..12) {
-        check(&Problem { rows: p.rows.max(extra), ..p }, Reading::Exact);
+        check(&Problem { rows: p.rows.max(extra), ..p }, Asked::Product(Reading::Exact));
+    }
+
+    #[test]
+    fn many_rows_without_rounding(
+        p in problem(80),
+        more in 9usize..40,
+        outs in prop::collection::vec(prop_oneof![Just(1usize), 1usize..40, 1usize..100], 1..7),
+    ) {
+        check(&Problem { rows: p.rows.max(more), outs, accumulate: false, ..p }, Asked::Exact);
+    }
+}
+
+/// Every kernel for that: of each kind, with blocks of eight rows and of 32.
+#[test]
+fn many_rows_of_every_kind_without_rounding() {
+    let Some(device) = device_of_tests() else { return };
+    let many = 8 * device.processors().count as usize + 5;
+    for format in Format::ALL.to_vec() {
+        for (rows, outs) in [(13, vec![1, 31, 20]), (many, vec![40, 1, 25])] {
+            let cols = if format.block_len() == 1 { 37 * 7 } else { 512.min(9 * format.block_len()) };
+            check(&Problem { format, rows, outs, cols, seed: 5, accumulate: false }, Asked::Exact);
+        }
     }
 }

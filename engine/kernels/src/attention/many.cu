@@ -1,9 +1,11 @@
 // Attention of many rows: a warp has 16 of them from their scores to their answers, and nothing of it leaves its registers.
 // All warps of a block wait for the same tiles.
 
-template <u32 DIM, u32 WARPS, u32 TILE>
+const u32 MANY_THREADS = 256;
+
+template <u32 DIM, u32 TILE>
 DEVICE void attend_many(const Attend& a) {
-    const u32 ROWS = 16 * WARPS, PITCH = pitch_of<DIM>(), POSITIONS = TILE / 8, ACROSS = DIM / 8;
+    const u32 ROWS = MANY_THREADS / 32 * 16, PITCH = pitch_of<DIM>(), POSITIONS = TILE / 8, ACROSS = DIM / 8;
     SHARED(u16, queries);
     u16* places = queries + ROWS * PITCH;
     const Heads& h = a.heads;
@@ -19,6 +21,8 @@ DEVICE void attend_many(const Attend& a) {
     // A lane has columns of two rows.
     const u32 rows[2] = {warp * 16 + lane_id / 4, warp * 16 + lane_id / 4 + 8};
     const u32 seen[2] = {seen_by(lane, block, rows[0]), seen_by(lane, block, rows[1])};
+    // A warp without rows only helps to bring the tiles.
+    bool has_rows = warp * 16 < block.used;
     float largest[2] = {LOWEST, LOWEST}, totals[2] = {};
     float sums[ACROSS][4] = {};
     for (u32 at = block.begin; at < block.behind; at++) {
@@ -29,19 +33,20 @@ DEVICE void attend_many(const Attend& a) {
         ask<DIM, TILE>(values, first);
         if (loading != DIRECT) __syncthreads();
         float scores[POSITIONS][4] = {};
+        if (has_rows)
 #pragma unroll
-        for (u32 k = 0; k < DIM; k += 16) {
-            u32 q[4];
-            load_matrices(q, queries + (warp * 16 + lane_id % 16) * PITCH + k + lane_id / 16 * 8);
+            for (u32 k = 0; k < DIM; k += 16) {
+                u32 q[4];
+                load_matrices(q, queries + (warp * 16 + lane_id % 16) * PITCH + k + lane_id / 16 * 8);
 #pragma unroll
-            for (u32 j = 0; j < POSITIONS; j += 2) {
-                u32 four[4];
-                load_matrices(four, keys.tile + (j * 8 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
-                u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
-                mma(scores[j], q, pairs[0]);
-                mma(scores[j + 1], q, pairs[1]);
+                for (u32 j = 0; j < POSITIONS; j += 2) {
+                    u32 four[4];
+                    load_matrices(four, keys.tile + (j * 8 + lane_id % 8 + lane_id / 16 * 8) * PITCH + k + lane_id / 8 % 2 * 8);
+                    u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
+                    mma(scores[j], q, pairs[0]);
+                    mma(scores[j + 1], q, pairs[1]);
+                }
             }
-        }
         float most[2] = {LOWEST, LOWEST};
 #pragma unroll
         for (u32 j = 0; j < POSITIONS; j++)
@@ -81,20 +86,21 @@ DEVICE void attend_many(const Attend& a) {
         if (at + 1 < block.behind) ask<DIM, TILE>(keys, first + TILE);
         make_halves<DIM, TILE>(values, first);
         if (loading != DIRECT) __syncthreads();
+        if (has_rows)
 #pragma unroll
-        for (u32 k = 0; k < POSITIONS; k += 2) {
-            // What a lane has of the scores is what it needs of the weights.
-            u32 weights[4] = {halves(scores[k][0], scores[k][1]), halves(scores[k][2], scores[k][3]),
-                              halves(scores[k + 1][0], scores[k + 1][1]), halves(scores[k + 1][2], scores[k + 1][3])};
+            for (u32 k = 0; k < POSITIONS; k += 2) {
+                // What a lane has of the scores is what it needs of the weights.
+                u32 weights[4] = {halves(scores[k][0], scores[k][1]), halves(scores[k][2], scores[k][3]),
+                                  halves(scores[k + 1][0], scores[k + 1][1]), halves(scores[k + 1][2], scores[k + 1][3])};
 #pragma unroll
-            for (u32 j = 0; j < ACROSS; j += 2) {
-                u32 four[4];
-                load_transposed(four, values.tile + (k * 8 + lane_id % 16) * PITCH + j * 8 + lane_id / 16 * 8);
-                u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
-                mma(sums[j], weights, pairs[0]);
-                mma(sums[j + 1], weights, pairs[1]);
+                for (u32 j = 0; j < ACROSS; j += 2) {
+                    u32 four[4];
+                    load_transposed(four, values.tile + (k * 8 + lane_id % 16) * PITCH + j * 8 + lane_id / 16 * 8);
+                    u32 pairs[2][2] = {{four[0], four[1]}, {four[2], four[3]}};
+                    mma(sums[j], weights, pairs[0]);
+                    mma(sums[j + 1], weights, pairs[1]);
+                }
             }
-        }
     }
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
@@ -109,11 +115,11 @@ DEVICE void attend_many(const Attend& a) {
     }
 }
 
-// 128 rows and 64 positions where a block may have 140 KiB of shared memory, 64 rows and 32 where it has 99.
-#define MANY_KERNELS(dim)                                                      \
-    KERNEL(attend_many_##dim##_8, 256, Attend) { attend_many<dim, 8, 64>(a); } \
-    KERNEL(attend_many_##dim##_4, 128, Attend) { attend_many<dim, 4, 32>(a); }
-MANY_KERNELS(32)
-MANY_KERNELS(64)
-MANY_KERNELS(128)
-MANY_KERNELS(256)
+// 64 positions at a time. With heads of 256 values that wants 133 KiB of shared memory: where there are 99, it is 16.
+#define MANY_KERNEL(dim, tile) \
+    KERNEL(attend_many_##dim##_##tile, MANY_THREADS, Attend) { attend_many<dim, tile>(a); }
+MANY_KERNEL(32, 64)
+MANY_KERNEL(64, 64)
+MANY_KERNEL(128, 64)
+MANY_KERNEL(256, 64)
+MANY_KERNEL(256, 16)
