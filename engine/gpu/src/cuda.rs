@@ -143,7 +143,8 @@ impl Cuda {
     }
 
     pub fn properties(&self) -> Result<Properties, Error> {
-        self.enter()?;
+        // What was freed in the stream's order is free when the stream has come there.
+        self.synchronize()?;
         let (mut free_bytes, mut memory_bytes) = (0, 0);
         // SAFETY: both are places for a size.
         check("asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free_bytes, &mut memory_bytes) })?;
@@ -158,8 +159,6 @@ impl Cuda {
     }
 
     pub fn used_bytes(&self) -> Result<usize, Error> {
-        self.enter()?;
-        // What was freed in the stream's order is free when the stream has come there.
         self.synchronize()?;
         self.of_pool(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
     }

@@ -226,7 +226,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Compiles a program, once for each text of it.
-fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
+pub(crate) fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
     let hash = Sha256::new().chain_update(SHIM).chain_update(source).finalize();
     let name: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
     let file = folder.join(format!("{name}.so"));

@@ -23,6 +23,7 @@ pub mod routing;
 pub mod rows;
 pub mod snapshot;
 
+pub mod stand_in;
 pub mod testing;
 
 pub use buffer::{Buffer, HostBuffer};

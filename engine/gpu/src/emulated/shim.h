@@ -21,6 +21,8 @@
 #define DEVICE static inline
 #define KERNEL_AHEAD(name, threads, Args)                                                      \
     static void name##_of(const Args& a);                                                      \
+    extern "C" unsigned name##_bytes;                                                          \
+    unsigned name##_bytes = sizeof(Args);                                                      \
     extern "C" void name(const void* raw) {                                                    \
         if (emulator::block_dim.x != threads) emulator::fail("launched with other threads");   \
         name##_of(*static_cast<const Args*>(raw));                                             \

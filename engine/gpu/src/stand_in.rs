@@ -1,0 +1,117 @@
+//! A driver and a compiler that are none, for tests: what talks with NVIDIA's talks with these, and kernels are the emulator's
+//! (`stand_in/driver.cpp`). A program meets them where their folder comes first on its library path, so a test starts itself
+//! again with that.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use crate::emulated;
+use crate::error::Error;
+
+const DRIVER: &str = include_str!("stand_in/driver.cpp");
+/// Set where a program was started with them.
+pub const STARTED: &str = "REPRISE_STAND_IN_DRIVER";
+
+/// Runs a test program, the caller's own, with the stand-ins and these arguments. None: there is no compiler for C++, which a line
+/// says.
+pub fn run_again(program: &Path, folder: &Path, target: u32, arguments: &[&str]) -> Option<Output> {
+    let libraries = match libraries(folder) {
+        Ok(libraries) => libraries,
+        Err(Error::Emulator { reason }) if reason.starts_with("g++: ") => {
+            println!("skipped: {reason}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut again = Command::new(program);
+    again.env("LD_LIBRARY_PATH", &libraries).env("STAND_IN_TARGET", target.to_string());
+    again.env(STARTED, "1").env("REQUIRE_CUDA", "1").args(arguments);
+    Some(again.output().expect("it starts again"))
+}
+
+/// The stand-in driver of this program, for what no real one can be asked.
+pub struct Driver(libloading::Library);
+
+impl Driver {
+    /// # Safety
+    /// This program was started by `run_again`.
+    pub unsafe fn of_this_program() -> Driver {
+        // SAFETY: our own library is the first of that name.
+        Driver(unsafe { libloading::Library::new("libcuda.so") }.expect("it is on the library path"))
+    }
+
+    /// After so many more kernels nothing works any more, until the last who uses the GPU has let it go.
+    pub fn break_after(&self, kernels: i64) {
+        // SAFETY: `driver.cpp` has it with this type.
+        unsafe {
+            let wanted = self.0.get::<unsafe extern "C" fn(i64)>(b"stand_in_break_after\0");
+            wanted.expect("the driver is our own")(kernels);
+        }
+    }
+
+    /// Everything that was made and not given back.
+    pub fn left_behind(&self) -> usize {
+        // SAFETY: as above.
+        unsafe {
+            let wanted = self.0.get::<unsafe extern "C" fn() -> usize>(b"stand_in_left_behind\0");
+            wanted.expect("the driver is our own")()
+        }
+    }
+}
+
+/// The folder with both, and with the programs that the compiler says it has made.
+fn libraries(folder: &Path) -> Result<PathBuf, Error> {
+    let failed = |reason: String| Error::Emulator { reason };
+    let on_disk = |error: std::io::Error| failed(error.to_string());
+    let mut hash = Sha256::new().chain_update(DRIVER);
+    let mut programs = Vec::new();
+    for program in kernels::cuda::PROGRAMS {
+        let built = emulated::build(folder, &program.source())?;
+        hash = hash.chain_update(built.as_os_str().as_encoded_bytes());
+        programs.push((program.name, built));
+    }
+    let name: String = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let libraries = folder.join(format!("driver-{name}"));
+    if libraries.exists() {
+        return Ok(libraries);
+    }
+    // Made elsewhere and put in its place by one step: others may want the same.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let part = folder.join(format!("driver-{name}.{}.{number}.part", std::process::id()));
+    std::fs::create_dir_all(&part).map_err(on_disk)?;
+    let (text, driver) = (part.join("driver.cpp"), part.join("libcuda.so"));
+    std::fs::write(&text, DRIVER).map_err(on_disk)?;
+    let flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-shared", "-pthread", "-o"];
+    let output = Command::new("g++").args(flags).args([&driver, &text]).arg("-ldl").output();
+    let output = output.map_err(|error| failed(format!("g++: {error}")))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    std::fs::copy(&driver, part.join("libnvrtc.so")).map_err(on_disk)?;
+    for (program, built) in programs {
+        std::os::unix::fs::symlink(built, part.join(format!("{program}.so"))).map_err(on_disk)?;
+    }
+    if let Err(error) = std::fs::rename(&part, &libraries) {
+        let _ = std::fs::remove_dir_all(&part);
+        if !libraries.exists() {
+            return Err(on_disk(error));
+        }
+    }
+    Ok(libraries)
+}
+
+/// Panics with what it said where it failed.
+pub fn expect_success(output: &Output) {
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", said(&output.stdout), said(&output.stderr));
+    let stdout = said(&output.stdout);
+    let result = stdout.lines().rev().find(|line| line.starts_with("test result")).unwrap_or_default();
+    println!("with a stand-in driver: {result}");
+}
+
+#[cfg(test)]
+mod tests;
