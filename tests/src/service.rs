@@ -228,7 +228,8 @@ pub async fn may_mount() -> bool {
 
 fn serve(more: &[&str]) -> Vec<String> {
     let model = tiny_model().to_string_lossy().into_owned();
-    let first = ["serve", "--port", "0", "--model", &model];
+    let port: &[&str] = if more.contains(&"--port") { &[] } else { &["--port", "0"] };
+    let first = [&["serve", "--model", &model], port].concat();
     first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 

@@ -62,8 +62,11 @@ impl Driver {
     }
 }
 
-/// The folder with both, and with the programs that the compiler says it has made.
-fn libraries(folder: &Path) -> Result<PathBuf, Error> {
+/// Names a file: when it appears, the stand-in for a GPU breaks, removes it, and never works again in that process.
+pub const BREAKS_FOR: &str = "STAND_IN_BREAKS_FOR";
+
+/// The folder with both, for a library path, and with the programs that the compiler says it has made.
+pub fn libraries(folder: &Path) -> Result<PathBuf, Error> {
     let failed = |reason: String| Error::Emulator { reason };
     let on_disk = |error: std::io::Error| failed(error.to_string());
     let mut hash = Sha256::new().chain_update(DRIVER);

@@ -3,6 +3,7 @@
 // leaves it open. What they know is what the manual says: that a real driver agrees only a real driver shows.
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -103,6 +104,7 @@ bool initialized = false;
 int retained = 0;
 Result sticky = SUCCESS;
 int64_t left = -1; // kernels until it breaks; -1: it does not
+bool dead = false;
 int launches = 0;
 char context_place, pool_place;
 thread_local void* current = nullptr;
@@ -170,8 +172,16 @@ void ask(Stream* stream, std::function<void()> work) {
     stream->asked++;
 }
 
+// Whether a test has put the file there for which it breaks: then it does not work in this process ever again.
+bool is_wanted_broken() {
+    static const char* file = getenv("STAND_IN_BREAKS_FOR");
+    if (!file || unlink(file) != 0) return false;
+    dead = true;
+    return true;
+}
+
 void start(const Node& node) {
-    if (left == 0) {
+    if (left == 0 || is_wanted_broken()) {
         broken(ILLEGAL_ADDRESS, "it breaks, as a test wanted");
         return;
     }
@@ -261,6 +271,7 @@ EXPORT int cuDeviceGetName(char* name, int length, int device) {
 EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
     std::lock_guard<std::recursive_mutex> guard(mutex);
     if (!initialized || device != 0) return INVALID_VALUE;
+    if (dead) return ILLEGAL_ADDRESS;
     retained++;
     *context = &context_place;
     return SUCCESS;

@@ -1,0 +1,16 @@
+//! Prints the folder of the stand-in driver, for a library path: any program meets it there instead of NVIDIA's.
+//!
+//!     LD_LIBRARY_PATH=$(cargo run --quiet --package gpu --example stand_in -- /tmp/stand-in) reprise doctor
+
+use std::path::Path;
+
+fn main() {
+    let folder = std::env::args().nth(1).unwrap_or_else(|| "stand-in".to_string());
+    match gpu::stand_in::libraries(Path::new(&folder)) {
+        Ok(libraries) => println!("{}", libraries.display()),
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::exit(1);
+        }
+    }
+}
