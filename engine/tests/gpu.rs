@@ -420,13 +420,13 @@ fn own_device() -> Option<Device> {
 /// Some of this again through a driver: how models, states and recorded steps are asked of one, if not what one does with it.
 #[test]
 fn as_a_driver_wants_it() {
-    use gpu::stand_in::{STARTED, expect_success, run_again};
+    use gpu::stand_in::{STARTED, expect_passed, run_again};
     if std::env::var_os(STARTED).is_some() {
         return;
     }
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
     if let Some(output) = run_again(&std::env::current_exe().unwrap(), &folder, 90, &["a_past", "several", "quantised"])
     {
-        expect_success(&output);
+        expect_passed(&output, 3);
     }
 }

@@ -61,8 +61,8 @@ checked() {
 }
 tests() {
   # That every processor's programs compile needs no GPU, and takes minutes.
-  run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture --skip nvrtc
-  run models "$1" ./models-on-gpu --nocapture
+  run kernels "$1" env GPU_CASES="$cases" ./kernels-on-gpu --nocapture --skip nvrtc --skip stand_in
+  run models "$1" ./models-on-gpu --nocapture --skip as_a_driver
   run histories "$1" ./state-on-gpu --nocapture device::
 }
 # Random problems take their time under a checker: few of them, and the compiler's own test not at all.
@@ -85,7 +85,7 @@ peer() {
 case "$mode" in
 quick)
   tests 110
-  checked kernels-memcheck 110 memcheck ./kernels-on-gpu --skip nvrtc delta attention convolution snapshot
+  checked kernels-memcheck 110 memcheck ./kernels-on-gpu --skip nvrtc --skip stand_in delta attention convolution snapshot
   checked models-memcheck 60 memcheck ./models-on-gpu a_past several
   ;;
 bench)
@@ -115,7 +115,7 @@ dry)
 all)
   tests 600
   for tool in memcheck racecheck initcheck synccheck; do
-    checked "kernels-$tool" 1800 "$tool" ./kernels-on-gpu --skip nvrtc
+    checked "kernels-$tool" 1800 "$tool" ./kernels-on-gpu --skip nvrtc --skip stand_in
   done
   checked models-memcheck 1800 memcheck ./models-on-gpu a_past several quantised
   checked histories-memcheck 1800 memcheck ./state-on-gpu device::a_history

@@ -217,8 +217,8 @@ async fn a_kill_at_any_moment_leaves_the_session_before_or_after() {
         let service = Service::in_folder(folder, &SMALL).await;
         let session = service.get(&format!("/v1/sessions/{id}")).await;
         let stands = session["summary"]["version"].as_u64();
-        // What was told to be in use is; what was not may be, as a whole.
-        assert!(stands == acknowledged || (acknowledged == in_use && stands > in_use), "round {round}: {stands:?}");
+        // What was told to be in use is, or what came after it: that may be as a whole without being told.
+        assert!(stands >= acknowledged, "round {round}: {stands:?}, told {acknowledged:?}, before {in_use:?}");
         assert_eq!(session["summary_is_stale"], false, "round {round}");
         let summaries = service.get(&format!("/v1/sessions/{id}/summaries")).await;
         let used: Vec<_> = summaries["data"].as_array().unwrap().iter().filter(|one| one["in_use"] == true).collect();

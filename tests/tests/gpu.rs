@@ -6,6 +6,7 @@ use std::process::Command;
 use tests::client::PATIENCE;
 use tests::service::{Service, tiny_model};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 /// The stand-in's folder; none where there is no compiler for it, which a line says.
 fn stand_in() -> Option<PathBuf> {
@@ -72,20 +73,26 @@ async fn a_service_outlives_a_gpu_that_it_cannot_open_again() {
         let files = std::fs::read_dir(service.folder().join("data/state")).ok().into_iter().flatten().flatten();
         files.into_iter().any(|file| file.path().extension().is_some_and(|extension| extension == "line"))
     };
-    while !is_written() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    let written = async {
+        while !is_written() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, written).await.expect("what was computed is written");
 
     std::fs::write(&breaks, "").unwrap();
     let lost = ask(&service.address, &messages).await.expect_err("it breaks");
     assert!(lost.contains("what the GPU held") && lost.contains("ask again"), "{lost}");
     // Nobody who waits has to do more than to ask again.
-    let again = loop {
-        match ask(&service.address, &messages).await {
-            Ok(reply) => break reply,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+    let again = async {
+        loop {
+            match ask(&service.address, &messages).await {
+                Ok(reply) => break reply,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
         }
     };
+    let again = timeout(PATIENCE, again).await.expect("it begins anew");
     assert!(!breaks.exists());
     let cached = again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     assert!(cached > 16, "what was written was read: {again}");
@@ -108,7 +115,7 @@ async fn ask(address: &str, messages: &Value) -> Result<Value, String> {
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answered = tokio::time::timeout(PATIENCE, answered).await.expect("it answers or hangs up");
+    let answered = timeout(PATIENCE, answered).await.expect("it answers or hangs up");
     let answer = answered.map_err(|error| error.to_string())?;
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200") => {

@@ -54,7 +54,11 @@ fn a_model_that_is_not_there_yet_is_planned_by_its_shape() {
         on_gpu["layers"].as_u64() < on_gpu["of_layers"].as_u64() && on_gpu["host_bytes"].as_u64() > Some(0),
         "{on_gpu}"
     );
-    assert_eq!(gpu("1GiB")["gpu"], Value::Null);
+    let small = gpu("1GiB");
+    assert!(small["gpu"].is_null() && small["notes"][0].as_str().unwrap().contains("does not fit"), "{small}");
+    // What the CPU has of it needs room too.
+    let little = planned(&folder, &["--model", "qwen3.5-9b", "--gpu-memory", "6GiB", "--set", "memory.total=1GiB"]);
+    assert_eq!(row(&little, SMALL, ["q8", "q8"])["full_conversations"], 0);
 
     let (_, said) = plan(&folder, &memory);
     assert!(
@@ -76,6 +80,11 @@ fn a_file_is_planned_without_being_loaded() {
         report["windows"].as_array().unwrap().iter().filter_map(|row| row["ctx_size"].as_u64()).collect();
     assert_eq!(sizes, [200, 300, 200, 300, 200, 300]);
     assert_eq!((&report["gpu"], report.get("instead")), (&Value::Null, None));
+
+    // Without a window it is the service's own, which is no larger than the model's.
+    let own = planned(&folder, &["--model", &file]);
+    let most = own["windows"].as_array().unwrap().iter().filter_map(|row| row["ctx_size"].as_u64()).max();
+    assert!(most <= own["native_ctx"].as_u64(), "{own}");
 
     for (args, code, says) in [
         (&["--model", &file, "--windows", "9999999"][..], 1, "the model was made for"),

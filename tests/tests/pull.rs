@@ -76,10 +76,10 @@ fn a_model_is_fetched_checked_and_not_fetched_again() {
     let again = home.pulled(&format!("{}/{REPO}/blob/main/{MODEL}", home.hub.url));
     assert_eq!(again["files"][0]["fetched_bytes"], 0);
     assert!(home.hub.seen().iter().all(|seen| !seen.download));
-    // A file of that name that is another one makes place.
+    // A file of that name that is another one is somebody's.
     home.hub.put(MODEL, model().into_iter().rev().collect());
-    assert!(home.refused(REPO, &[]).contains("GGUF"));
-    assert!(home.file(MODEL) != model());
+    assert!(home.refused(REPO, &[]).contains("is not the file that the hub has"));
+    assert!(home.file(MODEL) == model());
 }
 
 /// The start of a session at home: the preset knows where its model is.
@@ -89,12 +89,18 @@ fn a_preset_names_what_is_fetched() {
     let config = format!(
         "[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\nfile = \"{MODEL}\"\n" // not a window: a small model's
     );
-    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+    std::fs::write(home.folder.path().join("reprise.toml"), &config).unwrap();
     let report = home.pulled("kitchen");
     assert_eq!(
         (&report["preset"], report["model"].as_str()),
         (&"kitchen".into(), Some("data/models/dense-wide.q8_0.gguf"))
     );
+    // A file in a folder of the repository lies where its preset looks for it.
+    home.hub.put("BF16/x.gguf", model());
+    let config = config.replace(MODEL, "BF16/x.gguf");
+    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+    assert_eq!(home.pulled("kitchen")["preset"], "kitchen");
+    assert!(home.file("BF16/x.gguf") == model());
     let several = home.refused(REPO, &[]);
     assert!(several.contains("several models") && several.contains("other.gguf"), "{several}");
 }
@@ -104,7 +110,7 @@ fn what_was_begun_is_gone_on_with() {
     let home = Home::with(&[(MODEL, model())]);
     // Within one call, after every kind of failure.
     home.hub.next_downloads(&[Trouble::Cut(1000), Trouble::Status(503), Trouble::Stall(2000), Trouble::Cut(0)]);
-    let output = home.pull(REPO, &["hub.silence_s=1"]);
+    let output = home.pull(REPO, &["hub.silence_s=3"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(home.file(MODEL) == model());
     let ranges: Vec<_> = home.hub.seen().into_iter().filter(|seen| seen.download).map(|seen| seen.range).collect();
@@ -156,10 +162,14 @@ fn a_folder_and_a_model_in_parts() {
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
     let home = Home::with(&[&files[..], &[("README.md", vec![1]), ("onnx/model.safetensors", vec![1])]].concat());
     let report = home.pulled(REPO);
-    assert_eq!((report["model"].as_str(), &report["trouble"]), (Some("data/models/Model-GGUF"), &Value::Null));
+    assert_eq!((report["model"].as_str(), &report["trouble"]), (Some("data/models/someone/Model-GGUF"), &Value::Null));
     for (name, bytes) in &files {
-        assert!(home.file(&format!("Model-GGUF/{name}")) == *bytes, "{name}");
+        assert!(home.file(&format!("{REPO}/{name}")) == *bytes, "{name}");
     }
+    // A preset without a file means the folder.
+    let config = format!("[presets.kitchen]\nctx_size = 200\n[presets.kitchen.source]\nrepo = \"{REPO}\"\n"); // not a window: a small model's
+    std::fs::write(home.folder.path().join("reprise.toml"), config).unwrap();
+    assert_eq!(home.pulled("kitchen")["preset"], "kitchen");
 
     let home = Home::with(&[("x-00001-of-00002.gguf", vec![1; 10]), ("x-00002-of-00002.gguf", vec![2; 20])]);
     let error = home.refused(REPO, &[]);
@@ -184,6 +194,8 @@ fn what_cannot_be_fetched_is_told() {
     assert!(home.refused(REPO, &[]).contains("set a token (HF_TOKEN)"));
     home.hub.gate();
     assert!(home.refused(REPO, &[]).contains("accept its terms at http://"));
+    let elsewhere = home.refused("https://hub.example/a/b", &[]);
+    assert!(elsewhere.contains("set hub.url"), "{elsewhere}");
     let nobody = home.refused(REPO, &["hub.url=http://127.0.0.1:1", "hub.retries=1"]);
     assert!(nobody.contains("try again"), "{nobody}");
 }

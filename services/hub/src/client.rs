@@ -30,6 +30,8 @@ pub struct Options {
     pub retries: u32,
     /// Before the first of them; twice as long before each next one.
     pub retry: Duration,
+    /// Hears why there is another try.
+    pub on_trouble: fn(&str),
 }
 
 /// The longest wait between two tries.
@@ -69,8 +71,10 @@ impl Hub {
 
     async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, Trouble> {
         let response = self.send(self.client.get(url), name, revision).await?;
-        let answer: Answer = response.json().await.map_err(|error| again(&error))?;
-        Ok(answer.into())
+        let bytes = response.bytes().await.map_err(|error| again(&error))?;
+        let answer: Result<Answer, _> = serde_json::from_slice(&bytes);
+        let no_hub = |error: serde_json::Error| Error::NoHub { url: self.url.clone(), why: error.to_string() };
+        Ok(answer.map_err(|error| Trouble::Final(no_hub(error)))?.into())
     }
 
     /// The file's bytes from `start` on. The answer says whether it begins there or, where the hub knows no ranges, at 0.
@@ -106,6 +110,7 @@ impl Hub {
         let (repo, hub, token) = (name.repo.clone(), self.url.clone(), self.options.token_env.clone());
         let code = text_of(response.headers(), &HeaderName::from_static("x-error-code")).unwrap_or_default();
         match (response.status(), code) {
+            (StatusCode::UNAUTHORIZED, "") if self.options.token.is_some() => Error::Token { hub, token },
             (_, "GatedRepo") => Error::Gated { repo, hub, token },
             (_, "RevisionNotFound") => Error::NoRevision { repo, revision: revision.to_owned() },
             // Who may not see it is told that it is not there.
@@ -150,6 +155,7 @@ impl<'o> Tries<'o> {
         if self.failed >= self.options.retries {
             return Err(Error::Unreachable { what: what.to_owned(), why });
         }
+        (self.options.on_trouble)(&format!("{what}: {why}; trying again"));
         let own = self.options.retry.saturating_mul(1 << self.failed.min(16)).min(LONGEST_WAIT);
         self.failed += 1;
         tokio::time::sleep(after.unwrap_or(own).min(LONGEST_WAIT)).await;
@@ -158,7 +164,13 @@ impl<'o> Tries<'o> {
 }
 
 pub(crate) fn again(error: &reqwest::Error) -> Trouble {
-    Trouble::Again { why: chain(error), after: None }
+    let why = chain(error);
+    // These are the same the next time.
+    if error.is_builder() || error.is_redirect() {
+        let url = error.url().map(ToString::to_string).unwrap_or_default();
+        return Trouble::Final(Error::Address { url, why });
+    }
+    Trouble::Again { why, after: None }
 }
 
 /// An error with all its causes: the outermost alone says only that something failed.

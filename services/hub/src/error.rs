@@ -15,6 +15,12 @@ pub enum Error {
         "{repo} is not on {hub}, or only for some: look for its name there, and set a token ({token}) if it is private"
     )]
     NoRepo { repo: String, hub: String, token: String },
+    #[error("{hub} does not take the token that is in {token}: renew it, or unset it for what is public")]
+    Token { hub: String, token: String },
+    #[error(
+        "{url} does not answer as a hub of models does ({why}): is it the right address, and is nobody in between?"
+    )]
+    NoHub { url: String, why: String },
     #[error("{repo} asks for consent: accept its terms at {hub}/{repo}, and set a token of yours ({token})")]
     Gated { repo: String, hub: String, token: String },
     #[error("{repo} has no revision {revision}")]
@@ -31,6 +37,8 @@ pub enum Error {
     Disk { path: PathBuf, source: std::io::Error },
     #[error("{} has room for {free_mib} MiB, and {needed_mib} MiB are still to come: make room, or name another folder", folder.display())]
     DiskRoom { folder: PathBuf, free_mib: u64, needed_mib: u64 },
+    #[error("{} is there, and is not the file that the hub has: move or remove it to fetch that one", path.display())]
+    Another { path: PathBuf },
     #[error("{} is being fetched by another program", path.display())]
     Busy { path: PathBuf },
     /// Twice in a row.

@@ -39,6 +39,10 @@ impl Hub {
         if is_there(file, to, progress)? {
             return Ok(Fetched::There);
         }
+        // Whose it is nobody can tell: who wants the other one removes it.
+        if file.sha256.is_some() && to.exists() {
+            return Err(Error::Another { path: to.to_path_buf() });
+        }
         let mut part = Part::open(file, to, progress)?;
         let mut came = 0;
         let mut tries = Tries::new(self.options());
@@ -46,7 +50,6 @@ impl Hub {
         loop {
             let before = part.bytes;
             let trouble = if part.bytes < file.bytes || file.bytes == 0 {
-                check_room(file.bytes.saturating_sub(part.bytes), to)?;
                 self.receive(name, listing, file, &mut part, progress).await.err()
             } else {
                 None
@@ -110,7 +113,7 @@ impl Hub {
     }
 }
 
-/// A file that is not whole yet. Its name tells what it will be, so that a part of another one is never gone on with.
+/// A file that is not whole yet.
 struct Part {
     path: PathBuf,
     file: File,
@@ -123,10 +126,7 @@ impl Part {
     fn open(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<Part, Error> {
         let folder = to.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(|error| on_disk(folder, error))?;
-        let mut path = to.as_os_str().to_owned();
-        let version = file.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("small");
-        path.push(format!(".{version}.part"));
-        let path = PathBuf::from(path);
+        let path = part_of(file, to);
         let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
         let mut opened = opened.map_err(|error| on_disk(&path, error))?;
         if let Err(std::fs::TryLockError::WouldBlock) = opened.try_lock() {
@@ -204,15 +204,27 @@ fn hash_of(file: &mut File, hash: &mut Sha256, whole: u64, progress: Progress<'_
     }
 }
 
-/// A disk that fills up in the night has fetched nothing by the morning.
-fn check_room(needed: u64, to: &Path) -> Result<(), Error> {
-    let folder = to.parent().unwrap_or(Path::new(".")).to_path_buf();
-    let Ok(about) = rustix::fs::statvfs(&folder) else { return Ok(()) };
+/// Whether the disk has room for what is still to come of files: one that fills up in the night has fetched nothing by the morning.
+pub fn check_room<'l>(folder: &Path, files: impl Iterator<Item = (&'l Listed, PathBuf)>) -> Result<(), Error> {
+    let there = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
+    let missing = files.map(|(file, to)| file.bytes.saturating_sub(there(&to).max(there(&part_of(file, &to)))));
+    let needed: u64 = missing.sum();
+    let nearest = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let Ok(about) = rustix::fs::statvfs(nearest) else { return Ok(()) };
     let free = about.f_bavail.saturating_mul(about.f_frsize);
     if free < needed {
+        let folder = folder.to_path_buf();
         return Err(Error::DiskRoom { folder, free_mib: free >> 20, needed_mib: needed.div_ceil(1 << 20) });
     }
     Ok(())
+}
+
+/// The name that a file has before it is whole. It tells what it will be, so that a part of another one is never gone on with.
+fn part_of(file: &Listed, to: &Path) -> PathBuf {
+    let version = file.sha256.as_deref().and_then(|hash| hash.get(..12)).unwrap_or("small");
+    let mut path = to.as_os_str().to_owned();
+    path.push(format!(".{version}.part"));
+    PathBuf::from(path)
 }
 
 fn damaged(file: &Listed, found: String, expected: String) -> Error {

@@ -13,6 +13,6 @@ mod name;
 pub use choose::choose;
 pub use client::{Hub, Options};
 pub use error::Error;
-pub use file::{Fetched, Progress};
+pub use file::{Fetched, Progress, check_room};
 pub use listing::{Listed, Listing};
 pub use name::Name;

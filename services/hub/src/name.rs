@@ -8,15 +8,17 @@ pub struct Name {
     pub file: Option<String>,
     /// A branch, a tag or a commit; None: the main branch.
     pub revision: Option<String>,
+    /// Whose pages it is an address of, `hub.example:8080`; None: it says no more than a name.
+    pub hub: Option<String>,
 }
 
 impl Name {
     /// `owner/repo`, `owner/repo/file.gguf`, either with `@revision`, or an address of the hub's pages. None: it is none of them.
     pub fn parse(text: &str) -> Option<Name> {
         let text = text.trim();
-        let path = match text.split_once("://") {
-            Some((_, rest)) => rest.split_once('/')?.1,
-            None => text.strip_prefix("hf:").unwrap_or(text),
+        let (hub, path) = match text.split_once("://") {
+            Some((_, rest)) => rest.split_once('/').map(|(hub, path)| (Some(hub), path))?,
+            None => (None, text.strip_prefix("hf:").unwrap_or(text)),
         };
         let path = path.split(['?', '#']).next()?.trim_end_matches('/');
         let (path, mut revision) = match path.split_once('@') {
@@ -35,6 +37,7 @@ impl Name {
             repo: repo.join("/"),
             file: (!file.is_empty()).then(|| file.join("/")),
             revision: revision.map(str::to_owned),
+            hub: hub.map(str::to_owned),
         })
     }
 }
@@ -51,7 +54,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn name(repo: &str, file: Option<&str>, revision: Option<&str>) -> Option<Name> {
-        Some(Name { repo: repo.to_owned(), file: file.map(str::to_owned), revision: revision.map(str::to_owned) })
+        let [file, revision] = [file, revision].map(|part| part.map(str::to_owned));
+        Some(Name { repo: repo.to_owned(), file, revision, hub: None })
     }
 
     #[test]
@@ -72,7 +76,8 @@ mod tests {
             ("https://hub.home/a/b/blob/main/BF16/x.gguf", name("a/b", Some("BF16/x.gguf"), Some("main"))),
             ("https://huggingface.co/a/b/tree/main", name("a/b", None, Some("main"))),
         ] {
-            assert_eq!(Name::parse(text), expected, "{text}");
+            let found = Name::parse(text).map(|name| Name { hub: None, ..name });
+            assert_eq!(found, expected, "{text}");
         }
         for text in [
             "",

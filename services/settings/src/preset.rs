@@ -81,10 +81,10 @@ pub struct Sampling {
 }
 
 impl Preset {
-    /// Where the model file lies on this machine, or will after it was pulled; none where the preset names no source.
+    /// Where the model's file or folder lies on this machine, or will after it was pulled; none where the preset names no source.
     pub fn model_path(&self, models_dir: &Path) -> Option<PathBuf> {
-        let pulled = self.source.file.as_ref().map(|file| models_dir.join(file));
-        self.source.path.clone().or(pulled)
+        let pulled = self.source.file.as_ref().or(self.source.repo.as_ref());
+        self.source.path.clone().or(pulled.map(|name| models_dir.join(name)))
     }
 
     pub fn sampling_for(&self, thinking: bool) -> &Sampling {

@@ -16,7 +16,11 @@ fn again(target: u32, arguments: &[&str]) -> Option<Output> {
 /// The driver where this is the program that was started with it.
 fn driver() -> Option<Driver> {
     // SAFETY: nobody but `run_again` sets it.
-    std::env::var_os(STARTED).map(|_| unsafe { Driver::of_this_program() })
+    let driver = std::env::var_os(STARTED).map(|_| unsafe { Driver::of_this_program() });
+    if driver.is_none() {
+        println!("skipped: this is not the program that was started with a stand-in driver");
+    }
+    driver
 }
 
 fn open() -> Device {
@@ -30,7 +34,7 @@ fn kernels_are_started_as_a_driver_wants_it() {
         if std::env::var_os(STARTED).is_none()
             && let Some(output) = again(target, &["--skip", "stand_in", "--skip", "nvrtc", "--skip", "emulated"])
         {
-            expect_success(&output);
+            expect_passed(&output, 20);
         }
     }
 }
@@ -45,9 +49,7 @@ fn what_is_asked_of_a_driver() {
         let Some(output) = again(HOPPER, &["--exact", &format!("stand_in::tests::{test}")]) else {
             return;
         };
-        expect_success(&output);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("1 passed"), "{test}: {said}");
+        expect_passed(&output, 1);
     }
 }
 

@@ -78,6 +78,7 @@ struct Recipe {
     /// Between two tries to open it again, and how many of them may fail in a row; 0: any.
     reopen: Duration,
     reopen_tries: u32,
+    is_on_device: bool,
     /// Where a reply may be gone back to when it is talked over.
     sentences: SentenceLimits,
 }
@@ -106,6 +107,7 @@ impl Local {
             native_ctx: model::native_ctx(&model.network, &model.file)?,
             reopen: Duration::from_secs(settings.engine.reopen_s),
             reopen_tries: settings.engine.reopen_tries,
+            is_on_device: model.place.is_some(),
             sentences: SentenceLimits {
                 first_clause_chars: settings.speech.first_clause_chars,
                 max_sentence_chars: settings.speech.max_sentence_chars,

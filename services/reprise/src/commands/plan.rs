@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use conversation::backend::{Bytes, Cell, Error, Finder, model, windows};
+use conversation::backend::{Bytes, Cell, Error, model, windows};
 use engine::network::Network;
+use engine::open::find_gpu;
 use engine::state::KvFormats;
 use engine::{Card, DeviceMemory};
 use serde::Serialize;
-use settings::{Preset, Settings};
+use settings::{Device, Preset, Settings};
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
@@ -46,6 +47,9 @@ struct Report {
     instead: Option<String>,
     /// The GPU. None: the host computes.
     gpu: Option<String>,
+    /// Why it has none of the model, or only with some windows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     native_ctx: usize,
     ceiling_bytes: u64,
     windows: Vec<Row>,
@@ -94,15 +98,15 @@ fn examine(args: &Args, settings: &Settings) -> Result<Report> {
     let precision = model::precision(settings);
     let opened = weights::open(&found.file, &weights::OpenOptions { mmap: true })?;
     let network = Network::new(opened, precision);
-    let card = match args.gpu_memory {
-        Some(bytes) => Some(Card::imagined(bytes)),
-        None => Finder::new(settings).find()?.map(|gpu| Card::of(&gpu.device)).transpose()?,
-    };
+    let (card, mut notes) = card(args, settings)?;
     let native_ctx = network.shape().native_ctx;
     let presets = presets_of(settings, &found, native_ctx);
     let is_known = !found.preset.model.is_empty();
     let mut sizes: Vec<u32> = match args.windows.is_empty() {
-        true => presets.iter().map(|preset| preset.ctx_size).collect(),
+        // As large as the model has it, like the service's own.
+        true => {
+            presets.iter().map(|preset| preset.ctx_size.min(u32::try_from(native_ctx).unwrap_or(u32::MAX))).collect()
+        }
         false => args.windows.clone(),
     };
     sizes.sort_unstable();
@@ -116,6 +120,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<Report> {
         let format = |name| KvFormats::format(name).with_context(|| format!("no format {name}"));
         let kv = KvFormats { key: format(k)?, value: format(v)? };
         for cell in windows(settings, &network, card.as_ref(), kv, &sizes)? {
+            notes.extend(cell.not_on_gpu.clone());
             ceiling_bytes = cell.plan.device.as_ref().map_or(cell.plan.total_bytes, |gpu| gpu.total_bytes as u64);
             let same = |preset: &&Preset| {
                 is_known && preset.ctx_size == cell.ctx_size && model::kv_formats(preset, precision) == kv
@@ -125,14 +130,31 @@ fn examine(args: &Args, settings: &Settings) -> Result<Report> {
         }
     }
     let gpu = rows.iter().any(|row| row.gpu.is_some()).then(|| card.map(|card| card.name)).flatten();
-    Ok(Report { model: found.asked, instead: found.instead, gpu, native_ctx, ceiling_bytes, windows: rows })
+    notes.dedup();
+    Ok(Report { model: found.asked, instead: found.instead, gpu, notes, native_ctx, ceiling_bytes, windows: rows })
+}
+
+/// The GPU that is planned for: one that is only thought of, or the one that is there; and why there is none.
+fn card(args: &Args, settings: &Settings) -> Result<(Option<Card>, Vec<String>)> {
+    if let Some(bytes) = args.gpu_memory {
+        return Ok((Some(Card::imagined(bytes)), Vec::new()));
+    }
+    if settings.engine.device == Device::Cpu {
+        return Ok((None, Vec::new()));
+    }
+    let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
+    match found.and_then(|device| Card::of(&device)) {
+        Ok(card) => Ok((Some(card), Vec::new())),
+        Err(error) if settings.engine.device == Device::Auto => Ok((None, vec![error.to_string()])),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Those that a home would choose from: exact, half of it, and less for values, which forgive more than keys do.
 const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
-    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan } = cell;
+    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, not_on_gpu: _ } = cell;
     let on_gpu =
         |gpu: &DeviceMemory| OnGpu { layers: gpu.ffn_layers, of_layers: gpu.layers, host_bytes: gpu.host_bytes as u64 };
     let (weight_bytes, scratch_bytes) = match &plan.device {
@@ -221,14 +243,16 @@ fn presets_of<'s>(settings: &'s Settings, found: &'s Found, native_ctx: usize) -
 }
 
 fn print(report: &Report) {
-    let Report { model, instead, gpu, native_ctx, ceiling_bytes, windows } = report;
+    let Report { model, instead, gpu, notes, native_ctx, ceiling_bytes, windows } = report;
     let note = instead.as_ref().map(|what| format!(" is not here; planned with {what}")).unwrap_or_default();
     println!("{}{note}; made for {native_ctx} tokens", model.display());
     let (place, key) = match gpu {
         Some(name) => (name.as_str(), "memory.gpu_total"),
         None => ("the CPU", "memory.total"),
     };
-    println!("{place} computes and may take {} ({key})\n", Bytes(*ceiling_bytes));
+    println!("{place} computes and may take {} ({key})", Bytes(*ceiling_bytes));
+    notes.iter().for_each(|note| println!("note: {note}"));
+    println!();
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();

@@ -1,5 +1,6 @@
 //! `reprise pull`: fetches a model from a hub to where its preset looks for it.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,11 +66,18 @@ fn find(asked: &str, settings: &Settings) -> Result<Name> {
     if let Some(preset) = settings.presets.get(asked) {
         return of_preset(preset);
     }
-    Name::parse(asked).with_context(|| {
+    let name = Name::parse(asked).with_context(|| {
         let known = settings.presets.values().filter(|preset| preset.source.repo.is_some());
         let known: Vec<&str> = known.map(|preset| preset.name.as_str()).collect();
         format!("{asked} is neither OWNER/REPO nor a preset with a model to fetch; those are {}", known.join(", "))
-    })
+    })?;
+    let own = settings.hub.url.split_once("://").map_or(settings.hub.url.as_str(), |(_, host)| host);
+    match &name.hub {
+        Some(hub) if Some(hub.as_str()) != own.split('/').next() => {
+            bail!("{asked} lies on {hub}, and models come from {own}: set hub.url to that one")
+        }
+        _ => Ok(name),
+    }
 }
 
 fn of_preset(preset: &Preset) -> Result<Name> {
@@ -101,6 +109,7 @@ async fn pull(name: &Name, settings: &Settings) -> Result<Report> {
         silence: Duration::from_secs(config.silence_s),
         retries: config.retries,
         retry: Duration::from_millis(config.retry_ms),
+        on_trouble: |why| eprintln!("{why}"),
     })?;
     let listing = hub.list(name).await?;
     let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
@@ -115,7 +124,8 @@ async fn pull(name: &Name, settings: &Settings) -> Result<Report> {
     Ok(Report { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
 }
 
-/// Where files go: GGUF files side by side, the files of a folder into one of the repository's name.
+/// Where files go, which is where presets look: GGUF files under their path in the repository, the files of a folder into one of
+/// the repository's name.
 struct Places {
     folder: PathBuf,
     is_folder: bool,
@@ -124,12 +134,11 @@ struct Places {
 impl Places {
     fn new(name: &Name, chosen: &[&Listed], models_dir: &Path) -> Places {
         let is_folder = chosen.iter().any(|file| file.path.ends_with(".safetensors"));
-        let repo = name.repo.rsplit('/').next().unwrap_or(&name.repo);
-        Places { folder: if is_folder { models_dir.join(repo) } else { models_dir.to_path_buf() }, is_folder }
+        Places { folder: if is_folder { models_dir.join(&name.repo) } else { models_dir.to_path_buf() }, is_folder }
     }
 
     fn of(&self, file: &Listed) -> PathBuf {
-        self.folder.join(file.path.rsplit('/').next().unwrap_or(&file.path))
+        self.folder.join(&file.path)
     }
 
     fn model(&self, chosen: &[&Listed]) -> PathBuf {
@@ -138,7 +147,10 @@ impl Places {
     }
 }
 
-/// What describes a model comes last: a folder is one when all of it is there.
+/// Names the parts of a folder's weights, where there are several.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// What a model is known by comes last, its description or its first part: it is one when all of it is there.
 async fn fetch_all(
     hub: &Hub,
     name: &Name,
@@ -153,9 +165,14 @@ async fn fetch_all(
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut done = 0;
     let mut reports = Vec::new();
-    let (described, data): (Vec<&Listed>, Vec<&Listed>) =
-        chosen.iter().copied().partition(|file| file.path == "config.json");
-    for file in data.into_iter().chain(described) {
+    let mut ordered = chosen.to_vec();
+    ordered.sort_by_key(|file| (file.path == "config.json", Reverse(file.path.as_str())));
+    hub::check_room(&places.folder, ordered.iter().map(|file| (*file, places.of(file))))?;
+    if places.is_folder && !chosen.iter().any(|file| file.path == INDEX) {
+        // Of what lay there before: it names other files.
+        let _ = std::fs::remove_file(places.folder.join(INDEX));
+    }
+    for file in ordered {
         let to = places.of(file);
         bar.set_message(file.path.clone());
         let fetched = hub.fetch(name, listing, file, &to, &mut |there, _| bar.set_position(done + there)).await?;

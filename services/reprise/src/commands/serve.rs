@@ -79,6 +79,9 @@ enum Then {
     BeginAnew,
 }
 
+/// Set where a process took the place of one that could not go on.
+const BEGUN_ANEW: &str = "REPRISE_BEGUN_ANEW";
+
 /// The same program with the same words in this one's place: who waits for this process, or watches it, sees no other.
 fn begin_anew() -> Result<()> {
     use std::os::unix::process::CommandExt;
@@ -86,7 +89,7 @@ fn begin_anew() -> Result<()> {
     let program = std::env::current_exe().context("where this program lies")?;
     // One that was replaced meanwhile is still what this process runs.
     let program = if program.exists() { program } else { "/proc/self/exe".into() };
-    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).env(BEGUN_ANEW, "1").exec();
     Err(error).context("starting again")
 }
 
@@ -105,7 +108,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
 
     eprintln!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
-    let started = server::while_starting(&listener, Backend::start_with(settings, model::progress()));
+    let started = server::while_starting(&listener, start(settings));
     let started = tokio::select! {
         started = started => started?,
         () = stop.cancelled() => {
@@ -132,18 +135,33 @@ async fn serve(settings: &Settings) -> Result<Then> {
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
     let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), backend: started.backend, presets };
-    let (backend, asked) = (parts.backend.clone(), stop.clone());
-    let waiting = backend.clone();
+    // Whoever asks to stop means it, whatever else ends the service.
+    let (backend, end) = (parts.backend.clone(), stop.child_token());
+    let (waiting, ends) = (backend.clone(), end.clone());
     let waits = tokio::spawn(async move {
         waiting.worn_out().await;
-        asked.cancel();
+        ends.cancel();
     });
-    server::serve(listener, parts, doors, stop).await;
+    server::serve(listener, parts, doors, end).await;
     waits.abort();
-    let then = if backend.worn_out().now_or_never().is_some() { Then::BeginAnew } else { Then::End };
+    let is_worn_out = backend.worn_out().now_or_never().is_some();
+    let then = if is_worn_out && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };
     tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store does not close")??;
     tracing::info!("stopped");
     Ok(then)
+}
+
+/// Who took another one's place was serving a moment ago, and goes on trying.
+async fn start(settings: &Settings) -> Result<conversation::backend::Started, conversation::backend::Error> {
+    loop {
+        match Backend::start_with(settings, model::progress()).await {
+            Err(error) if std::env::var_os(BEGUN_ANEW).is_some() => {
+                tracing::error!(%error, "the model cannot be opened; the next try follows");
+                tokio::time::sleep(Duration::from_secs(settings.engine.reopen_s.max(1))).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 fn store_options(settings: &Settings) -> Options {

@@ -89,7 +89,8 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option
             Err(error) => {
                 tracing::error!(%error, "the model cannot be opened again; the next try follows");
                 note_trouble(shared, &format!("the model cannot be opened: {error}"));
-                if tries == recipe.reopen_tries {
+                // What else is missing may come back, and a new process would not help.
+                if tries == recipe.reopen_tries && recipe.is_on_device {
                     tracing::error!(tries, "the model cannot be opened in this process any more");
                     shared.worn_out.cancel();
                 }

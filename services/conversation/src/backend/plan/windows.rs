@@ -21,6 +21,8 @@ pub struct Cell {
     pub full_conversations: u64,
     /// With how much of the model where, and what else there is.
     pub plan: Plan,
+    /// Why the GPU has nothing of it.
+    pub not_on_gpu: Option<String>,
 }
 
 /// `card`: what computes, if not the host. A model that leaves no room for a conversation there is the host's.
@@ -44,21 +46,28 @@ fn cell(
     let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
     let finder = Finder::new(settings).with_room_for(Longest { limits: limits(settings, precision, true), kv, tokens });
     let device = card.map(|card| DeviceMemory::plan(card, &network.model, precision, finder.limits()));
-    let device = match device.transpose() {
-        Ok(device) => device,
-        Err(engine::Error::DeviceRoom { .. }) => None,
+    let (device, not_on_gpu) = match device.transpose() {
+        Ok(device) => (device, None),
+        // As the service decides it.
+        Err(error @ engine::Error::DeviceRoom { .. }) if settings.engine.device != settings::Device::Cuda => {
+            (None, Some(error.to_string()))
+        }
         Err(error) => return Err(error.into()),
     };
     let plan = Plan::without_windows(settings, network, device.as_ref(), ctx_size);
     let limits = limits(settings, precision, device.is_some());
     let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
     let pages = tokens.div_ceil(PAGE);
+    // A model that is shared between both needs room on both.
+    let has_room = plan.fixed_bytes() <= plan.total_bytes;
+    let full_conversations = if has_room { plan.left_bytes / conversation_bytes.max(1) } else { 0 };
     Ok(Cell {
         ctx_size,
         kv_bytes: (pages * state.page_bytes(&state.layout(kv)?)) as u64,
         conversation_bytes,
         needed_bytes: plan.fixed_there_bytes() + conversation_bytes,
-        full_conversations: plan.left_bytes / conversation_bytes.max(1),
+        full_conversations,
         plan,
+        not_on_gpu,
     })
 }
