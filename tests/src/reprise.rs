@@ -12,6 +12,13 @@ pub fn binary() -> &'static Path {
     BINARY.get_or_init(|| std::env::var_os("REPRISE_BINARY").map_or_else(build, PathBuf::from))
 }
 
+/// The binary in this folder, with nothing of this machine's configuration.
+pub fn command(folder: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.current_dir(folder).env_clear().env("HOME", folder);
+    command
+}
+
 fn build() -> PathBuf {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let output = Command::new(cargo)

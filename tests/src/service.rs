@@ -192,6 +192,17 @@ impl Service {
 
 /// One request over HTTP: the status and the body.
 pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    try_http(address, method, path, headers, body).await.expect("the service answers")
+}
+
+/// The same where there may be no service just now, or one that ends.
+pub async fn try_http(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<(u16, String)> {
     let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
         request += &format!("host: {address}\r\n");
@@ -201,18 +212,19 @@ pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &st
     }
     request += "\r\n";
     request += body;
-    let answer = timeout(PATIENCE, async {
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        stream.write_all(request.as_bytes()).await.expect("the service reads");
+    let answered = timeout(PATIENCE, async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("the service answers");
-        String::from_utf8_lossy(&answer).into_owned()
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     });
-    let answer = answer.await.expect("an answer");
+    let answer = answered.await.expect("an answer")?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| std::io::Error::other("it hung up without a word"))?;
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    (status, if chunked { unchunked(body) } else { body.into() })
+    Ok((status, if chunked { unchunked(body) } else { body.into() }))
 }
 
 /// Whether this machine lets its users mount something for themselves. Says so where not.
@@ -233,10 +245,10 @@ fn serve(more: &[&str]) -> Vec<String> {
     first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 
-/// The binary in this folder, with nothing of this machine's configuration.
+/// As `reprise::command`, for tests that wait for other things too.
 pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
-    let mut command = Command::new(crate::reprise::binary());
-    command.args(arguments).current_dir(folder).env_clear().env("HOME", folder).kill_on_drop(true);
+    let mut command = Command::from(crate::reprise::command(folder));
+    command.args(arguments).kill_on_drop(true);
     command
 }
 

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tests::client::PATIENCE;
-use tests::service::{Service, tiny_model};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tests::service::{Service, tiny_model, try_http};
 use tokio::time::timeout;
 
 /// The stand-in's folder; none where there is no compiler for it, which a line says.
@@ -29,9 +28,15 @@ fn the_doctor_tries_the_gpu() {
     let Some(libraries) = stand_in() else { return };
     let folder = tempfile::tempdir().unwrap();
     let model = format!("model.path={}", tiny_model().display());
-    let mut command = Command::new(tests::reprise::binary());
-    command.current_dir(folder.path()).env_clear().env("HOME", folder.path()).env("LD_LIBRARY_PATH", libraries);
-    command.args(["doctor", "--json", "--set", &model, "--set", "engine.device=cuda"]);
+    let mut command = tests::reprise::command(folder.path());
+    command.env("LD_LIBRARY_PATH", libraries).args([
+        "doctor",
+        "--json",
+        "--set",
+        &model,
+        "--set",
+        "engine.device=cuda",
+    ]);
     let output = command.output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = report["findings"].as_array().unwrap();
@@ -106,21 +111,10 @@ fn free_port() -> String {
 /// A reply, or what is said instead, by the service or by the system where there is no service just now.
 async fn ask(address: &str, messages: &Value) -> Result<Value, String> {
     let body = json!({"messages": messages, "max_tokens": 4, "temperature": 0}).to_string();
-    let head = format!("host: {address}\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
-    let request = format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-type: application/json\r\n{head}\r\n{body}");
-    let answered = async {
-        let mut stream = tokio::net::TcpStream::connect(address).await?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    let answered = timeout(PATIENCE, answered).await.expect("it answers or hangs up");
-    let answer = answered.map_err(|error| error.to_string())?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200") => {
-            serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))
-        }
-        _ => Err(answer),
+    let headers = [("content-type", "application/json")];
+    match try_http(address, "POST", "/v1/chat/completions", &headers, &body).await {
+        Ok((200, body)) => serde_json::from_str(&body).map_err(|error| format!("{error}: {body}")),
+        Ok((status, body)) => Err(format!("{status}: {body}")),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -1,13 +1,12 @@
 //! What `reprise plan` says of windows, with the real binary.
 
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::Output;
 use tempfile::TempDir;
 use tests::service::tiny_model;
 
 fn plan(folder: &TempDir, args: &[&str]) -> (Output, String) {
-    let mut command = Command::new(tests::reprise::binary());
-    command.current_dir(folder.path()).env_clear().env("HOME", folder.path());
+    let mut command = tests::reprise::command(folder.path());
     // No GPU of the machine is asked for: what it says of it is not the same everywhere.
     let output = command.args(["plan", "--set", "engine.device=cpu"]).args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use tempfile::TempDir;
 use tests::hub::{COMMIT, REPO, StandInHub, Trouble};
 use tests::service::tiny_model;
@@ -24,8 +24,7 @@ impl Home {
     }
 
     fn pull(&self, asked: &str, sets: &[&str]) -> Output {
-        let mut command = Command::new(tests::reprise::binary());
-        command.current_dir(self.folder.path()).env_clear().env("HOME", self.folder.path());
+        let mut command = tests::reprise::command(self.folder.path());
         command.env("HF_TOKEN", "hf_a_secret").args(["pull", asked, "--json"]);
         let url = format!("hub.url={}", self.hub.url);
         for set in [&[url.as_str(), "hub.retry_ms=1", "hub.retries=3"][..], sets].concat() {

@@ -3,6 +3,8 @@
 mod cache;
 mod profile;
 
+pub(crate) use cache::hex;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;

@@ -13,6 +13,7 @@ use std::thread::ThreadId;
 use kernels::cuda::Program;
 use sha2::{Digest, Sha256};
 
+use crate::cuda::hex;
 use crate::device::{EMULATED_BYTES, Launch};
 use crate::error::Error;
 
@@ -50,29 +51,21 @@ type Emulate = unsafe extern "C" fn(Kernel, *const c_void, u32, u32, u32, u32, u
 
 impl Emulated {
     pub fn open(folder: &Path, sources: &[Program]) -> Result<Emulated, Error> {
-        std::fs::create_dir_all(folder).map_err(|error| Error::Emulator { reason: error.to_string() })?;
         let mut programs = HashMap::new();
-        std::thread::scope(|scope| {
-            let builds: Vec<_> = sources
-                .iter()
-                .map(|program| (program.name, scope.spawn(|| build(folder, &program.source()))))
-                .collect();
-            for (name, build) in builds {
-                let file = build.join().map_err(|_| Error::Emulator { reason: "its thread ended".to_string() })??;
-                // SAFETY: the library is one that `build` made; loading it runs no more than the table of halves.
-                let library = unsafe { libloading::Library::new(&file) }
-                    .map_err(|error| Error::Emulator { reason: error.to_string() })?;
-                programs.insert(name, library);
-            }
-            Ok(Emulated {
-                programs,
-                memory: Mutex::new(HashMap::new()),
-                launches: AtomicU64::new(0),
-                left: AtomicU64::new(u64::MAX),
-                groups: AtomicBool::new(false),
-                profile: Mutex::new(None),
-                recording: Mutex::new(HashMap::new()),
-            })
+        for (name, file) in build_all(folder, sources)? {
+            // SAFETY: the library is one that was built from our sources; loading it runs no more than the table of halves.
+            let library = unsafe { libloading::Library::new(&file) }
+                .map_err(|error| Error::Emulator { reason: error.to_string() })?;
+            programs.insert(name, library);
+        }
+        Ok(Emulated {
+            programs,
+            memory: Mutex::new(HashMap::new()),
+            launches: AtomicU64::new(0),
+            left: AtomicU64::new(u64::MAX),
+            groups: AtomicBool::new(false),
+            profile: Mutex::new(None),
+            recording: Mutex::new(HashMap::new()),
         })
     }
 
@@ -225,10 +218,24 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Compiles programs, all at a time: each one's name and library.
+pub(crate) fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str, PathBuf)>, Error> {
+    std::fs::create_dir_all(folder).map_err(|error| Error::Emulator { reason: error.to_string() })?;
+    std::thread::scope(|scope| {
+        let begin = |program: &Program| {
+            let source = program.source();
+            (program.name, scope.spawn(move || build(folder, &source)))
+        };
+        let builds: Vec<_> = sources.iter().map(begin).collect();
+        let ended = || Error::Emulator { reason: "its thread ended".to_string() };
+        builds.into_iter().map(|(name, build)| Ok((name, build.join().map_err(|_| ended())??))).collect()
+    })
+}
+
 /// Compiles a program, once for each text of it.
-pub(crate) fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
+fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
     let hash = Sha256::new().chain_update(SHIM).chain_update(source).finalize();
-    let name: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let name = hex(&hash[..12]);
     let file = folder.join(format!("{name}.so"));
     if file.exists() {
         return Ok(file);

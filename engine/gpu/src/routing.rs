@@ -93,6 +93,28 @@ mod tests {
     use crate::rows::{Forms, Halves, Rows};
     use crate::testing::{cases, device_of_tests};
 
+    /// Pairs of the experts in `chosen`, into source, expert and place.
+    fn arranged(
+        chosen: &Buffer<u32>,
+        [source, of_row, place]: [&Buffer<u32>; 3],
+        tiles: &Buffer<u32>,
+        used: usize,
+        count: usize,
+        tile: usize,
+    ) -> Arrange {
+        Arrange {
+            experts: chosen.address(),
+            source: source.address(),
+            of_row: of_row.address(),
+            place: place.address(),
+            tiles: tiles.address(),
+            pairs: chosen.len() as u32,
+            used: used as u32,
+            count: count as u32,
+            tile_rows: tile as u32,
+        }
+    }
+
     proptest! {
         #![proptest_config(cases(24))]
         #[test]
@@ -108,17 +130,7 @@ mod tests {
             let experts = Buffer::of(&device, &chosen).unwrap();
             let [source, of_row, place] = [(); 3].map(|()| Buffer::of(&device, &vec![u32::MAX; pairs]).unwrap());
             let tiles = Buffer::of(&device, &vec![u32::MAX; 1 + 3 * most_tiles(pairs, count, tile)]).unwrap();
-            arrange(&device, &Arrange {
-                experts: experts.address(),
-                source: source.address(),
-                of_row: of_row.address(),
-                place: place.address(),
-                tiles: tiles.address(),
-                pairs: pairs as u32,
-                used: used as u32,
-                count: count as u32,
-                tile_rows: tile as u32,
-            }).unwrap();
+            arrange(&device, &arranged(&experts, [&source, &of_row, &place], &tiles, used, count, tile)).unwrap();
 
             let mut sorted: Vec<usize> = (0..pairs).collect();
             sorted.sort_by_key(|pair| chosen[*pair]);
@@ -182,19 +194,8 @@ mod tests {
                 renormalise: renormalise.into(),
                 unused: 0,
             }).unwrap();
-            let of_arrange = Arrange {
-                experts: chosen.address(),
-                source: source.address(),
-                of_row: of_row.address(),
-                place: place.address(),
-                tiles: tiles.address(),
-                pairs: pairs as u32,
-                used: used as u32,
-                count: count as u32,
-                tile_rows: tile as u32,
-            };
             if sorted {
-                arrange(&device, &of_arrange).unwrap();
+                arrange(&device, &arranged(&chosen, [&source, &of_row, &place], &tiles, used, count, tile)).unwrap();
             }
             let experts = Experts {
                 source: source.address(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
+use crate::cuda::hex;
 use crate::emulated;
 use crate::error::Error;
 
@@ -66,16 +67,11 @@ impl Driver {
 pub fn libraries(folder: &Path) -> Result<PathBuf, Error> {
     let failed = |reason: String| Error::Emulator { reason };
     let on_disk = |error: std::io::Error| failed(error.to_string());
-    std::fs::create_dir_all(folder).map_err(on_disk)?;
+    let programs = emulated::build_all(folder, kernels::cuda::PROGRAMS)?;
     let folder = &folder.canonicalize().map_err(on_disk)?;
-    let mut hash = Sha256::new().chain_update(DRIVER);
-    let mut programs = Vec::new();
-    for program in kernels::cuda::PROGRAMS {
-        let built = emulated::build(folder, &program.source())?;
-        hash = hash.chain_update(built.as_os_str().as_encoded_bytes());
-        programs.push((program.name, built));
-    }
-    let name: String = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let with = |hash: Sha256, (_, built): &(_, PathBuf)| hash.chain_update(built.as_os_str().as_encoded_bytes());
+    let hash = programs.iter().fold(Sha256::new().chain_update(DRIVER), with).finalize();
+    let name = hex(&hash[..12]);
     let libraries = folder.join(format!("driver-{name}"));
     if libraries.exists() {
         return Ok(libraries);
@@ -95,6 +91,7 @@ pub fn libraries(folder: &Path) -> Result<PathBuf, Error> {
     }
     std::fs::copy(&driver, part.join("libnvrtc.so")).map_err(on_disk)?;
     for (program, built) in programs {
+        let built = built.canonicalize().map_err(on_disk)?;
         std::os::unix::fs::symlink(built, part.join(format!("{program}.so"))).map_err(on_disk)?;
     }
     if let Err(error) = std::fs::rename(&part, &libraries) {

@@ -77,7 +77,8 @@ fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<(), Error> {
     std::fs::rename(&part, folder.join(name)).map_err(failed)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// For names of files.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

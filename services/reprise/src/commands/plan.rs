@@ -154,7 +154,7 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<Card>, Vec<String>)>
 const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
-    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, not_on_gpu: _ } = cell;
+    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, .. } = cell;
     let on_gpu =
         |gpu: &DeviceMemory| OnGpu { layers: gpu.ffn_layers, of_layers: gpu.layers, host_bytes: gpu.host_bytes as u64 };
     let (weight_bytes, scratch_bytes) = match &plan.device {

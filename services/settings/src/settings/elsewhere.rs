@@ -36,8 +36,7 @@ pub enum CountTokens {
 impl Upstream {
     pub(super) fn read(r: &Reader<'_>) -> Upstream {
         let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
-            let right = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
-            if right { Ok(url.to_string()) } else { Err(None) }
+            if url.is_empty() || is_url(url) { Ok(url.to_string()) } else { Err(None) }
         });
         Upstream {
             url: unless_empty(url),
@@ -59,8 +58,7 @@ impl Choice for CountTokens {
 impl Hub {
     pub(super) fn read(r: &Reader<'_>) -> Hub {
         let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
-            let right = url.starts_with("http://") || url.starts_with("https://");
-            if right { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
+            if is_url(url) { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
         });
         Hub {
             url,
@@ -71,6 +69,10 @@ impl Hub {
             retry_ms: r.time("retry_ms", Time::Milliseconds, 1..=600_000),
         }
     }
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 /// The name of an environment variable that holds a secret.
