@@ -1,10 +1,7 @@
 //! One file a command: its arguments and what it does.
 
-pub mod ab;
-pub mod bench;
 pub mod chat;
 pub mod doctor;
-pub mod eval;
 pub mod keys;
 pub mod logits;
 pub mod plan;
@@ -13,5 +10,3 @@ pub mod render;
 pub mod run;
 pub mod serve;
 pub mod sessions;
-pub mod synth;
-mod websocket;

@@ -1,5 +1,6 @@
 //! The one configuration, with what the command line and the environment add to it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -19,6 +20,27 @@ pub struct Args {
     /// Reads model files into memory instead of mapping them
     #[arg(long, global = true)]
     pub no_mmap: bool,
+}
+
+impl Args {
+    /// The same words for a service that a measurement starts in a folder of its own.
+    pub fn passed_on(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut flag = |name: &str, value: OsString| words.extend([name.into(), value]);
+        if let Some(config) = &self.config {
+            flag("--config", std::path::absolute(config).unwrap_or_else(|_| config.clone()).into());
+        }
+        if let Some(threads) = self.threads {
+            flag("--threads", threads.to_string().into());
+        }
+        for set in &self.set {
+            flag("--set", set.into());
+        }
+        if self.no_mmap {
+            words.push("--no-mmap".into());
+        }
+        words
+    }
 }
 
 /// `flags` are those of the command itself; they win.

@@ -2,8 +2,6 @@
 
 mod commands;
 mod configuration;
-mod model;
-mod script;
 
 use std::process::ExitCode;
 
@@ -21,11 +19,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Ab(commands::ab::Args),
-    Bench(commands::bench::Args),
+    Ab(lab::ab::Args),
+    Bench(lab::bench::Args),
     Chat(commands::chat::Args),
     Doctor(commands::doctor::Args),
-    Eval(commands::eval::Args),
+    Eval(lab::eval::Args),
     Keys(commands::keys::Args),
     Logits(commands::logits::Args),
     Plan(commands::plan::Args),
@@ -34,7 +32,7 @@ enum Command {
     Render(commands::render::Args),
     Serve(commands::serve::Args),
     Sessions(commands::sessions::Args),
-    Synth(commands::synth::Args),
+    Synth(lab::synth::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,11 +48,11 @@ fn main() -> ExitCode {
         return commands::doctor::run(args, loaded);
     }
     let done = loaded.and_then(|loaded| match cli.command {
-        Command::Ab(args) => commands::ab::run(args, &loaded.settings),
-        Command::Bench(args) => commands::bench::run(args, &cli.configuration, &loaded.settings),
+        Command::Ab(args) => lab::ab::run(args, &loaded.settings),
+        Command::Bench(args) => lab::bench::run(args, &cli.configuration.passed_on(), &loaded.settings),
         Command::Chat(args) => commands::chat::run(args, &loaded.settings),
         Command::Doctor(_) => Ok(()),
-        Command::Eval(args) => commands::eval::run(args, &loaded.settings),
+        Command::Eval(args) => lab::eval::run(args, &loaded.settings),
         Command::Keys(args) => commands::keys::run(args, &loaded.settings),
         Command::Logits(args) => commands::logits::run(args, &loaded.settings),
         Command::Plan(args) => commands::plan::run(args, &loaded.settings),
@@ -63,7 +61,7 @@ fn main() -> ExitCode {
         Command::Render(args) => commands::render::run(args, &loaded.settings),
         Command::Serve(args) => commands::serve::run(args, &loaded),
         Command::Sessions(args) => commands::sessions::run(args, &loaded.settings),
-        Command::Synth(args) => commands::synth::run(args),
+        Command::Synth(args) => lab::synth::run(args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
 //! `reprise doctor`: what is here, and what would keep the service from starting.
 
-use super::bench::machine::Machine;
 use anyhow::Result;
 use conversation::backend::{Finder, machine_bytes, model};
 use engine::open::{find_gpu, host_weight_bytes};
 use engine::{Card, DeviceMemory, check_device};
+use lab::machine::Machine;
 use serde::Serialize;
 use settings::{Loaded, MemoryTotal, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -1,9 +1,11 @@
 //! `reprise keys`: who may come in.
 
-use super::sessions::table::{Align, Table, clean, time};
-use super::sessions::{now_ms, print_json, with_store};
 use anyhow::{Context, Result, bail};
+use conversation::live::wall_ms;
 use conversation::store::{NewKey, Scope, Store};
+use lab::output::print_json;
+use lab::output::{Align, Table, clean, time};
+use lab::store::with_store;
 use settings::Settings;
 
 /// Makes, lists and revokes the keys with which programs come in
@@ -58,9 +60,9 @@ async fn make(store: &Store, user: String, name: String, scopes: Vec<Scope>, jso
         bail!("--user must not be empty");
     }
     if !store.users().await?.iter().any(|known| known.id == user) {
-        store.put_user(&user, &user, now_ms()).await?;
+        store.put_user(&user, &user, wall_ms()).await?;
     }
-    let (key, shown) = store.create_key(NewKey { user, name, scopes, created_at_ms: now_ms() }).await?;
+    let (key, shown) = store.create_key(NewKey { user, name, scopes, created_at_ms: wall_ms() }).await?;
     if json {
         let mut value = serde_json::to_value(&key)?;
         value.as_object_mut().context("a key is an object")?.insert("key".into(), shown.into());
@@ -106,7 +108,7 @@ async fn revoke(store: &Store, key: &str) -> Result<()> {
         ["rk", id, _] => id,
         _ => key,
     };
-    store.revoke_key(id, now_ms()).await?;
+    store.revoke_key(id, wall_ms()).await?;
     println!("{} is revoked", clean(id));
     Ok(())
 }

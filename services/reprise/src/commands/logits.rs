@@ -10,7 +10,7 @@ use engine::state::State;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
-use crate::model::{self, PrecisionArg};
+use lab::model::{self, PrecisionArg};
 
 /// Write the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]

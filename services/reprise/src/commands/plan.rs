@@ -13,7 +13,7 @@ use settings::{Device, Preset, Settings};
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
-use super::synth::mixture;
+use lab::synth::mixture;
 
 /// Tells what windows take of memory, and how many conversations fit, without loading the model
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use settings::Settings;
 use text::{Piece, Reply};
 
-use crate::model::{self, PrecisionArg};
+use lab::model::{self, PrecisionArg};
 
 /// Run one prompt through a model and stream the reply
 #[derive(Debug, clap::Args)]

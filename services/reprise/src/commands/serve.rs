@@ -3,13 +3,13 @@
 mod logging;
 mod screen;
 
-use crate::model;
 use anyhow::{Context, Result};
 use conversation::backend::Backend;
 use conversation::live::{Parts, Presets, check_experiment, wall_ms};
 use conversation::server::{self, LOCAL_USER};
 use conversation::store::{Options, Owner, Store};
 use futures_util::FutureExt;
+use lab::model;
 use settings::{Flag, Loaded, Settings};
 use std::io::Write;
 use std::net::IpAddr;

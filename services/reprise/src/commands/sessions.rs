@@ -4,17 +4,17 @@
 
 mod memory;
 mod show;
-pub mod table;
 
 use anyhow::{Context, Result, bail};
-use conversation::store::{Deleted, Error, Export, Options, Owner, Search, SessionLine, SessionRef, Store};
+use conversation::live::wall_ms;
+use conversation::store::{Deleted, Error, Export, Search, SessionLine, SessionRef, Store};
 use engine::OwnerId;
+use lab::output::{Align, Table, clean, print_json, time};
+use lab::store::with_store;
 use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
-use table::{Align, Table, clean, time};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
@@ -147,45 +147,6 @@ enum Action {
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let create = matches!(args.action, Action::Import { .. });
     with_store(settings, create, async |store| act(store, args.action, settings).await)
-}
-
-/// Opens the store beside whoever uses it, does the work, closes it.
-pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {
-    let options = Options {
-        path: settings.store.path.clone(),
-        owner: Owner::Command,
-        create,
-        busy_timeout_ms: settings.store.busy_timeout_ms,
-        readers: settings.store.readers,
-        write_queue: WRITES_OF_A_COMMAND,
-        commit_group: WRITES_OF_A_COMMAND,
-        wal_limit_bytes: WAL_OF_A_COMMAND_BYTES,
-        max_pages: None,
-        check_at_start: false,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
-    runtime.block_on(async {
-        let store = Store::open(&options, now_ms()).await?;
-        let done = work(&store).await;
-        let closed = store.close().await;
-        done?;
-        Ok(closed?)
-    })
-}
-
-/// A command has one thing to write at a time.
-const WRITES_OF_A_COMMAND: usize = 16;
-const WAL_OF_A_COMMAND_BYTES: u64 = 4 << 20;
-
-pub fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    Ok(writeln!(out)?)
 }
 
 async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
@@ -321,7 +282,7 @@ async fn import(store: &Store, file: &Path, user: Option<&str>, json: bool) -> R
         Some("-") => Box::new(std::io::stdin()),
         _ => Box::new(File::open(file).with_context(|| format!("{}", file.display()))?),
     };
-    let mut importer = store.importer(user, now_ms());
+    let mut importer = store.importer(user, wall_ms());
     for line in BufReader::new(input).lines() {
         importer.line(&line.with_context(|| format!("{}", file.display()))?).await?;
     }
@@ -367,7 +328,7 @@ async fn search(
             any_word,
             limit,
             recent_ms: None,
-            now_ms: now_ms(),
+            now_ms: wall_ms(),
             // Marks that survive the cleaning of the text; they become bold, or nothing.
             marks: if bold { ["\u{e000}", "\u{e001}"] } else { ["", ""] },
             excerpt_words: 24,
@@ -403,7 +364,7 @@ async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool, s
     confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
     let mut gone = Deleted::default();
     for session in sessions {
-        let deleted = store.delete_session(session, now_ms()).await?;
+        let deleted = store.delete_session(session, wall_ms()).await?;
         gone.sessions += deleted.sessions;
         gone.past_owners.extend(deleted.past_owners);
     }
@@ -411,7 +372,7 @@ async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool, s
 }
 
 async fn delete_unused(store: &Store, days: u32, yes: bool, json: bool, settings: &Settings) -> Result<()> {
-    let now_ms = now_ms();
+    let now_ms = wall_ms();
     let before_ms = now_ms - i64::from(days) * MS_PER_DAY;
     confirm(&format!("delete every session not used since {} for good", time(before_ms)), yes)?;
     let gone = store.delete_unused_since(before_ms, now_ms).await?;

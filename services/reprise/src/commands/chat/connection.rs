@@ -1,8 +1,8 @@
 //! The service as a client sees it: a websocket, and a few questions over HTTP.
 
-use crate::commands::websocket::{self, Address, Socket};
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use lab::websocket::{self, Address, Socket};
 use reqwest::{Client, Url};
 use serde_json::Value;
 use settings::Limits;

@@ -1,7 +1,7 @@
 //! What the terminal shows.
 
-use crate::commands::sessions::table::{Align, Table, clean, clean_lines, time};
 use anyhow::Result;
+use lab::output::{Align, Table, clean, clean_lines, time};
 use serde_json::Value;
 use std::io::Write;
 

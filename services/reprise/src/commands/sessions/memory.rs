@@ -3,12 +3,13 @@
 //! Changes are made in the store. A service that runs beside it looks for them every few seconds, and its next prompt
 //! shows them.
 
-use super::table::{Align, Table, clean, clean_lines, time};
-use super::{now_ms, print_json};
 use anyhow::{Context, Result};
 use conversation::backend::Backend;
+use conversation::live::wall_ms;
 use conversation::live::{Live, Parts, Presets};
 use conversation::store::{SessionRef, Store, Summary, SummaryKind};
+use lab::output::print_json;
+use lab::output::{Align, Table, clean, clean_lines, time};
 use serde_json::json;
 use settings::Settings;
 use std::io::{Read, Write};
@@ -154,7 +155,7 @@ pub async fn add_pin(store: &Store, session: &SessionRef, text: &str, settings: 
 }
 
 pub async fn remove_pin(store: &Store, session: &SessionRef, pin: &str) -> Result<()> {
-    store.remove_pin(session, pin, now_ms()).await?;
+    store.remove_pin(session, pin, wall_ms()).await?;
     println!("{} is removed", clean(pin));
     Ok(())
 }

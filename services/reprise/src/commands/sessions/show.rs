@@ -1,9 +1,9 @@
 //! One conversation, for a person to read.
 
-use super::print_json;
-use super::table::{clean, clean_lines, time};
 use anyhow::Result;
 use conversation::store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
+use lab::output::print_json;
+use lab::output::{clean, clean_lines, time};
 use std::io::Write;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! nobody listens.
 
 use super::service::Service;
-use crate::commands::websocket::{Address, Socket, connect};
+use crate::websocket::{Address, Socket, connect};
 use anyhow::{Context, Result, bail};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};

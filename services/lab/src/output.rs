@@ -1,6 +1,13 @@
 //! Text for a terminal: columns, times, and words that cannot command it.
 
+use anyhow::Result;
 use std::io::Write;
+
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    Ok(writeln!(out)?)
+}
 
 #[derive(Clone, Copy)]
 pub enum Align {

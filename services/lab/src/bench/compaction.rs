@@ -2,11 +2,10 @@
 //! summary, and what is remembered from where.
 
 use super::line::Line;
-use super::plot::{Plot, Series};
 use super::service::{Service, Target, no_rate_limits};
 use super::show;
-use crate::commands::sessions::print_json;
-use crate::configuration;
+use crate::output::print_json;
+use crate::plot::{Plot, Series};
 use crate::script::{Generate, Question, generate};
 use anyhow::{Result, bail};
 use experiment::median;
@@ -16,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ struct Turn {
     searched: bool,
 }
 
-pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     let mut needs: Vec<(&str, String)> = no_rate_limits().to_vec();
     needs.extend(args.ctx.map(|ctx| ("model.ctx_size", ctx.to_string())));
     let service = Service::open(&args.target, given, settings, &needs).await?;

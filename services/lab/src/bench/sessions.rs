@@ -1,15 +1,14 @@
 //! `reprise bench sessions`: a house full of satellites that listen, some of which talk at the same moment.
 
 use super::line::Line;
-use super::machine::{Machine, Memory};
-use super::plot::{Plot, Series};
 use super::script::Script;
 use super::service::{Service, Target, no_rate_limits};
 use super::turns::Turn;
 use super::{mib, realtime, show};
-use crate::commands::sessions::print_json;
-use crate::commands::sessions::table::clean;
-use crate::configuration;
+use crate::machine::{Machine, Memory};
+use crate::output::clean;
+use crate::output::print_json;
+use crate::plot::{Plot, Series};
 use anyhow::{Result, bail};
 use experiment::Summary;
 use futures_util::stream::{self, StreamExt};
@@ -17,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ struct Talked {
     turn: Turn,
 }
 
-pub async fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+pub async fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if args.turns == 0 || args.reply == 0 || args.idle + args.talking == 0 {
         bail!("--turns and --reply are numbers from 1 upwards, and somebody must be connected");
     }

@@ -4,12 +4,12 @@
 //! every few tokens, as if a conversation were gone back to there each time. All read the same tokens in the same batches,
 //! so that what differs is the format's. The first row packs nothing away and must show no difference.
 
-use super::machine::Machine;
 use super::mib;
 use super::script::Script;
-use crate::commands::sessions::print_json;
-use crate::commands::sessions::table::{Align, Table};
+use crate::machine::Machine;
 use crate::model::{self, PrecisionArg};
+use crate::output::print_json;
+use crate::output::{Align, Table};
 use anyhow::{Result, bail};
 use conversation::backend::model::kv_formats;
 use engine::Place;

@@ -1,7 +1,6 @@
 //! The service that is measured: one that runs somewhere, or one that is started for this with a store of its own.
 
-use super::machine::{Machine, Memory};
-use crate::configuration;
+use crate::machine::{Machine, Memory};
 use anyhow::{Context, Result, anyhow, bail};
 use conversation::backend::model::resolve;
 use indicatif::ProgressBar;
@@ -50,7 +49,7 @@ impl Service {
     /// `needs` are settings that the measurement demands of a service that is started here.
     pub async fn open(
         target: &Target,
-        given: &configuration::Args,
+        given: &[OsString],
         settings: &Settings,
         needs: &[(&str, String)],
     ) -> Result<Service> {
@@ -64,7 +63,7 @@ impl Service {
 
     async fn start(
         target: &Target,
-        given: &configuration::Args,
+        given: &[OsString],
         settings: &Settings,
         needs: &[(&str, String)],
     ) -> Result<Service> {
@@ -147,27 +146,14 @@ async fn launch(arguments: &[OsString], folder: &Path) -> Result<(Child, Lines<B
 }
 
 /// Those of the user first: a later one wins.
-fn arguments(
-    given: &configuration::Args,
-    file: &Path,
-    preset: &str,
-    folder: &Path,
-    needs: &[(&str, String)],
-) -> Vec<OsString> {
+fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs: &[(&str, String)]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["serve".into(), "--preset".into(), preset.into()];
     let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
-    flag("--model", absolute(file).into());
+    flag("--model", std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into());
     flag("--host", "127.0.0.1".into());
     flag("--port", "0".into());
-    if let Some(config) = &given.config {
-        flag("--config", absolute(config).into());
-    }
-    if let Some(threads) = given.threads {
-        flag("--threads", threads.to_string().into());
-    }
-    for set in &given.set {
-        flag("--set", set.into());
-    }
+    arguments.extend(given.iter().cloned());
+    let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
     let own = [("server.public", "false"), ("auth.required", "auto"), ("logging.level", "warn")];
     let own = own.map(|(key, value)| (key, OsString::from(value)));
     let places = [("store.path", "store.sqlite3"), ("memory.disk_path", STATE)];
@@ -178,14 +164,7 @@ fn arguments(
         set.push(value);
         flag("--set", set);
     }
-    if given.no_mmap {
-        arguments.push("--no-mmap".into());
-    }
     arguments
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// The error that ended it, which may have several lines.

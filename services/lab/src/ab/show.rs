@@ -3,8 +3,8 @@
 use super::Report;
 use super::curves::Curve;
 use super::recall::{FILL_NAMES, Part};
-use crate::commands::bench::plot::{Plot, Series};
-use crate::commands::sessions::table::{Align, Table, clean};
+use crate::output::{Align, Table, clean};
+use crate::plot::{Plot, Series};
 use anyhow::Result;
 use experiment::{Cell, Comparison, Difference, Metric, Row, Statistic, Unit, Verdict};
 use std::path::Path;

@@ -3,8 +3,8 @@
 use super::curves::curves;
 use super::turns::{Numbers, values};
 use super::{Report, Told, tell};
-use crate::commands::sessions::table::{clean, time};
-use crate::commands::sessions::with_store;
+use crate::output::{clean, time};
+use crate::store::with_store;
 use anyhow::{Result, bail};
 use conversation::store::{ExperimentTurn, Store};
 use experiment::{Turn, compare};

@@ -4,8 +4,6 @@ mod chat;
 mod compaction;
 mod drift;
 mod line;
-pub mod machine;
-pub mod plot;
 mod realtime;
 mod script;
 mod service;
@@ -14,10 +12,10 @@ mod speed;
 mod table;
 mod turns;
 
-use crate::configuration;
+use crate::plot::{self, Plot};
 use anyhow::{Context, Result, bail};
-use plot::Plot;
 use settings::Settings;
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::Path;
 
@@ -44,7 +42,7 @@ enum What {
 }
 
 /// `given` goes on to the service that is started for a measurement.
-pub fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("note: this is a debug build, its numbers say nothing about speed");
     }

@@ -1,18 +1,18 @@
 //! `reprise bench turns --table`: every case that a household meets, one after the other, in one table.
 
-use super::machine::Machine;
-use super::plot::{Plot, Series};
 use super::script::{Kind, Script};
 use super::service::{Service, Target, no_rate_limits};
 use super::show;
 use super::turns::{Args, Door, Measured, Turn, play};
-use crate::commands::sessions::print_json;
-use crate::commands::sessions::table::{Align, Table, clean};
-use crate::configuration;
+use crate::machine::Machine;
+use crate::output::print_json;
+use crate::output::{Align, Table, clean};
+use crate::plot::{Plot, Series};
 use anyhow::{Context, Result};
 use experiment::median;
 use serde::Serialize;
 use settings::Settings;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ const FEW: usize = 5;
 /// Silence in which what was computed reaches the disk.
 const WRITING_S: f64 = 4.0;
 
-pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings, words_per_minute: f64) -> Result<()> {
+pub async fn run(args: &Args, given: &[OsString], settings: &Settings, words_per_minute: f64) -> Result<()> {
     // The longest history, which may have half as many tokens more than it was meant to, with what is said after it.
     let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
     let mut needs: Vec<(&str, String)> = no_rate_limits().into();
@@ -77,7 +77,7 @@ pub async fn run(args: &Args, given: &configuration::Args, settings: &Settings, 
 
 async fn cases(
     args: &Args,
-    given: &configuration::Args,
+    given: &[OsString],
     settings: &Settings,
     service: &mut Service,
     words_per_minute: f64,

@@ -1,13 +1,13 @@
 //! The runs of a replay: played, written down, gone on with.
 
 use super::Args;
-use crate::commands::ab::player::Player;
-use crate::commands::ab::recall::Asked;
-use crate::commands::bench::machine::Memory;
-use crate::commands::sessions::now_ms;
+use crate::ab::player::Player;
+use crate::ab::recall::Asked;
+use crate::machine::Memory;
 use crate::script::Script;
 use anyhow::{Context, Result, bail};
 use conversation::backend::Backend;
+use conversation::live::wall_ms;
 use conversation::live::{Live, Parts, Presets};
 use conversation::store::{Measurement, Options, Owner, Store};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -112,7 +112,7 @@ async fn play_turns(
             }
         });
     }
-    let begun_at_ms = now_ms();
+    let begun_at_ms = wall_ms();
     let mut fresh = vec![true; players.len()];
     for (number, turn) in script.turns.iter().enumerate() {
         // Who is first changes, so that being first is nobody's advantage.
@@ -219,8 +219,8 @@ impl Service {
             max_pages: None,
             check_at_start: false,
         };
-        let store = Store::open(&options, now_ms()).await?;
-        store.put_user(USER, USER, now_ms()).await?;
+        let store = Store::open(&options, wall_ms()).await?;
+        store.put_user(USER, USER, wall_ms()).await?;
         let backend = started.backend;
         let settings = Arc::new(started.settings);
         let live = Live::new(Parts { settings, store: store.clone(), backend: backend.clone(), presets });

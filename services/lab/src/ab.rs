@@ -65,7 +65,7 @@ fn tell(report: &Report, told: &Told) -> Result<()> {
     if let Some(file) = &told.html {
         write(file, &html::page(report))?;
     }
-    if told.json { crate::commands::sessions::print_json(report) } else { show::print(report, told.html.as_deref()) }
+    if told.json { crate::output::print_json(report) } else { show::print(report, told.html.as_deref()) }
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

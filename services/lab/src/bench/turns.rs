@@ -1,18 +1,18 @@
 //! `reprise bench turns`: a voice conversation, turn by turn, and how long the user waits for the first word.
 
-use super::machine::Machine;
-use super::plot::{Plot, Series};
 use super::script::{Kind, Script, Step};
 use super::service::{Service, Target, no_rate_limits};
 use super::{chat, realtime, show, table};
-use crate::commands::sessions::print_json;
-use crate::commands::sessions::table::{Align, Table, clean};
-use crate::configuration;
+use crate::machine::Machine;
+use crate::output::print_json;
+use crate::output::{Align, Table, clean};
+use crate::plot::{Plot, Series};
 use anyhow::{Result, bail};
 use experiment::{Summary, median};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use settings::Settings;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -186,7 +186,7 @@ impl Player {
     }
 }
 
-pub async fn run(args: Args, given: &configuration::Args, settings: &Settings) -> Result<()> {
+pub async fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     let words_per_minute = args.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
     let wrong = |value: f64| !value.is_finite() || value < 0.0;
     if wrong(args.pause) || wrong(words_per_minute) || words_per_minute < 1.0 || args.turns == 0 || args.reply == 0 {

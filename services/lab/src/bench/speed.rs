@@ -3,12 +3,12 @@
 //! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where
 //! copies of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
 
-use super::machine::{Machine, Memory};
-use super::plot::{Plot, Series};
 use super::{mib, show};
-use crate::commands::sessions::print_json;
-use crate::commands::sessions::table::{Align, Table};
+use crate::machine::{Machine, Memory};
 use crate::model::{self, PrecisionArg};
+use crate::output::print_json;
+use crate::output::{Align, Table};
+use crate::plot::{Plot, Series};
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
 use engine::network::{Lane, Network, Wanted};

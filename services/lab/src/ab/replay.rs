@@ -10,7 +10,7 @@ use super::curves::curves;
 use super::recall::{Asked, recall};
 use super::turns::values;
 use super::{Report, Told, tell, write};
-use crate::commands::bench::machine::Machine;
+use crate::machine::Machine;
 use crate::script::{Generate, Script, generate};
 use anyhow::{Context, Result, bail};
 use experiment::{Metric, Turn, compare, pair_blocks};
