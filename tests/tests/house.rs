@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tests::house::{files, rules, walls};
+use tests::house::{allowed, circles, files, names, pages, purity, rules, source, walls, windows};
 
 #[test]
 fn no_room_uses_one_it_may_not() {
@@ -14,9 +14,7 @@ fn no_room_uses_one_it_may_not() {
         .expect("cargo metadata runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     let crates = walls::crates(&serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON"));
-    let architecture =
-        std::fs::read_to_string(files::root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
-    let rooms = walls::rooms(&architecture);
+    let rooms = walls::rooms(&page("ARCHITECTURE.md"));
     assert!(
         crates.len() >= 9 && rooms.len() >= 9,
         "{} crates and {} rooms are too few to be all",
@@ -33,7 +31,7 @@ fn no_mod_rs() {
 
 #[test]
 fn no_window_size_in_code() {
-    none(rules::no_window_in_code(&files::all()));
+    none(windows::no_window_in_code(&source::product(&files::all())));
 }
 
 #[test]
@@ -47,8 +45,44 @@ fn no_path_of_one_machine() {
 }
 
 #[test]
-fn no_clock_or_environment_below_the_service() {
-    none(rules::no_clock_or_environment_inside(&files::all()));
+fn no_clock_below_the_service_and_no_protocol_in_a_session() {
+    none(purity::breaches(&source::product(&files::all())));
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let found = circles::circles(&source::product(&files::all()));
+    none(allowed::shrinking(&found, &allowed::list(&allowed::house(), "circles")));
+}
+
+#[test]
+fn no_type_has_the_name_of_another_crates() {
+    let house = allowed::house();
+    let (kept, open) = (allowed::list(&house, "kept_names"), allowed::list(&house, "names"));
+    let found = names::types_of_several_crates(&source::product(&files::all()));
+    none(allowed::shrinking(&found, &[kept, open].concat()));
+}
+
+#[test]
+fn no_old_word_comes_back() {
+    let files = files::all();
+    let house = allowed::house();
+    let found = names::old_words(source::rust_with_tests(&files), house["old_words"].as_table().expect("a table"));
+    none(allowed::shrinking(&found, &allowed::list(&house, "old_words_in_use")));
+}
+
+#[test]
+fn comments_name_the_actor() {
+    let house = allowed::house();
+    let ceilings = house["comments_without_an_actor"].as_table().expect("a table");
+    none(pages::comments_without_an_actor(&files::all(), ceilings));
+}
+
+#[test]
+fn pages_are_short() {
+    let architecture = page("ARCHITECTURE.md");
+    none(pages::long_page("ARCHITECTURE.md", &architecture, pages::LONGEST_ARCHITECTURE));
+    none(pages::glossary(&architecture));
 }
 
 /// A reader of the README and CI run the same command.
@@ -73,6 +107,10 @@ fn the_files_are_all_seen() {
         assert!(files.iter().any(|file| file.path == path), "{path} is not seen");
     }
     assert!(files.iter().filter(|file| file.path.ends_with(".rs")).count() > 60, "too few source files");
+}
+
+fn page(path: &str) -> String {
+    std::fs::read_to_string(files::root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn none(complaints: Vec<String>) {

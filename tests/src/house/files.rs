@@ -9,6 +9,12 @@ pub struct File {
     pub text: String,
 }
 
+impl File {
+    pub fn new(path: &str, text: &str) -> File {
+        File { path: path.to_string(), text: text.to_string() }
+    }
+}
+
 /// The root of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()

@@ -24,11 +24,15 @@ pub struct Crate {
     pub dependencies: Vec<String>,
 }
 
-/// Crates from outside that a room must not know, by the invariants: what pulls a clock, a socket or a database into it.
-const OUTSIDE: &[&str] =
-    &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"];
-/// The rooms this holds for: all below the service.
-const INNER_ROOMS: &[&str] = &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine"];
+/// What rooms must not know of the crates from outside, and why.
+const OUTSIDE: &[(&[&str], &[&str], &str)] = &[
+    (
+        &["kernels", "text", "compaction", "settings", "experiment", "weights", "gpu", "engine", "session"],
+        &["tokio", "tokio-util", "axum", "hyper", "reqwest", "sqlx", "rusqlite", "tokio-tungstenite", "tower-http"],
+        "must know no socket, clock or database",
+    ),
+    (&["session"], &["serde_json", "chrono", "jiff", "time"], "must know no JSON and no clock"),
+];
 
 /// The rows `| floor | crate | folder | what | uses |` of the table in ARCHITECTURE.md.
 pub fn rooms(architecture: &str) -> Vec<Room> {
@@ -89,8 +93,10 @@ pub fn complaints(rooms: &[Room], crates: &[Crate]) -> Vec<String> {
             if inside && !room.uses.contains(dependency) {
                 complaints.push(format!("{} uses {dependency}, and ARCHITECTURE.md does not let it", room.name));
             }
-            if INNER_ROOMS.contains(&room.name.as_str()) && OUTSIDE.contains(&dependency.as_str()) {
-                complaints.push(format!("{} uses {dependency}, and must know no socket, clock or database", room.name));
+            for (rooms, outside, why) in OUTSIDE {
+                if rooms.contains(&room.name.as_str()) && outside.contains(&dependency.as_str()) {
+                    complaints.push(format!("{} uses {dependency}, and {why}", room.name));
+                }
             }
         }
     }
@@ -173,10 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_the_engine_is_found() {
-        let rooms = [Room { floor: 0, name: "engine".into(), folder: "engine".into(), uses: vec![] }];
-        let said = complaints(&rooms, &[member("engine", "engine", &["tokio"])]);
-        assert_eq!(said, ["engine uses tokio, and must know no socket, clock or database"]);
+    fn a_socket_in_the_engine_and_json_in_a_session_are_found() {
+        let said = |name: &str, dependency: &str| {
+            let rooms = [Room { floor: 0, name: name.into(), folder: name.into(), uses: vec![] }];
+            complaints(&rooms, &[member(name, name, &[dependency])])
+        };
+        assert_eq!(said("engine", "tokio"), ["engine uses tokio, and must know no socket, clock or database"]);
+        assert_eq!(said("session", "sqlx"), ["session uses sqlx, and must know no socket, clock or database"]);
+        assert_eq!(said("session", "serde_json"), ["session uses serde_json, and must know no JSON and no clock"]);
+        assert_eq!(said("text", "serde_json"), [""; 0]);
     }
 
     #[test]

@@ -1,218 +1,91 @@
-//! A window size in code is a promise broken: the window is a number in `config/`, so it is looked for here in every
-//! dress, `32768`, `0x8000`, `32 * 1024`, `1 << 15`, `2usize.pow(15)`, through a constant, in a text, in a script.
+//! A window size in code is a promise broken: the window is a number in `config/`. So it is looked for here as `32768`,
+//! `0x8000`, `32 * 1024`, `1 << 15` or `2usize.pow(15)`, through a constant, in a string and in a script.
 //!
-//! A number that only happens to be one (bytes of a buffer, all values of 16 bits) says so on its line or the line above:
-//! `// not a window: bytes read at once`.
+//! A number that only happens to be one says so on its line or the line above: `// not a window: bytes read at once`.
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use super::lexer::{At, Language, Token, tokens, without_tests};
+use regex::Regex;
 
-pub const WINDOWS: [u128; 5] = [16_384, 32_768, 65_536, 131_072, 262_144];
+use super::source::{Source, line};
 
-pub const EXCUSE: &str = "not a window: ";
+const WINDOWS: [u64; 5] = [16_384, 32_768, 65_536, 131_072, 262_144];
+const EXCUSE: &str = "not a window: ";
+const NUMBER: &str =
+    r"\b(?:0x[\da-fA-F_]+|0b[01_]+|0o[0-7_]+|\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:[ui](?:\d+|size))?\b(?: as \w+)?";
 
-/// What was found in one file: (line, the window).
-pub fn find(text: &str, language: Language) -> Vec<(usize, u128)> {
-    let (tokens, _) = match language {
-        Language::Braces => without_tests(tokens(text, language)),
-        Language::Shell => (tokens(text, language), Vec::new()),
-    };
-    let lines: Vec<&str> = text.lines().collect();
-    let mut found: Vec<(usize, u128)> = in_texts(&tokens);
-    found.extend(in_arithmetic(simplified(tokens)));
-    found.retain(|(line, _)| !excused(&lines, *line));
-    found.sort_unstable();
-    found.dedup();
-    found
+static CONSTANT: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"\bconst (\w+): \w+ = ({NUMBER});")));
+static OPERATOR: LazyLock<Regex> = LazyLock::new(|| pattern(r"\)?\s*(?:(\*)|(<<)|\.pow\()\s*\(?"));
+static RUN: LazyLock<Regex> =
+    LazyLock::new(|| pattern(&format!(r"{NUMBER}(?:\)?\s*(?:\*|<<|\.pow\()\s*\(?{NUMBER})*")));
+
+pub fn no_window_in_code(sources: &[Source]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources {
+        let mut code = source.code_and_strings.clone();
+        for constant in CONSTANT.captures_iter(&source.code_and_strings) {
+            code = pattern(&format!(r"\b{}\b", &constant[1])).replace_all(&code, &constant[2]).into_owned();
+        }
+        let lines: Vec<&str> = source.text.lines().collect();
+        for run in RUN.find_iter(&code) {
+            let Some(window) = window(run.as_str()) else { continue };
+            let line = line(&code, run.start());
+            if !excused(&lines, line) {
+                complaints.push(format!("{}:{line}: the window size {window} belongs into config/", source.path));
+            }
+        }
+    }
+    complaints.dedup();
+    complaints
+}
+
+/// The window that some numbers of the run make, from left to right.
+fn window(run: &str) -> Option<u64> {
+    let numbers: Vec<u64> = OPERATOR.split(run).map(number).collect::<Option<_>>()?;
+    let operators: Vec<_> = OPERATOR.captures_iter(run).collect();
+    (0..numbers.len()).find_map(|start| {
+        let mut value = Some(numbers[start]);
+        for (operator, right) in operators[start..].iter().zip(&numbers[start + 1..]) {
+            if value.is_some_and(|value| WINDOWS.contains(&value)) {
+                break;
+            }
+            value = match (operator.get(1), operator.get(2)) {
+                (Some(_), _) => value?.checked_mul(*right),
+                (_, Some(_)) => 2u64.checked_pow(u32::try_from(*right).ok()?)?.checked_mul(value?),
+                _ => value?.checked_pow(u32::try_from(*right).ok()?),
+            };
+        }
+        value.filter(|value| WINDOWS.contains(value))
+    })
+}
+
+fn number(written: &str) -> Option<u64> {
+    let written = written.replace(['_', ','], "");
+    let radix = [("0x", 16), ("0b", 2), ("0o", 8)].into_iter().find(|(prefix, _)| written.starts_with(prefix));
+    let (digits, radix) = radix.map_or((&written[..], 10), |(prefix, radix)| (&written[prefix.len()..], radix));
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    u64::from_str_radix(&digits[..end], radix).ok()
 }
 
 fn excused(lines: &[&str], line: usize) -> bool {
-    let on = |line: usize| lines.get(line.wrapping_sub(1)).copied().unwrap_or_default();
     let excuse = |text: &str| text.split_once(EXCUSE).is_some_and(|(_, why)| why.trim().len() >= 5);
-    let above = on(line.wrapping_sub(1)).trim_start();
-    excuse(on(line)) || (excuse(above) && (above.starts_with("//") || above.starts_with('#')))
+    let above = line.checked_sub(2).map(|above| lines[above].trim_start()).unwrap_or_default();
+    excuse(lines[line - 1]) || (excuse(above) && (above.starts_with("//") || above.starts_with('#')))
 }
 
-/// A default or a help text is code too.
-fn in_texts(tokens: &[At]) -> Vec<(usize, u128)> {
-    let mut found = Vec::new();
-    for at in tokens {
-        if let Token::Text(text) = &at.token {
-            let numbers = text.split(|c: char| !(c.is_ascii_digit() || c == '_' || c == ','));
-            let numbers = numbers.filter_map(|number| number.replace(['_', ','], "").parse().ok());
-            found.extend(numbers.filter(|number| WINDOWS.contains(number)).map(|number| (at.line, number)));
-        }
-    }
-    found
-}
-
-/// Every run of numbers with arithmetic between them, whatever stands around it.
-fn in_arithmetic(tokens: Vec<At>) -> Vec<(usize, u128)> {
-    let mut found = Vec::new();
-    for start in 0..tokens.len() {
-        let Token::Number(first) = tokens[start].token else { continue };
-        let mut run = vec![(None, first)];
-        let mut at = start;
-        loop {
-            if let Some(value) = evaluate(&run).filter(|value| WINDOWS.contains(value)) {
-                found.push((tokens[start].line, value));
-            }
-            let (Some(operator), Some(At { token: Token::Number(number), .. })) =
-                (tokens.get(at + 1).and_then(|at| operator(&at.token)), tokens.get(at + 2))
-            else {
-                break;
-            };
-            run.push((Some(operator), *number));
-            at += 2;
-        }
-    }
-    found
-}
-
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
-enum Operator {
-    Shift,
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-}
-
-fn operator(token: &Token) -> Option<Operator> {
-    match token {
-        Token::Shift => Some(Operator::Shift),
-        Token::Mark('+') => Some(Operator::Add),
-        Token::Mark('-') => Some(Operator::Subtract),
-        Token::Mark('*') => Some(Operator::Multiply),
-        Token::Mark('/') => Some(Operator::Divide),
-        _ => None,
-    }
-}
-
-/// Products first, then sums, then shifts, as in Rust. None where it overflows.
-fn evaluate(run: &[(Option<Operator>, u128)]) -> Option<u128> {
-    let mut run = run.to_vec();
-    for level in [&[Operator::Multiply, Operator::Divide][..], &[Operator::Add, Operator::Subtract], &[Operator::Shift]]
-    {
-        let mut at = 1;
-        while at < run.len() {
-            let (Some(operator), right) = run[at] else { return None };
-            if !level.contains(&operator) {
-                at += 1;
-                continue;
-            }
-            let left = run[at - 1].1;
-            run[at - 1].1 = match operator {
-                Operator::Multiply => left.checked_mul(right)?,
-                Operator::Divide => left.checked_div(right)?,
-                Operator::Add => left.checked_add(right)?,
-                Operator::Subtract => left.checked_sub(right)?,
-                Operator::Shift => left.checked_mul(1u128.checked_shl(u32::try_from(right).ok()?)?)?,
-            };
-            run.remove(at);
-        }
-    }
-    run.first().map(|(_, value)| *value)
-}
-
-/// Constants replaced by their numbers, casts dropped, `a.pow(b)` and numbers in brackets worked out.
-fn simplified(tokens: Vec<At>) -> Vec<At> {
-    let constants = constants(&tokens);
-    let mut tokens: Vec<At> = tokens
-        .into_iter()
-        .map(|at| match &at.token {
-            Token::Word(name) => match constants.get(name) {
-                Some(number) => At { line: at.line, token: Token::Number(*number) },
-                None => at,
-            },
-            _ => at,
-        })
-        .collect();
-    while let Some((start, end, number)) = reducible(&tokens) {
-        let line = tokens[start].line;
-        tokens.splice(start..end, [At { line, token: Token::Number(number) }]);
-    }
-    tokens
-}
-
-/// `const KIB: usize = 1024;` of this file.
-fn constants(tokens: &[At]) -> BTreeMap<String, u128> {
-    let mut constants = BTreeMap::new();
-    let words: Vec<&Token> = tokens.iter().map(|at| &at.token).collect();
-    for window in words.windows(7) {
-        if let [
-            Token::Word(keyword),
-            Token::Word(name),
-            Token::Mark(':'),
-            Token::Word(_),
-            Token::Mark('='),
-            Token::Number(number),
-            Token::Mark(';'),
-        ] = window
-            && (keyword == "const" || keyword == "static")
-        {
-            constants.insert(name.clone(), *number);
-        }
-    }
-    constants
-}
-
-/// The first place that can be worked out to one number: its range and the number.
-fn reducible(tokens: &[At]) -> Option<(usize, usize, u128)> {
-    for start in 0..tokens.len() {
-        let token = |ahead: usize| tokens.get(start + ahead).map(|at| &at.token);
-        match (token(0)?, token(1), token(2)) {
-            (Token::Number(number), Some(Token::Word(word)), Some(Token::Word(_))) if word == "as" => {
-                return Some((start, start + 3, *number));
-            }
-            (Token::Number(base), Some(Token::Mark('.')), Some(Token::Word(word))) if word == "pow" => {
-                if let (Some(Token::Mark('(')), Some(Token::Number(power)), Some(Token::Mark(')'))) =
-                    (token(3), token(4), token(5))
-                    && let Some(value) = u32::try_from(*power).ok().and_then(|power| base.checked_pow(power))
-                {
-                    return Some((start, start + 6, value));
-                }
-            }
-            (Token::Mark('('), Some(Token::Number(_)), _) if !is_call(tokens, start) => {
-                if let Some(reduced) = bracketed(tokens, start) {
-                    return Some(reduced);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// `( 16 + 16 )`.
-fn bracketed(tokens: &[At], start: usize) -> Option<(usize, usize, u128)> {
-    let mut run = Vec::new();
-    let mut at = start + 1;
-    let mut between = None;
-    loop {
-        let Token::Number(number) = tokens.get(at)?.token else { return None };
-        run.push((between, number));
-        match &tokens.get(at + 1)?.token {
-            Token::Mark(')') => return Some((start, at + 2, evaluate(&run)?)),
-            token => between = Some(operator(token)?),
-        }
-        at += 2;
-    }
-}
-
-/// `f(1024)`, `x.pow(2)` and `f::<T>(3)` are no brackets of arithmetic.
-fn is_call(tokens: &[At], bracket: usize) -> bool {
-    let before = bracket.checked_sub(1).and_then(|before| tokens.get(before)).map(|at| &at.token);
-    matches!(before, Some(Token::Word(_) | Token::Mark(')' | ']' | '>' | '!')))
+fn pattern(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::house::{files::File, source};
 
-    fn rust(text: &str) -> Vec<u128> {
-        find(text, Language::Braces).into_iter().map(|(_, window)| window).collect()
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        let files = [File::new(path, text)];
+        let complaints = no_window_in_code(&source::product(&files));
+        complaints.iter().filter_map(|complaint| complaint.split(':').nth(1)?.parse().ok()).collect()
     }
 
     #[test]
@@ -222,38 +95,36 @@ mod tests {
             "let ctx = 32_768usize;",
             "let ctx = 32768u32 as usize;",
             "let ctx = 32768.0;",
-            "let ctx = 3.2768e4;",
             "let ctx = 0x8000;",
             "let ctx = 0x_80_00_u32;",
             "let ctx = 0b1000_0000_0000_0000;",
             "let ctx = 0o100000;",
             "let ctx = 32 * 1024;",
-            "let ctx = 32 * 1_024;",
             "let ctx = 1024 * 32usize;",
             "let ctx = 8 * 4 * 1024;",
+            "let ctx = 32\n    * 1024;",
+            "let ctx = 32 /* thousand */ * 1024;",
+            "let ctx = (32) * (1024);",
+            "let ctx = 32 as usize * 1024;",
+            "let ctx = sessions * 32 * 1024;",
             "let ctx = 1 << 15;",
             "let ctx = 1usize << 15;",
             "let ctx = 32 << 10;",
-            "let ctx = (32) * (1024);",
-            "let ctx = (16 + 16) * 1024;",
-            "let ctx = 32 as usize * 1024;",
             "let ctx = 2usize.pow(15);",
             "let ctx = 2_u32.pow(5) * 1024;",
-            "let ctx = 65536 / 2; // not a window: it is one half".split(" //").next().unwrap_or_default(),
-            "let ctx = sessions * 32 * 1024;",
-            "const K: usize = 1024;\nlet ctx = 32 * K;",
+            "let ctx = 65536 / 2;",
+            "const CTX: u32 = 32768;",
+            "const K: usize = 1024; let ctx = 32 * K;",
             "#[arg(default_value = \"32768\")] ctx: u32",
             "#[arg(help = \"such as 32,768\")] ctx: u32",
             "let ctx = r#\"ctx_size = 32_768\"#;",
-            "let ctx = 32 /* thousand */ * 1024;",
             "foo(32768)",
             "[32768; 4]",
-            "const CTX: u32 = 32768;",
+            "x(262144)",
         ] {
-            assert!(rust(text).contains(&32_768), "{text} was not seen");
-        }
-        for window in WINDOWS {
-            assert_eq!(rust(&format!("x({window})")), [window]);
+            assert_eq!(lines("engine/src/a.rs", text), [1], "{text}");
+            assert_eq!(lines("engine/src/a.cu", text), [1], "{text}");
+            assert_eq!(lines("engine/tests/a.rs", text), [0; 0], "{text}");
         }
     }
 
@@ -272,29 +143,23 @@ mod tests {
             "let n = 65536u64; // not a window: all values of 16 bits",
             "// not a window: all values of 16 bits\nlet n = 1 << 16;",
         ] {
-            assert_eq!(rust(text), [0u128; 0], "{text}");
+            assert_eq!(lines("engine/src/a.rs", text), [0; 0], "{text}");
         }
     }
 
     #[test]
     fn an_excuse_needs_a_reason_and_reaches_one_line() {
-        assert_eq!(rust("let n = 1 << 16; // not a window: "), [65_536]);
-        assert_eq!(rust("// not a window: all values of 16 bits\n\nlet n = 1 << 16;"), [65_536]);
-        assert_eq!(rust("let a = 1 << 16; // not a window: all values of 16 bits\nlet n = 1 << 15;"), [32_768]);
+        assert_eq!(lines("a.rs", "let n = 1 << 16; // not a window: "), [1]);
+        assert_eq!(lines("a.rs", "// not a window: all values of 16 bits\n\nlet n = 1 << 16;"), [3]);
+        assert_eq!(lines("a.rs", "let a = 1 << 16; // not a window: all of 16 bits\nlet n = 1 << 15;"), [2]);
     }
 
     #[test]
     fn scripts_are_code() {
-        let shell = |text| find(text, Language::Shell);
-        assert_eq!(shell("# 32768\nexec x --ctx-size 32768"), [(2, 32_768)]);
-        assert_eq!(shell("ctx=${CTX_SIZE:-65536}"), [(1, 65_536)]);
-        assert_eq!(shell("n=$((32 * 1024))"), [(1, 32_768)]);
-        assert_eq!(shell("echo \"window 32768\""), [(1, 32_768)]);
-        assert_eq!(shell("echo 32769 $#"), []);
-    }
-
-    #[test]
-    fn lines_are_told() {
-        assert_eq!(find("a\nb\nlet x = 32\n    * 1024;", Language::Braces), [(3, 32_768)]);
+        assert_eq!(lines("start.sh", "# 32768\nexec x --ctx-size 32768"), [2]);
+        assert_eq!(lines(".ci/run", "ctx=${CTX_SIZE:-65536}"), [1]);
+        assert_eq!(lines("a.run", "n=$((32 * 1024))"), [1]);
+        assert_eq!(lines("a.sh", "echo \"window 32768\""), [1]);
+        assert_eq!(lines("a.sh", "echo 32769 $#"), [0; 0]);
     }
 }

@@ -1,0 +1,107 @@
+//! Pages that stay short enough to be read, and comments that name who acts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex::Regex;
+use toml::Table;
+
+use super::files::File;
+use super::source::is_braces;
+
+const MOST_WORDS: usize = 40;
+const LONGEST_ROW: usize = 300;
+pub const LONGEST_ARCHITECTURE: usize = 16_000;
+
+/// The glossary is the table of the section `## Words`.
+pub fn glossary(architecture: &str) -> Vec<String> {
+    let section = architecture.split("\n## Words\n").nth(1).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    let mut complaints = Vec::new();
+    if rows.is_empty() || rows.len() > MOST_WORDS {
+        complaints.push(format!("the glossary of ARCHITECTURE.md has {} words, not 1 to {MOST_WORDS}", rows.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for word in rows.iter().filter_map(|row| row.split('|').nth(1)) {
+        if !seen.insert(word.trim()) {
+            complaints.push(format!("the glossary of ARCHITECTURE.md explains {:?} twice", word.trim()));
+        }
+    }
+    complaints
+}
+
+/// Each optimisation is one row that is read at a glance.
+pub fn long_rows(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.chars().count(), line));
+    let long = lines.filter(|(_, length, line)| line.starts_with('|') && *length > LONGEST_ROW);
+    long.map(|(at, length, _)| format!("{path}:{at}: a row of {length} characters, over {LONGEST_ROW}")).collect()
+}
+
+pub fn long_page(path: &str, text: &str, most: usize) -> Vec<String> {
+    let length = text.chars().count();
+    (length > most).then(|| format!("{path} has {length} characters, over {most}")).into_iter().collect()
+}
+
+/// Lines of comments whose actor is "who" or "nobody", counted by folder. A file belongs to the longest folder of
+/// `ceilings` that it lies in.
+pub fn comments_without_an_actor(files: &[File], ceilings: &Table) -> Vec<String> {
+    let nobody = Regex::new(r"//.*\b(?i:who|whoever|nobody|somebody|anybody)\b").expect("a pattern");
+    let mut counts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for file in files.iter().filter(|file| is_braces(&file.path)) {
+        let folders = ceilings.keys().filter(|folder| file.path.starts_with(folder.as_str()));
+        let folder = folders.max_by_key(|folder| folder.len()).map_or("", String::as_str);
+        let lines = file.text.lines().enumerate().filter(|(_, line)| nobody.is_match(line));
+        counts.entry(folder).or_default().extend(lines.map(|(at, _)| format!("{}:{}", file.path, at + 1)));
+    }
+    let most = |folder: &str| ceilings.get(folder).and_then(toml::Value::as_integer).unwrap_or(0) as usize;
+    let over = counts.iter().filter(|(folder, lines)| lines.len() > most(folder));
+    let complaint = |(folder, lines): (&&str, &Vec<String>)| {
+        let (count, most, some) = (lines.len(), most(folder), lines[..lines.len().min(10)].join(", "));
+        format!("{count} comments in {folder:?} do not name the actor, over {most}: {some}")
+    };
+    over.map(complaint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glossary_has_few_words_and_each_once() {
+        let page = |rows: &[String]| {
+            format!("# A\n## Words\n\n| word | what |\n|---|---|\n{}\n## B\n| x |\n", rows.join("\n"))
+        };
+        let rows = |count: usize| (0..count).map(|at| format!("| w{at} | x |")).collect::<Vec<_>>();
+        assert_eq!(glossary(&page(&rows(40))), [""; 0]);
+        assert_eq!(glossary(&page(&rows(41))), ["the glossary of ARCHITECTURE.md has 41 words, not 1 to 40"]);
+        assert_eq!(glossary("# A\n"), ["the glossary of ARCHITECTURE.md has 0 words, not 1 to 40"]);
+        let twice = [rows(2), rows(1)].concat();
+        assert_eq!(glossary(&page(&twice)), ["the glossary of ARCHITECTURE.md explains \"w0\" twice"]);
+    }
+
+    #[test]
+    fn a_long_row_and_a_long_page_are_found() {
+        let row = |length: usize| format!("|{}|", "é".repeat(length - 2));
+        assert_eq!(long_rows("a", &format!("x\n{}\n{}", row(300), "x".repeat(301))), [""; 0]);
+        assert_eq!(long_rows("a", &format!("x\n{}", row(301))), ["a:2: a row of 301 characters, over 300"]);
+        assert_eq!(
+            (long_page("a", "éé", 2).len(), long_page("a", "ééé", 2)),
+            (0, vec!["a has 3 characters, over 2".into()])
+        );
+    }
+
+    #[test]
+    fn a_comment_without_an_actor_is_counted() {
+        let files = [
+            File::new("a/x.rs", "// Whoever waits\nlet who = 1; // a client\nlet x = 1; // who asks"),
+            File::new("a/b/x.cu", "// nobody"),
+            File::new("c.md", "// who"),
+        ];
+        let said = |ceilings: &str| comments_without_an_actor(&files, &ceilings.parse().expect("TOML"));
+        assert_eq!(said("\"a/\" = 2\n\"a/b/\" = 1"), [""; 0]);
+        let complaint = "2 comments in \"a/\" do not name the actor, over 1: a/x.rs:1, a/x.rs:3";
+        assert_eq!(said("\"a/\" = 1\n\"a/b/\" = 1"), [complaint]);
+        assert_eq!(said("\"a/\" = 2").len(), 1);
+        assert_eq!(said("").len(), 1);
+    }
+}
