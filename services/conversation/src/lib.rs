@@ -8,8 +8,8 @@ pub mod live;
 pub mod manner;
 pub mod metrics;
 pub mod realtime;
-pub mod sentences;
 pub mod server;
-pub mod speech;
 pub mod store;
 pub mod turn;
+
+pub use session::{sentences, speech};

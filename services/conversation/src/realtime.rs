@@ -7,7 +7,6 @@
 mod client;
 mod error;
 mod fields;
-mod ids;
 mod item;
 mod response;
 mod schema;
@@ -18,7 +17,7 @@ pub(crate) mod tests;
 
 pub use client::{ClientEvent, NewItem, Received, TruncateAt, parse};
 pub use error::{ErrorBody, ErrorCode};
-pub use ids::Ids;
+pub use session::Ids;
 pub use item::{Item, ItemBody, ItemStatus, Part, PartKind, Role};
 pub use response::{
     ConversationChoice, InputItem, Response, ResponseError, ResponseParams, ResponseStatus, StatusDetails, Usage,

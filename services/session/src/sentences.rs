@@ -10,7 +10,7 @@
 
 mod abbreviations;
 mod rules;
-pub(crate) mod script;
+pub mod script;
 #[cfg(test)]
 mod tests;
 

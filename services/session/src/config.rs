@@ -1,0 +1,63 @@
+//! What a session is set to: its begin and its changes.
+
+use crate::vocabulary::{ConfigUpdate, JsonText, MaxTokens, SessionConfig, ToolChoice};
+
+impl SessionConfig {
+    /// What a session starts with: everything as the preset has it.
+    pub fn new(instructions: impl Into<String>) -> SessionConfig {
+        SessionConfig {
+            instructions: instructions.into(),
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            max_output_tokens: MaxTokens::Unlimited,
+            temperature: None,
+            reasoning_effort: None,
+            parallel_tool_calls: true,
+        }
+    }
+
+    pub fn apply(&mut self, update: &ConfigUpdate) {
+        fn set<T: Clone>(field: &mut T, given: &Option<T>) {
+            if let Some(value) = given {
+                *field = value.clone();
+            }
+        }
+        set(&mut self.instructions, &update.instructions);
+        set(&mut self.tools, &update.tools);
+        set(&mut self.tool_choice, &update.tool_choice);
+        set(&mut self.max_output_tokens, &update.max_output_tokens);
+        set(&mut self.temperature, &update.temperature);
+        set(&mut self.reasoning_effort, &update.reasoning_effort);
+        set(&mut self.parallel_tool_calls, &update.parallel_tool_calls);
+    }
+
+    /// Bytes of text in it.
+    pub fn text_bytes(&self) -> usize {
+        let schema = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.0.len());
+        let tools = self.tools.iter().map(|tool| {
+            tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters)
+        });
+        self.instructions.len() + tools.sum::<usize>()
+    }
+}
+
+impl MaxTokens {
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            MaxTokens::Unlimited => None,
+            MaxTokens::Tokens(tokens) => Some(tokens),
+        }
+    }
+}
+
+impl From<&str> for JsonText {
+    fn from(text: &str) -> JsonText {
+        JsonText(text.into())
+    }
+}
+
+impl From<String> for JsonText {
+    fn from(text: String) -> JsonText {
+        JsonText(text.into())
+    }
+}

@@ -1,0 +1,42 @@
+//! Deltas and failures: the words by which programs know them.
+
+use crate::vocabulary::{Delta, Failure, FailureCode};
+
+impl Delta {
+    /// Text without sentences and log probabilities.
+    pub fn text(text: impl Into<String>, tokens: u64) -> Delta {
+        Delta::Text { text: text.into(), tokens, sentences: Vec::new(), logprobs: Vec::new() }
+    }
+
+    pub fn is_last(&self) -> bool {
+        matches!(self, Delta::Done { .. } | Delta::Failed(_))
+    }
+}
+
+impl Failure {
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+}
+
+impl FailureCode {
+    /// Whether the request is at fault, and not the service.
+    pub fn is_clients_fault(self) -> bool {
+        matches!(self, FailureCode::PromptTooLong | FailureCode::InvalidRequest | FailureCode::Conflict)
+    }
+
+    /// A word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            FailureCode::PromptTooLong => "context_length_exceeded",
+            FailureCode::InvalidRequest => "invalid_request",
+            FailureCode::Conflict => "conversation_already_has_active_response",
+            FailureCode::Busy => "busy",
+            FailureCode::Unavailable => "model_unavailable",
+            FailureCode::EngineFailed => "engine_failed",
+            FailureCode::UpstreamFailed => "upstream_failed",
+            FailureCode::UpstreamTimeout => "upstream_timeout",
+            FailureCode::StoreFailed => "store_failed",
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Items: how they are made, measured and cut.
+
+use crate::vocabulary::{Item, ItemBody, ItemStatus, Role};
+
+impl Item {
+    pub fn new(id: impl Into<String>, body: ItemBody, status: ItemStatus) -> Item {
+        Item { id: id.into(), body, status }
+    }
+
+    pub fn message(id: impl Into<String>, role: Role, text: impl Into<String>) -> Item {
+        Item::new(id, ItemBody::message(role, text), ItemStatus::Completed)
+    }
+
+    pub fn role(&self) -> Option<Role> {
+        match &self.body {
+            ItemBody::Message { role, .. } => Some(*role),
+            ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => None,
+        }
+    }
+
+    pub fn is_said_by_user(&self) -> bool {
+        self.role() == Some(Role::User)
+    }
+
+    /// Everything that is said in a message, its parts one after the other.
+    pub fn text(&self) -> String {
+        match &self.body {
+            ItemBody::Message { parts, .. } => parts.concat(),
+            ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => String::new(),
+        }
+    }
+
+    /// Leaves the first `bytes` of a message of one part, which ends there then. Returns whether it was longer.
+    pub fn shorten(&mut self, bytes: usize) -> bool {
+        let ItemBody::Message { parts, .. } = &mut self.body else { return false };
+        let Some(text) = parts.first_mut() else { return false };
+        if text.len() <= bytes {
+            return false;
+        }
+        text.truncate(text.floor_char_boundary(bytes));
+        parts.truncate(1);
+        self.status = ItemStatus::Incomplete;
+        true
+    }
+}
+
+impl ItemBody {
+    pub fn message(role: Role, text: impl Into<String>) -> ItemBody {
+        ItemBody::Message { role, parts: vec![text.into()] }
+    }
+
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            ItemBody::Message { parts, .. } => parts.iter().map(String::len).sum(),
+            ItemBody::FunctionCall { name, arguments, .. } => name.len() + arguments.len(),
+            ItemBody::FunctionCallOutput { output, .. } => output.len(),
+        }
+    }
+}

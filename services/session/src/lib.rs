@@ -1,0 +1,16 @@
+//! The language that the service speaks inside, and what is pure about a session.
+//!
+//! `vocabulary` is the one page of words: a door parses to its `Input` and renders its `Event`, a model takes a `Prompt`
+//! and gives `Delta`s, the store keeps `Item`s. Here is no protocol, no JSON, no clock, no socket, no task and no SQL.
+
+mod config;
+mod delta;
+mod ids;
+mod item;
+pub mod prompt;
+pub mod sentences;
+pub mod speech;
+mod vocabulary;
+
+pub use ids::Ids;
+pub use vocabulary::*;

@@ -1,0 +1,428 @@
+//! From items to the messages of a prompt.
+//!
+//! What stays the same from turn to turn comes first, so that the cache holds it: instructions, the summary, the
+//! history. What changes from turn to turn (the time, the room) stands behind the history, right before what the user
+//! asks now.
+
+use crate::vocabulary::{Item, ItemBody, ItemStatus, Message, MessageRole, Part, Role, ToolCall};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What stands in the prompt besides the items.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Context {
+    /// What stands for the items that are not in the prompt: a summary and pins, in one message of a tool, because it is
+    /// material and no order.
+    pub preface: Vec<Message>,
+    /// Items up to this one stand in no prompt. None: all do.
+    pub covered_through: Option<String>,
+    /// Results of tools whose words left the prompt because they are stale. Their calls stay.
+    pub trimmed: HashSet<String>,
+    /// The model has the tool `recall`, with which it finds what is not in the prompt.
+    pub recall: bool,
+    /// What changes from turn to turn (the time, the room), placed as late as possible.
+    pub notes: Vec<String>,
+}
+
+/// What a prompt is made of besides the items.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    pub instructions: &'a str,
+    pub context: &'a Context,
+    /// What the user has said so far and may go on saying: the last message.
+    pub partial: Option<&'a str>,
+    pub wording: &'a Wording,
+}
+
+/// How things are put that chat templates have no role for; the words come from the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wording {
+    pub system_notes: SystemNotes,
+    /// Stands for the user where the assistant speaks first: templates want a question.
+    pub opening: String,
+    /// Stands for the result of a tool whose words left the prompt.
+    pub left_out: String,
+}
+
+/// How a system message is put that does not stand at the head. Many templates allow none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SystemNotes {
+    AsSystem,
+    /// As a message of the user between these words, so that the model can tell it from speech.
+    AsUser {
+        before: String,
+        after: String,
+    },
+}
+
+/// Messages, and which items are told by which.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaidOut {
+    pub messages: Vec<Message>,
+    /// Of each item. None: nothing of it is said.
+    pub message_of_item: Vec<Option<usize>>,
+}
+
+/// Items at the head that are instructions: no summary tells them.
+pub fn leading(items: &[Arc<Item>]) -> usize {
+    items.iter().take_while(|item| item.role() == Some(Role::System)).count()
+}
+
+pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
+    let leading = leading(items);
+    let mut head = vec![layout.instructions.trim().to_owned()];
+    head.extend(items[..leading].iter().map(|item| words(item)));
+    head.retain(|text| !text.is_empty());
+
+    let mut messages = Vec::new();
+    if !head.is_empty() {
+        messages.push(Message::new(MessageRole::System, head.join("\n\n")));
+    }
+    let mut message_of_item = vec![Some(0).filter(|_| !head.is_empty()); leading];
+    messages.extend(layout.context.preface.iter().cloned());
+    let mut question = None;
+    for (index, item) in items.iter().enumerate().skip(leading) {
+        if is_typed(items, index) {
+            messages.push(Message::new(MessageRole::User, words(item)));
+        } else if let ItemBody::FunctionCallOutput { call_id, .. } = &item.body
+            && layout.context.trimmed.contains(&item.id)
+        {
+            messages.push(Message::result(call_id, &layout.wording.left_out));
+        } else if !push_item(&mut messages, item, layout.wording) {
+            message_of_item.push(None);
+            continue;
+        }
+        message_of_item.push(Some(messages.len() - 1));
+        if matches!(item.role(), Some(Role::User | Role::System)) {
+            question = Some(messages.len() - 1);
+        }
+    }
+    if let Some(partial) = layout.partial {
+        question = Some(messages.len());
+        messages.push(Message::new(MessageRole::User, partial));
+    }
+    let mut insert = |at: usize, message: Message, messages: &mut Vec<Message>| {
+        messages.insert(at, message);
+        message_of_item.iter_mut().flatten().filter(|index| **index >= at).for_each(|index| *index += 1);
+    };
+    let mut notes = layout.context.notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).peekable();
+    if notes.peek().is_some() {
+        let at = question.unwrap_or(messages.len());
+        insert(at, layout.wording.note(&notes.collect::<Vec<_>>().join("\n")), &mut messages);
+    }
+    // The first message behind the head must be the user's.
+    let first = messages.iter().take_while(|message| message.role == MessageRole::System).count();
+    let first = first + layout.context.preface.len();
+    if messages.get(first).is_none_or(|message| message.role != MessageRole::User) {
+        insert(first, Message::new(MessageRole::User, &layout.wording.opening), &mut messages);
+    }
+    LaidOut { messages, message_of_item }
+}
+
+/// Messages as a client sends them to messages as templates take them: one system message, at the head, and then a user.
+pub fn settle(messages: &mut Vec<Message>, wording: &Wording) {
+    let head = messages.iter().take_while(|message| message.role == MessageRole::System).count();
+    if head > 1 {
+        let texts: Vec<String> = messages.drain(..head).map(|message| message.text().trim().to_owned()).collect();
+        let joined = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
+        messages.insert(0, Message::new(MessageRole::System, joined));
+    }
+    let head = head.min(1);
+    for message in messages[head..].iter_mut().filter(|message| message.role == MessageRole::System) {
+        if matches!(wording.system_notes, SystemNotes::AsUser { .. }) {
+            *message = wording.note(message.text().trim());
+        }
+    }
+    if messages.get(head).is_none_or(|message| message.role != MessageRole::User) {
+        messages.insert(head, Message::new(MessageRole::User, &wording.opening));
+    }
+}
+
+impl Message {
+    pub fn new(role: MessageRole, text: impl Into<String>) -> Message {
+        let parts = vec![Part::Text(text.into())];
+        Message { role, parts, reasoning: None, calls: Vec::new(), call_id: None, name: None }
+    }
+
+    /// What a tool answered.
+    pub fn result(call_id: &str, text: &str) -> Message {
+        Message { call_id: Some(call_id.to_owned()), ..Message::new(MessageRole::Tool, text) }
+    }
+
+    /// The words, a part a line.
+    pub fn text(&self) -> String {
+        let mut texts = self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Image(_) => None,
+        });
+        match (texts.next(), texts.next()) {
+            (Some(one), None) => one.to_owned(),
+            (first, second) => first.into_iter().chain(second).chain(texts).collect::<Vec<_>>().join("\n"),
+        }
+    }
+}
+
+impl Wording {
+    fn note(&self, text: &str) -> Message {
+        match &self.system_notes {
+            SystemNotes::AsSystem => Message::new(MessageRole::System, text),
+            SystemNotes::AsUser { before, after } => Message::new(MessageRole::User, format!("{before}{text}{after}")),
+        }
+    }
+}
+
+/// Some clients put what the user typed into a system message: it comes right after an answer, and no message of the
+/// user follows it.
+fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
+    let is_system = |item: &Arc<Item>| item.role() == Some(Role::System);
+    let followed = items.get(index + 1).and_then(|item| item.role());
+    is_system(&items[index])
+        && !matches!(followed, Some(Role::User | Role::System))
+        && items[..index].iter().rev().find(|item| !is_system(item)).and_then(|item| item.role())
+            == Some(Role::Assistant)
+}
+
+/// Whether there is something to say.
+fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> bool {
+    match &item.body {
+        ItemBody::Message { role: Role::System, .. } => messages.push(wording.note(&words(item))),
+        ItemBody::Message { role: Role::User, .. } => messages.push(Message::new(MessageRole::User, words(item))),
+        ItemBody::Message { role: Role::Assistant, .. } => {
+            let text = words(item);
+            // The user heard nothing of it: it was not said.
+            if text.is_empty() {
+                return false;
+            }
+            messages.push(Message::new(MessageRole::Assistant, text));
+        }
+        // No client was told to make it.
+        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => return false,
+        ItemBody::FunctionCall { call_id, name, arguments } => {
+            let call =
+                ToolCall { id: Some(call_id.clone()), name: name.clone(), arguments: arguments.clone() };
+            // A call belongs to what the assistant said right before it.
+            match messages.last_mut() {
+                Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
+                _ => messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") }),
+            }
+        }
+        ItemBody::FunctionCallOutput { call_id, output } => messages.push(Message::result(call_id, output)),
+    }
+    true
+}
+
+/// The parts of a message, one a line.
+fn words(item: &Item) -> String {
+    match &item.body {
+        ItemBody::Message { parts, .. } => {
+            parts.iter().map(|part| part.trim()).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+        }
+        ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEFT_OUT: &str = "(left out)";
+
+    fn wording() -> Wording {
+        let system_notes = SystemNotes::AsUser { before: "[note] ".into(), after: "".into() };
+        Wording { system_notes, opening: "(You speak first.)".into(), left_out: LEFT_OUT.into() }
+    }
+
+    fn said(role: Role, text: &str) -> Arc<Item> {
+        Arc::new(Item::message("x", role, text))
+    }
+
+    fn call(id: &str, arguments: &str) -> Arc<Item> {
+        let body = ItemBody::FunctionCall { call_id: id.into(), name: "light".into(), arguments: arguments.into() };
+        Arc::new(Item::new("x", body, ItemStatus::Completed))
+    }
+
+    fn output(id: &str, output: &str) -> Arc<Item> {
+        let body = ItemBody::FunctionCallOutput { call_id: id.into(), output: output.into() };
+        Arc::new(Item::new("x", body, ItemStatus::Completed))
+    }
+
+    fn line(message: &Message) -> String {
+        let role = format!("{:?}", message.role).to_lowercase();
+        let call = |call: &ToolCall| format!(" {}({})", call.name, call.arguments);
+        format!("{role}: {}{}", message.text(), message.calls.iter().map(call).collect::<String>())
+    }
+
+    /// One line a message.
+    fn lines(items: &[Arc<Item>], context: &Context, partial: Option<&str>) -> Vec<String> {
+        let wording = wording();
+        let layout = Layout { instructions: "Be brief.", context, partial, wording: &wording };
+        lay_out(items, &layout).messages.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_conversation() {
+        let items = [said(Role::User, "Hi"), said(Role::Assistant, "Hello."), said(Role::User, "How are you?")];
+        let expected = ["system: Be brief.", "user: Hi", "assistant: Hello.", "user: How are you?"];
+        assert_eq!(lines(&items, &Context::default(), None), expected);
+    }
+
+    #[test]
+    fn the_assistant_may_speak_first() {
+        assert_eq!(lines(&[], &Context::default(), None), ["system: Be brief.", "user: (You speak first.)"]);
+        let items = [said(Role::Assistant, "Welcome."), said(Role::User, "Thanks")];
+        let expected = ["system: Be brief.", "user: (You speak first.)", "assistant: Welcome.", "user: Thanks"];
+        assert_eq!(lines(&items, &Context::default(), None), expected);
+    }
+
+    #[test]
+    fn system_messages_at_the_head_are_instructions_and_later_ones_are_notes() {
+        let items = [said(Role::System, "The user is Ann."), said(Role::User, "Hi"), said(Role::System, "It rains.")];
+        let expected = ["system: Be brief.\n\nThe user is Ann.", "user: Hi", "user: [note] It rains."];
+        assert_eq!(lines(&items, &Context::default(), None), expected);
+    }
+
+    #[test]
+    fn what_changes_stands_right_before_the_question() {
+        let context = Context {
+            preface: vec![Message::new(MessageRole::Tool, "Summary: they met.")],
+            notes: vec!["It is 10:05.".into(), "The kitchen.".into()],
+            ..Context::default()
+        };
+        let mut items = vec![said(Role::User, "Hi"), said(Role::Assistant, "Hello."), said(Role::User, "Light on")];
+        let mut expected = vec![
+            "system: Be brief.",
+            "tool: Summary: they met.",
+            "user: Hi",
+            "assistant: Hello.",
+            "user: [note] It is 10:05.\nThe kitchen.",
+            "user: Light on",
+        ];
+        assert_eq!(lines(&items, &context, None), expected);
+        // A call in the same turn moves nothing.
+        items.extend([call("c1", "{\"on\":true}"), output("c1", "done")]);
+        expected.push("assistant:  light({\"on\":true})");
+        expected.push("tool: done");
+        assert_eq!(lines(&items, &context, None), expected);
+        // While the user still speaks, the question is what they say.
+        assert_eq!(lines(&items[..2], &context, Some("Light")), [&expected[..5], &["user: Light"]].concat());
+    }
+
+    #[test]
+    fn who_speaks_first_behind_a_summary_is_the_user() {
+        let preface = vec![Message::new(MessageRole::Tool, "Summary.")];
+        let context = Context { preface, ..Context::default() };
+        let items = [said(Role::Assistant, "Hello.")];
+        let expected = ["system: Be brief.", "tool: Summary.", "user: (You speak first.)", "assistant: Hello."];
+        assert_eq!(lines(&items, &context, None), expected);
+        let items = [said(Role::User, "Hi")];
+        assert_eq!(lines(&items, &context, None), ["system: Be brief.", "tool: Summary.", "user: Hi"]);
+    }
+
+    #[test]
+    fn a_stale_result_leaves_its_call() {
+        let items = [said(Role::User, "Light"), call("c1", "{}"), output("c1", "on"), said(Role::User, "Thanks")];
+        let context = Context { trimmed: ["x".to_owned()].into(), ..Context::default() };
+        let left_out = format!("tool: {}", LEFT_OUT);
+        assert_eq!(lines(&items, &context, None)[3], left_out);
+        assert_eq!(lines(&items, &Context::default(), None)[3], "tool: on");
+    }
+
+    #[test]
+    fn a_system_message_may_be_what_the_user_typed() {
+        let context = Context { notes: vec!["It is 10:05.".into()], ..Context::default() };
+        let mut items = vec![
+            said(Role::User, "Hi"),
+            said(Role::Assistant, "Hello."),
+            said(Role::System, "It rains."),
+            said(Role::System, "Light on"),
+        ];
+        let mut expected = vec![
+            "system: Be brief.",
+            "user: Hi",
+            "assistant: Hello.",
+            "user: [note] It rains.",
+            "user: [note] It is 10:05.",
+            "user: Light on",
+        ];
+        assert_eq!(lines(&items, &context, None), expected);
+        // It stays that when the answer has come.
+        items.push(said(Role::Assistant, "It is on."));
+        expected.push("assistant: It is on.");
+        assert_eq!(lines(&items, &context, None), expected);
+        // With a question behind it, or after a call, it is a note.
+        let items = [said(Role::Assistant, "Hello."), said(Role::System, "It rains."), said(Role::User, "Hi")];
+        assert_eq!(lines(&items, &Context::default(), None)[3], "user: [note] It rains.");
+        let items = [said(Role::User, "Hi"), call("c1", ""), said(Role::System, "Still working")];
+        assert_eq!(lines(&items, &Context::default(), None)[3], "user: [note] Still working");
+    }
+
+    #[test]
+    fn calls_belong_to_what_was_said_with_them() {
+        let items = [
+            said(Role::User, "Both lights"),
+            said(Role::Assistant, "One moment."),
+            call("c1", "{\"n\":1}"),
+            call("c2", ""),
+            output("c1", "ok"),
+            output("c2", "ok"),
+            call("c3", "not json"),
+        ];
+        let lines = lines(&items, &Context::default(), None);
+        let expected = [
+            "system: Be brief.",
+            "user: Both lights",
+            "assistant: One moment. light({\"n\":1}) light()",
+            "tool: ok",
+            "tool: ok",
+            "assistant:  light(not json)",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn each_item_is_found_in_its_message() {
+        let items = [
+            said(Role::System, "The user is Ann."),
+            said(Role::Assistant, "Hello."),
+            said(Role::Assistant, ""),
+            said(Role::User, "Light"),
+            said(Role::Assistant, "One moment."),
+            call("c1", "{}"),
+            output("c1", "on"),
+            said(Role::User, "Thanks"),
+        ];
+        let preface = vec![Message::new(MessageRole::Tool, "Summary.")];
+        let context = Context { preface, notes: vec!["It is 10:05.".into()], ..Context::default() };
+        let wording = wording();
+        let layout = Layout { instructions: "Be brief.", context: &context, partial: None, wording: &wording };
+        let LaidOut { messages, message_of_item } = lay_out(&items, &layout);
+        // system, preface, opening, hello, light, moment and call, on, note, thanks
+        let expected = [Some(0), Some(3), None, Some(4), Some(5), Some(5), Some(6), Some(8)];
+        assert_eq!((messages.len(), &message_of_item[..]), (9, &expected[..]));
+    }
+
+    #[test]
+    fn a_reply_of_which_nothing_was_heard_was_not_said() {
+        let items = [said(Role::User, "Hi"), said(Role::Assistant, ""), said(Role::User, "Stop")];
+        assert_eq!(lines(&items, &Context::default(), None), ["system: Be brief.", "user: Hi", "user: Stop"]);
+    }
+
+    fn settled(messages: &[(MessageRole, &str)]) -> Vec<String> {
+        let mut messages: Vec<Message> = messages.iter().map(|(role, text)| Message::new(*role, *text)).collect();
+        settle(&mut messages, &wording());
+        messages.iter().map(line).collect()
+    }
+
+    #[test]
+    fn system_messages_of_a_client_find_a_place() {
+        use MessageRole::{Assistant, System, User};
+        let expected = ["system: Be brief.\n\nBe kind.", "user: Hi", "user: [note] It is 10:05.", "user: Well?"];
+        let head = [(System, "Be brief."), (System, "Be kind. ")];
+        let rest = [(User, "Hi"), (System, "It is 10:05."), (User, "Well?")];
+        assert_eq!(settled(&[&head[..], &rest[..]].concat()), expected);
+        assert_eq!(settled(&[(System, "Greet.")]), ["system: Greet.", "user: (You speak first.)"]);
+        let expected = ["user: (You speak first.)", "assistant: Hello.", "user: Hi"];
+        assert_eq!(settled(&[(Assistant, "Hello."), (User, "Hi")]), expected);
+        assert_eq!(settled(&[(System, "Be brief."), (User, "Hi")]), ["system: Be brief.", "user: Hi"]);
+    }
+}

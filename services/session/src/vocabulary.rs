@@ -1,0 +1,537 @@
+//! The words of the service, on one page: plain data with public fields. What they can do stands in the files named after
+//! them.
+
+use crate::sentences::Sentence;
+use std::sync::Arc;
+
+/// JSON that the service hands on and does not read: a schema, a client's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct JsonText(pub Arc<str>);
+
+// ---- What is said: the items of a conversation. Clients see them, the store keeps them.
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub id: String,
+    pub body: ItemBody,
+    pub status: ItemStatus,
+}
+
+/// Speech comes as its transcript and is kept as that text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemBody {
+    Message { role: Role, parts: Vec<String> },
+    FunctionCall { call_id: String, name: String, arguments: String },
+    FunctionCallOutput { call_id: String, output: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    System,
+    User,
+    Assistant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemStatus {
+    InProgress,
+    Completed,
+    /// Cut off: by a barge-in, a limit, a failure or a crash.
+    Incomplete,
+}
+
+/// An item that a client adds. `id: None`: the session makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewItem {
+    pub id: Option<String>,
+    pub body: ItemBody,
+}
+
+// ---- What a session is set to.
+
+/// Kept with the session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionConfig {
+    pub instructions: String,
+    pub tools: Vec<Tool>,
+    pub tool_choice: ToolChoice,
+    pub max_output_tokens: MaxTokens,
+    /// None: the preset's.
+    pub temperature: Option<f64>,
+    /// None: the preset's.
+    pub reasoning_effort: Option<String>,
+    pub parallel_tool_calls: bool,
+}
+
+/// The fields of a configuration that a client wants changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigUpdate {
+    pub instructions: Option<String>,
+    pub tools: Option<Vec<Tool>>,
+    pub tool_choice: Option<ToolChoice>,
+    pub max_output_tokens: Option<MaxTokens>,
+    /// `Some(None)`: back to the preset's.
+    pub temperature: Option<Option<f64>>,
+    pub reasoning_effort: Option<Option<String>>,
+    pub parallel_tool_calls: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub description: Option<String>,
+    /// A JSON schema.
+    pub parameters: Option<JsonText>,
+    /// The tool as the client wrote it, where the fields above do not say all of it: templates print this instead.
+    pub verbatim: Option<JsonText>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Auto,
+    None,
+    Required,
+    Function(String),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// As many as the window and the preset allow.
+    #[default]
+    Unlimited,
+    Tokens(u32),
+}
+
+// ---- What a model is asked.
+
+/// A whole prompt, before any template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prompt {
+    pub messages: Vec<Message>,
+    pub tools: Vec<Tool>,
+    pub options: TemplateOptions,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub role: MessageRole,
+    pub parts: Vec<Part>,
+    /// What an assistant thought before it spoke.
+    pub reasoning: Option<String>,
+    pub calls: Vec<ToolCall>,
+    /// The call that a tool's message answers.
+    pub call_id: Option<String>,
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageRole {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    Text(String),
+    /// An image, as the client sent it. Only an upstream can read one.
+    Image(JsonText),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    pub id: Option<String>,
+    pub name: String,
+    /// The text of a JSON object.
+    pub arguments: String,
+}
+
+/// What a client says to the template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TemplateOptions {
+    pub enable_thinking: Option<bool>,
+    pub reasoning_effort: Option<String>,
+    /// A JSON object with whatever else the template knows.
+    pub more: Option<JsonText>,
+}
+
+/// How a reply is to be written, where a request says it; the rest is the preset's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationOptions {
+    pub sampling: SamplingOverrides,
+    pub seed: Option<u64>,
+    pub stop: Vec<String>,
+    pub response_format: ResponseFormat,
+    /// Log probabilities of the chosen tokens and of this many likeliest ones.
+    pub logprobs: Option<usize>,
+    pub ignore_eos: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SamplingOverrides {
+    pub temperature: Option<f32>,
+    pub top_p: Option<f32>,
+    pub top_k: Option<u32>,
+    pub min_p: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    /// Token and what is added to its logit.
+    pub logit_bias: Vec<(u32, f32)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ResponseFormat {
+    #[default]
+    Text,
+    /// Any JSON object.
+    JsonObject,
+    /// JSON of this schema.
+    JsonSchema { name: String, schema: JsonText },
+}
+
+/// More urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// A user waits for it.
+    Talk,
+    /// A user will most likely want it next.
+    Speculate,
+    Background,
+}
+
+// ---- What a model gives.
+
+/// A piece of a reply, in the order in which the model makes them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delta {
+    /// How long the prompt is and how much of it was in the cache: work on it begins.
+    Prompt { input_tokens: u64, cached_tokens: u64 },
+    /// What the model thinks. It is not kept.
+    Reasoning { text: String, tokens: u64 },
+    /// `sentences`: those that this text completes. `logprobs`: empty unless asked for.
+    Text { text: String, tokens: u64, sentences: Vec<Sentence>, logprobs: Vec<TokenLogprob> },
+    /// A function call begins; the one before is complete. `call_id` is None where the model gives none.
+    CallStarted { name: String, call_id: Option<String> },
+    CallArguments { json: String, tokens: u64 },
+    /// The last delta, also of a generation that was cancelled. None: as counted from the deltas.
+    Done { finish: Finish, usage: Option<Usage>, report: Option<TurnReport> },
+    /// The last delta of a generation that went wrong.
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model is done, or a stop string came.
+    Stop,
+    /// The model made calls and is done.
+    ToolCalls,
+    /// The limit of the reply or the end of the window.
+    Length,
+    Cancelled,
+    /// The cache was warmed, as asked.
+    Warm,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub input_tokens: u64,
+    /// Of the input, those that were in the cache.
+    pub cached_tokens: u64,
+    pub output_tokens: u64,
+    /// Of the output.
+    pub reasoning_tokens: u64,
+}
+
+/// What a reply cost: tokens as the model counted them, times as the model and then the session measured them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TurnReport {
+    pub reused_tokens: u64,
+    pub computed_tokens: u64,
+    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`. None: only the upstream knows.
+    pub reason: Option<&'static str>,
+    /// From the request to the begin of the work: template, tokens, waiting for a place.
+    pub queue_ms: f64,
+    /// From there to the first token.
+    pub prefill_ms: f64,
+    /// From the model's first token to its last, thinking included.
+    pub decode_ms: f64,
+    /// From the request on, as the next two.
+    pub first_token_ms: Option<f64>,
+    pub first_sentence_ms: Option<f64>,
+    pub total_ms: f64,
+    /// Bytes by kind that are held of this session. Empty: only the upstream knows.
+    pub memory_bytes: Vec<(&'static str, u64)>,
+}
+
+/// How sure the model was of a token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
+    /// The likeliest tokens in its place, best first.
+    pub top: Vec<(Vec<u8>, f32)>,
+}
+
+/// Why there is no reply, or no more of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub code: FailureCode,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureCode {
+    /// The prompt leaves no room in the window.
+    PromptTooLong,
+    /// Something else in the request cannot be done.
+    InvalidRequest,
+    /// The conversation is being answered already.
+    Conflict,
+    /// Too many requests wait already.
+    Busy,
+    /// The model is not there (yet, or any more).
+    Unavailable,
+    /// The engine failed in the middle of it.
+    EngineFailed,
+    /// The upstream refused, broke off or spoke nonsense.
+    UpstreamFailed,
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// The store could not keep the reply.
+    StoreFailed,
+}
+
+// ---- What a client says.
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    Configure(Box<ConfigUpdate>),
+    AddItem {
+        item: NewItem,
+        place: ItemPlace,
+    },
+    ReadItem {
+        item_id: String,
+    },
+    /// The user heard only so much of a message of the assistant.
+    TruncateItem {
+        item_id: String,
+        part: usize,
+        heard: Heard,
+    },
+    DeleteItem {
+        item_id: String,
+    },
+    Respond(Box<ResponseRequest>),
+    /// None: the response of the conversation.
+    CancelResponse {
+        response_id: Option<String>,
+    },
+    /// The transcript of what the user is saying so far, in place of the one before.
+    Hear {
+        text: String,
+    },
+    /// The user has spoken. `text: None`: as heard so far.
+    HeardAll {
+        text: Option<String>,
+        item_id: Option<String>,
+        respond: bool,
+    },
+    /// The client has thrown away speech that it had not sent on.
+    DropSpeech,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ItemPlace {
+    Head,
+    #[default]
+    End,
+    After(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Milliseconds of speech that were played; the text is estimated.
+    Ms(u64),
+    /// Characters (Unicode scalar values).
+    Chars(usize),
+}
+
+/// A response that a client wants. What it leaves out is as the session has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResponseRequest {
+    pub conversation: ConversationChoice,
+    /// In place of the conversation so far.
+    pub input: Option<Vec<InputItem>>,
+    pub config: ConfigUpdate,
+    pub options: GenerationOptions,
+    /// Echoed as it came.
+    pub metadata: Option<JsonText>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ConversationChoice {
+    #[default]
+    Auto,
+    /// Beside the conversation: nothing of it is kept.
+    None,
+    Named(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputItem {
+    Item(NewItem),
+    /// An item of the conversation.
+    Reference(String),
+}
+
+// ---- What a session tells its clients.
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The first event of every connection.
+    Opened(Box<SessionState>),
+    /// To the client that changed it and to all others.
+    Configured(Box<SessionState>),
+    /// What a client said was not done. `input_id` is the client's own id of that.
+    Refused { input_id: Option<String>, refusal: Refusal },
+    /// `is_new`: added now; otherwise it was there before the connection came.
+    ItemAdded { item: Item, previous_item_id: Option<String>, is_new: bool },
+    ItemRead { item: Item },
+    ItemTruncated { item_id: String, part: usize, heard_ms: u64, heard_chars: usize },
+    ItemDeleted { item_id: String },
+    SpeechDropped,
+    ResponseStarted { response: Box<Response> },
+    /// An item of a response, with nothing in it yet. `place`: where it stands in the conversation; None: beside it.
+    ReplyStarted { response_id: String, output_index: usize, item: Item, place: Option<Placed> },
+    ReasoningDelta { response_id: String, text: String },
+    TextDelta { response_id: String, item_id: String, output_index: usize, text: String, logprobs: Vec<TokenLogprob> },
+    ArgumentsDelta { response_id: String, item_id: String, output_index: usize, call_id: String, json: String },
+    SentenceDone { response_id: String, item_id: String, sentence: Sentence },
+    /// All of a message's text was told.
+    TextDone { response_id: String, item_id: String, output_index: usize, text: String },
+    /// The item is complete, and kept. A function call is to be made now.
+    ReplyDone { response_id: String, output_index: usize, item: Item, place: Option<Placed> },
+    /// The model searched what is no longer in its prompt, and found something in so many places.
+    RecallDone { response_id: String, query: String, places: usize },
+    ResponseDone { response: Box<Response> },
+    Reported { response_id: String, report: TurnReport },
+    /// How full the window is. `margin_tokens` of the tokens are there to be sure where the model's are not known.
+    ContextUpdated { tokens: u64, margin_tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
+    Compaction(Compaction),
+    /// What the user asked to be kept word for word found no room: all pins together have so many tokens.
+    PinRefused { item_id: String, text: String, limit_tokens: u32 },
+}
+
+/// Where an item of a reply stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub previous_item_id: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionState {
+    pub session_id: String,
+    /// The model's name as clients see it.
+    pub model: String,
+    pub config: SessionConfig,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    pub id: String,
+    pub status: ResponseStatus,
+    /// Why it did not complete.
+    pub details: Option<StatusDetails>,
+    /// Items that are complete.
+    pub output: Vec<Item>,
+    /// None: beside the conversation.
+    pub conversation_id: Option<String>,
+    pub max_output_tokens: MaxTokens,
+    pub usage: Option<Usage>,
+    pub metadata: Option<JsonText>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseStatus {
+    InProgress,
+    Completed,
+    Cancelled,
+    Incomplete,
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatusDetails {
+    Cancelled,
+    MaxOutputTokens,
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compaction {
+    pub stage: CompactionStage,
+    pub summary_id: String,
+    pub version: u64,
+    pub tokens_before: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum CompactionStage {
+    Started,
+    Completed {
+        tokens_after: u64,
+    },
+    /// Oldest turns left the prompt, because it was full and no summary was ready. One is made up for them.
+    Dropped {
+        tokens_after: u64,
+    },
+    Failed {
+        message: String,
+    },
+}
+
+/// Why an input was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("a session holds at most {limit} items: delete some")]
+    TooManyItems { limit: usize },
+    #[error("there is no item '{item_id}' to place the new one after")]
+    NoSuchPlace { item_id: String },
+    #[error("there is an item '{item_id}' already: delete it first")]
+    ItemExists { item_id: String },
+    #[error("there is no item '{item_id}'")]
+    NoSuchItem { item_id: String, wanted: ItemUse },
+    #[error("only a message of the assistant can be truncated")]
+    NotTruncatable,
+    #[error("the item has {parts} content parts")]
+    NoSuchPart { parts: usize },
+    #[error("there is no item '{item_id}' that is complete")]
+    NoSuchReference { item_id: String, index: usize },
+    #[error("there is no conversation '{conversation_id}' here: use auto or none")]
+    NoSuchConversation { conversation_id: String },
+    #[error("the conversation already has an active response ({response_id}): wait for its end, or cancel it")]
+    ResponseActive { response_id: String },
+    #[error("at most {limit} responses may run beside the conversation")]
+    TooManyResponses { limit: usize },
+    #[error("no active response found")]
+    NoActiveResponse,
+    #[error("nothing was said: say something first")]
+    NothingSaid,
+    #[error("this could not be stored and did not happen: {cause}")]
+    StoreFailed { cause: String },
+    #[error("the service is stopping: connect again in a moment")]
+    Stopping,
+}
+
+/// What a client wanted of an item that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemUse {
+    Read,
+    Truncate,
+    Delete,
+}
