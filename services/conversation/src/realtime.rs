@@ -17,13 +17,13 @@ pub(crate) mod tests;
 
 pub use client::{ClientEvent, NewItem, Received, TruncateAt, parse};
 pub use error::{ErrorBody, ErrorCode};
-pub use session::Ids;
 pub use item::{Item, ItemBody, ItemStatus, Part, PartKind, Role};
 pub use response::{
     ConversationChoice, InputItem, Response, ResponseError, ResponseParams, ResponseStatus, StatusDetails, Usage,
 };
 pub use schema::schema;
 pub use server::{ContentPart, EventKind, RateLimit, ServerEvent, TurnMs};
+pub use session::Ids;
 pub use session::{MaxTokens, SessionConfig, SessionUpdate, SessionView, Tool, ToolChoice};
 
 /// The name of our extensions in `?extensions=` and `session.extensions`.

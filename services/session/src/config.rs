@@ -34,9 +34,10 @@ impl SessionConfig {
     /// Bytes of text in it.
     pub fn text_bytes(&self) -> usize {
         let schema = |text: &Option<JsonText>| text.as_ref().map_or(0, |text| text.0.len());
-        let tools = self.tools.iter().map(|tool| {
-            tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters)
-        });
+        let tools = self
+            .tools
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters));
         self.instructions.len() + tools.sum::<usize>()
     }
 }

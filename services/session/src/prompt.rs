@@ -198,8 +198,7 @@ fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> boo
         // No client was told to make it.
         ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => return false,
         ItemBody::FunctionCall { call_id, name, arguments } => {
-            let call =
-                ToolCall { id: Some(call_id.clone()), name: name.clone(), arguments: arguments.clone() };
+            let call = ToolCall { id: Some(call_id.clone()), name: name.clone(), arguments: arguments.clone() };
             // A call belongs to what the assistant said right before it.
             match messages.last_mut() {
                 Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),

@@ -208,16 +208,37 @@ pub enum Priority {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
     /// How long the prompt is and how much of it was in the cache: work on it begins.
-    Prompt { input_tokens: u64, cached_tokens: u64 },
+    Prompt {
+        input_tokens: u64,
+        cached_tokens: u64,
+    },
     /// What the model thinks. It is not kept.
-    Reasoning { text: String, tokens: u64 },
+    Reasoning {
+        text: String,
+        tokens: u64,
+    },
     /// `sentences`: those that this text completes. `logprobs`: empty unless asked for.
-    Text { text: String, tokens: u64, sentences: Vec<Sentence>, logprobs: Vec<TokenLogprob> },
+    Text {
+        text: String,
+        tokens: u64,
+        sentences: Vec<Sentence>,
+        logprobs: Vec<TokenLogprob>,
+    },
     /// A function call begins; the one before is complete. `call_id` is None where the model gives none.
-    CallStarted { name: String, call_id: Option<String> },
-    CallArguments { json: String, tokens: u64 },
+    CallStarted {
+        name: String,
+        call_id: Option<String>,
+    },
+    CallArguments {
+        json: String,
+        tokens: u64,
+    },
     /// The last delta, also of a generation that was cancelled. None: as counted from the deltas.
-    Done { finish: Finish, usage: Option<Usage>, report: Option<TurnReport> },
+    Done {
+        finish: Finish,
+        usage: Option<Usage>,
+        report: Option<TurnReport>,
+    },
     /// The last delta of a generation that went wrong.
     Failed(Failure),
 }
@@ -398,33 +419,104 @@ pub enum Event {
     /// To the client that changed it and to all others.
     Configured(Box<SessionState>),
     /// What a client said was not done. `input_id` is the client's own id of that.
-    Refused { input_id: Option<String>, refusal: Refusal },
+    Refused {
+        input_id: Option<String>,
+        refusal: Refusal,
+    },
     /// `is_new`: added now; otherwise it was there before the connection came.
-    ItemAdded { item: Item, previous_item_id: Option<String>, is_new: bool },
-    ItemRead { item: Item },
-    ItemTruncated { item_id: String, part: usize, heard_ms: u64, heard_chars: usize },
-    ItemDeleted { item_id: String },
+    ItemAdded {
+        item: Item,
+        previous_item_id: Option<String>,
+        is_new: bool,
+    },
+    ItemRead {
+        item: Item,
+    },
+    ItemTruncated {
+        item_id: String,
+        part: usize,
+        heard_ms: u64,
+        heard_chars: usize,
+    },
+    ItemDeleted {
+        item_id: String,
+    },
     SpeechDropped,
-    ResponseStarted { response: Box<Response> },
+    ResponseStarted {
+        response: Box<Response>,
+    },
     /// An item of a response, with nothing in it yet. `place`: where it stands in the conversation; None: beside it.
-    ReplyStarted { response_id: String, output_index: usize, item: Item, place: Option<Placed> },
-    ReasoningDelta { response_id: String, text: String },
-    TextDelta { response_id: String, item_id: String, output_index: usize, text: String, logprobs: Vec<TokenLogprob> },
-    ArgumentsDelta { response_id: String, item_id: String, output_index: usize, call_id: String, json: String },
-    SentenceDone { response_id: String, item_id: String, sentence: Sentence },
+    ReplyStarted {
+        response_id: String,
+        output_index: usize,
+        item: Item,
+        place: Option<Placed>,
+    },
+    ReasoningDelta {
+        response_id: String,
+        text: String,
+    },
+    TextDelta {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        text: String,
+        logprobs: Vec<TokenLogprob>,
+    },
+    ArgumentsDelta {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        call_id: String,
+        json: String,
+    },
+    SentenceDone {
+        response_id: String,
+        item_id: String,
+        sentence: Sentence,
+    },
     /// All of a message's text was told.
-    TextDone { response_id: String, item_id: String, output_index: usize, text: String },
+    TextDone {
+        response_id: String,
+        item_id: String,
+        output_index: usize,
+        text: String,
+    },
     /// The item is complete, and kept. A function call is to be made now.
-    ReplyDone { response_id: String, output_index: usize, item: Item, place: Option<Placed> },
+    ReplyDone {
+        response_id: String,
+        output_index: usize,
+        item: Item,
+        place: Option<Placed>,
+    },
     /// The model searched what is no longer in its prompt, and found something in so many places.
-    RecallDone { response_id: String, query: String, places: usize },
-    ResponseDone { response: Box<Response> },
-    Reported { response_id: String, report: TurnReport },
+    RecallDone {
+        response_id: String,
+        query: String,
+        places: usize,
+    },
+    ResponseDone {
+        response: Box<Response>,
+    },
+    Reported {
+        response_id: String,
+        report: TurnReport,
+    },
     /// How full the window is. `margin_tokens` of the tokens are there to be sure where the model's are not known.
-    ContextUpdated { tokens: u64, margin_tokens: u64, ctx_size: u64, fill: f64, arm: Option<String> },
+    ContextUpdated {
+        tokens: u64,
+        margin_tokens: u64,
+        ctx_size: u64,
+        fill: f64,
+        arm: Option<String>,
+    },
     Compaction(Compaction),
     /// What the user asked to be kept word for word found no room: all pins together have so many tokens.
-    PinRefused { item_id: String, text: String, limit_tokens: u32 },
+    PinRefused {
+        item_id: String,
+        text: String,
+        limit_tokens: u32,
+    },
 }
 
 /// Where an item of a reply stands.
