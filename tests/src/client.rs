@@ -18,7 +18,7 @@ pub struct Client {
     socket: WebSocketStream<TcpStream>,
     /// The sub-protocol that the server chose.
     pub protocol: Option<String>,
-    /// Everything that was heard.
+    /// Every event that the server sent.
     pub heard: Vec<Value>,
 }
 
@@ -29,25 +29,25 @@ pub struct Refused {
     pub body: Value,
 }
 
-/// Why nothing more comes: the code of the close, where there was one.
+/// The connection is over: the code of the close, where the server sent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed(pub Option<u16>);
 
 impl Refused {
-    /// The status, and the error's word for programs.
+    /// The status, and the error's code.
     pub fn code(&self) -> (u16, String) {
         (self.status, self.body["error"]["code"].as_str().unwrap_or_default().to_owned())
     }
 }
 
 impl Client {
-    /// `query` is what follows the path: empty, or from its question mark on.
+    /// `query` is empty or begins with a question mark.
     pub async fn connect(address: &str, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
         let stream = TcpStream::connect(address).await.expect("a connection");
         Client::on(stream, address, query, headers).await
     }
 
-    /// As a machine with another address of this one's own.
+    /// From another address, such as 127.0.0.2.
     pub async fn from(ip: [u8; 4], address: &str) -> Result<Client, Refused> {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((ip, 0).into()).expect("an address of its own");
@@ -55,7 +55,7 @@ impl Client {
         Client::on(stream, address, "", &[]).await
     }
 
-    /// A client whose system holds little of what it does not read.
+    /// A client with a small receive buffer: the server soon notices that it does not read.
     pub async fn with_little_room(address: &str, query: &str) -> Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
@@ -70,7 +70,7 @@ impl Client {
             let name: HeaderName = name.parse().expect("a header's name");
             request.headers_mut().insert(name, value.parse().expect("a header's value"));
         }
-        // The tests send what is too large on purpose.
+        // Tests send messages on purpose that are too large.
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         let connecting = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
         match timeout(PATIENCE, connecting).await.expect("an answer") {
@@ -95,20 +95,20 @@ impl Client {
         timeout(PATIENCE, self.socket.send(message)).await.expect("the server reads")
     }
 
-    /// The user says something and wants an answer.
+    /// Sends what the user said and asks for a response.
     pub async fn ask(&mut self, text: &str) {
         self.say(user(text)).await;
         self.say(json!({"type": "response.create"})).await;
     }
 
-    /// The same, with an answer of at most so many tokens.
+    /// The same, with a response of at most so many tokens.
     pub async fn ask_for(&mut self, text: &str, max_tokens: u32) {
         self.say(user(text)).await;
         self.say(json!({"type": "response.create", "response": {"max_output_tokens": max_tokens}})).await;
     }
 
     pub async fn next(&mut self) -> Result<Value, Closed> {
-        // A server that has nothing to say pings all the same: that is no answer.
+        // A server without events pings all the same, so the deadline is not for each frame.
         let deadline = Instant::now() + PATIENCE;
         loop {
             match timeout_at(deadline, self.socket.next()).await {
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Skips what comes before an event of this type; an error is none that a test expects.
+    /// The next event of this type. Skips others, but for errors, which fail the test.
     pub async fn until(&mut self, kind: &str) -> Value {
         loop {
             let event = self.event().await;

@@ -1,6 +1,6 @@
-//! A stand-in for a hub of models: its listing, its downloads, which lie on another server as the real one's do, and what can go
-//! wrong with them.
+//! A stand-in for a hub of models: its listing, its downloads (on another server, as at the real one), and their failures.
 
+use crate::http::Head;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,32 +19,32 @@ pub struct StandInHub {
 #[derive(Default)]
 struct State {
     files: BTreeMap<String, Vec<u8>>,
-    /// What the repository demands.
+    /// The token that the repository demands of a client.
     token: Option<String>,
     gated: bool,
-    /// What becomes of the next downloads, in their order.
+    /// How the next downloads fail, in their order.
     troubles: VecDeque<Trouble>,
     seen: Vec<Seen>,
 }
 
-/// What becomes of a download.
+/// How a download fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The connection ends after so many bytes.
     Cut(usize),
     Status(u16),
-    /// A byte is another one.
+    /// One byte is changed.
     Damage,
-    /// All of it, whatever was asked for.
+    /// The whole file, whatever range the client asked for.
     NoRanges,
-    /// So many bytes, and then nothing, until the other side gives up.
+    /// So many bytes, and then nothing until the client gives up.
     Stall(usize),
 }
 
-/// A request that was heard.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// By the server of downloads.
+    /// To the server of downloads.
     pub download: bool,
     pub path: String,
     pub range: Option<String>,
@@ -63,7 +63,7 @@ impl StandInHub {
             std::thread::spawn(move || {
                 for stream in listener.incoming().map_while(Result::ok) {
                     let (state, of_downloads) = (state.clone(), of_downloads.clone());
-                    // Whoever hangs up in the middle is not our concern.
+                    // A client may hang up in the middle: the error is not the hub's.
                     std::thread::spawn(move || serve(stream, is_download, &state, &of_downloads));
                 }
             });
@@ -87,7 +87,7 @@ impl StandInHub {
         lock(&self.state).files.insert(name.to_owned(), bytes);
     }
 
-    /// What was heard since this was asked last.
+    /// The requests since the last call.
     pub fn seen(&self) -> Vec<Seen> {
         std::mem::take(&mut lock(&self.state).seen)
     }
@@ -95,22 +95,14 @@ impl StandInHub {
 
 fn serve(stream: TcpStream, download: bool, state: &Mutex<State>, downloads: &str) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    let (mut range, mut token) = (None, None);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
-        }
-        let Some((name, value)) = line.split_once(':') else { continue };
-        match name.to_ascii_lowercase().as_str() {
-            "range" => range = Some(value.trim().to_owned()),
-            "authorization" => token = value.trim().strip_prefix("Bearer ").map(str::to_owned),
-            _ => {}
-        }
+    let mut head = Head::default();
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 && head.take(&line) {
+        line.clear();
     }
+    let range = head.header("range").map(str::to_owned);
+    let token = head.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
+    let path = head.path;
     let seen = Seen { download, path: path.clone(), range: range.clone(), token: token.clone() };
     let (files, wanted, gated, trouble) = {
         let mut state = lock(state);
@@ -140,7 +132,7 @@ fn serve(stream: TcpStream, download: bool, state: &Mutex<State>, downloads: &st
         }
         return answer(&mut out, "200 OK", "content-type: application/json\r\n", &listing(&files).to_string());
     }
-    // What the repository has is at its commit, and lies elsewhere.
+    // A file is asked for at its commit, and downloaded from the other server.
     match path.strip_prefix(&format!("/{REPO}/resolve/{COMMIT}/")) {
         Some(file) if files.contains_key(file) => {
             answer(&mut out, "302 Found", &format!("location: {downloads}/files/{file}\r\n"), "")
@@ -152,7 +144,7 @@ fn serve(stream: TcpStream, download: bool, state: &Mutex<State>, downloads: &st
 fn listing(files: &BTreeMap<String, Vec<u8>>) -> serde_json::Value {
     let siblings = files.iter().map(|(name, bytes)| {
         let mut entry = json!({"rfilename": name, "size": bytes.len(), "blobId": "0000"});
-        // Small texts are kept without it.
+        // The real hub keeps small texts without a checksum.
         if !name.ends_with(".json") {
             let sha256: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
             entry["lfs"] = json!({"sha256": sha256, "size": bytes.len(), "pointerSize": 130});

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod house;
+pub mod http;
 pub mod hub;
 pub mod random;
 pub mod reprise;

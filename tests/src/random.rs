@@ -1,4 +1,4 @@
-//! Lots that are drawn the same way again, and numbers from the environment that say how often.
+//! Random numbers that a seed repeats, and numbers from the environment.
 
 /// The number that a variable holds, where it is set.
 pub fn number(name: &str) -> Option<u64> {
@@ -6,7 +6,7 @@ pub fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is no number")))
 }
 
-/// Xorshift: the same seed draws the same lots. Zero draws nothing but zeros.
+/// Xorshift: a seed repeats its numbers. The seed zero gives only zeros.
 pub struct Random(pub u64);
 
 impl Random {

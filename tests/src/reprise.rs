@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// `cargo test --workspace` does not build a binary that only another package's tests start, so it is asked for here.
-/// With the same profile as the tests it is usually there already. `REPRISE_BINARY` names another one to be tested, such
-/// as the one of a release.
+/// `cargo test --workspace` does not build a binary that only another package's tests start, so this builds it, with the
+/// profile of the tests. `REPRISE_BINARY` names another binary to test, such as the one of a release.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("REPRISE_BINARY").map_or_else(build, PathBuf::from))

@@ -1,18 +1,18 @@
-//! `reprise serve` as people start it: the real binary, in a folder of its own, with a tiny model.
+//! `reprise serve` as users start it: the real binary, in a folder of its own, with a tiny model.
 
 use crate::client::{Client, PATIENCE, Refused};
+pub use crate::http::{http, try_http};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A random model of the family: it says nothing sensible, at a pace that tests can wait for.
+/// A random model of the family: it replies nonsense, at a pace that tests can wait for.
 pub fn tiny_model() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/reference/dense-wide"))
 }
@@ -22,55 +22,47 @@ pub struct Service {
     folder: Option<TempDir>,
     /// `127.0.0.1:PORT`.
     pub address: String,
-    /// What it printed when it was ready.
+    /// What the service printed when it was ready.
     pub screen: String,
-    /// Reads what it logs, to its end.
+    /// Reads the service's log to its end.
     log: JoinHandle<String>,
 }
 
-/// What becomes the service by `exec "$@"`, in a place of its own where it may mount what it likes.
-const IN_A_PLACE_OF_ITS_OWN: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
+/// How the process ended, and what it logged.
+pub type NotStarted = (ExitStatus, String);
+
+/// Starts a program in a namespace of its own, where it may mount what it likes.
+const IN_ITS_OWN_NAMESPACE: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
 
 impl Service {
     pub async fn start(more: &[&str]) -> Service {
         Service::in_folder(tempfile::tempdir().expect("a folder"), more).await
     }
 
-    /// As a fresh clone starts: with the model that is inside the binary.
+    /// As in a fresh clone: with the model that is inside the binary.
     pub async fn with_the_built_in_model() -> Service {
         Service::built_in_model_in_folder(tempfile::tempdir().expect("a folder"), &[]).await
     }
 
-    /// The same, in a folder that may have a configuration.
+    /// The same, in a folder that may hold a configuration.
     pub async fn built_in_model_in_folder(folder: TempDir, more: &[&str]) -> Service {
         let command = command(folder.path(), &[&["serve", "--port", "0", "--preset", "builtin"], more].concat());
-        match Service::launch(command, folder).await {
-            Ok(service) => service,
-            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
-        }
+        started(Service::launch(command, folder).await)
     }
 
-    /// Goes on with what another one left.
+    /// With the files that an earlier service left in the folder.
     pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
-        match Service::try_start(folder, more).await {
-            Ok(service) => service,
-            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
-        }
+        started(Service::try_start(folder, more).await)
     }
 
-    /// How it ended and what it said, where it does not start.
-    pub async fn try_start(folder: TempDir, more: &[&str]) -> Result<Service, (ExitStatus, String)> {
+    pub async fn try_start(folder: TempDir, more: &[&str]) -> Result<Service, NotStarted> {
         let command = command(folder.path(), &serve(more));
         Service::launch(command, folder).await
     }
 
-    /// A shell script goes before, and may mount what it likes (see `may_mount`).
-    pub async fn try_start_after(
-        script: &str,
-        folder: TempDir,
-        more: &[&str],
-    ) -> Result<Service, (ExitStatus, String)> {
-        let [program, arguments @ ..] = IN_A_PLACE_OF_ITS_OWN;
+    /// A shell script runs first, and may mount what it likes (see `may_mount`).
+    pub async fn try_start_after(script: &str, folder: TempDir, more: &[&str]) -> Result<Service, NotStarted> {
+        let [program, arguments @ ..] = IN_ITS_OWN_NAMESPACE;
         let mut command = Command::new(program);
         command.args(arguments).args(["bash", "-ec", &format!("{script}\nexec \"$@\""), "bash"]);
         command.arg(crate::reprise::binary()).args(serve(more));
@@ -78,17 +70,14 @@ impl Service {
         Service::launch(command, folder).await
     }
 
-    /// With variables that the system or its libraries read.
+    /// With environment variables that the system or its libraries read.
     pub async fn with_environment(folder: TempDir, variables: &[(&str, &Path)], more: &[&str]) -> Service {
         let mut command = command(folder.path(), &serve(more));
         command.envs(variables.iter().copied());
-        match Service::launch(command, folder).await {
-            Ok(service) => service,
-            Err((status, error)) => panic!("the service does not start ({status}): {error}"),
-        }
+        started(Service::launch(command, folder).await)
     }
 
-    async fn launch(mut command: Command, folder: TempDir) -> Result<Service, (ExitStatus, String)> {
+    async fn launch(mut command: Command, folder: TempDir) -> Result<Service, NotStarted> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -115,7 +104,7 @@ impl Service {
             let status = timeout(PATIENCE, child.wait()).await.expect("an end").expect("a status");
             return Err((status, error));
         };
-        // Somebody has to read the log, or the service would wait for that one day. Tests that fail show it.
+        // A service whose log is not read waits once the pipe is full. A test that fails shows the log.
         let log = tokio::spawn(async move {
             let (mut lines, mut all) = (BufReader::new(log).lines(), String::new());
             while let Ok(Some(line)) = lines.next_line().await {
@@ -132,7 +121,7 @@ impl Service {
         self.folder.as_ref().expect("the folder is here until the end").path()
     }
 
-    /// Where its folder is as it sees it itself, with what was mounted before it.
+    /// The folder as the service sees it, with what the script mounted.
     pub fn folder_inside(&self) -> PathBuf {
         let pid = self.child.id().expect("it runs");
         let folder = self.folder().strip_prefix("/").expect("a whole path");
@@ -157,7 +146,7 @@ impl Service {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
-    /// Power off: nothing is flushed, nobody is told.
+    /// As when the power fails: the service flushes nothing and closes no connection.
     pub async fn kill(mut self) -> TempDir {
         self.child.kill().await.expect("it can be killed");
         self.folder.take().expect("the folder is here until the end")
@@ -181,7 +170,7 @@ impl Service {
         folder
     }
 
-    /// Stops it and gives back what it logged.
+    /// Stops the service and returns its log.
     pub async fn stop_and_read_log(mut self) -> String {
         self.ask_to_stop();
         let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
@@ -190,52 +179,19 @@ impl Service {
     }
 }
 
-/// One request over HTTP: the status and the body.
-pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
-    try_http(address, method, path, headers, body).await.expect("the service answers")
-}
-
-/// The same where there may be no service just now, or one that ends.
-pub async fn try_http(
-    address: &str,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> std::io::Result<(u16, String)> {
-    let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
-    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-        request += &format!("host: {address}\r\n");
-    }
-    for (name, value) in headers {
-        request += &format!("{name}: {value}\r\n");
-    }
-    request += "\r\n";
-    request += body;
-    let answered = timeout(PATIENCE, async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
-        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
-    });
-    let answer = answered.await.expect("an answer")?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| std::io::Error::other("it hung up without a word"))?;
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    Ok((status, if chunked { unchunked(body) } else { body.into() }))
-}
-
-/// Whether this machine lets its users mount something for themselves. Says so where not.
+/// Whether this machine lets a user mount something in a namespace. Prints that the test skips where it does not.
 pub async fn may_mount() -> bool {
-    let [program, arguments @ ..] = IN_A_PLACE_OF_ITS_OWN;
+    let [program, arguments @ ..] = IN_ITS_OWN_NAMESPACE;
     let tried = Command::new(program).args(arguments).args(["mount", "-t", "tmpfs", "none", "/tmp"]).output().await;
     let may = tried.is_ok_and(|output| output.status.success());
     if !may {
         println!("skipped: this machine does not let a test mount a disk of its own");
     }
     may
+}
+
+fn started(started: Result<Service, NotStarted>) -> Service {
+    started.unwrap_or_else(|(status, error)| panic!("the service does not start ({status}): {error}"))
 }
 
 fn serve(more: &[&str]) -> Vec<String> {
@@ -245,14 +201,14 @@ fn serve(more: &[&str]) -> Vec<String> {
     first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 
-/// As `reprise::command`, for tests that wait for other things too.
+/// `reprise::command` for tests that wait for other things at the same time.
 pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
     let mut command = Command::from(crate::reprise::command(folder));
     command.args(arguments).kill_on_drop(true);
     command
 }
 
-/// A command to its end.
+/// Runs a command to its end.
 pub async fn run(folder: &Path, arguments: &[&str]) -> Output {
     let output = command(folder, arguments).stdin(Stdio::null()).output();
     timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts")
@@ -265,22 +221,9 @@ pub async fn run_ok(folder: &Path, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Every page, index and checksum of the store is as it should be.
+/// Checks every page, index and checksum of the store.
 pub async fn check_store(folder: &Path) {
     let report = run_ok(folder, &["sessions", "check", "--json"]).await;
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["problems"], serde_json::json!([]), "{report:#}");
-}
-
-fn unchunked(mut body: &str) -> String {
-    let mut text = String::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
-        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
-        if size == 0 {
-            break;
-        }
-        text.push_str(rest.get(..size).unwrap_or(rest));
-        body = rest.get(size + 2..).unwrap_or_default();
-    }
-    text
 }

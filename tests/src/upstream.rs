@@ -1,6 +1,7 @@
-//! A stand-in for a model server: what it says, and when, is said by the test.
+//! A stand-in for a model server: the test decides what it replies, and when.
 
 use crate::client::PATIENCE;
+use crate::http::Head;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,7 +14,7 @@ pub struct StandIn {
     asked: mpsc::UnboundedReceiver<Asked>,
 }
 
-/// A reply that was asked for. Its stream ends when this is dropped.
+/// A reply that the service asked for. Its stream ends when this is dropped.
 pub struct Asked {
     pub request: Value,
     stream: BufReader<TcpStream>,
@@ -24,7 +25,7 @@ impl StandIn {
         StandIn::at("127.0.0.1:0").await
     }
 
-    /// At an address that somebody was told of before.
+    /// At an address that a configuration already names.
     pub async fn at(address: &str) -> StandIn {
         let listener = TcpListener::bind(address).await.expect("a port");
         let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
@@ -37,7 +38,7 @@ impl StandIn {
         StandIn { url, asked }
     }
 
-    /// The next reply that is asked for.
+    /// The next reply that the service asks for.
     pub async fn next(&mut self) -> Asked {
         timeout(PATIENCE, self.asked.recv()).await.expect("something is asked").expect("it listens")
     }
@@ -53,12 +54,12 @@ impl Asked {
         self.stream.write_all(b"data: [DONE]\n\n").await.expect("the service reads");
     }
 
-    /// Until the service does not want to hear more.
+    /// Waits until the service hangs up.
     pub async fn hung_up(mut self) {
         let mut byte = [0];
         // A connection that is reset is over too.
         let read = timeout(PATIENCE, self.stream.read(&mut byte)).await.expect("the service hangs up");
-        assert!(matches!(read, Ok(0) | Err(_)), "it says something instead");
+        assert!(matches!(read, Ok(0) | Err(_)), "the service sends something instead");
     }
 
     async fn chunk(&mut self, chunk: Value) {
@@ -66,38 +67,31 @@ impl Asked {
     }
 }
 
-/// One request for each connection is all that it knows of HTTP.
+/// One request a connection.
 async fn serve(mut stream: BufReader<TcpStream>, asked: mpsc::UnboundedSender<Asked>) -> std::io::Result<()> {
-    let (mut first, mut length) = (String::new(), 0);
-    stream.read_line(&mut first).await?;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).await? == 0 || line.trim().is_empty() {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().expect("a length");
-        }
+    let mut head = Head::default();
+    let mut line = String::new();
+    while stream.read_line(&mut line).await? > 0 && head.take(&line) {
+        line.clear();
     }
+    let length = head.header("content-length").map_or(0, |length| length.parse().expect("a length"));
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let head = |status: &str, kind: &str| {
+    let answer = |status: &str, kind: &str| {
         format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n").into_bytes()
     };
-    if first.contains("/chat/completions") {
-        stream.write_all(&head("200 OK", "text/event-stream")).await?;
+    if head.path.contains("/chat/completions") {
+        stream.write_all(&answer("200 OK", "text/event-stream")).await?;
         let request = serde_json::from_slice(&body).expect("JSON");
         let _ = asked.send(Asked { request, stream });
         return Ok(());
     }
-    let (status, body) = if first.contains("/v1/models") {
+    let (status, body) = if head.path.contains("/v1/models") {
         ("200 OK", json!({"data": [{"id": "stand-in"}]}))
     } else {
         ("404 Not Found", json!({"error": {"message": "there is no such path"}}))
     };
-    stream.write_all(&head(status, "application/json")).await?;
+    stream.write_all(&answer(status, "application/json")).await?;
     stream.write_all(body.to_string().as_bytes()).await?;
     stream.shutdown().await
 }

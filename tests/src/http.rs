@@ -1,0 +1,84 @@
+//! As much HTTP as the tests need: a client, and the head of a request for servers.
+
+use crate::client::PATIENCE;
+use std::collections::BTreeMap;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The first lines of a request.
+#[derive(Default)]
+pub struct Head {
+    pub path: String,
+    /// By name in lower case.
+    headers: BTreeMap<String, String>,
+}
+
+impl Head {
+    /// Takes one line. False at the empty line that ends the head, and where the client hung up.
+    pub fn take(&mut self, line: &str) -> bool {
+        if line.trim().is_empty() {
+            return false;
+        }
+        if self.path.is_empty() {
+            self.path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        } else if let Some((name, value)) = line.split_once(':') {
+            self.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        true
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+}
+
+/// One request over HTTP: the status and the body.
+pub async fn http(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    try_http(address, method, path, headers, body).await.expect("the service answers")
+}
+
+/// The same where no service may run just now, or one that is about to end.
+pub async fn try_http(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<(u16, String)> {
+    let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        request += &format!("host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += "\r\n";
+    request += body;
+    let answered = timeout(PATIENCE, async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+    });
+    let answer = answered.await.expect("an answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| std::io::Error::other("the service hung up without an answer"))?;
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    Ok((status, if chunked { unchunked(body) } else { body.into() }))
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut text = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        text.push_str(rest.get(..size).unwrap_or(rest));
+        body = rest.get(size + 2..).unwrap_or_default();
+    }
+    text
+}
