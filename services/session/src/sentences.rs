@@ -9,11 +9,13 @@
 //! starts where the one before ended, and their texts in a row are the reply.
 
 mod abbreviations;
+mod cutter;
 mod rules;
 pub mod script;
 #[cfg(test)]
 mod tests;
 
+pub use cutter::Cutter;
 use rules::Verdict;
 
 /// What a cutter may do; the values come from the settings.
