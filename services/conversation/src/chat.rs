@@ -11,7 +11,6 @@ mod session;
 use crate::backend::{Answer, Ask, Backend, Failure, FailureCode, Finish, Piece, Priority, Purpose};
 use crate::live::Live;
 use crate::server::ApiError;
-use crate::store::{self, Identity, Store};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
@@ -27,6 +26,7 @@ use settings::{Preset, Settings};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{Identity, Store};
 use text::chat::ChatPrompt;
 
 /// What the handlers need; cheap to clone.

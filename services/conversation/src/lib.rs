@@ -9,7 +9,6 @@ pub mod manner;
 pub mod metrics;
 pub mod realtime;
 pub mod server;
-pub mod store;
 pub mod turn;
 
 pub use session::{sentences, speech};

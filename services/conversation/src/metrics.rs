@@ -35,7 +35,6 @@
 //! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say or who they are.
 
 use crate::backend::{Finish, Piece, Priority, Purpose, Status};
-use crate::store::Measurement;
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -43,6 +42,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use store::Measurement;
 
 /// Where the numbers are collected. None until `collect`, and for commands that serve nobody.
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();

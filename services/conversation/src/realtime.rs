@@ -15,6 +15,7 @@ mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use ::session::Ids;
 pub use client::{ClientEvent, NewItem, Received, TruncateAt, parse};
 pub use error::{ErrorBody, ErrorCode};
 pub use item::{Item, ItemBody, ItemStatus, Part, PartKind, Role};
@@ -23,7 +24,6 @@ pub use response::{
 };
 pub use schema::schema;
 pub use server::{ContentPart, EventKind, RateLimit, ServerEvent, TurnMs};
-pub use session::Ids;
 pub use session::{MaxTokens, SessionConfig, SessionUpdate, SessionView, Tool, ToolChoice};
 
 /// The name of our extensions in `?extensions=` and `session.extensions`.

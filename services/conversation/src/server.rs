@@ -28,12 +28,12 @@ pub use openapi::document;
 use crate::backend::Backend;
 use crate::live::{self, Live};
 use crate::metrics;
-use crate::store::Store;
 use gate::Gate;
 use settings::Settings;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Store;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ pub enum Error {
     )]
     NoKey { why: String },
     #[error(transparent)]
-    Store(#[from] crate::store::Error),
+    Store(#[from] store::Error),
 }
 
 /// What every request may need; cheap to clone.

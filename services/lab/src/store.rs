@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use conversation::live::wall_ms;
-use conversation::store::{Options, Owner, Store};
 use settings::Settings;
+use store::{Options, Owner, Store};
 
 /// Opens the store beside whoever uses it, does the work, closes it.
 pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {

@@ -11,9 +11,9 @@ use crate::live::{Attach, Connected, End, ToWrite, Written};
 use crate::manner::TokenLogprob;
 use crate::realtime::{ClientEvent, ItemBody, MaxTokens, NewItem, Received, ResponseParams, Role, SessionUpdate, Tool};
 use crate::server::ApiError;
-use crate::store::{Identity, new_id};
 use crate::turn::Replay;
 use serde_json::{Map, Value, json};
+use store::{Identity, new_id};
 
 /// Asks for a session that is not there yet.
 const NEW: &str = "new";

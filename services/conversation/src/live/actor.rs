@@ -13,7 +13,6 @@ use super::outgoing::{End, Frame, Outgoing};
 use super::registry::{Hello, Shared};
 use crate::backend::{Ask, Counted, Piece};
 use crate::realtime::{ClientEvent, ErrorBody, ErrorCode, Received, ResponseStatus, ServerEvent};
-use crate::store;
 use crate::turn::{
     CloseReason, ConnId, Generate, GenerationId, Input, Machine, Notice, OpId, Output, Purpose, StoreOp,
 };

@@ -5,10 +5,10 @@
 use super::actor::{Command, wall_ms};
 use super::compaction::{Kitchen, Past, limits_of};
 use super::{Error, Live};
-use crate::store::{MadeBy, NewSummary, Pin, SessionRef, Summary, SummaryKind};
 use compaction::Admission;
 use serde_json::json;
 use std::time::Duration;
+use store::{MadeBy, NewSummary, Pin, SessionRef, Summary, SummaryKind};
 use tokio::sync::oneshot;
 
 /// A session that talks without a break follows when it is silent.

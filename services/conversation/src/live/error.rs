@@ -1,7 +1,6 @@
 //! Why a session could not be had.
 
 use crate::backend::Failure;
-use crate::store;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -2,9 +2,9 @@
 //! moves nobody.
 
 use super::{Error, Presets};
-use crate::store::Placement;
 use experiment::{Arm, assign};
 use settings::{DrawnBy, Experiment, Preset, Settings};
+use store::Placement;
 
 /// `model` is what the client asked for: who names a preset gets it, and is in no arm.
 pub fn place(

@@ -12,10 +12,6 @@ use super::records::{body_of, finished_response, settings_of, status_of};
 use crate::backend::Gpu;
 use crate::metrics;
 use crate::realtime::{ResponseStatus, TurnMs, Usage};
-use crate::store::{
-    self, Body, Conversation, FinishedReply, FinishedResponse, Measurement, NewItem, Position, Reply, ReplyPiece,
-    SessionChange, SessionRef, Store,
-};
 use crate::turn::{OpId, Report, StoreOp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -24,6 +20,10 @@ use settings::Preset;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use store::{
+    Body, Conversation, FinishedReply, FinishedResponse, Measurement, NewItem, Position, Reply, ReplyPiece,
+    SessionChange, SessionRef, Store,
+};
 use tokio::task::unconstrained;
 
 /// What became of an operation.

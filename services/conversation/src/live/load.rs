@@ -9,10 +9,10 @@ use crate::backend::Counted;
 use crate::realtime::Item;
 use crate::sentences::SentenceLimits;
 use crate::speech::SpeakingRate;
-use crate::store::{self, SessionRef};
 use crate::turn::{self, Machine, SystemNotes, TurnLimits, Wording};
 use settings::{NotesAs, Preset, Settings};
 use std::sync::Arc;
+use store::SessionRef;
 
 pub struct Loaded {
     pub machine: Machine,

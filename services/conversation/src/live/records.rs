@@ -4,7 +4,6 @@ use crate::realtime::{
     Item, ItemBody, ItemStatus, MaxTokens, Part, PartKind, ResponseStatus, Role, SessionConfig, StatusDetails, Tool,
     ToolChoice, Usage,
 };
-use crate::store;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -5,10 +5,10 @@
 //! resolves to this address (DNS rebinding) makes a foreign page look like the server's own.
 
 use super::Error;
-use crate::store::Store;
 use axum::http::{HeaderMap, header};
 use settings::{KeysRequired, Settings};
 use std::net::IpAddr;
+use store::Store;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doors {

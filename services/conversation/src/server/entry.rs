@@ -4,13 +4,13 @@ use super::App;
 use super::doors::Refused;
 use super::errors::ApiError;
 use crate::live;
-use crate::store::{Identity, Scope};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
+use store::{Identity, Scope};
 
 /// Who talks where no keys are demanded.
 pub const LOCAL_USER: &str = "local";

@@ -1,6 +1,6 @@
 //! Errors over HTTP, in the shape that OpenAI's clients read.
 
-use crate::{live, store};
+use crate::live;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -3,12 +3,12 @@
 use super::App;
 use super::entry::Caller;
 use super::errors::ApiError;
-use crate::store::{Pin, SessionRef, Summary};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use store::{Pin, SessionRef, Summary};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -3,7 +3,6 @@
 use super::entry::{guard, require};
 use super::errors::ApiError;
 use super::{App, console, experiments, health, keys, memory, openapi, realtime, sessions};
-use crate::store::Scope;
 use crate::{chat, metrics};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
@@ -11,6 +10,7 @@ use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
+use store::Scope;
 
 pub struct Route {
     pub method: &'static str,

@@ -5,7 +5,6 @@ use super::entry::Caller;
 use super::errors::ApiError;
 use super::upkeep;
 use crate::live::wall_ms;
-use crate::store::{Item, Search, SessionLine, SessionRef};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -15,6 +14,7 @@ use axum::{Extension, Json};
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use store::{Item, Search, SessionLine, SessionRef};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

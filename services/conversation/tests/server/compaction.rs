@@ -4,11 +4,11 @@ use crate::client::{Client, PATIENCE};
 use crate::support::Server;
 use conversation::backend::scripted::{Asked, Script};
 use conversation::backend::{Failure, FailureCode, Finish, Priority, Purpose};
-use conversation::store::{MadeBy, NewSummary, SummaryKind};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use store::{MadeBy, NewSummary, SummaryKind};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

@@ -3,9 +3,9 @@
 use crate::client::{Client, Closed, Refused, user};
 use crate::support::Server;
 use conversation::backend::Finish;
-use conversation::store::{NewKey, Scope};
 use serde_json::json;
 use settings::KeysRequired;
+use store::{NewKey, Scope};
 use tokio_tungstenite::tungstenite::Message;
 
 /// A server that demands keys, with a key for Ann and one for Bob.

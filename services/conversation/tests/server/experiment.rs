@@ -4,10 +4,10 @@ use crate::client::Client;
 use crate::support::Server;
 use conversation::backend::{Finish, Piece, Report};
 use conversation::server::LOCAL_USER;
-use conversation::store::Measurement;
 use serde_json::{Value, json};
 use settings::{DrawnBy, Experiment, ExperimentArm, Settings};
 use std::collections::BTreeMap;
+use store::Measurement;
 
 const ARMS: [&str; 2] = ["qwen3.5-9b-16k", "qwen3.5-9b-64k"];
 

@@ -7,10 +7,10 @@ use conversation::live::{Attach, Connected, Live, ToWrite, Written};
 use conversation::realtime::{
     ClientEvent, ItemBody, MaxTokens, NewItem, Received, ResponseParams, Role, SessionUpdate, TruncateAt,
 };
-use conversation::store::{Measurement, SessionRef, Store, SummaryKind};
 use conversation::turn::Replay;
 use serde_json::Value;
 use std::time::Duration;
+use store::{Measurement, SessionRef, Store, SummaryKind};
 use tokio::time::timeout;
 
 pub struct Player {

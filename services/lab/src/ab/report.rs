@@ -6,9 +6,9 @@ use super::{Report, Told, tell};
 use crate::output::{clean, time};
 use crate::store::with_store;
 use anyhow::{Result, bail};
-use conversation::store::{ExperimentTurn, Store};
 use experiment::{Turn, compare};
 use settings::{DrawnBy, Experiment, Settings};
+use store::{ExperimentTurn, Store};
 
 /// Tells what differs between the arms of an experiment on live traffic, and what does not
 ///
@@ -112,7 +112,7 @@ fn weight(experiment: &Experiment, arm: &str) -> f64 {
 mod tests {
     use super::super::turns::tests::measurement;
     use super::*;
-    use conversation::store::Measurement;
+    use store::Measurement;
 
     fn turn(user: &str, session: &str, arm: &str, ctx_size: u64, turn: u64) -> ExperimentTurn {
         let measurement = Measurement { arm: Some(arm.to_owned()), ctx_size, ..measurement(turn) };

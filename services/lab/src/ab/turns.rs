@@ -1,9 +1,9 @@
 //! From what the store measured to what is compared.
 
-use conversation::store::Measurement;
 use experiment::Metric;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use store::Measurement;
 
 pub fn values(turn: &Measurement) -> BTreeMap<Metric, f64> {
     let yes = |is: bool| Some(f64::from(u8::from(is)));

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use conversation::live::wall_ms;
-use conversation::store::{NewKey, Scope, Store};
 use lab::output::print_json;
 use lab::output::{Align, Table, clean, time};
 use lab::store::with_store;
 use settings::Settings;
+use store::{NewKey, Scope, Store};
 
 /// Makes, lists and revokes the keys with which programs come in
 #[derive(Debug, clap::Args)]
@@ -113,6 +113,6 @@ async fn revoke(store: &Store, key: &str) -> Result<()> {
     Ok(())
 }
 
-fn scope(word: &str) -> Result<Scope, conversation::store::Error> {
-    Scope::from_word(word).ok_or_else(|| conversation::store::Error::UnknownScope { scope: word.to_owned() })
+fn scope(word: &str) -> Result<Scope, store::Error> {
+    Scope::from_word(word).ok_or_else(|| store::Error::UnknownScope { scope: word.to_owned() })
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use conversation::backend::Backend;
 use conversation::live::{Parts, Presets, check_experiment, wall_ms};
 use conversation::server::{self, LOCAL_USER};
-use conversation::store::{Options, Owner, Store};
 use futures_util::FutureExt;
 use lab::model;
 use settings::{Flag, Loaded, Settings};
@@ -16,6 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::{Options, Owner, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

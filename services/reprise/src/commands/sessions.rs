@@ -7,7 +7,6 @@ mod show;
 
 use anyhow::{Context, Result, bail};
 use conversation::live::wall_ms;
-use conversation::store::{Deleted, Error, Export, Search, SessionLine, SessionRef, Store};
 use engine::OwnerId;
 use lab::output::{Align, Table, clean, print_json, time};
 use lab::store::with_store;
@@ -15,6 +14,7 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use store::{Deleted, Error, Export, Search, SessionLine, SessionRef, Store};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]

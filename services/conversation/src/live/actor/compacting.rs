@@ -12,13 +12,13 @@ use crate::live::compaction::{
 };
 use crate::metrics;
 use crate::realtime::Item;
-use crate::store::{self, MadeBy, Pin};
 use crate::turn::{Context, Found, Generate, GenerationId, Input, Notice, StoreOp};
 use compaction::{Limits, Plan};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use store::{MadeBy, Pin};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

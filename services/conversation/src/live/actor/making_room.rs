@@ -6,11 +6,11 @@ use super::{Actor, wall_ms};
 use crate::backend::{Counted, Failure, FailureCode, Piece};
 use crate::live::compaction::{Act, Room, Standing, make_room, placed_pins, summary_id};
 use crate::metrics;
-use crate::store::{MadeBy, NewSummary, SummaryKind};
 use crate::turn::{self, Generate, GenerationId, Input, Notice};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{MadeBy, NewSummary, SummaryKind};
 
 /// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
 const MOST_TRIES: u32 = 4;

@@ -4,11 +4,11 @@ use super::wall_ms;
 use crate::live::compaction::Shelf;
 use crate::metrics;
 use crate::realtime::Item;
-use crate::store::{self, Hit, Search};
 use crate::turn::Found;
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
+use store::{Hit, Search};
 
 /// A match just said counts double, one of this age one and a half times.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;

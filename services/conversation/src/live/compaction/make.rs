@@ -7,12 +7,12 @@ use super::{Past, Standing, limits_of};
 use crate::backend::{Answer, Ask, Counted, Failure, FailureCode, Finish, Piece, Usage, chat_with};
 use crate::live::wall_ms;
 use crate::realtime::{Item, ItemBody};
-use crate::store::{self, MadeBy, NewSummary, SessionRef, Store, SummaryKind, View};
 use crate::turn::{Context, Prompt, lay_out};
 use compaction::{Admission, Attempt, Fact, Job, Limits, Moment, Outcome, Plan, Reason, Reply, Step, Summarise};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
+use store::{MadeBy, NewSummary, SessionRef, Store, SummaryKind, View};
 
 /// What a look at a conversation showed.
 pub struct Look {

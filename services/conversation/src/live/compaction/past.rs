@@ -3,9 +3,9 @@
 use super::Standing;
 use crate::live::records::{config_of, item_of};
 use crate::realtime::{Item, SessionConfig};
-use crate::store::{self, MadeBy, SessionRef, Store, Summary, SummaryKind, View};
 use crate::turn::leading;
 use std::sync::Arc;
+use store::{MadeBy, SessionRef, Store, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug)]
 pub struct Past {

@@ -1,12 +1,12 @@
 //! What the prompt shows of the past: the summary in use, the pins, where the words begin.
 
 use crate::realtime::Item;
-use crate::store::{MadeBy, Pin, Summary, SummaryKind, View};
 use crate::turn::Context;
 use compaction::{Limits, Message};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
+use store::{MadeBy, Pin, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {

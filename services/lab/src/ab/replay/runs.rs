@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use conversation::backend::Backend;
 use conversation::live::wall_ms;
 use conversation::live::{Live, Parts, Presets};
-use conversation::store::{Measurement, Options, Owner, Store};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use settings::{Preset, Settings};
@@ -18,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use store::{Measurement, Options, Owner, Store};
 use tokio::time::Instant;
 
 /// One turn of one arm.

@@ -1,11 +1,11 @@
 //! What the service says of itself when it is ready: one screen.
 
 use conversation::backend::Plan;
-use conversation::store::Statistics;
 use settings::{Preset, Settings};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use store::Statistics;
 
 pub struct Screen<'a> {
     pub address: SocketAddr,

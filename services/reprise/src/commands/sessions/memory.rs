@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use conversation::backend::Backend;
 use conversation::live::wall_ms;
 use conversation::live::{Live, Parts, Presets};
-use conversation::store::{SessionRef, Store, Summary, SummaryKind};
 use lab::output::print_json;
 use lab::output::{Align, Table, clean, clean_lines, time};
 use serde_json::json;
@@ -15,6 +14,7 @@ use settings::Settings;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use store::{SessionRef, Store, Summary, SummaryKind};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Pins {

@@ -1,11 +1,11 @@
 //! One conversation, for a person to read.
 
 use anyhow::Result;
-use conversation::store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
 use lab::output::print_json;
 use lab::output::{clean, clean_lines, time};
 use std::io::Write;
 use std::path::Path;
+use store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
 
 const ITEMS_AT_ONCE: u32 = 500;
 

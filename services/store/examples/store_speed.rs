@@ -1,0 +1,90 @@
+//! How many events a second the store makes durable, alone and in company.
+//!
+//! `cargo run --release -p store --example store_speed -- [FOLDER] [SECONDS]`
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use store::{Body, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let seconds: u64 = arguments.next().map_or(Ok(3), |seconds| seconds.parse())?;
+    println!("{:>7}  {:>9}  {:>9}  {:>9}", "writers", "appends/s", "p50 ms", "p99 ms");
+    for writers in [1, 2, 8, 32, 128] {
+        let path = folder.join(format!("store-speed-{}-{writers}.sqlite3", std::process::id()));
+        let mut delays_ms = measure(&path, writers, Duration::from_secs(seconds)).await?;
+        delays_ms.sort_by(f64::total_cmp);
+        let at = |share: f64| delays_ms.get((delays_ms.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+        let per_second = delays_ms.len() as f64 / seconds as f64;
+        println!("{writers:>7}  {per_second:>9.0}  {:>9.2}  {:>9.2}", at(0.5), at(0.99));
+        for end in ["", "-wal", "-shm", ".lock"] {
+            let _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+async fn measure(
+    path: &std::path::Path,
+    writers: usize,
+    time: Duration,
+) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let options = Options {
+        path: path.to_path_buf(),
+        owner: Owner::Service,
+        create: true,
+        busy_timeout_ms: 5_000,
+        readers: 2,
+        write_queue: 1024,
+        commit_group: 256,
+        wal_limit_bytes: 16 << 20,
+        max_pages: None,
+        check_at_start: true,
+    };
+    let store = Store::open(&options, 0).await?;
+    store.put_user("ada", "Ada", 0).await?;
+    let end = Instant::now() + time;
+    let mut tasks = Vec::new();
+    for writer in 0..writers {
+        let new = NewSession {
+            id: None,
+            preset: "small".into(),
+            ctx_size: 1000,
+            experiment: None,
+            arm: None,
+            title: format!("writer {writer}"),
+            instructions: String::new(),
+            tools: serde_json::json!([]),
+            settings: serde_json::json!({}),
+        };
+        let session = store.create_session("ada", new, 0).await?;
+        tasks.push(tokio::spawn(append_until(store.clone(), session, end)));
+    }
+    let mut delays_ms = Vec::new();
+    for task in tasks {
+        delays_ms.extend(task.await??);
+    }
+    store.close().await?;
+    Ok(delays_ms)
+}
+
+async fn append_until(store: Store, session: SessionRef, end: Instant) -> Result<Vec<f64>, store::Error> {
+    let mut delays_ms = Vec::new();
+    while Instant::now() < end {
+        let text = "Could you set a timer for the noodles, please? Eight minutes, and tell me when to stir.".to_owned();
+        let new = NewItem {
+            item_id: None,
+            position: Position::End,
+            body: Body::Message { role: Role::User, parts: vec![Part { kind: PartKind::InputText, text }] },
+            tokens: None,
+            response: None,
+            created_at_ms: 1,
+        };
+        let start = Instant::now();
+        store.append(&session, new).await?;
+        delays_ms.push(start.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(delays_ms)
+}

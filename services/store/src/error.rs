@@ -1,0 +1,132 @@
+//! What can go wrong in the store, in words that say what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Cloned to every caller whose write was in a transaction that failed as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("no user {user:?}: create it with `reprise keys create --user {user}`")]
+    NoUser { user: String },
+    #[error("no session {session:?}: see `reprise sessions list`")]
+    NoSession { session: String },
+    #[error("there is a session {session:?} already: choose another id, or delete that one first")]
+    SessionExists { session: String },
+    #[error("no item {item:?} in this session")]
+    NoItem { item: String },
+    #[error("there is an item {item:?} already: delete it first, or choose another id")]
+    ItemExists { item: String },
+    #[error("item {item:?} is still being said: cancel its response first")]
+    InProgress { item: String },
+    #[error("item {item:?} is not being said: it cannot be extended or finished")]
+    NotInProgress { item: String },
+    #[error("item {item:?} has no text part {index} that could be truncated")]
+    NotTruncatable { item: String, index: usize },
+    #[error("no response {response:?} in this session")]
+    NoResponse { response: String },
+    #[error("no summary {version} in this session")]
+    NoSummary { version: u64 },
+    #[error("summary {version} was made for a past that has changed since: plan it anew")]
+    StaleSummary { version: u64 },
+    #[error("no pin {pin:?} in this session")]
+    NoPin { pin: String },
+    #[error("no key {key:?}: see `reprise keys list`")]
+    NoKey { key: String },
+    #[error("unknown scope {scope:?}: use talk, sessions or admin")]
+    UnknownScope { scope: String },
+    #[error("nothing to search for in {query:?}: give at least one word")]
+    EmptyQuery { query: String },
+    #[error("line {line} of the import: {cause}; nothing of its session was imported")]
+    Import { line: usize, cause: String },
+
+    #[error("the store {path} is used by another service{by}: stop that one, or set another store.path")]
+    InUse { path: PathBuf, by: String },
+    #[error("the store {path} is busy with another program's write: try again")]
+    Busy { path: PathBuf },
+    #[error("the disk of the store {path} is full: make room; what was not acknowledged was not stored")]
+    Full { path: PathBuf },
+    #[error(
+        "the store {path} cannot be written: check the rights of the file and its folder, and that the disk is not mounted read-only"
+    )]
+    ReadOnly { path: PathBuf },
+    #[error("the store {path} cannot be opened ({cause}): check that the folder exists and may be written")]
+    CannotOpen { path: PathBuf, cause: String },
+    #[error(
+        "the store {path} is damaged ({cause}): stop the service, keep a copy of the file, and restore a backup or try `sqlite3 {path} .recover`"
+    )]
+    Corrupt { path: PathBuf, cause: String },
+    #[error(
+        "version {version} of item {item:?} in session {session:?} does not match its checksum: the disk changed it; restore a backup"
+    )]
+    DamagedItem { session: String, item: String, version: u64 },
+    #[error(
+        "summary {version} of session {session:?} does not match its checksum: the disk changed it; restore a backup"
+    )]
+    DamagedSummary { session: String, version: u64 },
+    #[error("{path} is not a store of this program: set another store.path")]
+    Foreign { path: PathBuf },
+    #[error(
+        "the store {path} was written by a newer release (its schema has step {found}, this program knows {known}): start the newer release, or set another store.path"
+    )]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error(
+        "step {step} of the schema of {path} is not the one this program knows: use the release that wrote the store"
+    )]
+    SchemaChanged { path: PathBuf, step: i64 },
+    #[error("the store {path} has an older schema and a running service: stop the service, then try again")]
+    OldSchemaInUse { path: PathBuf },
+    #[error("there is no store at {path} yet: start the service once, or check store.path")]
+    NoStore { path: PathBuf },
+    #[error("the store is closed")]
+    Closed,
+    #[error("the store {path}: {cause}")]
+    Disk { path: PathBuf, cause: String },
+    #[error("the store {path}: {cause}; this is a defect of the program, please report it")]
+    Defect { path: PathBuf, cause: String },
+}
+
+impl Error {
+    /// Whether the same write may succeed later: when there is room again, or another program is done.
+    pub fn may_pass(&self) -> bool {
+        use Error::{Busy, CannotOpen, Disk, Full, ReadOnly};
+        matches!(self, Busy { .. } | CannotOpen { .. } | Disk { .. } | Full { .. } | ReadOnly { .. })
+    }
+
+    pub(crate) fn from_sqlx(path: &Path, error: sqlx::Error) -> Error {
+        let path = path.to_path_buf();
+        let cause = error.to_string();
+        match &error {
+            sqlx::Error::Database(database) => {
+                let code = database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(1);
+                Error::from_code(path, code, cause)
+            }
+            sqlx::Error::PoolTimedOut => Error::Busy { path },
+            sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => Error::Closed,
+            sqlx::Error::Io(_) => Error::Disk { path, cause },
+            _ => Error::Defect { path, cause },
+        }
+    }
+
+    pub(crate) fn from_io(path: &Path, error: std::io::Error) -> Error {
+        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+        let path = path.to_path_buf();
+        match error.kind() {
+            PermissionDenied | ReadOnlyFilesystem => Error::ReadOnly { path },
+            StorageFull => Error::Full { path },
+            _ => Error::CannotOpen { path, cause: error.to_string() },
+        }
+    }
+
+    /// The low byte is SQLite's primary result code.
+    fn from_code(path: PathBuf, code: i32, cause: String) -> Error {
+        match code & 0xff {
+            5 | 6 => Error::Busy { path },
+            8 => Error::ReadOnly { path },
+            10 => Error::Disk { path, cause },
+            11 => Error::Corrupt { path, cause },
+            13 => Error::Full { path },
+            14 => Error::CannotOpen { path, cause },
+            26 => Error::Corrupt { path, cause },
+            _ => Error::Defect { path, cause },
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A session as JSON Lines: everything that ever happened in it, for people to keep and for another store to take in.
+//!
+//! One line `session`, then `item` (every version, in the order in which they happened), `piece`, `response`, `summary`,
+//! `pin`, `measurement`, and last `end` with the number of lines, so that a file that was cut off is known for one.
+//! Several sessions may follow each other in a file.
+
+use crate::measurements::measurement_of;
+use crate::replies::ReplyPiece;
+use crate::responses::response_of;
+use crate::rows::{column, count};
+use crate::sessions::session_of;
+use crate::summaries::{pins_of_session, summary_of};
+use crate::writer::Failure;
+use crate::{Error, Item, Measurement, Pin, Response, Session, SessionRef, Store, Summary};
+use serde::{Deserialize, Serialize};
+use sqlx::Transaction;
+use sqlx::sqlite::{Sqlite, SqliteConnection};
+use tokio::sync::mpsc;
+
+/// Raised when an older release could not read the lines.
+pub const FORMAT: u32 = 1;
+const LINES_AHEAD: usize = 64;
+const ITEMS_AT_ONCE: i64 = 256;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line {
+    Session {
+        format: u32,
+        #[serde(flatten)]
+        session: Session,
+    },
+    Item(Item),
+    /// What a reply had sent when the export was made in the middle of it.
+    Piece {
+        seq: u64,
+        n: u64,
+        #[serde(flatten)]
+        piece: ReplyPiece,
+    },
+    Response(Response),
+    Summary(Summary),
+    Pin(Pin),
+    Measurement(Measurement),
+    End {
+        lines: u64,
+    },
+}
+
+/// The lines of an export, made as they are taken: memory stays small however long the conversation is.
+pub struct Export {
+    lines: mpsc::Receiver<Result<String, Error>>,
+}
+
+impl Export {
+    /// The next line, without its end. None: that was all.
+    pub async fn next(&mut self) -> Option<Result<String, Error>> {
+        self.lines.recv().await
+    }
+}
+
+impl Store {
+    /// One moment of the session, also while it goes on.
+    pub async fn export(&self, session: &SessionRef) -> Result<Export, Error> {
+        let mut transaction = self.read().await?;
+        // Asked here, so that a wrong session is an error of this call and not of the first line.
+        crate::view::check_session(&mut transaction, session).await.map_err(|failure| failure.at(self.path()))?;
+        let (send, lines) = mpsc::channel(LINES_AHEAD);
+        let (session, path) = (session.clone(), self.path().to_path_buf());
+        tokio::spawn(async move {
+            if let Err(failure) = send_all(transaction, &session, &send).await {
+                let _ = send.send(Err(failure.at(&path))).await;
+            }
+        });
+        Ok(Export { lines })
+    }
+}
+
+struct Sender<'a> {
+    lines: &'a mpsc::Sender<Result<String, Error>>,
+    sent: u64,
+}
+
+impl Sender<'_> {
+    /// False: nobody takes the lines any more.
+    async fn send(&mut self, line: Line) -> Result<bool, Failure> {
+        let line = serde_json::to_string(&line).map_err(|error| crate::rows::unreadable("line", error.to_string()))?;
+        self.sent += 1;
+        Ok(self.lines.send(Ok(line)).await.is_ok())
+    }
+}
+
+async fn send_all(
+    mut transaction: Transaction<'static, Sqlite>,
+    session: &SessionRef,
+    lines: &mpsc::Sender<Result<String, Error>>,
+) -> Result<(), Failure> {
+    let mut sender = Sender { lines, sent: 0 };
+    let connection = &mut *transaction;
+    let query = sqlx::query("SELECT * FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL");
+    let row = query.bind(session.key).bind(session.user.to_string()).fetch_one(&mut *connection).await?;
+    if !sender.send(Line::Session { format: FORMAT, session: session_of(&row)? }).await?
+        || !send_items(connection, session, &mut sender).await?
+        || !send_rest(connection, session, &mut sender).await?
+    {
+        return Ok(());
+    }
+    let lines = sender.sent;
+    sender.send(Line::End { lines }).await?;
+    transaction.rollback().await?;
+    Ok(())
+}
+
+async fn send_items(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    sender: &mut Sender<'_>,
+) -> Result<bool, Failure> {
+    let mut after = 0i64;
+    loop {
+        let query = sqlx::query(
+            "SELECT v.*, t.fingerprint FROM item_versions v LEFT JOIN tokenizers t ON t.key = v.tokenizer
+             WHERE v.session = ? AND v.seq > ? ORDER BY v.seq LIMIT ?",
+        );
+        let rows = query.bind(session.key).bind(after).bind(ITEMS_AT_ONCE).fetch_all(&mut *connection).await?;
+        let Some(last) = rows.last() else { return Ok(true) };
+        after = column(last, "seq")?;
+        for row in &rows {
+            if !sender.send(Line::Item(crate::items::item_of(row, &session.id)?)).await? {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+async fn send_rest(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    sender: &mut Sender<'_>,
+) -> Result<bool, Failure> {
+    let mut lines = Vec::new();
+    let pieces = sqlx::query(
+        "SELECT v.seq, p.* FROM item_versions v JOIN reply_pieces p ON p.version = v.key
+         WHERE v.session = ? ORDER BY v.seq, p.n",
+    );
+    for row in pieces.bind(session.key).fetch_all(&mut *connection).await? {
+        let bytes: Option<&[u8]> = column(&row, "tokens")?;
+        let piece = ReplyPiece {
+            text: column(&row, "text")?,
+            tokens: crate::items::token_ids(bytes.unwrap_or_default()),
+            sent_at_ms: column(&row, "sent_at_ms")?,
+        };
+        lines.push(Line::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, piece });
+    }
+    let responses = sqlx::query("SELECT * FROM responses WHERE session = ? ORDER BY key");
+    for row in responses.bind(session.key).fetch_all(&mut *connection).await? {
+        lines.push(Line::Response(response_of(&row)?));
+    }
+    let summaries = sqlx::query("SELECT * FROM summaries WHERE session = ? ORDER BY version");
+    for row in summaries.bind(session.key).fetch_all(&mut *connection).await? {
+        lines.push(Line::Summary(summary_of(&row, &session.id)?));
+    }
+    lines.extend(pins_of_session(connection, session, true).await?.into_iter().map(Line::Pin));
+    let measurements = sqlx::query("SELECT * FROM measurements WHERE session = ? ORDER BY key");
+    for row in measurements.bind(session.key).fetch_all(&mut *connection).await? {
+        lines.push(Line::Measurement(measurement_of(&row)?));
+    }
+    for line in lines {
+        if !sender.send(line).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Bytes as two letters each.
+pub mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    pub fn deserialize<'de, D, B>(deserializer: D) -> Result<B, D::Error>
+    where
+        D: Deserializer<'de>,
+        B: TryFrom<Vec<u8>>,
+    {
+        let text = String::deserialize(deserializer)?;
+        let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let digits =
+            digits.filter(|digits| digits.len() % 2 == 0).ok_or_else(|| D::Error::custom("not hexadecimal"))?;
+        let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
+        B::try_from(bytes).map_err(|_| D::Error::custom("of the wrong length"))
+    }
+}

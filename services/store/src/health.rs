@@ -1,0 +1,144 @@
+//! Is the file whole, and how large is it.
+
+use crate::rows::{column, count};
+use crate::writer::Failure;
+use crate::{Error, Store};
+use serde::Serialize;
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    pub file_bytes: u64,
+    pub free_bytes: u64,
+    pub wal_bytes: u64,
+    pub users: u64,
+    pub sessions: u64,
+    pub items: u64,
+    pub versions: u64,
+    pub summaries: u64,
+    pub measurements: u64,
+    pub text_bytes: u64,
+    pub token_bytes: u64,
+}
+
+impl Store {
+    /// Everything that can be checked: pages, keys, the index against the words, the checksum of every version, and that
+    /// each item points to its newest version. Empty when all is well. Writes wait while it runs.
+    pub async fn check(&self) -> Result<Vec<String>, Error> {
+        let path = self.path().to_path_buf();
+        self.upkeep(move |connection| {
+            Box::pin(async move {
+                let mut problems = Vec::new();
+                for row in sqlx::query("PRAGMA integrity_check").fetch_all(&mut *connection).await? {
+                    let line: String = row.try_get(0)?;
+                    if line != "ok" {
+                        problems.push(line);
+                    }
+                }
+                for row in sqlx::query("PRAGMA foreign_key_check").fetch_all(&mut *connection).await? {
+                    let (table, parent): (String, String) = (row.try_get(0)?, row.try_get(2)?);
+                    problems.push(format!("a row of {table} points to nothing in {parent}"));
+                }
+                let index = sqlx::query("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)");
+                if let Err(error) = index.execute(&mut *connection).await {
+                    problems.push(format!("the search index does not match the words: {error}"));
+                }
+                check_items(connection, &mut problems).await?;
+                check_checksums(connection, &path, &mut problems).await?;
+                Ok(problems)
+            })
+        })
+        .await
+    }
+
+    /// Builds the search index anew from the words.
+    pub async fn rebuild_index(&self) -> Result<(), Error> {
+        self.upkeep(|connection| {
+            Box::pin(async move {
+                sqlx::query("INSERT INTO words (words) VALUES ('rebuild')").execute(connection).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    pub async fn statistics(&self) -> Result<Statistics, Error> {
+        let query = sqlx::query(
+            "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS file_bytes,
+                (SELECT freelist_count FROM pragma_freelist_count) * (SELECT page_size FROM pragma_page_size) AS free_bytes,
+                (SELECT count(*) FROM users) AS users,
+                (SELECT count(*) FROM sessions WHERE deleted_at_ms IS NULL) AS sessions,
+                (SELECT count(*) FROM items WHERE deleted = 0) AS items,
+                (SELECT count(*) FROM item_versions) AS versions,
+                (SELECT count(*) FROM summaries) AS summaries,
+                (SELECT count(*) FROM measurements) AS measurements,
+                (SELECT coalesce(sum(octet_length(text)), 0) FROM item_versions) AS text_bytes,
+                (SELECT coalesce(sum(length(tokens)), 0) FROM item_versions) AS token_bytes",
+        );
+        let rows = self.rows(query).await?;
+        let wal = std::fs::metadata(format!("{}-wal", self.path().display())).map_or(0, |wal| wal.len());
+        let statistics = self.each(&rows, |row| {
+            Ok(Statistics {
+                file_bytes: count(row, "file_bytes")?,
+                free_bytes: count(row, "free_bytes")?,
+                wal_bytes: wal,
+                users: count(row, "users")?,
+                sessions: count(row, "sessions")?,
+                items: count(row, "items")?,
+                versions: count(row, "versions")?,
+                summaries: count(row, "summaries")?,
+                measurements: count(row, "measurements")?,
+                text_bytes: count(row, "text_bytes")?,
+                token_bytes: count(row, "token_bytes")?,
+            })
+        })?;
+        statistics.into_iter().next().ok_or(Error::Closed)
+    }
+}
+
+async fn check_items(connection: &mut SqliteConnection, problems: &mut Vec<String>) -> Result<(), Failure> {
+    let query = sqlx::query(
+        "SELECT s.id AS session_id, i.item_id FROM items i JOIN sessions s ON s.key = i.session
+         JOIN item_versions v ON v.key = i.current
+         WHERE v.session <> i.session OR v.item_id <> i.item_id OR v.place <> i.place
+            OR (v.change = 'deleted') <> i.deleted OR (v.status = 'in_progress') <> i.being_said
+            OR v.version <> (SELECT max(n.version) FROM item_versions n WHERE n.session = i.session AND n.item_id = i.item_id)",
+    );
+    for row in query.fetch_all(&mut *connection).await? {
+        let (session, item): (&str, &str) = (column(&row, "session_id")?, column(&row, "item_id")?);
+        problems.push(format!("item {item} of session {session} does not point to its newest version"));
+    }
+    Ok(())
+}
+
+async fn check_checksums(
+    connection: &mut SqliteConnection,
+    path: &std::path::Path,
+    problems: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let mut after = 0i64;
+    loop {
+        let query = sqlx::query(
+            "SELECT v.*, t.fingerprint, s.id AS session_id FROM item_versions v JOIN sessions s ON s.key = v.session
+             LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE v.key > ? ORDER BY v.key LIMIT 500",
+        );
+        let rows = query.bind(after).fetch_all(&mut *connection).await?;
+        let Some(last) = rows.last() else { break };
+        after = column(last, "key")?;
+        for row in &rows {
+            if let Err(failure) = crate::items::item_of(row, column(row, "session_id")?) {
+                problems.push(failure.at(path).to_string());
+            }
+        }
+    }
+    let query = sqlx::query(
+        "SELECT m.*, s.id AS session_id FROM summaries m JOIN sessions s ON s.key = m.session ORDER BY m.key",
+    );
+    for row in query.fetch_all(connection).await? {
+        if let Err(failure) = crate::summaries::summary_of(&row, column(&row, "session_id")?) {
+            problems.push(failure.at(path).to_string());
+        }
+    }
+    Ok(())
+}

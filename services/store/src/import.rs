@@ -1,0 +1,228 @@
+//! The way back: an exported session becomes a session again, version by version, and exports the same.
+//!
+//! Lines come in groups, as they are read. Until the last one is there the session is marked like a deleted one: nobody
+//! sees half a conversation, and what a crash or a bad line leaves is removed like one.
+
+use crate::export::{FORMAT, Line};
+use crate::items::{insert_version, point_to, token_bytes};
+use crate::measurements::insert_measurement;
+use crate::responses::insert_response;
+use crate::rows::column;
+use crate::sessions::insert_session;
+use crate::summaries::{insert_pin, insert_summary};
+use crate::writer::Failure;
+use crate::{Error, NewSession, ReplyPiece, Session, SessionRef, Store};
+use sqlx::sqlite::SqliteConnection;
+
+const LINES_AT_ONCE: usize = 256;
+
+/// Takes lines, then `finish`. After an error it takes no more.
+pub struct Importer {
+    store: Store,
+    user: Option<String>,
+    now_ms: i64,
+    line: usize,
+    open: Option<Open>,
+    done: Vec<SessionRef>,
+}
+
+struct Open {
+    session: SessionRef,
+    record: Session,
+    lines: u64,
+    seq: u64,
+    waiting: Vec<Line>,
+}
+
+impl Store {
+    /// Into `user`'s sessions, or each into those of the user it names; a user not known yet is made.
+    pub fn importer(&self, user: Option<&str>, now_ms: i64) -> Importer {
+        let user = user.map(str::to_owned);
+        Importer { store: self.clone(), user, now_ms, line: 0, open: None, done: Vec::new() }
+    }
+}
+
+impl Importer {
+    /// Empty lines are passed over. On an error the session it belongs to is not imported; the ones before it are.
+    pub async fn line(&mut self, text: &str) -> Result<(), Error> {
+        self.line += 1;
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let result = match serde_json::from_str(text) {
+            Ok(line) => self.take(line).await,
+            Err(error) => Err(self.refused(format!("not a line of an export: {error}"))),
+        };
+        if result.is_err() {
+            self.give_up().await;
+        }
+        result
+    }
+
+    /// The sessions that came in, in the order of the file.
+    pub async fn finish(mut self) -> Result<Vec<SessionRef>, Error> {
+        if self.open.is_some() {
+            let error = self.refused("the file ends in the middle of a session".to_owned());
+            self.give_up().await;
+            return Err(error);
+        }
+        Ok(self.done)
+    }
+
+    async fn take(&mut self, line: Line) -> Result<(), Error> {
+        match (line, &mut self.open) {
+            (Line::Session { format, session }, None) => self.begin(format, session).await,
+            (Line::Session { .. }, Some(_)) => Err(self.refused("the session before it has no end".to_owned())),
+            (_, None) => Err(self.refused("a session must come first".to_owned())),
+            (Line::End { lines }, Some(open)) if lines != open.lines => {
+                let cause = format!("{lines} lines were written and {} are here", open.lines);
+                Err(self.refused(cause))
+            }
+            (Line::End { .. }, Some(_)) => self.end().await,
+            (line, Some(open)) => {
+                open.lines += 1;
+                if let Line::Item(item) = &line {
+                    let expected = open.seq + 1;
+                    if item.seq != expected || item.place.is_empty() {
+                        let cause = format!("item {:?} has seq {}, expected was {expected}", item.item_id, item.seq);
+                        return Err(self.refused(cause));
+                    }
+                    open.seq = expected;
+                }
+                open.waiting.push(line);
+                if open.waiting.len() >= LINES_AT_ONCE { self.write_waiting().await } else { Ok(()) }
+            }
+        }
+    }
+
+    async fn begin(&mut self, format: u32, session: Session) -> Result<(), Error> {
+        if format != FORMAT {
+            return Err(self.refused(format!("format {format} is not known here, only {FORMAT}: use a newer release")));
+        }
+        let user = self.user.clone().unwrap_or_else(|| session.user.clone());
+        let (record, now_ms) = (session.clone(), self.now_ms);
+        let written = self.store.write(move |connection| {
+            Box::pin(async move { insert_hidden_session(connection, user, session, now_ms).await })
+        });
+        let session = written.await.map_err(|error| self.explained(error))?;
+        self.open = Some(Open { session, record, lines: 1, seq: 0, waiting: Vec::new() });
+        Ok(())
+    }
+
+    async fn write_waiting(&mut self) -> Result<(), Error> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let (session, waiting) = (open.session.clone(), std::mem::take(&mut open.waiting));
+        let written = self.store.write(move |connection| {
+            Box::pin(async move {
+                for line in waiting {
+                    write_line(connection, &session, line).await?;
+                }
+                Ok(())
+            })
+        });
+        written.await.map_err(|error| self.explained(error))
+    }
+
+    async fn end(&mut self) -> Result<(), Error> {
+        self.write_waiting().await?;
+        let Some(open) = &self.open else { return Ok(()) };
+        let (session, updated_at_ms) = (open.session.clone(), open.record.updated_at_ms);
+        let shown = self.store.write(move |connection| {
+            Box::pin(async move {
+                let taken = sqlx::query("SELECT 1 FROM sessions WHERE user = ? AND id = ? AND deleted_at_ms IS NULL");
+                let taken = taken.bind(session.user.to_string()).bind(session.id.to_string());
+                if taken.fetch_optional(&mut *connection).await?.is_some() {
+                    return Err(Error::SessionExists { session: session.id.to_string() }.into());
+                }
+                let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ? WHERE key = ?");
+                let shown = show.bind(updated_at_ms).bind(session.key).execute(connection).await?;
+                if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
+            })
+        });
+        shown.await.map_err(|error| self.explained(error))?;
+        self.done.extend(self.open.take().map(|open| open.session));
+        Ok(())
+    }
+
+    async fn give_up(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if let Err(error) = self.store.remove_rows(open.session.key).await {
+            tracing::warn!(%error, "the rest of a refused import stays hidden until the next start");
+        }
+    }
+
+    fn refused(&self, cause: String) -> Error {
+        Error::Import { line: self.line, cause }
+    }
+
+    /// A constraint that a line broke is the file's fault, and is told with its line.
+    fn explained(&self, error: Error) -> Error {
+        match error {
+            Error::Defect { cause, .. } => self.refused(cause),
+            other => other,
+        }
+    }
+}
+
+async fn insert_hidden_session(
+    connection: &mut SqliteConnection,
+    user: String,
+    session: Session,
+    now_ms: i64,
+) -> Result<SessionRef, Failure> {
+    let make = sqlx::query("INSERT INTO users (id, name, created_at_ms) VALUES (?1, ?1, ?2) ON CONFLICT DO NOTHING");
+    make.bind(&user).bind(now_ms).execute(&mut *connection).await?;
+    let (created_at_ms, updated_at_ms) = (session.created_at_ms, session.updated_at_ms);
+    let new = NewSession {
+        id: Some(session.id),
+        preset: session.preset,
+        ctx_size: session.ctx_size,
+        experiment: session.experiment,
+        arm: session.arm,
+        title: session.title,
+        instructions: session.instructions,
+        tools: session.tools,
+        settings: session.settings,
+    };
+    let session = insert_session(connection, &user, new, created_at_ms, updated_at_ms).await?;
+    let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
+    hide.bind(now_ms).bind(session.key).execute(connection).await?;
+    Ok(session)
+}
+
+async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, line: Line) -> Result<(), Failure> {
+    match line {
+        Line::Item(item) => {
+            let version_key = insert_version(connection, session, &item).await?;
+            point_to(connection, session, &item, version_key).await
+        }
+        Line::Piece { seq, n, piece } => write_piece(connection, session, seq, n, piece).await,
+        Line::Response(response) => insert_response(connection, session, &response).await,
+        Line::Summary(summary) => insert_summary(connection, session, &summary).await,
+        Line::Pin(pin) => insert_pin(connection, session, &pin).await,
+        Line::Measurement(measurement) => insert_measurement(connection, session, &measurement).await,
+        Line::Session { .. } | Line::End { .. } => Ok(()), // taken before they get here
+    }
+}
+
+async fn write_piece(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    seq: u64,
+    n: u64,
+    piece: ReplyPiece,
+) -> Result<(), Failure> {
+    let find = sqlx::query("SELECT key FROM item_versions WHERE session = ? AND seq = ?");
+    let row = find.bind(session.key).bind(seq as i64).fetch_optional(&mut *connection).await?;
+    let row = row.ok_or_else(|| Error::NoItem { item: format!("with seq {seq}") })?;
+    let query = sqlx::query("INSERT INTO reply_pieces (version, n, text, tokens, sent_at_ms) VALUES (?, ?, ?, ?, ?)");
+    query
+        .bind(column::<i64>(&row, "key")?)
+        .bind(n as i64)
+        .bind(&piece.text)
+        .bind(token_bytes(&piece.tokens))
+        .bind(piece.sent_at_ms)
+        .execute(connection)
+        .await?;
+    Ok(())
+}

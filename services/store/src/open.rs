@@ -1,0 +1,203 @@
+//! Opening a store: the file, its schema, the rules every connection follows.
+
+use crate::{Error, Options, Owner, lock, writer::Failure};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Row};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
+const APPLICATION_ID: i64 = 1_380_995_667; // as in the first migration
+const CACHED_STATEMENTS: usize = 200; // more than there are in this crate
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
+pub struct Opened {
+    pub connection: SqliteConnection,
+    pub readers: SqlitePool,
+    pub lock: Option<lock::Lock>,
+}
+
+pub async fn open(options: &Options) -> Result<Opened, Error> {
+    let path = options.path.as_path();
+    if !path.exists() {
+        if !options.create {
+            return Err(Error::NoStore { path: path.to_path_buf() });
+        }
+        create_private_file(path).map_err(|error| Error::from_io(path, error))?;
+    }
+    let lock = take_lock(options).await?;
+    let mut connection = connect_writer(options).await.map_err(|error| Error::from_sqlx(path, error))?;
+    refuse_foreign(path, &mut connection).await?;
+    migrate(path, &mut connection, lock.is_some()).await?;
+    require_writable(&mut connection).await.map_err(|error| Error::from_sqlx(path, error))?;
+    if options.check_at_start {
+        quick_check(path, &mut connection).await?;
+    }
+    let readers = SqlitePoolOptions::new()
+        .max_connections(options.readers.max(1))
+        .acquire_timeout(Duration::from_millis(options.busy_timeout_ms))
+        .connect_lazy_with(shared_rules(options).read_only(true));
+    Ok(Opened { connection, readers, lock })
+}
+
+/// What people say at home is for nobody else on the machine. SQLite gives its other files the same rights.
+fn create_private_file(path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new();
+    file.write(true).create(true).truncate(false);
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        file.mode(0o600);
+        folder.mode(0o700);
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.create(parent)?;
+    }
+    file.open(path).map(|_| ())
+}
+
+/// A service needs the lock, and waits a moment for it: a command holds it while it opens. A command goes on without.
+async fn take_lock(options: &Options) -> Result<Option<lock::Lock>, Error> {
+    let path = options.path.as_path();
+    let deadline = Instant::now() + Duration::from_millis(options.busy_timeout_ms);
+    loop {
+        let lock = lock::try_lock(path)?;
+        if lock.is_some() || options.owner == Owner::Command {
+            return Ok(lock);
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::InUse { path: path.to_path_buf(), by: lock::holder(path) });
+        }
+        tokio::time::sleep(LOCK_POLL).await;
+    }
+}
+
+fn shared_rules(options: &Options) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(&options.path)
+        .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .statement_cache_capacity(CACHED_STATEMENTS)
+        .pragma("trusted_schema", "OFF") // a store from elsewhere runs no functions of its own choice
+        .pragma("cell_size_check", "ON") // damage is found when a page is read, not when it has done harm
+        .disable_statement_logging() // statements carry what people said
+}
+
+async fn connect_writer(options: &Options) -> Result<SqliteConnection, sqlx::Error> {
+    let mut connect = shared_rules(options)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .journal_mode(SqliteJournalMode::Wal)
+        .pragma("secure_delete", "ON") // what is deleted is overwritten
+        .pragma("journal_size_limit", options.wal_limit_bytes.to_string());
+    if let Some(pages) = options.max_pages {
+        connect = connect.pragma("max_page_count", pages.to_string());
+    }
+    connect.connect().await
+}
+
+/// An empty file is ours to fill. Anything else must carry our number.
+async fn refuse_foreign(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
+    let found: Result<(i64, i64), sqlx::Error> = async {
+        let id = sqlx::query("PRAGMA application_id").fetch_one(&mut *connection).await?.try_get(0)?;
+        let tables = sqlx::query("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *connection).await?.try_get(0)?;
+        Ok((id, tables))
+    }
+    .await;
+    let (id, tables) = found.map_err(|error| Error::from_sqlx(path, error))?;
+    // The first migration may have been cut off after its bookkeeping table: that is still ours.
+    let only_bookkeeping = id == 0 && tables <= 1;
+    if id == APPLICATION_ID || only_bookkeeping { Ok(()) } else { Err(Error::Foreign { path: path.to_path_buf() }) }
+}
+
+async fn migrate(path: &Path, connection: &mut SqliteConnection, alone: bool) -> Result<(), Error> {
+    let pending = pending_migrations(connection).await.map_err(|failure| failure.at(path))?;
+    if pending && !alone {
+        return Err(Error::OldSchemaInUse { path: path.to_path_buf() });
+    }
+    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+    MIGRATIONS.run_direct(None, connection, false).await.map_err(|error| match error {
+        MigrateError::VersionMissing(found) => Error::Newer { path: path.to_path_buf(), found, known },
+        MigrateError::VersionMismatch(step) | MigrateError::Dirty(step) => {
+            Error::SchemaChanged { path: path.to_path_buf(), step }
+        }
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => Error::from_sqlx(path, error),
+        other => Error::Defect { path: path.to_path_buf(), cause: other.to_string() },
+    })
+}
+
+async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool, Failure> {
+    let table = sqlx::query("SELECT 1 FROM sqlite_schema WHERE name = '_sqlx_migrations'");
+    if table.fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(true);
+    }
+    let newest: i64 = sqlx::query("SELECT coalesce(max(version), 0) FROM _sqlx_migrations")
+        .fetch_one(connection)
+        .await?
+        .try_get(0)?;
+    Ok(MIGRATIONS.iter().any(|migration| migration.version > newest))
+}
+
+/// Asked at start, so that nobody talks for an hour to a service that cannot remember.
+async fn require_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    let written = sqlx::query("UPDATE users SET name = name WHERE id = ''").execute(&mut *connection).await;
+    sqlx::query("ROLLBACK").execute(&mut *connection).await?;
+    written.map(|_| ())
+}
+
+async fn quick_check(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
+    let rows = sqlx::query("PRAGMA quick_check(3)").fetch_all(connection).await;
+    let rows = rows.map_err(|error| Error::from_sqlx(path, error))?;
+    let lines: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+    if lines == ["ok"] {
+        return Ok(());
+    }
+    Err(Error::Corrupt { path: path.to_path_buf(), cause: lines.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_connection_follows_the_rules() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            path: folder.path().join("store.sqlite3"),
+            owner: Owner::Service,
+            create: true,
+            busy_timeout_ms: 1234,
+            readers: 2,
+            write_queue: 1,
+            commit_group: 1,
+            wal_limit_bytes: 4096,
+            max_pages: None,
+            check_at_start: true,
+        };
+        let mut opened = open(&options).await.unwrap();
+        let mut reader = opened.readers.acquire().await.unwrap();
+        for connection in [&mut opened.connection, &mut *reader] {
+            let rules = [
+                ("SELECT journal_mode FROM pragma_journal_mode", "wal"),
+                ("SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous", "2"), // full
+                ("SELECT CAST(foreign_keys AS TEXT) FROM pragma_foreign_keys", "1"),
+                ("SELECT CAST(timeout AS TEXT) FROM pragma_busy_timeout", "1234"),
+            ];
+            for (rule, expected) in rules {
+                let row = sqlx::query(rule).fetch_one(&mut *connection).await.unwrap();
+                assert_eq!(row.get::<String, _>(0), expected, "{rule}");
+            }
+        }
+        let refused = sqlx::query("INSERT INTO users VALUES ('x', 'x', 1)").execute(&mut *reader).await;
+        assert!(matches!(Error::from_sqlx(&options.path, refused.unwrap_err()), Error::ReadOnly { .. }));
+        let secure: i64 = sqlx::query("PRAGMA secure_delete").fetch_one(&mut opened.connection).await.unwrap().get(0);
+        assert_eq!(secure, 1);
+    }
+}

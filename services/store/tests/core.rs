@@ -1,0 +1,211 @@
+//! Sessions, items, replies: what a conversation does to the store.
+
+use crate::support::*;
+use serde_json::json;
+use store::*;
+
+#[tokio::test]
+async fn a_session_comes_back_as_it_was_left() {
+    let mut fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let first = say(&fixture.store, &session, "u1", "Hello there", 20).await;
+    let reply = NewItem {
+        item_id: Some("a1".into()),
+        position: Position::End,
+        body: message(Role::Assistant, "Hello, Ada."),
+        tokens: tokens(&[1, 70_000, u32::MAX]),
+        response: Some("resp_1".into()),
+        created_at_ms: 30,
+    };
+    let second = fixture.store.append(&session, reply).await.unwrap();
+    assert_eq!((first.seq, first.version, first.previous_item_id), (1, 1, None));
+    assert_eq!((second.seq, second.previous_item_id.as_deref()), (2, Some("u1")));
+
+    let before = fixture.store.load(&session).await.unwrap();
+    fixture.reopen(99).await;
+    let session = fixture.store.open_session("ada", session.id()).await.unwrap();
+    let after = fixture.store.load(&session).await.unwrap();
+    assert_eq!(before, after);
+    assert_eq!(after.items[1].tokens, tokens(&[1, 70_000, u32::MAX]));
+    assert_eq!(after.session.updated_at_ms, 30);
+    assert_eq!(after.session.settings.to_string(), r#"{"zeta":1,"alpha":2.5}"#);
+    assert_eq!(after.last_seq, 2);
+}
+
+#[tokio::test]
+async fn items_go_where_they_are_put_and_come_back_under_their_id() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for (id, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
+        say(store, &session, id, text, 20).await;
+    }
+    let between = item("x", message(Role::User, "between"), Position::After("a".into()), 21);
+    assert_eq!(store.append(&session, between).await.unwrap().previous_item_id.as_deref(), Some("a"));
+    let head = item("h", message(Role::System, "head"), Position::Start, 22);
+    assert_eq!(store.append(&session, head).await.unwrap().previous_item_id, None);
+    assert_eq!(texts(store, &session).await, ["head", "one", "between", "two", "three"]);
+
+    // What a frontend does after a barge-in: delete, and create again with what was heard.
+    store.delete_item(&session, "b", 30).await.unwrap();
+    let taken = item("c", message(Role::User, "again"), Position::End, 31);
+    assert_eq!(store.append(&session, taken).await, Err(Error::ItemExists { item: "c".into() }));
+    let again = item("b", message(Role::Assistant, "tw"), Position::After("x".into()), 32);
+    let stored = store.append(&session, again).await.unwrap();
+    assert_eq!((stored.version, stored.previous_item_id.as_deref()), (3, Some("x")));
+    assert_eq!(texts(store, &session).await, ["head", "one", "between", "tw", "three"]);
+
+    let after_nothing = item("y", message(Role::User, "y"), Position::After("nobody".into()), 33);
+    assert_eq!(store.append(&session, after_nothing).await, Err(Error::NoItem { item: "nobody".into() }));
+    assert_eq!(store.delete_item(&session, "nobody", 34).await, Err(Error::NoItem { item: "nobody".into() }));
+
+    let history: Vec<_> = store.history(&session, 0, 100).await.unwrap();
+    let said: Vec<_> = history.iter().map(|item| (item.seq, item.item_id.as_str(), text_of(&item.body))).collect();
+    let expected = ["one", "two", "three", "between", "head", "", "tw"];
+    assert_eq!(said.iter().map(|(_, _, text)| text.as_str()).collect::<Vec<_>>(), expected);
+    assert_eq!(said.iter().map(|(seq, _, _)| *seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(history[5].change, Change::Deleted);
+}
+
+#[tokio::test]
+async fn truncation_keeps_what_was_heard_and_the_version_before() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let text = "Es läutet: zwölf Uhr 🕛 ist es";
+    store.append(&session, item("a", message(Role::Assistant, text), Position::End, 20)).await.unwrap();
+    let stored = store.truncate(&session, "a", 0, 22, tokens(&[5]), 30).await.unwrap();
+    assert_eq!((stored.seq, stored.version), (2, 2));
+    let now = store.item(&session, "a").await.unwrap();
+    assert_eq!(text_of(&now.body), "Es läutet: zwölf Uhr 🕛");
+    assert_eq!((now.status, now.sent_chars, now.heard_chars), (Status::Interrupted, Some(29), Some(22)));
+    assert_eq!(now.tokens, tokens(&[5]));
+
+    // More than there is changes no word; a part that is not there is an error.
+    store.truncate(&session, "a", 0, 1_000, None, 31).await.unwrap();
+    let now = store.item(&session, "a").await.unwrap();
+    assert_eq!((now.heard_chars, now.sent_chars, now.tokens), (Some(22), Some(29), tokens(&[5])));
+    let error = store.truncate(&session, "a", 1, 1, None, 32).await;
+    assert_eq!(error, Err(Error::NotTruncatable { item: "a".into(), index: 1 }));
+    store.truncate(&session, "a", 0, 0, None, 33).await.unwrap();
+    assert_eq!(texts(store, &session).await, [""]);
+    assert_eq!(text_of(&store.history(&session, 0, 1).await.unwrap()[0].body), text);
+}
+
+#[tokio::test]
+async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
+    let mut fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let begin = |id: &str, response: &str| NewItem {
+        item_id: Some(id.into()),
+        position: Position::End,
+        body: Body::Message { role: Role::Assistant, parts: Vec::new() },
+        tokens: tokens(&[]),
+        response: Some(response.into()),
+        created_at_ms: 20,
+    };
+    let piece = |text: &str, ids: &[u32]| ReplyPiece { text: text.into(), tokens: ids.to_vec(), sent_at_ms: 21 };
+    let store = fixture.store.clone();
+    store.begin_response(&session, "resp_1", Conversation::Auto, json!({"k": "v"}), 20).await.unwrap();
+    let (mut whole, _) = store.begin_reply(&session, begin("whole", "resp_1")).await.unwrap();
+    store.extend_reply(&mut whole, piece("One. ", &[1, 2])).await.unwrap();
+    assert_eq!(store.delete_item(&session, "whole", 22).await, Err(Error::InProgress { item: "whole".into() }));
+    let finished = FinishedReply {
+        status: Status::Completed,
+        body: message(Role::Assistant, "One. Two."),
+        tokens: tokens(&[1, 2, 3]),
+        finished_at_ms: 25,
+    };
+    let response = FinishedResponse {
+        id: "resp_1".into(),
+        status: ResponseStatus::Completed,
+        status_details: json!(null),
+        usage: json!({"total_tokens": 3}),
+        report: json!({}),
+        finished_at_ms: 25,
+    };
+    // All of a turn or nothing of it.
+    let wrong = FinishedResponse { id: "resp_9".into(), ..response.clone() };
+    let refused = store.finish_turn(&session, vec![(&whole, finished.clone())], wrong, None).await;
+    assert_eq!(refused, Err(Error::NoResponse { response: "resp_9".into() }));
+    let item = store.load(&session).await.unwrap().items.remove(0);
+    assert_eq!((item.status, text_of(&item.body)), (Status::InProgress, "One. ".into()));
+    let stored = store.finish_turn(&session, vec![(&whole, finished)], response.clone(), None).await.unwrap();
+    assert_eq!((stored[0].version, stored[0].seq), (2, 2));
+    assert_eq!(store.response(&session, "resp_1").await.unwrap().status, ResponseStatus::Completed);
+    let twice = store.finish_turn(&session, Vec::new(), response, None).await;
+    assert_eq!(twice, Err(Error::NoResponse { response: "resp_1".into() }));
+
+    store.begin_response(&session, "resp_2", Conversation::Auto, json!({}), 30).await.unwrap();
+    let (mut cut, _) = store.begin_reply(&session, begin("cut", "resp_2")).await.unwrap();
+    store.extend_reply(&mut cut, piece("It is ", &[4])).await.unwrap();
+    let later = store.extend_reply_later(&mut cut, piece("twelve", &[5, 6])).unwrap();
+    later.await.unwrap().unwrap();
+    let open = store.load(&session).await.unwrap();
+    assert_eq!((open.items[1].status, text_of(&open.items[1].body)), (Status::InProgress, "It is twelve".into()));
+
+    // No finish: as after a crash.
+    fixture.reopen(50).await;
+    let view = fixture.store.load(&session).await.unwrap();
+    let item = &view.items[1];
+    assert_eq!((item.status, text_of(&item.body)), (Status::Interrupted, "It is twelve".into()));
+    assert_eq!((item.tokens.clone(), item.sent_chars, item.created_at_ms), (tokens(&[4, 5, 6]), Some(12), 50));
+    let response = fixture.store.response(&session, "resp_2").await.unwrap();
+    assert_eq!((response.status, response.finished_at_ms), (ResponseStatus::Incomplete, Some(50)));
+    let late = fixture.store.extend_reply(&mut cut, piece(" o'clock", &[])).await;
+    assert_eq!(late, Err(Error::NotInProgress { item: "cut".into() }));
+}
+
+#[tokio::test]
+async fn nobody_reaches_another_users_session() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let session = store.create_session("ada", new_session(Some("diary")), 10).await.unwrap();
+    let missing = Err(Error::NoSession { session: "diary".into() });
+    assert_eq!(store.open_session("bob", "diary").await.map(|_| ()), missing);
+    assert_eq!(store.list_sessions("bob", None, 10).await.unwrap(), []);
+    // The same id is free for another user, and is another session.
+    let other = store.create_session("bob", new_session(Some("diary")), 10).await.unwrap();
+    say(store, &session, "u", "mine", 20).await;
+    assert_eq!(texts(store, &other).await, Vec::<String>::new());
+    let twice = store.create_session("ada", new_session(Some("diary")), 10).await;
+    assert_eq!(twice, Err(Error::SessionExists { session: "diary".into() }));
+    let nobody = store.create_session("eve", new_session(None), 10).await;
+    assert_eq!(nobody, Err(Error::NoUser { user: "eve".into() }));
+}
+
+#[tokio::test]
+async fn a_write_that_fails_takes_nobody_with_it() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (fixture.store.clone(), fixture.session().await);
+    say(&store, &session, "taken", "here", 20).await;
+    let writes = (0..100).map(|n| {
+        let (store, session) = (store.clone(), session.clone());
+        let id = if n % 10 == 0 { "taken".to_owned() } else { format!("item{n}") };
+        tokio::spawn(async move {
+            store.append(&session, item(&id, message(Role::User, &n.to_string()), Position::End, 30)).await
+        })
+    });
+    let mut refused = 0;
+    for write in writes.collect::<Vec<_>>() {
+        match write.await.unwrap() {
+            Ok(_) => {}
+            Err(Error::ItemExists { item }) if item == "taken" => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(refused, 10);
+    let view = store.load(&session).await.unwrap();
+    assert_eq!((view.items.len(), view.last_seq), (91, 91));
+}
+
+#[tokio::test]
+async fn the_schema_refuses_to_rewrite_what_was_said() {
+    use sqlx::{ConnectOptions, Connection};
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    say(&fixture.store, &session, "u", "the truth", 20).await;
+    let file = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path());
+    let mut connection = file.connect().await.unwrap();
+    let error = sqlx::query("UPDATE item_versions SET text = 'a lie'").execute(&mut connection).await.unwrap_err();
+    assert!(error.to_string().contains("append-only"), "{error}");
+    connection.close().await.unwrap();
+}

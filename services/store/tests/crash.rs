@@ -1,0 +1,160 @@
+//! `kill -9` at random moments: what was acknowledged is there, what was never sent is not.
+
+use crate::support::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use store::*;
+
+const ROUNDS: u64 = 60;
+const WRITERS: u64 = 4;
+const FOLDER: &str = "STORE_CRASH_FOLDER";
+const ROUND: &str = "STORE_CRASH_ROUND";
+
+/// What the child said before it was killed. A line that was cut off in the middle does not count.
+#[derive(Default)]
+struct Said {
+    acknowledged: BTreeSet<String>,
+    /// By reply: what was sent, and how much of it was acknowledged as stored.
+    sent: BTreeMap<String, String>,
+    stored: BTreeMap<String, usize>,
+}
+
+#[test]
+fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(prepare(folder.path()));
+    let mut said = Said::default();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for round in 0..ROUNDS {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut child = start_child(folder.path(), round);
+        // Some die before their first word, most in the middle of their work.
+        listen_until_killed(&mut child, random % 250, &mut said);
+        runtime.block_on(examine(folder.path(), round, &said));
+    }
+    assert!(said.acknowledged.len() > 500, "only {} events: too few to mean something", said.acknowledged.len());
+    assert!(said.stored.len() > 20, "only {} replies", said.stored.len());
+}
+
+async fn prepare(folder: &Path) {
+    let store = Store::open(&options(folder), 0).await.unwrap();
+    store.put_user("ada", "Ada", 0).await.unwrap();
+    store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    store.close().await.unwrap();
+}
+
+fn start_child(folder: &Path, round: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::child", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn listen_until_killed(child: &mut Child, lines_until_kill: u64, said: &mut Said) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut heard = 0;
+    loop {
+        if heard == lines_until_kill {
+            child.kill().unwrap();
+        }
+        heard += 1;
+        let mut line = String::new();
+        // After the kill, what is left in the pipe was said before it.
+        if lines.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
+            break;
+        }
+        let words: Vec<&str> = line.trim_end_matches('\n').splitn(3, ' ').collect();
+        match words.as_slice() {
+            ["ack", id] => {
+                said.acknowledged.insert((*id).to_owned());
+            }
+            ["sent", id, text] => said.sent.entry((*id).to_owned()).or_default().push_str(text),
+            ["stored", id, length] => {
+                said.stored.insert((*id).to_owned(), length.parse().unwrap());
+            }
+            _ => {} // what the test harness says
+        }
+    }
+    child.wait().unwrap();
+}
+
+async fn examine(folder: &Path, round: u64, said: &Said) {
+    let store = Store::open(&options(folder), round as i64).await.unwrap();
+    let session = store.open_session("ada", "talk").await.unwrap();
+    let view = store.load(&session).await.unwrap();
+    let there: BTreeMap<&str, &Item> = view.items.iter().map(|item| (item.item_id.as_str(), item)).collect();
+    for id in &said.acknowledged {
+        assert!(there.contains_key(id.as_str()), "round {round}: {id} was acknowledged and is lost");
+    }
+    for item in view.items.iter().filter(|item| item.response.is_some()) {
+        let text = text_of(&item.body);
+        let sent = said.sent.get(&item.item_id).map_or("", String::as_str);
+        let stored = said.stored.get(&item.item_id).copied().unwrap_or(0);
+        assert!(sent.starts_with(&text), "round {round}: {:?} says {text:?}, sent was {sent:?}", item.item_id);
+        assert!(text.len() >= stored, "round {round}: {stored} bytes were acknowledged, {} are there", text.len());
+        assert_ne!(item.status, Status::InProgress);
+    }
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new(), "round {round}");
+    store.close().await.unwrap();
+}
+
+/// Not a test by itself: the process that is killed. Without its folder it has nothing to do.
+#[test]
+fn child() {
+    let (Ok(folder), Ok(round)) = (std::env::var(FOLDER), std::env::var(ROUND)) else { return };
+    tell(""); // ends the line that the test harness began
+    tokio::runtime::Runtime::new().unwrap().block_on(async move {
+        let store = Store::open(&options(Path::new(&folder)), 0).await.unwrap();
+        let session = store.open_session("ada", "talk").await.unwrap();
+        for writer in 0..WRITERS {
+            tokio::spawn(append_for_ever(store.clone(), session.clone(), format!("r{round}w{writer}")));
+        }
+        reply_for_ever(store, session, round).await;
+    });
+}
+
+async fn append_for_ever(store: Store, session: SessionRef, name: String) {
+    for n in 0u64.. {
+        let id = format!("{name}n{n}");
+        say(&store, &session, &id, &"some words of a user ".repeat(1 + n as usize % 40), 10).await;
+        tell(&format!("ack {id}"));
+    }
+}
+
+async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
+    for n in 0u64.. {
+        let id = format!("r{round}reply{n}");
+        let begun =
+            NewItem { response: Some("resp".into()), ..item(&id, message(Role::Assistant, ""), Position::End, 10) };
+        let (mut reply, _) = store.begin_reply(&session, begun).await.unwrap();
+        let mut whole = String::new();
+        for piece in 0..=n % 7 {
+            let text = format!("Sentence {piece}.");
+            // Sent first, stored then: the order that a service must keep.
+            tell(&format!("sent {id} {text}"));
+            whole.push_str(&text);
+            store.extend_reply(&mut reply, ReplyPiece { text, tokens: Vec::new(), sent_at_ms: 11 }).await.unwrap();
+            tell(&format!("stored {id} {}", whole.len()));
+        }
+        let body = message(Role::Assistant, &whole);
+        let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 12 };
+        store.finish_reply(&reply, finished).await.unwrap();
+        tell(&format!("ack {id}"));
+    }
+}
+
+/// One write for a line, so that lines of several tasks do not mix.
+fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{line}\n").as_bytes()).unwrap();
+    out.flush().unwrap();
+}

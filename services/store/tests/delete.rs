@@ -1,0 +1,112 @@
+//! Deleting: nothing of it may be left, nothing else may go.
+
+use crate::support::*;
+use std::path::Path;
+use store::*;
+
+/// Where a word still stands in the store's files, byte by byte.
+fn files_with(folder: &Path, word: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        if bytes.windows(word.len()).any(|window| window == word.as_bytes()) {
+            found.push(path.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_deleted_session_leaves_no_word_in_any_file() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let other = store.create_session("ada", new_session(Some("kept")), 10).await.unwrap();
+    for n in 0..1_200 {
+        say(store, &session, &format!("i{n}"), &format!("xylophonic secret number {n}"), 20).await;
+        if n % 100 == 0 {
+            say(store, &other, &format!("k{n}"), &format!("harmonica number {n}"), 20).await;
+        }
+    }
+    store.delete_item(&session, "i3", 30).await.unwrap();
+    store.add_pin(&session, "remember xylophonic things", Some("i1"), MadeBy::User, 30).await.unwrap();
+    assert!(!files_with(fixture.folder.path(), "xylophonic").is_empty(), "the words must be in the file to begin with");
+
+    let deleted = store.delete_session(&session, 50).await.unwrap();
+    assert_eq!(deleted, Deleted { sessions: 1, past_owners: vec![session.past_owner()] });
+    assert_eq!(files_with(fixture.folder.path(), "xylophonic"), Vec::<String>::new());
+    assert!(!files_with(fixture.folder.path(), "harmonica").is_empty());
+    assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
+    let late = store.append(&session, item("late", message(Role::User, "late"), Position::End, 60)).await;
+    assert_eq!(late, Err(session_missing(&session)));
+    assert_eq!(store.list_sessions("ada", None, 10).await.unwrap().len(), 1);
+    assert_eq!(texts(store, &other).await.len(), 12);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    let statistics = store.statistics().await.unwrap();
+    assert_eq!((statistics.sessions, statistics.versions, statistics.free_bytes), (1, 12, 0));
+
+    // The id is free again, and the handle of the old session does not reach the new one.
+    store.create_session("ada", new_session(Some(session.id())), 70).await.unwrap();
+    assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
+}
+
+fn session_missing(session: &SessionRef) -> Error {
+    Error::NoSession { session: session.id().to_owned() }
+}
+
+#[tokio::test]
+async fn what_was_computed_is_remembered_as_deleted_until_it_is_gone() {
+    let mut fixture = Fixture::new().await;
+    let store = fixture.store.clone();
+    let (one, two) = (fixture.session().await, fixture.session().await);
+    assert_ne!(one.past_owner(), two.past_owner());
+    store.delete_session(&one, 30).await.unwrap();
+    store.delete_session(&two, 20).await.unwrap();
+    fixture.reopen(40).await;
+    let store = &fixture.store;
+    assert_eq!(store.pasts_to_forget().await.unwrap(), [two.past_owner(), one.past_owner()]);
+    store.pasts_forgotten(vec![two.past_owner()]).await.unwrap();
+    assert_eq!(store.pasts_to_forget().await.unwrap(), [one.past_owner()]);
+}
+
+#[tokio::test]
+async fn retention_takes_the_unused_and_only_them() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let old = store.create_session("ada", new_session(Some("old")), 100).await.unwrap();
+    let used = store.create_session("bob", new_session(Some("used")), 100).await.unwrap();
+    say(store, &used, "u", "still here", 2_000).await;
+    let deleted = store.delete_unused_since(1_000, 3_000).await.unwrap();
+    assert_eq!(deleted.sessions, 1);
+    assert_eq!(store.session(&old).await, Err(session_missing(&old)));
+    assert_eq!(texts(store, &used).await, ["still here"]);
+    assert_eq!(store.delete_unused_since(1_000, 3_000).await.unwrap(), Deleted::default());
+}
+
+#[tokio::test]
+async fn a_user_goes_with_everything() {
+    let fixture = Fixture::new().await;
+    let (store, _session) = (&fixture.store, fixture.session().await);
+    let new = NewKey { user: "ada".into(), name: "kitchen".into(), scopes: vec![Scope::Talk], created_at_ms: 1 };
+    let (_, key) = store.create_key(new).await.unwrap();
+    assert_eq!(store.delete_user("ada", 50).await.unwrap().sessions, 1);
+    assert_eq!(store.identify(&key, 60).await.unwrap(), None);
+    assert_eq!(store.users().await.unwrap().len(), 1);
+    assert_eq!(store.delete_user("ada", 70).await, Err(Error::NoUser { user: "ada".into() }));
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_crash_cut_off_is_finished_at_the_next_start() {
+    use sqlx::{ConnectOptions, Connection};
+    let mut fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    say(&fixture.store, &session, "u", "half gone", 20).await;
+    fixture.store.close().await.unwrap();
+    let file = sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path());
+    let mut connection = file.connect().await.unwrap();
+    sqlx::query("UPDATE sessions SET deleted_at_ms = 30").execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    fixture.store = Store::open(&options(fixture.folder.path()), 40).await.unwrap();
+    assert_eq!(fixture.store.statistics().await.unwrap().versions, 0);
+    assert_eq!(fixture.store.check().await.unwrap(), Vec::<String>::new());
+}

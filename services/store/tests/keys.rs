@@ -1,0 +1,91 @@
+//! Who comes in, and who does not.
+
+use crate::support::*;
+use serde_json::json;
+use store::*;
+
+fn new_key(scopes: &[Scope]) -> NewKey {
+    NewKey { user: "ada".into(), name: "kitchen".into(), scopes: scopes.to_vec(), created_at_ms: 100 }
+}
+
+#[tokio::test]
+async fn a_key_opens_until_it_is_revoked() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let (key, shown) = store.create_key(new_key(&[Scope::Talk, Scope::Sessions])).await.unwrap();
+    assert!(shown.starts_with(&format!("rk_{}_", key.id)) && shown.len() == 3 + 12 + 1 + 52, "{shown}");
+    let identity = store.identify(&shown, 200).await.unwrap().unwrap();
+    assert_eq!((identity.user.as_str(), identity.key.as_deref()), ("ada", Some(key.id.as_str())));
+    assert!(identity.may(Scope::Talk) && identity.may(Scope::Sessions) && !identity.may(Scope::Admin));
+    store.put_user("ada", "Ada", 1).await.unwrap(); // behind the note of use in the queue
+    assert_eq!(store.keys(Some("ada")).await.unwrap()[0].last_used_at_ms, Some(200));
+    assert_eq!(store.keys(Some("bob")).await.unwrap(), []);
+    store.revoke_key(&key.id, 300).await.unwrap();
+    assert_eq!(store.identify(&shown, 301).await.unwrap(), None);
+    assert_eq!(store.keys(None).await.unwrap()[0].revoked_at_ms, Some(300));
+    assert_eq!(store.revoke_key("nobody", 300).await, Err(Error::NoKey { key: "nobody".into() }));
+}
+
+#[tokio::test]
+async fn anything_else_stays_out() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let (key, shown) = store.create_key(new_key(&[Scope::Talk])).await.unwrap();
+    let (_, other) = store.create_key(new_key(&[Scope::Talk])).await.unwrap();
+    let mut one_letter = shown.clone();
+    let last = one_letter.pop().unwrap();
+    one_letter.push(if last == '0' { '1' } else { '0' });
+    let swapped = format!("rk_{}_{}", key.id, other.rsplit('_').next().unwrap());
+    for wrong in [
+        "",
+        "_",
+        "rk",
+        "rk_",
+        "rk__",
+        "rk_nobody_secret",
+        &one_letter,
+        &swapped,
+        &shown[..shown.len() - 1],
+        &format!("{shown}0"),
+        &shown.replacen("rk", "ek", 1),
+        &shown.to_uppercase(),
+        "rk_%_%",
+        "rk_' OR 1=1 --_x",
+        &format!("rk_{}_", key.id),
+        "\0_\0_\0",
+    ] {
+        assert_eq!(store.identify(wrong, 200).await.unwrap(), None, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_secret_is_nowhere_on_disk() {
+    let fixture = Fixture::new().await;
+    let (_, shown) = fixture.store.create_key(new_key(&[Scope::Talk])).await.unwrap();
+    let secret = shown.rsplit('_').next().unwrap();
+    fixture.store.close().await.unwrap();
+    for entry in std::fs::read_dir(fixture.folder.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+    }
+}
+
+#[tokio::test]
+async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let (key, shown) = store.create_key(new_key(&[Scope::Talk, Scope::Admin])).await.unwrap();
+    let maker = store.identify(&shown, 200).await.unwrap().unwrap();
+    let session = json!({"instructions": "Be kind."});
+    let secret = store.create_client_secret(&maker, session.clone(), 1_000, 200).await.unwrap();
+    assert_eq!(secret.expires_at_ms, 1_200);
+    let identity = store.identify(&secret.value, 1_199).await.unwrap().unwrap();
+    let expected =
+        Identity { user: "ada".into(), key: Some(key.id.clone()), scopes: vec![Scope::Talk], session: Some(session) };
+    assert_eq!(identity, expected);
+    assert_eq!(store.identify(&secret.value, 1_200).await.unwrap(), None);
+    let second = store.create_client_secret(&maker, json!({}), 1_000, 200).await.unwrap();
+    store.revoke_key(&key.id, 300).await.unwrap();
+    assert_eq!(store.identify(&second.value, 301).await.unwrap(), None);
+    store.delete_unused_since(0, 5_000).await.unwrap();
+}

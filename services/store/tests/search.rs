@@ -1,0 +1,122 @@
+//! Finding what was said: by whom, in which words, in which language.
+
+use crate::support::*;
+use store::*;
+
+fn look<'a>(user: &'a str, query: &'a str) -> Search<'a> {
+    Search {
+        user,
+        session: None,
+        query,
+        any_word: false,
+        limit: 10,
+        recent_ms: None,
+        now_ms: 1_000_000,
+        marks: ["[", "]"],
+        excerpt_words: 8,
+    }
+}
+
+async fn found(store: &Store, search: &Search<'_>) -> Vec<(String, String)> {
+    let hits = store.search(search).await.unwrap();
+    hits.into_iter().map(|hit| (hit.item_id, hit.excerpt)).collect()
+}
+
+fn hit(id: &str, excerpt: &str) -> (String, String) {
+    (id.to_owned(), excerpt.to_owned())
+}
+
+#[tokio::test]
+async fn words_are_found_whatever_their_accents_and_scripts() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let said = [
+        ("de", "Der Schlüssel liegt unter der Fußmatte."),
+        ("fr", "Le café est prêt à huit heures."),
+        ("ja", "明日の朝、東京駅で会いましょう。"),
+        ("th", "พรุ่งนี้ฉันจะไปตลาด"),
+        ("ru", "Ключ лежит под ковриком."),
+        ("en", "Grandma's birthday is on 12 March."),
+    ];
+    for (n, (id, text)) in said.iter().enumerate() {
+        say(store, &session, id, text, 20 + n as i64).await;
+    }
+    assert_eq!(found(store, &look("ada", "schlussel")).await, [hit("de", "Der [Schlüssel] liegt unter der Fußmatte.")]);
+    assert_eq!(found(store, &look("ada", "CAFE prêt")).await, [hit("fr", "Le [café] est [prêt] à huit heures.")]);
+    assert_eq!(found(store, &look("ada", "ключ")).await.len(), 1);
+    assert_eq!(found(store, &look("ada", "東京駅")).await[0].0, "ja");
+    assert!(
+        found(store, &look("ada", "東京駅")).await[0].1.contains("[東京駅]"),
+        "{:?}",
+        found(store, &look("ada", "東京駅")).await
+    );
+    assert_eq!(found(store, &look("ada", "京東")).await, []);
+    assert_eq!(found(store, &look("ada", "ตลาด")).await[0].0, "th");
+    assert_eq!(found(store, &look("ada", "birth*")).await[0].0, "en");
+    assert_eq!(found(store, &look("ada", "\"12 March\"")).await[0].0, "en");
+    assert_eq!(found(store, &look("ada", "\"March 12\"")).await, []);
+    let question = Search { any_word: true, ..look("ada", "When is grandma's birthday?") };
+    assert_eq!(found(store, &question).await[0].0, "en");
+}
+
+#[tokio::test]
+async fn one_user_never_finds_anothers_words() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let ada = fixture.session().await;
+    let bob = store.create_session("bob", new_session(None), 10).await.unwrap();
+    say(store, &ada, "a", "the safe is behind the mirror", 20).await;
+    say(store, &bob, "b", "the safe is a hard day", 20).await;
+    assert_eq!(found(store, &look("ada", "safe")).await.len(), 1);
+    assert_eq!(found(store, &look("bob", "safe")).await[0].0, "b");
+    assert_eq!(found(store, &look("bob", "mirror")).await, []);
+    // Not even with the other's session in hand.
+    let theirs = Search { session: Some(&ada), ..look("bob", "safe") };
+    assert_eq!(found(store, &theirs).await, []);
+}
+
+#[tokio::test]
+async fn what_was_cut_or_deleted_is_still_found_and_marked_as_past() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    store
+        .append(&session, item("a", message(Role::Assistant, "first the flour then the sugar"), Position::End, 20))
+        .await
+        .unwrap();
+    store.truncate(&session, "a", 0, 15, None, 30).await.unwrap();
+    let hits = store.search(&look("ada", "flour")).await.unwrap();
+    assert_eq!((hits.len(), hits[0].version, hits[0].current), (1, 2, true));
+    let hits = store.search(&look("ada", "sugar")).await.unwrap();
+    assert_eq!((hits.len(), hits[0].version, hits[0].current), (1, 1, false));
+    store.delete_item(&session, "a", 40).await.unwrap();
+    let hits = store.search(&look("ada", "flour")).await.unwrap();
+    assert_eq!((hits.len(), hits[0].current), (1, false));
+}
+
+#[tokio::test]
+async fn newer_words_come_first_only_when_age_is_asked_for() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    say(store, &session, "old", "lunch", 0).await;
+    say(store, &session, "new", "lunch with a few more words around it", 1_000_000).await;
+    assert_eq!(found(store, &look("ada", "lunch")).await[0].0, "old");
+    let recent = Search { recent_ms: Some(1_000), ..look("ada", "lunch") };
+    assert_eq!(found(store, &recent).await[0].0, "new");
+    let limited = Search { limit: 1, ..look("ada", "lunch") };
+    assert_eq!(found(store, &limited).await.len(), 1);
+}
+
+#[tokio::test]
+async fn no_input_is_an_operator_or_breaks_the_search() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    say(store, &session, "u", "text:col NEAR AND OR NOT (a) 100% \"q\" 'x' \u{1f} \0 end", 20).await;
+    for query in
+        ["NEAR(", "text : col", "AND", "\"", "a\"b\"c", "100%", "'x'", "x*y*", "{a b}: c", "^u", "\0 end", "💡 end"]
+    {
+        let result = store.search(&look("ada", query)).await;
+        assert!(matches!(result, Ok(_) | Err(Error::EmptyQuery { .. })), "{query:?}: {result:?}");
+    }
+    assert_eq!(store.search(&look("ada", " ")).await, Err(Error::EmptyQuery { query: " ".into() }));
+    assert_eq!(found(store, &look("ada", "AND OR NOT")).await.len(), 1);
+}

@@ -1,0 +1,119 @@
+//! What every test of the store needs: a file of its own, and short words for common things.
+
+use serde_json::json;
+use std::path::Path;
+use store::{
+    Body, Measurement, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store, Stored,
+    Tokens,
+};
+use tempfile::TempDir;
+
+pub const FINGERPRINT: [u8; 32] = [7; 32];
+
+pub fn options(folder: &Path) -> Options {
+    Options {
+        path: folder.join("store.sqlite3"),
+        owner: Owner::Service,
+        create: true,
+        busy_timeout_ms: 5_000,
+        readers: 2,
+        write_queue: 256,
+        commit_group: 64,
+        wal_limit_bytes: 1 << 20,
+        max_pages: None,
+        check_at_start: true,
+    }
+}
+
+pub struct Fixture {
+    pub folder: TempDir,
+    pub store: Store,
+}
+
+impl Fixture {
+    pub async fn new() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&options(folder.path()), 0).await.unwrap();
+        store.put_user("ada", "Ada", 1).await.unwrap();
+        store.put_user("bob", "Bob", 1).await.unwrap();
+        Fixture { folder, store }
+    }
+
+    pub async fn session(&self) -> SessionRef {
+        self.store.create_session("ada", new_session(None), 10).await.unwrap()
+    }
+
+    pub async fn reopen(&mut self, now_ms: i64) {
+        self.store.close().await.unwrap();
+        self.store = Store::open(&options(self.folder.path()), now_ms).await.unwrap();
+    }
+}
+
+pub fn new_session(id: Option<&str>) -> NewSession {
+    NewSession {
+        id: id.map(str::to_owned),
+        preset: "small".into(),
+        ctx_size: 1000,
+        experiment: None,
+        arm: Some("a".into()),
+        title: "Kitchen".into(),
+        instructions: "Be brief.".into(),
+        tools: json!([]),
+        settings: json!({"zeta": 1, "alpha": 2.5}),
+    }
+}
+
+pub fn message(role: Role, text: &str) -> Body {
+    let kind = if role == Role::Assistant { PartKind::OutputText } else { PartKind::InputText };
+    Body::Message { role, parts: vec![Part { kind, text: text.to_owned() }] }
+}
+
+pub fn item(id: &str, body: Body, position: Position, now_ms: i64) -> NewItem {
+    NewItem { item_id: Some(id.to_owned()), position, body, tokens: None, response: None, created_at_ms: now_ms }
+}
+
+pub fn tokens(ids: &[u32]) -> Option<Tokens> {
+    Some(Tokens { fingerprint: FINGERPRINT, ids: ids.to_vec() })
+}
+
+pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> Stored {
+    store.append(session, item(id, message(Role::User, text), Position::End, now_ms)).await.unwrap()
+}
+
+pub fn text_of(body: &Body) -> String {
+    body.said()
+}
+
+pub async fn texts(store: &Store, session: &SessionRef) -> Vec<String> {
+    store.load(session).await.unwrap().items.iter().map(|item| text_of(&item.body)).collect()
+}
+
+pub fn measurement(turn: u64) -> Measurement {
+    Measurement {
+        turn,
+        response: Some(format!("resp_{turn}")),
+        experiment: Some("windows".into()),
+        arm: Some("a".into()),
+        preset: "small".into(),
+        ctx_size: 1000,
+        tokens_in: 100 * turn,
+        tokens_out: 40,
+        fill_tokens: 100 * turn,
+        reused_tokens: 90,
+        computed_tokens: 10,
+        computed_reason: None,
+        queue_ms: 0.25,
+        prefill_ms: 12.5,
+        first_token_ms: Some(0.1 + 0.2),
+        first_sentence_ms: None,
+        total_ms: 1_234.567_8,
+        decode_ms: 900.0,
+        compactions: 0,
+        drops: 0,
+        barged_in: turn.is_multiple_of(2),
+        regenerated: false,
+        feedback: None,
+        memory: json!({"pages": 1024, "snapshots": 2048}),
+        created_at_ms: 1_000 + turn as i64,
+    }
+}

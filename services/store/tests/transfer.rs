@@ -1,0 +1,129 @@
+//! Export and import: the same lines come out again.
+
+use crate::support::*;
+use serde_json::json;
+use store::*;
+
+pub async fn export(store: &Store, session: &SessionRef) -> String {
+    let mut lines = String::new();
+    let mut export = store.export(session).await.unwrap();
+    while let Some(line) = export.next().await {
+        lines.push_str(&line.unwrap());
+        lines.push('\n');
+    }
+    lines
+}
+
+pub async fn import(store: &Store, user: Option<&str>, lines: &str) -> Result<Vec<SessionRef>, Error> {
+    let mut importer = store.importer(user, 9_999);
+    for line in lines.lines() {
+        importer.line(line).await?;
+    }
+    importer.finish().await
+}
+
+async fn full_session(fixture: &Fixture) -> SessionRef {
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for n in 0..600 {
+        say(store, &session, &format!("i{n}"), &format!("text {n} 東京 \"quoted\" \\ \u{1f} é"), 20 + n).await;
+    }
+    let call = Body::FunctionCall { call_id: "c1".into(), name: "light".into(), arguments: r#"{"on":true}"#.into() };
+    store.append(&session, item("call", call, Position::End, 700)).await.unwrap();
+    let output = Body::FunctionCallOutput { call_id: "c1".into(), output: "ok".into() };
+    store.append(&session, item("output", output, Position::After("call".into()), 701)).await.unwrap();
+    let thought = Body::Reasoning { text: "hm".into() };
+    let thought = NewItem { tokens: tokens(&[1, 2]), ..item("thought", thought, Position::Start, 702) };
+    store.append(&session, thought).await.unwrap();
+    store.truncate(&session, "i1", 0, 4, tokens(&[9]), 703).await.unwrap();
+    store.delete_item(&session, "i2", 704).await.unwrap();
+    store.append(&session, item("i2", message(Role::User, "again"), Position::After("i3".into()), 705)).await.unwrap();
+    let new = NewSummary {
+        kind: SummaryKind::Summary,
+        made_by: MadeBy::Fallback,
+        based_on: None,
+        from_item: "i0".into(),
+        to_item: "i3".into(),
+        through_seq: 606,
+        text: "They counted.".into(),
+        pins: json!(["pin_1"]),
+        checks: json!({"numbers": [1.5, 2]}),
+        tokens_before: 10,
+        tokens_after: 5,
+        arm: None,
+        created_at_ms: 706,
+    };
+    let version = store.add_summary(&session, new).await.unwrap();
+    store.apply_summary(&session, version, vec![], 707).await.unwrap();
+    let pin = store.add_pin(&session, "Count slowly.", None, MadeBy::User, 708).await.unwrap();
+    store.remove_pin(&session, &pin.id, 709).await.unwrap();
+    store.add_measurement(&session, measurement(1)).await.unwrap();
+    store.begin_response(&session, "resp_1", Conversation::None, json!({"z": 1, "a": null}), 710).await.unwrap();
+    let begun = NewItem { tokens: tokens(&[]), ..item("open", message(Role::Assistant, ""), Position::End, 711) };
+    let (mut reply, _) = store.begin_reply(&session, begun).await.unwrap();
+    let piece = ReplyPiece { text: "So far".into(), tokens: vec![3, 4], sent_at_ms: 712 };
+    store.extend_reply(&mut reply, piece).await.unwrap();
+    session
+}
+
+#[tokio::test]
+async fn an_import_exports_the_same_lines() {
+    let (from, to) = (Fixture::new().await, Fixture::new().await);
+    let session = full_session(&from).await;
+    let lines = export(&from.store, &session).await;
+    let imported = import(&to.store, None, &lines).await.unwrap();
+    assert_eq!(export(&to.store, &imported[0]).await, lines);
+    assert_eq!(to.store.load(&imported[0]).await.unwrap(), from.store.load(&session).await.unwrap());
+    assert_eq!(to.store.check().await.unwrap(), Vec::<String>::new());
+    let search = Search {
+        user: "ada",
+        session: None,
+        query: "\"text 599\"",
+        any_word: false,
+        limit: 5,
+        recent_ms: None,
+        now_ms: 0,
+        marks: ["", ""],
+        excerpt_words: 5,
+    };
+    assert_eq!(to.store.search(&search).await.unwrap().len(), 1);
+    // Twice is refused; into another user's sessions it fits, and two in one file too.
+    let again = import(&to.store, None, &lines).await;
+    assert_eq!(again, Err(Error::SessionExists { session: session.id().into() }));
+    let both = format!("{lines}\n{}", lines.replace(session.id(), "sess_other"));
+    assert_eq!(import(&to.store, Some("carol"), &both).await.unwrap().len(), 2);
+    assert_eq!(to.store.list_sessions("carol", None, 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_file_imports_nothing_and_says_where() {
+    let (from, to) = (Fixture::new().await, Fixture::new().await);
+    let session = full_session(&from).await;
+    let lines = export(&from.store, &session).await;
+    let all: Vec<&str> = lines.lines().collect();
+    let without = |n: usize| [&all[..n], &all[n + 1..]].concat().join("\n");
+    let end = all.len();
+    let cases = [
+        (all[..end - 1].join("\n"), end - 1, "the middle of a session"),
+        (without(5), 6, "expected was 5"),
+        (without(end - 2), end - 1, "lines were written"),
+        (without(0), 1, "a session must come first"),
+        (lines.replacen("\"format\":1", "\"format\":99", 1), 1, "use a newer release"),
+        (lines.replacen("\"version\":1", "\"version\":-1", 1), 2, "not a line of an export"),
+        (lines.replacen("\"change\":\"created\"", "\"change\":\"imagined\"", 1), 2, "not a line of an export"),
+        (format!("{}\n{}", all[0], lines), 2, "has no end"),
+        (lines.replacen("\"item_id\":\"i1\"", "\"item_id\":\"i0\"", 1), 257, "UNIQUE"),
+        (lines.replacen("\"version\":1", "\"version\":9223372036854775808", 1), 257, "CHECK"),
+        ("{".into(), 1, "not a line of an export"),
+    ];
+    for (text, line, cause) in cases {
+        match import(&to.store, None, &text).await {
+            Err(Error::Import { line: at, cause: why }) => {
+                assert!(at == line && why.contains(cause), "{cause}: line {at}, {why}");
+            }
+            other => panic!("{cause}: {other:?}"),
+        }
+        assert_eq!(to.store.statistics().await.unwrap().versions, 0, "{cause}");
+        assert_eq!(to.store.list_sessions("ada", None, 10).await.unwrap(), [], "{cause}");
+    }
+    import(&to.store, None, &lines).await.unwrap();
+}
