@@ -7,7 +7,6 @@ pub use metric::{Better, Metric};
 pub use warning::Warning;
 
 use crate::bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
-use crate::distributions::student_quantile;
 use crate::proportion::wilson;
 use crate::summary::Summary;
 use serde::Serialize;
@@ -208,8 +207,7 @@ fn cell(metric: Metric, samples: &[Sample]) -> Option<Cell> {
     let yes_or_no = samples.iter().all(|sample| sample.value == 0.0 || sample.value == 1.0);
     let rate = (metric.statistic() == Statistic::Mean && yes_or_no).then(|| {
         let hits = samples.iter().filter(|sample| sample.value == 1.0).count();
-        // Of many degrees Student's is the normal one.
-        let interval = wilson(hits, samples.len(), student_quantile((1.0 + LEVEL) / 2.0, 1e9))?;
+        let interval = wilson(hits, samples.len())?;
         Some(Rate { hits, low: interval.low, high: interval.high })
     });
     Some(Cell { summary, mean, rate: rate.flatten() })

@@ -71,7 +71,7 @@ pub fn recall(arms: usize, asked: &[(usize, &Asked)]) -> Vec<Recall> {
             let own: Vec<&Asked> =
                 asked.iter().filter(|(of, asked)| *of == arm && asked.zone == zone).map(|(_, asked)| *asked).collect();
             let right = own.iter().filter(|asked| asked.right).count();
-            let Some(interval) = wilson(right, own.len(), TWO_SIDED_95) else { continue };
+            let Some(interval) = wilson(right, own.len()) else { continue };
             let mut by_fill = vec![Part::default(); FILLS.len()];
             for asked in own.iter() {
                 let at = FILLS.iter().position(|end| asked.fill < *end).unwrap_or(FILLS.len() - 1);
@@ -84,8 +84,6 @@ pub fn recall(arms: usize, asked: &[(usize, &Asked)]) -> Vec<Recall> {
     }
     all
 }
-
-const TWO_SIDED_95: f64 = 1.959_963_984_540_054;
 
 #[cfg(test)]
 mod tests {

@@ -46,7 +46,7 @@ impl Report {
     /// A table grows while it is measured: some sets take minutes.
     pub fn row(&mut self, row: Row) {
         let Row { name, what, aim, right, of } = row;
-        let Some(interval) = experiment::wilson(right, of, Z) else { return };
+        let Some(interval) = experiment::wilson(right, of) else { return };
         let [share, low, high] = [interval.estimate, interval.low, interval.high].map(|share| share * 100.0);
         if !self.json {
             let between = format!("{low:.1} to {high:.1}");
@@ -65,6 +65,3 @@ impl Report {
         Ok(())
     }
 }
-
-/// The normal quantile of 95 in 100.
-const Z: f64 = 1.959963984540054;

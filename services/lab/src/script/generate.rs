@@ -1,6 +1,6 @@
 //! A script of any length: small talk, facts between it, and each fact asked for again when so much was said since then.
 
-use super::languages::{Fact, LANGUAGES, Language, Values};
+use super::languages::{FactPattern, Language, Values};
 use super::{Expected, Head, Question, Script, Turn};
 use anyhow::{Result, bail};
 use experiment::Random;
@@ -45,7 +45,10 @@ struct Told {
 }
 
 pub fn generate(asked: &Generate) -> Result<Script> {
-    let languages = languages(&asked.languages)?;
+    let languages = asked.languages.iter().map(|code| Language::open(code)).collect::<Result<Vec<_>>>()?;
+    if languages.is_empty() {
+        bail!("a script needs a language");
+    }
     if asked.turns == 0 || asked.fills.is_empty() || asked.fills.iter().any(|fill| !(fill.is_finite() && *fill > 0.0)) {
         bail!("a script needs a turn or more, and fills that are numbers above 0");
     }
@@ -64,14 +67,14 @@ pub fn generate(asked: &Generate) -> Result<Script> {
             let told = waiting.remove(due);
             turn.says = told.question;
             turn.asks = Some(Question { fact: told.fact, expects: told.expects });
-        } else if let Some((about, fact)) =
-            (random.share() < FACTS).then(|| unused(&mut random, languages[index], index, &mut used)).flatten()
+        } else if let Some((fact, about)) =
+            (random.share() < FACTS).then(|| unused(&mut random, &languages[index], index, &mut used)).flatten()
         {
-            let value = value(&mut random, fact);
+            let value = value(&mut random, fact, about);
             planted += 1;
-            let name = format!("{}-{}-{planted}", languages[index].code, fact.kind);
-            let fill_in = |text: &str| text.replace("{about}", about).replace("{value}", &value);
-            turn.says = capitalised(&fill_in(random.pick(fact.told).unwrap_or(&"{about}: {value}.")));
+            let name = format!("{}-{}-{planted}", asked.languages[index], fact.kind);
+            let fill_in = |text: &str| text.replace("{about}", &fact.about[about]).replace("{value}", &value);
+            turn.says = capitalised(&fill_in(random.pick(&fact.told).map_or("{about}: {value}.", String::as_str)));
             turn.plants = Some(name.clone());
             let expects = Expected::Contains(vec![heart_of(&value)]);
             // People come back to things, sooner and later.
@@ -81,7 +84,7 @@ pub fn generate(asked: &Generate) -> Result<Script> {
                     random.shuffle(&mut fills);
                 }
                 let after = (fills.pop().unwrap_or(1.0) * asked.window_tokens as f64) as usize;
-                let question = capitalised(&fill_in(random.pick(fact.asked).unwrap_or(&"{about}?")));
+                let question = capitalised(&fill_in(random.pick(&fact.asked).map_or("{about}?", String::as_str)));
                 // What cannot be asked for any more is told all the same.
                 if after < left_tokens {
                     let due_tokens = said_tokens + after;
@@ -89,7 +92,7 @@ pub fn generate(asked: &Generate) -> Result<Script> {
                 }
             }
         } else {
-            turn.says = talk(&mut random, languages[index]);
+            turn.says = talk(&mut random, &languages[index]);
             turn.cuts_last_reply = turns.len() > 2 && random.share() < CUTS;
         }
         said_tokens += tokens(&turn.says) + asked.reply_tokens;
@@ -119,43 +122,28 @@ const TURNS_OF_A_LANGUAGE: usize = 10;
 /// What a turn takes beside the reply: a sentence, and what a template writes around two messages.
 const TURN_TOKENS: usize = 24;
 
-fn languages(codes: &[String]) -> Result<Vec<&'static Language>> {
-    let mut found = Vec::new();
-    for code in codes {
-        match LANGUAGES.iter().find(|language| language.code == code.as_str()) {
-            Some(language) => found.push(*language),
-            None => {
-                let codes: Vec<&str> = LANGUAGES.iter().map(|language| language.code).collect();
-                bail!("there is no language {code:?}: use some of {}", codes.join(", "));
-            }
-        }
-    }
-    if found.is_empty() { bail!("a script needs a language") } else { Ok(found) }
-}
-
-/// A fact about something that was not told of yet.
+/// A fact about something that was not told of yet: what it is about, as an index too.
 fn unused<'a>(
     random: &mut Random,
     language: &'a Language,
     index: usize,
     used: &mut HashSet<(usize, &'a str, &'a str)>,
-) -> Option<(&'a str, &'a Fact)> {
-    let mut free: Vec<(&str, &Fact)> = Vec::new();
-    for fact in language.facts {
-        free.extend(
-            fact.about.iter().filter(|about| !used.contains(&(index, fact.kind, **about))).map(|about| (*about, fact)),
-        );
-    }
-    let (about, fact) = *random.pick(&free)?;
-    used.insert((index, fact.kind, about));
-    Some((about, fact))
+) -> Option<(&'a FactPattern, usize)> {
+    let all = language.facts.iter().flat_map(|fact| (0..fact.about.len()).map(move |at| (fact, at)));
+    let name = |(fact, at): (&'a FactPattern, usize)| (index, fact.kind.as_str(), fact.about[at].as_str());
+    let free: Vec<(&FactPattern, usize)> = all.filter(|found| !used.contains(&name(*found))).collect();
+    let found = *random.pick(&free)?;
+    used.insert(name(found));
+    Some(found)
 }
 
-fn value(random: &mut Random, fact: &Fact) -> String {
-    match fact.values {
-        Values::Words(words) => random.pick(words).copied().unwrap_or_default().to_owned(),
-        Values::Number => format!("{}", 1000 + random.below(9000)),
-    }
+fn value(random: &mut Random, fact: &FactPattern, about: usize) -> String {
+    let values = match &fact.values {
+        Values::OfAll(values) => values,
+        Values::OfEach(lists) => &lists[about],
+        Values::Number => return format!("{}", 1000 + random.below(9000)),
+    };
+    random.pick(values).cloned().unwrap_or_default()
 }
 
 /// What of a value an answer must say: of a place its name, because people put the little words as they like.
@@ -164,10 +152,10 @@ fn heart_of(value: &str) -> String {
 }
 
 fn talk(random: &mut Random, language: &Language) -> String {
-    let mut text = random.pick(language.talk).copied().unwrap_or_default().to_owned();
-    for (gap, words) in [("{room}", language.rooms), ("{food}", language.foods), ("{thing}", language.things)] {
+    let mut text = random.pick(&language.talk).cloned().unwrap_or_default();
+    for (gap, words) in [("{room}", &language.rooms), ("{food}", &language.foods), ("{thing}", &language.things)] {
         while text.contains(gap) {
-            text = text.replacen(gap, random.pick(words).unwrap_or(&""), 1);
+            text = text.replacen(gap, random.pick(words).map_or("", String::as_str), 1);
         }
     }
     let number = 2 + random.below(10);
