@@ -39,10 +39,10 @@ fn main() -> Result<(), Failure> {
     let args = args()?;
     let device = match &args.emulated {
         Some(folder) => Device::emulated(folder)?,
-        None => Device::cuda(0, args.kernels.as_deref(), &mut |line| eprintln!("{line}"))?,
+        None => gpu::open(0, args.kernels.as_deref(), &mut |line| eprintln!("{line}"))?,
     };
     let gpu = device.properties()?;
-    let copy_gb_per_s = device.copy_gb_per_s(args.copy_mib << 20, args.rounds)?;
+    let copy_gb_per_s = gpu::buffer::copy_gb_per_s(&device, args.copy_mib << 20, args.rounds)?;
     tell(json!({
         "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),

@@ -62,7 +62,7 @@ pub struct Opened {
 
 /// The GPU of this machine. Its kernels are compiled the first time, into `kernels`; `progress` hears of it.
 pub fn find_gpu(kernels: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
-    Ok(Device::cuda(0, kernels, progress)?)
+    Ok(gpu::open(0, kernels, progress)?)
 }
 
 /// What stands in for a GPU in tests: slow and exact. `folder` keeps what the C++ compiler made.

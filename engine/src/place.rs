@@ -217,7 +217,7 @@ impl Place {
     pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
         match &self.kind {
             Kind::Host { .. } => None,
-            Kind::Device { network, .. } => network.device.copy_gb_per_s(bytes, rounds).ok(),
+            Kind::Device { network, .. } => gpu::buffer::copy_gb_per_s(&network.device, bytes, rounds).ok(),
         }
     }
 

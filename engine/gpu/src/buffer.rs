@@ -100,6 +100,16 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+/// Bytes that a device's memory reads and writes a second, in billions, copying so many; the median. NaN where there is no
+/// clock.
+pub fn copy_gb_per_s(device: &Device, bytes: usize, rounds: usize) -> Result<f64, Error> {
+    let (from, to) = (Buffer::<u8>::zeroed(device, bytes)?, Buffer::<u8>::new(device, bytes)?);
+    let once = |_| device.time(|| to.copy_from(0, &from, 0, bytes));
+    let mut ms: Vec<f32> = (0..rounds.max(3)).map(once).collect::<Result<_, _>>()?;
+    ms.sort_by(f32::total_cmp);
+    Ok(2.0 * bytes as f64 / f64::from(ms[ms.len() / 2]) / 1e6)
+}
+
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         self.device.free(self.address);
@@ -132,7 +142,7 @@ impl<T: Pod> HostBuffer<T> {
         if self.values().len() < len {
             self.release();
             self.memory = match self.device.allocate_host(len * size_of::<T>())? {
-                // Zeros, so that they are values whoever looks at them first.
+                // Zeros, so that they are values before the device has written any.
                 Some(address) => {
                     // SAFETY: the driver gave room for so many bytes, aligned to pages.
                     unsafe { address.as_ptr().write_bytes(0, len * size_of::<T>()) };
@@ -156,7 +166,7 @@ impl<T> HostBuffer<T> {
 
     fn values_mut(&mut self) -> &mut [T] {
         match &mut self.memory {
-            // SAFETY: as above, and nobody else has them.
+            // SAFETY: as above, and `self` is borrowed alone.
             HostMemory::Pinned { first, len } => unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), *len) },
             HostMemory::Plain(values) => values,
         }

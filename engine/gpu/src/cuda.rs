@@ -3,8 +3,6 @@
 mod cache;
 mod profile;
 
-pub(crate) use cache::hex;
-
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
@@ -16,11 +14,11 @@ use std::thread::ThreadId;
 use cudarc::driver::sys;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUresult};
 
-use crate::device::{Launch, Processors, Properties};
 use crate::error::Error;
+use crate::hardware::{Launch, Processors, Properties};
 
 pub(crate) struct Cuda {
-    pub processors: Processors,
+    processors: Processors,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -28,8 +26,8 @@ pub(crate) struct Cuda {
     recorder: Mutex<sys::CUstream>,
     /// Whose kernels are recorded now.
     recording: Mutex<Option<(ThreadId, Stream)>>,
-    /// Copies to the host that nobody's reply waits for: by one thread at a time.
-    beside: Mutex<Beside>,
+    /// Copies to the host that no reply waits for: by one thread at a time.
+    side: Mutex<SideStream>,
     modules: HashMap<&'static str, sys::CUmodule>,
     /// Kernels that were used, and the shared memory that was allowed to them.
     functions: Mutex<HashMap<String, (sys::CUfunction, usize)>>,
@@ -39,14 +37,14 @@ pub(crate) struct Cuda {
     /// Whether a kernel is put in place while the one before is still at work (`follow` in `prelude.cuh`).
     pub overlaps: AtomicBool,
     /// Whether the program for groups of warps is used.
-    pub groups: AtomicBool,
-    /// Each kernel that was started since somebody wants to know how long each takes.
+    groups: AtomicBool,
+    /// Each kernel that was started since `profile` began.
     profile: Mutex<Option<Vec<profile::Span>>>,
 }
 
 struct Stream(sys::CUstream);
 
-struct Beside {
+struct SideStream {
     stream: sys::CUstream,
     /// What had been asked for when the copy was.
     asked: sys::CUevent,
@@ -109,7 +107,7 @@ impl Cuda {
                 stream: null_mut(),
                 recorder: Mutex::new(null_mut()),
                 recording: Mutex::new(None),
-                beside: Mutex::new(Beside { stream: null_mut(), asked: null_mut() }),
+                side: Mutex::new(SideStream { stream: null_mut(), asked: null_mut() }),
                 modules: HashMap::new(),
                 functions: Mutex::new(HashMap::new()),
                 target,
@@ -121,12 +119,12 @@ impl Cuda {
             check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut cuda.context, device))?;
             check("taking the GPU", sys::cuCtxSetCurrent(cuda.context))?;
             let recorder = cuda.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let beside = cuda.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
-            for stream in [&mut cuda.stream, recorder, &mut beside.stream] {
+            let side = cuda.side.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for stream in [&mut cuda.stream, recorder, &mut side.stream] {
                 check("making a stream", sys::cuStreamCreate(stream, 1))?;
             }
             // 2: its time is not taken.
-            check("making an event", sys::cuEventCreate(&mut beside.asked, 2))?;
+            check("making an event", sys::cuEventCreate(&mut side.asked, 2))?;
             keep_freed_memory(device)?;
             let modules = &mut cuda.modules;
             cache::programs(target, driver, cache, progress, &mut |program, code| {
@@ -138,6 +136,14 @@ impl Cuda {
             cuda.groups = AtomicBool::new(cuda.can_group());
             Ok(cuda)
         }
+    }
+
+    pub fn processors(&self) -> Processors {
+        self.processors
+    }
+
+    pub fn groups(&self) -> &AtomicBool {
+        &self.groups
     }
 
     pub fn can_group(&self) -> bool {
@@ -227,7 +233,7 @@ impl Cuda {
             functions.insert(kernel.to_string(), (function, 0));
         }
         let Some((function, allowed)) = functions.get_mut(kernel) else { return Err(failed("it is gone".to_string())) };
-        // Without asking a kernel has 48 KiB, less what it declares itself: who asks always need not know how much that is.
+        // Without asking a kernel has 48 KiB, less what it declares itself. Asking always, we need not know how much that is.
         if shared_bytes > *allowed {
             let what = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is one of a loaded module.
@@ -301,8 +307,8 @@ impl Cuda {
     }
 
     pub fn free(&self, address: u64) {
-        // SAFETY: the address came from `allocate`, and `Buffer` frees it once. A device that is lost frees nothing, and
-        // there is nobody to tell.
+        // SAFETY: the address came from `allocate`, and `Buffer` frees it once. A lost device frees nothing, and
+        // a drop has no way to report it.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuMemFreeAsync(address, self.stream);
@@ -345,15 +351,15 @@ impl Cuda {
     /// Waits for what was asked for before and for the copy; what is asked for meanwhile waits for neither.
     pub fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         self.enter()?;
-        let beside = lock(&self.beside);
+        let side = lock(&self.side);
         // SAFETY: streams and event live as long as this. `Buffer` has checked the range, and lives until the wait at the
         // end is over, before which `to` is not used.
         unsafe {
-            check("recording an event", sys::cuEventRecord(beside.asked, self.stream))?;
-            check("waiting for an event", sys::cuStreamWaitEvent(beside.stream, beside.asked, 0))?;
-            let copied = sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), beside.stream);
+            check("recording an event", sys::cuEventRecord(side.asked, self.stream))?;
+            check("waiting for an event", sys::cuStreamWaitEvent(side.stream, side.asked, 0))?;
+            let copied = sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), side.stream);
             check("copying from the GPU", copied)?;
-            check("waiting for a copy", sys::cuStreamSynchronize(beside.stream))
+            check("waiting for a copy", sys::cuStreamSynchronize(side.stream))
         }
     }
 
@@ -385,22 +391,22 @@ impl Drop for Cuda {
             return;
         }
         let recorder = *self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let beside = self.beside.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let side = self.side.get_mut().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: everything here was made by `open`, and nothing uses it any more. What was not made is null, which the
         // driver refuses.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             let _ = sys::cuStreamSynchronize(self.stream);
-            let _ = sys::cuEventDestroy_v2(beside.asked);
+            let _ = sys::cuEventDestroy_v2(side.asked);
             for module in self.modules.values() {
                 let _ = sys::cuModuleUnload(*module);
             }
-            for stream in [recorder, beside.stream, self.stream] {
+            for stream in [recorder, side.stream, self.stream] {
                 if !stream.is_null() {
                     let _ = sys::cuStreamDestroy_v2(stream);
                 }
             }
-            // Whoever opens the device after us, we among them, gets what we held.
+            // What we held goes back to the system, for the next program and for this one.
             if let Ok(pool) = pool(self.device) {
                 let _ = sys::cuMemPoolTrimTo(pool, 0);
             }

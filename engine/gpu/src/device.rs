@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 
 use bytemuck::NoUninit;
 
-use crate::buffer::Buffer;
-use crate::check::check_rounded;
-use crate::cuda::Cuda;
-use crate::emulated::Emulated;
+use crate::cuda::{Cuda, CudaGraph};
+use crate::emulated::{Emulated, Started};
 use crate::error::Error;
+pub use crate::hardware::{Launch, Processors, Properties};
 
 /// A GPU, or what stands in for it. A clone is the same device.
 #[derive(Clone)]
@@ -22,36 +21,14 @@ enum Backend {
     Emulated(Emulated),
 }
 
-/// An emulated device has so much memory.
-pub(crate) const EMULATED_BYTES: usize = 1 << 30;
-
-/// How a kernel is spread over the device.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch {
-    pub grid: (u32, u32, u32),
-    /// Of a block: whole warps.
-    pub threads: u32,
-    /// Dynamic shared memory of a block.
-    pub shared_bytes: usize,
-}
-
-/// What the GPU is, for people and for plans.
-#[derive(Clone, Debug)]
-pub struct Properties {
-    pub name: String,
-    /// Compute capability, as 90 for 9.0.
-    pub target: u32,
-    pub processors: u32,
-    pub memory_bytes: usize,
-    pub free_bytes: usize,
-}
-
-/// What runs blocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Processors {
-    pub count: u32,
-    /// The most that a block may have.
-    pub shared_bytes: usize,
+/// Calls the function of this name of whatever stands behind a device.
+macro_rules! behind {
+    ($device:expr, $function:ident ( $($argument:expr),* )) => {
+        match &*$device.0 {
+            Backend::Cuda(cuda) => cuda.$function($($argument),*),
+            Backend::Emulated(emulated) => emulated.$function($($argument),*),
+        }
+    };
 }
 
 /// Kernels that were recorded once and are started again together.
@@ -61,30 +38,14 @@ pub struct Graph {
 }
 
 enum Recorded {
-    Cuda(crate::cuda::CudaGraph),
-    Emulated(Vec<crate::emulated::Started>),
+    Cuda(CudaGraph),
+    Emulated(Vec<Started>),
 }
 
 impl Device {
-    /// The GPU with this number. Its kernels are compiled the first time, into `cache`; `progress` hears of it.
-    pub fn cuda(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
-        let mut open = || Cuda::open(ordinal, cache, progress).map(|cuda| Device(Arc::new(Backend::Cuda(cuda))));
-        let device = open()?;
-        if !device.has_groups() {
-            return Ok(device);
-        }
-        // What only some GPUs have is tried before it is relied on: there is another way for all of it.
-        let why = match check_rounded(&device) {
-            Ok(checked) if checked.is_right => return Ok(device),
-            Ok(checked) => format!("it was wrong by {}", checked.distance),
-            Err(error) => error.to_string(),
-        };
-        drop(device);
-        let device = open()?;
-        device.use_groups(false);
-        device.overlap_kernels(false);
-        progress(&format!("this GPU goes without what is its own: {why}"));
-        Ok(device)
+    /// The GPU with this number, as it says it is: `open` tries what it can do.
+    pub(crate) fn cuda(ordinal: usize, cache: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Result<Device, Error> {
+        Cuda::open(ordinal, cache, progress).map(|cuda| Device(Arc::new(Backend::Cuda(cuda))))
     }
 
     /// Runs kernels on the CPU, exactly and slowly. `folder` keeps what was compiled.
@@ -92,7 +53,7 @@ impl Device {
         Ok(Device(Arc::new(Backend::Emulated(Emulated::open(folder, kernels::cuda::PROGRAMS)?))))
     }
 
-    /// For tests: an emulated device starts so many more kernels and is lost then. A real one does not hear of it.
+    /// For tests: an emulated device starts so many more kernels and is lost then. A real one ignores it.
     pub fn break_after(&self, kernels: u64) {
         if let Backend::Emulated(emulated) = &*self.0 {
             emulated.break_after(kernels);
@@ -104,38 +65,22 @@ impl Device {
     }
 
     pub fn properties(&self) -> Result<Properties, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.properties(),
-            Backend::Emulated(emulated) => Ok(Properties {
-                name: "an emulated GPU".to_string(),
-                target: 80,
-                processors: 4,
-                memory_bytes: EMULATED_BYTES,
-                free_bytes: EMULATED_BYTES.saturating_sub(emulated.held_bytes()),
-            }),
-        }
+        behind!(self, properties())
     }
 
     pub fn processors(&self) -> Processors {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.processors,
-            // As small as those that there are.
-            Backend::Emulated(_) => Processors { count: 4, shared_bytes: 99 << 10 },
-        }
+        behind!(self, processors())
     }
 
     /// Bytes that buffers take. What was freed is not among them, though no other program has it.
     pub fn used_bytes(&self) -> Result<usize, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.used_bytes(),
-            Backend::Emulated(emulated) => Ok(emulated.held_bytes()),
-        }
+        behind!(self, used_bytes())
     }
 
     /// Takes so much memory from the system for what will be asked of it, so that no other program has it then.
     pub fn hold(&self, bytes: usize) -> Result<(), Error> {
         match &*self.0 {
-            // What was freed stays with us.
+            // What was freed stays with the device.
             Backend::Cuda(cuda) => cuda.allocate(bytes).map(|address| cuda.free(address)),
             Backend::Emulated(_) => Ok(()),
         }
@@ -152,27 +97,17 @@ impl Device {
         if how.grid.0 == 0 || how.grid.1 == 0 || how.grid.2 == 0 {
             return Ok(());
         }
-        let arguments = bytemuck::bytes_of(arguments);
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.launch(program, kernel, how, arguments),
-            Backend::Emulated(emulated) => emulated.launch(program, kernel, how, arguments),
-        }
+        behind!(self, launch(program, kernel, how, bytemuck::bytes_of(arguments)))
     }
 
     /// Whether four warps multiply together here (`groups.cu`).
     pub fn has_groups(&self) -> bool {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.groups.load(Ordering::Relaxed),
-            Backend::Emulated(emulated) => emulated.groups.load(Ordering::Relaxed),
-        }
+        behind!(self, groups()).load(Ordering::Relaxed)
     }
 
     /// Whether they may, where they can: to compare, and for tests.
     pub fn use_groups(&self, wanted: bool) {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.groups.store(wanted && cuda.can_group(), Ordering::Relaxed),
-            Backend::Emulated(emulated) => emulated.groups.store(wanted, Ordering::Relaxed),
-        }
+        behind!(self, groups()).store(wanted && behind!(self, can_group()), Ordering::Relaxed);
     }
 
     /// Whether a kernel is put in place while the one before is still at work.
@@ -192,43 +127,22 @@ impl Device {
 
     /// Each kernel that `work` starts, with the milliseconds it took; graphs are not looked into. NaN where there is no clock.
     pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.profile(work),
-            Backend::Emulated(emulated) => emulated.profile(work),
-        }
+        behind!(self, profile(work))
     }
 
-    /// Whether somebody does so: then nothing should be started by a graph.
+    /// Whether `profile` is at work: then nothing should be started by a graph.
     pub fn is_profiled(&self) -> bool {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.is_profiled(),
-            Backend::Emulated(emulated) => emulated.is_profiled(),
-        }
+        behind!(self, is_profiled())
     }
 
     /// Waits until everything that was asked for is done.
     pub fn synchronize(&self) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.synchronize(),
-            Backend::Emulated(emulated) => emulated.check_memory(),
-        }
+        behind!(self, synchronize())
     }
 
-    /// Milliseconds that the device takes for what `work` asks of it, by its own clock.
+    /// Milliseconds that the device takes for what `work` asks of it, by its own clock. NaN where there is none.
     pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.time(work),
-            Backend::Emulated(_) => work().map(|()| f32::NAN),
-        }
-    }
-
-    /// Bytes that this memory reads and writes a second, in billions, copying so many; the median. NaN where there is no clock.
-    pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Result<f64, Error> {
-        let (from, to) = (Buffer::<u8>::zeroed(self, bytes)?, Buffer::<u8>::new(self, bytes)?);
-        let once = |_| self.time(|| to.copy_from(0, &from, 0, bytes));
-        let mut ms: Vec<f32> = (0..rounds.max(3)).map(once).collect::<Result<_, _>>()?;
-        ms.sort_by(f32::total_cmp);
-        Ok(2.0 * bytes as f64 / f64::from(ms[ms.len() / 2]) / 1e6)
+        behind!(self, time(work))
     }
 
     /// Records the kernels that `work` starts, without running them. It must neither allocate nor wait.
@@ -241,17 +155,11 @@ impl Device {
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.allocate(bytes),
-            Backend::Emulated(emulated) => emulated.allocate(bytes),
-        }
+        behind!(self, allocate(bytes))
     }
 
     pub(crate) fn free(&self, address: u64) {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.free(address),
-            Backend::Emulated(emulated) => emulated.free(address),
-        }
+        behind!(self, free(address))
     }
 
     /// Memory of the host that the device knows; none where any is as good.
@@ -269,19 +177,14 @@ impl Device {
     }
 
     pub(crate) fn copy_in(&self, to: u64, from: &[u8]) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.copy_in(to, from),
-            Backend::Emulated(emulated) => emulated.copy_in(to, from),
-        }
+        behind!(self, copy_in(to, from))
     }
 
     pub(crate) fn copy_out(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.copy_out(to, from),
-            Backend::Emulated(emulated) => emulated.copy_out(to, from),
-        }
+        behind!(self, copy_out(to, from))
     }
 
+    /// As `copy_out`, and what is asked for meanwhile does not wait for it.
     pub(crate) fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         match &*self.0 {
             Backend::Cuda(cuda) => cuda.copy_out_beside(to, from),
@@ -290,17 +193,11 @@ impl Device {
     }
 
     pub(crate) fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.copy_within(to, from, bytes),
-            Backend::Emulated(emulated) => emulated.copy_within(to, from, bytes),
-        }
+        behind!(self, copy_within(to, from, bytes))
     }
 
     pub(crate) fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), Error> {
-        match &*self.0 {
-            Backend::Cuda(cuda) => cuda.fill(at, byte, bytes),
-            Backend::Emulated(emulated) => emulated.fill(at, byte, bytes),
-        }
+        behind!(self, fill(at, byte, bytes))
     }
 }
 

@@ -13,12 +13,14 @@ use std::thread::ThreadId;
 use kernels::cuda::Program;
 use sha2::{Digest, Sha256};
 
-use crate::cuda::hex;
-use crate::device::{EMULATED_BYTES, Launch};
 use crate::error::Error;
+use crate::hardware::{Launch, Processors, Properties};
+use crate::hex::hex;
 
 const SHIM: &str = include_str!("emulated/shim.h");
-/// Bytes around each allocation that nobody may write.
+/// Its memory.
+const TOTAL_BYTES: usize = 1 << 30;
+/// Bytes around each allocation that no kernel may write.
 const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xA5;
 
@@ -30,8 +32,8 @@ pub(crate) struct Emulated {
     /// Kernels that it still starts. Then it is lost, as a GPU can be.
     left: AtomicU64,
     /// Whether products are made by groups of warps: tests ask for it.
-    pub groups: AtomicBool,
-    /// Kernels that were started since somebody wants to know.
+    groups: AtomicBool,
+    /// Names of the kernels that were started since `profile` began.
     profile: Mutex<Option<Vec<String>>>,
     /// Of each thread that records.
     recording: Mutex<HashMap<ThreadId, Vec<Started>>>,
@@ -67,6 +69,37 @@ impl Emulated {
             profile: Mutex::new(None),
             recording: Mutex::new(HashMap::new()),
         })
+    }
+
+    pub fn properties(&self) -> Result<Properties, Error> {
+        Ok(Properties {
+            name: "an emulated GPU".to_string(),
+            target: 80,
+            processors: self.processors().count,
+            memory_bytes: TOTAL_BYTES,
+            free_bytes: TOTAL_BYTES.saturating_sub(self.held_bytes()),
+        })
+    }
+
+    /// As small as those that there are.
+    pub fn processors(&self) -> Processors {
+        Processors { count: 4, shared_bytes: 99 << 10 }
+    }
+
+    pub fn used_bytes(&self) -> Result<usize, Error> {
+        Ok(self.held_bytes())
+    }
+
+    pub fn groups(&self) -> &AtomicBool {
+        &self.groups
+    }
+
+    pub fn can_group(&self) -> bool {
+        true
+    }
+
+    pub fn time(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<f32, Error> {
+        work().map(|()| f32::NAN)
     }
 
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
@@ -144,10 +177,10 @@ impl Emulated {
         started.iter().try_for_each(|one| self.launch(one.program, &one.kernel, one.how, &one.arguments))
     }
 
-    /// New memory holds what nobody should count on.
+    /// New memory holds NaN, so that a kernel that counts on zeros is found.
     pub fn allocate(&self, bytes: usize) -> Result<u64, Error> {
         self.check_lost()?;
-        let free_bytes = EMULATED_BYTES.saturating_sub(self.held_bytes());
+        let free_bytes = TOTAL_BYTES.saturating_sub(self.held_bytes());
         if bytes > free_bytes {
             return Err(Error::Memory { wanted_mib: bytes.div_ceil(1 << 20), free_mib: free_bytes >> 20 });
         }
@@ -159,7 +192,7 @@ impl Emulated {
         Ok(address as u64)
     }
 
-    pub fn held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> usize {
         lock(&self.memory).values().map(|memory| memory.len() - 3 * GUARD).sum()
     }
 
@@ -172,7 +205,8 @@ impl Emulated {
         }
     }
 
-    pub fn check_memory(&self) -> Result<(), Error> {
+    /// Everything is done when it is asked for; what was written beside a buffer is an error here.
+    pub fn synchronize(&self) -> Result<(), Error> {
         let beside = || Error::Lost { reason: "a kernel wrote beside its memory".to_string() };
         let memory = lock(&self.memory);
         if memory.iter().all(|(address, memory)| is_sound(*address, memory)) { Ok(()) } else { Err(beside()) }
@@ -189,7 +223,7 @@ impl Emulated {
         self.check_lost()?;
         // SAFETY: as above.
         unsafe { std::ptr::copy(from as *const u8, to.as_mut_ptr(), to.len()) };
-        self.check_memory()
+        self.synchronize()
     }
 
     pub fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
@@ -241,7 +275,7 @@ fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
         return Ok(file);
     }
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    // Of its own, so that two who build the same thing do not write into each other's file.
+    // With a name of its own, so that two programs that build the same thing do not write into one file.
     let own = format!("{name}.{}.{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let (text, part) = (folder.join(format!("{own}.cpp")), folder.join(format!("{own}.part")));
     let failed = |reason: String| Error::Emulator { reason };
@@ -346,9 +380,9 @@ mod tests {
         }
         run(&emulated, "read_before_it_lands", out).unwrap();
         assert!(values(out)[..32].iter().all(|value| value.is_nan()));
-        assert!(emulated.check_memory().is_ok());
+        assert!(emulated.synchronize().is_ok());
         run(&emulated, "beside_the_memory", out).unwrap();
-        assert!(emulated.check_memory().is_err());
+        assert!(emulated.synchronize().is_err());
         lock(&emulated.memory).clear();
     }
 }

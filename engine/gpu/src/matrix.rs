@@ -1,8 +1,7 @@
 //! Weight matrices on the device. The bits are the file's; `formats.cuh` says in which order they lie.
 
 use bytemuck::{Pod, Zeroable};
-use kernels::format::{Format, dequantize};
-use kernels::integers::{Ints, unpack};
+use kernels::format::{Format, IQ4_CODES, Ints, dequantize, unpack_padded};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
@@ -209,13 +208,9 @@ fn numbers(format: Format, cols: usize, stride: usize, parts: &[&[u8]]) -> Vec<u
 
 impl Planes {
     fn add_row(&mut self, format: Format, row: &[u8], cols: usize) {
-        let block_bytes = format.block_bytes() * (256 / format.block_len());
-        let mut padded = [0; 1024];
         let mut ints = Ints::default();
-        for (block, bytes) in row.chunks(block_bytes).enumerate() {
-            padded[..bytes.len()].copy_from_slice(bytes);
-            padded[bytes.len()..block_bytes].fill(0);
-            unpack(format, &padded[..block_bytes], &mut ints);
+        for (block, bytes) in row.chunks(format.bytes_of_256()).enumerate() {
+            unpack_padded(format, bytes, &mut ints);
             let groups = (cols - 256 * block).min(256) / 32;
             for group in 0..groups {
                 self.add_codes(&ints.q[32 * group..][..32]);
@@ -233,7 +228,6 @@ impl Planes {
             Kind::IQ4_XS => numbers.map(|number| IQ4_CODES[usize::from(number)]),
             _ => numbers,
         };
-        let unsigned = |v: usize| codes_of[v];
         match self.kind {
             Kind::WIDE | Kind::Q8_0 => codes.extend_from_slice(&codes_of),
             _ => {
@@ -241,12 +235,12 @@ impl Planes {
             }
         }
         if self.kind == Kind::Q5_K {
-            let bits = (0..32).fold(0u32, |bits, v| bits | u32::from(unsigned(v) >> 4) << (8 * (v % 4) + v / 4));
+            let bits = (0..32).fold(0u32, |bits, v| bits | u32::from(codes_of[v] >> 4) << (8 * (v % 4) + v / 4));
             high.extend(bits.to_le_bytes());
         }
         if self.kind == Kind::Q6_K {
             for half in 0..2 {
-                let pair = |v: usize| u32::from(unsigned(16 * half + v) >> 4) << (8 * (v % 4) + 2 * (v / 4));
+                let pair = |v: usize| u32::from(codes_of[16 * half + v] >> 4) << (8 * (v % 4) + 2 * (v / 4));
                 high.extend((0..16).fold(0u32, |bits, v| bits | pair(v)).to_le_bytes());
             }
         }
@@ -271,20 +265,6 @@ impl Planes {
         }
     }
 }
-
-/// The steps of IQ4, to find codes again.
-const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-
-/// The code of each step, by its bits.
-const IQ4_CODES: [u8; 256] = {
-    let mut codes = [0; 256];
-    let mut code = 0;
-    while code < IQ4.len() {
-        codes[IQ4[code] as u8 as usize] = code as u8;
-        code += 1;
-    }
-    codes
-};
 
 /// The values of one row, for tests.
 pub fn row_values(format: Format, cols: usize, bytes: &[u8], row: usize) -> Vec<f32> {

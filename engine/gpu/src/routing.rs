@@ -1,4 +1,4 @@
-//! Experts: who visits whom, sorted by expert, and the answers put together.
+//! Experts: which tokens visit which, sorted by expert, and the answers put together.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -12,7 +12,7 @@ pub struct Route {
     pub scores: u64,
     pub experts: u64,
     pub shares: u64,
-    /// As for `Arrange` where pairs stay as they come, and nobody arranges them; 0: not wanted.
+    /// As for `Arrange`, where pairs stay as they come and are not arranged; 0: not wanted.
     pub source: u64,
     pub place: u64,
     pub count: u32,

@@ -11,7 +11,7 @@ pub const PADDED_TO: usize = 64;
 /// Values that share a scale in the form of 8-bit integers.
 pub const GROUP: usize = 16;
 
-/// Which forms rows are written in. A form that nobody reads is not written.
+/// Which forms rows are written in: those that some product reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Forms {
     pub values: bool,

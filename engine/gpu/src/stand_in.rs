@@ -1,6 +1,6 @@
-//! A driver and a compiler that are none, for tests: what talks with NVIDIA's talks with these, and kernels are the emulator's
-//! (`stand_in/driver.cpp`). A program meets them where their folder comes first on its library path, so a test starts itself
-//! again with that.
+//! A stand-in for NVIDIA's driver and compiler, for tests: the code that calls NVIDIA's calls these, and kernels are the
+//! emulator's (`stand_in/driver.cpp`). A program loads them where their folder comes first on its library path, so a test
+//! starts its own program again with that path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use crate::cuda::hex;
 use crate::emulated;
 use crate::error::Error;
+use crate::hex::hex;
 
 const DRIVER: &str = include_str!("stand_in/driver.cpp");
-/// Set where a program was started with them.
+/// This variable is set where a program was started with them.
 pub const STARTED: &str = "REPRISE_STAND_IN_DRIVER";
 
-/// Runs a test program, the caller's own, with the stand-ins and these arguments. None: there is no compiler for C++, which a line
-/// says.
+/// Runs a test program, the caller's own, with the stand-ins and these arguments. None, after a line that says so: there is no
+/// C++ compiler.
 pub fn run_again(program: &Path, folder: &Path, target: u32, arguments: &[&str]) -> Option<Output> {
     let libraries = match libraries(folder) {
         Ok(libraries) => libraries,
@@ -44,7 +44,7 @@ impl Driver {
         Driver(unsafe { libloading::Library::new("libcuda.so") }.expect("it is on the library path"))
     }
 
-    /// After so many more kernels nothing works any more, until the last who uses the GPU has let it go.
+    /// After so many more kernels nothing works any more, until the last user of the GPU has let it go.
     pub fn break_after(&self, kernels: i64) {
         // SAFETY: `driver.cpp` has it with this type.
         unsafe {
@@ -76,7 +76,7 @@ pub fn libraries(folder: &Path) -> Result<PathBuf, Error> {
     if libraries.exists() {
         return Ok(libraries);
     }
-    // Made elsewhere and put in its place by one step: others may want the same.
+    // Made in a folder of its own and renamed: another program may make the same.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = folder.join(format!("driver-{name}.{}.{number}.part", std::process::id()));

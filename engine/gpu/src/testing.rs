@@ -15,7 +15,7 @@ pub fn device(require_cuda: bool, folder: &Path) -> Option<Device> {
 }
 
 fn open(require_cuda: bool, folder: &Path) -> Result<Option<Device>, String> {
-    let no_gpu = match Device::cuda(0, Some(&folder.join("cubin")), &mut |line| println!("{line}")) {
+    let no_gpu = match crate::open(0, Some(&folder.join("cubin")), &mut |line| println!("{line}")) {
         Ok(device) => {
             println!("on {}", device.properties().map_or_else(|error| error.to_string(), |properties| properties.name));
             return Ok(Some(device));

@@ -10,7 +10,7 @@
 mod softmax;
 
 use self::softmax::{soften, soften_side_by_side};
-use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
+use crate::cpu::{Cpu, Lanes, Level, Parts, at_level};
 use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
@@ -274,7 +274,7 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
     if many {
         side_by_side.fill(0.0);
         let (q, to_stride) = (Block { values: q, stride: dim }, padded(rows));
-        lanes!(level, transpose(q: Block<'_>, rows: usize, dim: usize, side_by_side: &mut [f32], to_stride: usize));
+        at_level!(level, transpose(q: Block<'_>, rows: usize, dim: usize, side_by_side: &mut [f32], to_stride: usize));
     }
     let end = queries.first + tokens.end;
     for tile in tiles {
@@ -338,7 +338,7 @@ struct Shape {
 
 /// `scores`: [position, padded row], to be added to or not. `q`: [column, padded row]. `keys`: [position, column]
 fn scores_side_by_side(level: Level, shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
-    lanes!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]))
+    at_level!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]))
 }
 
 #[inline(always)]
@@ -351,7 +351,7 @@ fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], add: bool,
 
 /// `scores`: [row, TILE]. `q`: [row, head dim]
 fn scores_by_rows(level: Level, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    lanes!(level, by_rows_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
+    at_level!(level, by_rows_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
 }
 
 #[inline(always)]
@@ -364,7 +364,7 @@ fn by_rows_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f
 /// Adds values, [position, column], with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves
 /// them, to these columns of the sums, whose rows have `dim`.
 fn weigh(level: Level, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
-    lanes!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
+    at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }
 
 #[inline(always)]
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn as_the_reference_for_every_format_split_and_shape() {
         let formats = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             for (threads, kv_heads, group, dim, first, rows) in [
                 (1, 2, 2, 32, 0, 1),
                 (3, 1, 4, 64, 130, 1),

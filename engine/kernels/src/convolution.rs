@@ -1,7 +1,6 @@
 //! Causal depthwise convolution with SiLU, and the inputs it remembers.
 
-use crate::activation::quick_silu;
-use crate::cpu::{Cpu, Parts, level::levels, level::madd};
+use crate::cpu::{Cpu, Lanes, Parts, at_level};
 
 /// Channels that one task works on.
 const CHANNELS_OF_A_TASK: usize = 256;
@@ -18,7 +17,7 @@ pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory:
     cpu.pool.run(channels.div_ceil(CHANNELS_OF_A_TASK), |task| {
         let first = task * CHANNELS_OF_A_TASK;
         let job = Job { x, memory, taps, channels, first, width: CHANNELS_OF_A_TASK.min(channels - first), rows, past };
-        levels!(cpu.level, body(job: Job<'_>))
+        at_level!(cpu.level, body(job: Job<'_>))
     });
 }
 
@@ -46,7 +45,7 @@ impl<'a> Job<'a> {
 }
 
 #[inline(always)]
-fn body<const FMA: bool>(job: Job<'_>) {
+fn body<L: Lanes>(job: Job<'_>) {
     // From the last row back, each row is replaced after all later rows have read it; what the next call has to
     // remember is put aside before.
     let mut remembered = [0.0f32; 8 * CHANNELS_OF_A_TASK];
@@ -63,10 +62,10 @@ fn body<const FMA: bool>(job: Job<'_>) {
         for back in 1..=job.past {
             let earlier = job.inputs(row - back as isize);
             for ((out, earlier), tap) in out.iter_mut().zip(earlier).zip(tap(job.past - back)) {
-                *out = madd::<FMA>(*earlier, *tap, *out);
+                *out = L::madd_one(*earlier, *tap, *out);
             }
         }
-        out.iter_mut().for_each(|out| *out = quick_silu::<FMA>(*out));
+        out.iter_mut().for_each(|out| *out = L::silu_one(*out));
     }
     for (i, row) in remembered.chunks_exact(job.width).enumerate() {
         job.inputs(i as isize - job.past as isize).copy_from_slice(row);
@@ -96,7 +95,7 @@ mod tests {
 
     #[test]
     fn in_pieces_as_in_one_and_as_defined() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             let cpu = Cpu::with_level(2, level);
             for (rows, channels, kernel) in [(1, 5, 4), (2, 300, 4), (9, 257, 4), (7, 16, 2)] {
                 let (x, taps) = (random(rows * channels, 1), random(channels * kernel, 2));

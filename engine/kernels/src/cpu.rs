@@ -1,11 +1,12 @@
 //! What every kernel runs on: the processor's level, found once, and the threads.
 
 pub(crate) mod lanes;
-pub(crate) mod level;
+mod level;
 #[cfg(target_os = "linux")]
 mod pin;
 mod pool;
 
+pub(crate) use lanes::{Lanes, at_level};
 pub use level::Level;
 pub use pool::Pool;
 
@@ -21,7 +22,7 @@ impl Cpu {
         Cpu { level: Level::detect(), pool: Pool::new(threads) }
     }
 
-    /// With each thread tied to a core of its own, also the one that first asks for work; `yes: false` changes nothing.
+    /// Ties each thread to a core of its own, also the one that first asks for work; `yes: false` changes nothing.
     pub fn pinned(mut self, yes: bool) -> Cpu {
         self.pool.pin_at_first_job(yes);
         self

@@ -12,8 +12,7 @@
 //!
 //! so a chunk costs a few small matrix products and touches the state twice instead of twice a token.
 
-use crate::activation::exp;
-use crate::cpu::{Cpu, Level, Parts, lanes::Lanes, lanes::lanes};
+use crate::cpu::{Cpu, Lanes, Level, Parts, at_level};
 use crate::dense::{Block, add_product, transpose};
 use crate::scratch::with_scratch;
 
@@ -129,7 +128,7 @@ impl<'a> Head<'a> {
 }
 
 fn one(level: Level, job: Head, row: usize, state: &mut [f32]) {
-    lanes!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
+    at_level!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
 }
 
 /// Some columns of the state at a time, so that they are near when they are read for the second time:
@@ -191,7 +190,7 @@ fn chunk(level: Level, job: Head, first: usize, tokens: usize, state: &mut [f32]
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     with_scratch(
         tokens * (2 * key_dim + 2 * value_dim + 1) + key_dim * CHUNK + 3 * CHUNK * CHUNK,
-        |scratch| lanes!(level, chunk_body(job: Head<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
+        |scratch| at_level!(level, chunk_body(job: Head<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
     );
 }
 
@@ -215,11 +214,11 @@ fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32]
     }
     transpose::<L>(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
     running_sums(job.rows.decay, heads.value_heads, job.head, first, sums);
-    // e^{G_t−G_i} up to the diagonal and for some columns more, which nobody reads.
+    // e^{G_t−G_i} up to the diagonal, and for some columns more that are not read.
     for t in 0..n {
         let row = &mut decays[t * CHUNK..][..n.min(t / STEP * STEP + STEP)];
         let own = sums[t];
-        if L::FMA { exp_of::<true>(row, own, sums) } else { exp_of::<false>(row, own, sums) }
+        exp_of::<L>(row, own, sums);
     }
     // Each token looks at itself and those before it only.
     for start in (0..n).step_by(STEP) {
@@ -283,9 +282,9 @@ fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32]
 }
 
 #[inline(always)]
-fn exp_of<const FMA: bool>(row: &mut [f32], own: f32, sums: &[f32]) {
+fn exp_of<L: Lanes>(row: &mut [f32], own: f32, sums: &[f32]) {
     for (out, sum) in row.iter_mut().zip(sums) {
-        *out = exp::<FMA>((own - sum).min(0.0));
+        *out = L::exp_one((own - sum).min(0.0));
     }
 }
 
@@ -357,7 +356,7 @@ mod tests {
             (2, 6, 32, 33, true),
             (4, 4, 128, 128, false),
         ];
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             let cpu = Cpu::with_level(2, level);
             for (key_heads, value_heads, key_dim, value_dim, tiled) in shapes {
                 let heads = Heads { key_heads, value_heads, key_dim, value_dim, tiled };

@@ -2,7 +2,7 @@
 //!
 //! Rows lie `stride` apart, so blocks may be parts of wider rows.
 
-use crate::cpu::lanes::Lanes;
+use crate::cpu::Lanes;
 
 /// A row-major block: element (row, column) at `values[row * stride + column]`.
 #[derive(Clone, Copy)]
@@ -268,7 +268,7 @@ pub(crate) fn transpose<L: Lanes>(from: Block, rows: usize, width: usize, to: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{Level, lanes::lanes};
+    use crate::cpu::{Level, at_level};
     use crate::testing::{assert_close, random};
 
     #[derive(Clone, Copy)]
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn as_the_definition_for_every_odd_shape() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             let shapes =
                 [(1, 1, 1), (1, 4, 16), (2, 5, 17), (3, 33, 31), (5, 64, 48), (7, 70, 130), (6, 150, 9), (4, 32, 0)];
             for (m, n, depth) in shapes {
@@ -308,7 +308,7 @@ mod tests {
                 let (mut by_rows, mut added) = (vec![f32::NAN; m * n], vec![8.0; m * n]);
                 let case = Case { a: &a, b: &b, m, n, depth };
                 let (by_rows_out, added_out) = (&mut by_rows[..], &mut added[..]);
-                lanes!(level, both(case: Case<'_>, by_rows_out: &mut [f32], added_out: &mut [f32]));
+                at_level!(level, both(case: Case<'_>, by_rows_out: &mut [f32], added_out: &mut [f32]));
                 assert_close(&by_rows, &expected, 1e-5);
                 added.iter_mut().for_each(|x| *x -= 4.0);
                 assert_close(&added, &expected, 1e-5);

@@ -1,19 +1,21 @@
 //! The block formats that weights are stored in: their names, their sizes, and their exact values.
 //!
 //! A row of a matrix is a sequence of blocks; a block holds 1, 32 or 256 values. Every quantised format is read in one
-//! way: to small integers with a scale and a minimum for each group (`unpack` in the files below), and from there to
-//! f32. `integers` hands the same integers to the int8 products, so the two paths cannot disagree about a format.
+//! way: to small integers with a scale and a minimum for each group (`Ints`), and from there to f32. The int8 products get
+//! the same integers, so the two paths cannot disagree about a format.
 
 mod block32;
 mod codebook;
 mod fit;
 mod float;
+mod integers;
 mod k_affine;
 mod k_symmetric;
 #[cfg(test)]
 mod tests;
 
-use crate::integers::Ints;
+pub use codebook::{IQ4, IQ4_CODES};
+pub use integers::Ints;
 
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,24 +59,16 @@ const TABLE: &[(Format, &str, u32, usize, usize)] = &[
 ];
 
 impl Format {
-    pub const ALL: &[Format] = &[
-        Format::F32,
-        Format::F16,
-        Format::BF16,
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-        Format::Q2_K,
-        Format::Q3_K,
-        Format::Q4_K,
-        Format::Q5_K,
-        Format::Q6_K,
-        Format::IQ4_NL,
-        Format::IQ4_XS,
-        Format::MXFP4,
-    ];
+    /// In the order of the table, which is that of the enum.
+    pub const ALL: &[Format] = &{
+        let mut all = [Format::F32; TABLE.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = TABLE[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// Values in one block.
     pub fn block_len(self) -> usize {
@@ -110,12 +104,39 @@ impl Format {
         TABLE[self as usize].2
     }
 
-    /// True for the formats with an integer form (`integers::unpack`).
+    /// Bytes of 256 values, the longest block of any format.
+    pub fn bytes_of_256(self) -> usize {
+        self.block_bytes() * (256 / self.block_len())
+    }
+
+    /// True for the formats with an integer form (`unpack`).
     pub fn is_quantised(self) -> bool {
         !matches!(self, Format::F32 | Format::F16 | Format::BF16)
     }
 }
 
+/// Calls `$short` for a format in blocks of 32 values, `$long` for one in blocks of 256, with its unpacker as the last
+/// argument. The unpacker is `impl Fn` there and no pointer, so that it is inlined into each inner loop.
+macro_rules! with_unpacker {
+    ($format:expr, $short:ident, $long:ident, $($argument:expr),*) => {
+        match $format {
+            Format::F32 | Format::F16 | Format::BF16 => panic!("{} has no integer form", $format.name()),
+            Format::Q4_0 => $short($($argument,)* block32::unpack_q4_0),
+            Format::Q4_1 => $short($($argument,)* block32::unpack_q4_1),
+            Format::Q5_0 => $short($($argument,)* block32::unpack_q5_0),
+            Format::Q5_1 => $short($($argument,)* block32::unpack_q5_1),
+            Format::Q8_0 => $short($($argument,)* block32::unpack_q8_0),
+            Format::IQ4_NL => $short($($argument,)* codebook::unpack_iq4_nl),
+            Format::MXFP4 => $short($($argument,)* codebook::unpack_mxfp4),
+            Format::Q2_K => $long($($argument,)* k_affine::unpack_q2_k),
+            Format::Q3_K => $long($($argument,)* k_symmetric::unpack_q3_k),
+            Format::Q4_K => $long($($argument,)* k_affine::unpack_q4_k),
+            Format::Q5_K => $long($($argument,)* k_affine::unpack_q5_k),
+            Format::Q6_K => $long($($argument,)* k_symmetric::unpack_q6_k),
+            Format::IQ4_XS => $long($($argument,)* codebook::unpack_iq4_xs),
+        }
+    };
+}
 /// The exact values of whole blocks.
 ///
 /// # Panics
@@ -126,19 +147,7 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
         Format::F32 => float::f32_to_f32(bytes, out),
         Format::F16 => float::f16_to_f32(bytes, out),
         Format::BF16 => float::bf16_to_f32(bytes, out),
-        Format::Q4_0 => dequantize32(bytes, out, block32::unpack_q4_0),
-        Format::Q4_1 => dequantize32(bytes, out, block32::unpack_q4_1),
-        Format::Q5_0 => dequantize32(bytes, out, block32::unpack_q5_0),
-        Format::Q5_1 => dequantize32(bytes, out, block32::unpack_q5_1),
-        Format::Q8_0 => dequantize32(bytes, out, block32::unpack_q8_0),
-        Format::IQ4_NL => dequantize32(bytes, out, codebook::unpack_iq4_nl),
-        Format::MXFP4 => dequantize32(bytes, out, codebook::unpack_mxfp4),
-        Format::Q2_K => dequantize256(bytes, out, k_affine::unpack_q2_k),
-        Format::Q3_K => dequantize256(bytes, out, k_symmetric::unpack_q3_k),
-        Format::Q4_K => dequantize256(bytes, out, k_affine::unpack_q4_k),
-        Format::Q5_K => dequantize256(bytes, out, k_affine::unpack_q5_k),
-        Format::Q6_K => dequantize256(bytes, out, k_symmetric::unpack_q6_k),
-        Format::IQ4_XS => dequantize256(bytes, out, codebook::unpack_iq4_xs),
+        _ => with_unpacker!(format, dequantize32, dequantize256, bytes, out),
     }
 }
 
@@ -169,34 +178,33 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// The integer form of the 256 values in `bytes`. Here and not in `integers`, because the layouts are private to here.
+/// The integer form of 256 values: one block of 256, or eight of 32.
+///
+/// # Panics
+/// When `format` is not quantised, or `bytes` is not 256 values of it.
 // Inlined, so that it takes on the level of what it is part of.
 #[inline(always)]
-pub(crate) fn unpack_ints(format: Format, bytes: &[u8], out: &mut Ints) {
+pub fn unpack(format: Format, bytes: &[u8], out: &mut Ints) {
     check_sizes(format, bytes.len(), 256);
-    match format {
-        Format::F32 | Format::F16 | Format::BF16 => panic!("{} has no integer form", format.name()),
-        Format::Q4_0 => unpack32(bytes, out, block32::unpack_q4_0),
-        Format::Q4_1 => unpack32(bytes, out, block32::unpack_q4_1),
-        Format::Q5_0 => unpack32(bytes, out, block32::unpack_q5_0),
-        Format::Q5_1 => unpack32(bytes, out, block32::unpack_q5_1),
-        Format::Q8_0 => unpack32(bytes, out, block32::unpack_q8_0),
-        Format::IQ4_NL => unpack32(bytes, out, codebook::unpack_iq4_nl),
-        Format::MXFP4 => unpack32(bytes, out, codebook::unpack_mxfp4),
-        Format::Q2_K => unpack256(bytes, out, k_affine::unpack_q2_k),
-        Format::Q3_K => unpack256(bytes, out, k_symmetric::unpack_q3_k),
-        Format::Q4_K => unpack256(bytes, out, k_affine::unpack_q4_k),
-        Format::Q5_K => unpack256(bytes, out, k_affine::unpack_q5_k),
-        Format::Q6_K => unpack256(bytes, out, k_symmetric::unpack_q6_k),
-        Format::IQ4_XS => unpack256(bytes, out, codebook::unpack_iq4_xs),
+    with_unpacker!(format, unpack32, unpack256, bytes, out)
+}
+
+/// As `unpack`, also of fewer values, as at the end of a row: zeros follow them.
+#[inline(always)]
+pub fn unpack_padded(format: Format, bytes: &[u8], out: &mut Ints) {
+    let whole = format.bytes_of_256();
+    if bytes.len() == whole {
+        return unpack(format, bytes, out);
     }
+    // Zero bytes stand for zeros in every format whose rows may end here.
+    let mut padded = [0u8; 1024];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    unpack(format, &padded[..whole], out);
 }
 
 fn check_sizes(format: Format, bytes: usize, values: usize) {
     assert_eq!(Some(bytes), format.row_bytes(values), "{values} values of {} are not {bytes} bytes", format.name());
 }
-
-// The inner loops take the unpacker as `impl Fn` and not as a pointer, so that it is inlined into each of them.
 
 fn dequantize32<const BYTES: usize>(
     bytes: &[u8],

@@ -10,7 +10,6 @@ pub mod cuda;
 pub mod delta;
 mod dense;
 pub mod format;
-pub mod integers;
 pub mod norm;
 pub mod peak;
 pub mod product;

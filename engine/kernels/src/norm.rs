@@ -1,27 +1,27 @@
 //! Norms of rows.
 
-use crate::cpu::{Level, level::levels};
+use crate::cpu::{Lanes, Level, at_level};
 
 /// out = x / sqrt(mean(x²) + eps) · weight, for each row of `weight.len()` values.
 pub fn rms_norm(level: Level, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(x.len() == out.len() && x.len().is_multiple_of(weight.len().max(1)));
-    levels!(level, rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]))
+    at_level!(level, rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]))
 }
 
 /// The same in place.
 pub fn rms_norm_in_place(level: Level, x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len().is_multiple_of(weight.len().max(1)));
-    levels!(level, rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32))
+    at_level!(level, rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32))
 }
 
 /// Each row of `width` values to length `scale`: x / sqrt(sum(x²) + eps) · scale.
 pub fn l2_norm_in_place(level: Level, x: &mut [f32], width: usize, eps: f32, scale: f32) {
     assert!(width > 0 && x.len().is_multiple_of(width));
-    levels!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
+    at_level!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
 }
 
 #[inline(always)]
-fn rms_norm_body<const FMA: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+fn rms_norm_body<L: Lanes>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len();
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
         let scale = 1.0 / (sum_of_squares(x) / width as f32 + eps).sqrt();
@@ -32,7 +32,7 @@ fn rms_norm_body<const FMA: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut
 }
 
 #[inline(always)]
-fn rms_norm_in_place_body<const FMA: bool>(x: &mut [f32], weight: &[f32], eps: f32) {
+fn rms_norm_in_place_body<L: Lanes>(x: &mut [f32], weight: &[f32], eps: f32) {
     let width = weight.len();
     for x in x.chunks_exact_mut(width) {
         let scale = 1.0 / (sum_of_squares(x) / width as f32 + eps).sqrt();
@@ -43,7 +43,7 @@ fn rms_norm_in_place_body<const FMA: bool>(x: &mut [f32], weight: &[f32], eps: f
 }
 
 #[inline(always)]
-fn l2_norm_body<const FMA: bool>(x: &mut [f32], width: usize, eps: f32, scale: f32) {
+fn l2_norm_body<L: Lanes>(x: &mut [f32], width: usize, eps: f32, scale: f32) {
     for x in x.chunks_exact_mut(width) {
         let scale = scale / (sum_of_squares(x) + eps).sqrt();
         x.iter_mut().for_each(|x| *x *= scale);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn as_the_reference_at_every_level_and_width() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             for width in [1, 3, 15, 16, 17, 64, 127, 256] {
                 let (x, weight) = (random(width * 3, 1), random(width, 2));
                 let mut out = vec![f32::NAN; x.len()];

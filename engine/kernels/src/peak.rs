@@ -1,13 +1,13 @@
 //! What a processor can do at all: loops that do nothing but read memory, or nothing but multiply bytes. Benches hold
 //! kernels against them.
 
-use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+use crate::cpu::{Lanes, Level, at_level, lanes::prefetch};
 
 /// Reads all values once, as fast as one thread can.
 pub fn read(level: Level, values: &[f32]) -> f32 {
     let mut total = 0.0;
     let sum = &mut total;
-    lanes!(level, read_body(values: &[f32], sum: &mut f32));
+    at_level!(level, read_body(values: &[f32], sum: &mut f32));
     total
 }
 
@@ -18,12 +18,7 @@ fn read_body<L: Lanes>(values: &[f32], sum: &mut f32) {
     for chunk in values.chunks_exact(REGISTERS * L::COUNT) {
         for (i, sum) in sums.iter_mut().enumerate() {
             let place = chunk.as_ptr().wrapping_add(i * L::COUNT);
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: what is asked for ahead may lie outside of everything: the processor does not mind.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(place.wrapping_byte_add(4096).cast());
-            }
+            prefetch(place.wrapping_byte_add(4096));
             // SAFETY: the chunk has as many values.
             *sum = L::add(*sum, unsafe { L::load(place) });
         }
@@ -69,7 +64,7 @@ mod tests {
 
     #[test]
     fn everything_is_read() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             assert_eq!(read(level, &[1.0; 1280]), 1280.0);
             assert_eq!(multiply_bytes(level, 3).is_some(), level == Level::Avx512);
         }

@@ -5,21 +5,20 @@
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod integer;
 mod panel;
-mod tiles;
 mod unrounded;
 
 use crate::cpu::{Cpu, Level, Parts};
 use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
 
-use activations::BLOCK;
 pub use activations::{Activations, Rounding};
 pub use panel::{PANEL, PANEL_ORDER, pack_panel, panel_bytes};
+
+/// Columns that are worked on together: the longest block of any weight format.
+const BLOCK: usize = 256;
 
 /// A weight matrix: `rows` rows of `cols` values.
 #[derive(Clone, Copy)]
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn every_format_layout_level_and_path_is_near_the_reference() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             let cpu = Cpu::with_level(2, level);
             for format in Format::ALL.iter().copied() {
                 let shapes =

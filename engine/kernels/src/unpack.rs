@@ -2,19 +2,19 @@
 //!
 //! Keys and values are unpacked again for every token, and weights that are no blocks for every product.
 
-use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+use crate::cpu::{Lanes, Level, at_level};
 use crate::format::{Format, dequantize};
 
 /// As `dequantize`.
 pub(crate) fn unpack(level: Level, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
-    lanes!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
+    at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
 /// The same columns of many rows that lie `stride` bytes apart: `bytes` begins where the first row's columns do. `out`:
 /// [row, width]
 pub(crate) fn unpack_columns(level: Level, format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
-    lanes!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
+    at_level!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
 }
 
 #[inline(always)]
@@ -31,8 +31,8 @@ fn columns<L: Lanes>(format: Format, bytes: &[u8], stride: usize, width: usize, 
 #[inline(always)]
 fn unpacked<L: Lanes>(format: Format, bytes: &[u8], out: &mut [f32]) {
     match format {
-        Format::F16 => f16::<L>(bytes, out),
-        Format::BF16 => bf16::<L>(bytes, out),
+        Format::F16 => halves::<L, false>(bytes, out),
+        Format::BF16 => halves::<L, true>(bytes, out),
         Format::Q8_0 => q8_0::<L>(bytes, out),
         Format::Q4_0 => q4_0::<L>(bytes, out),
         _ => dequantize(format, bytes, out),
@@ -40,23 +40,16 @@ fn unpacked<L: Lanes>(format: Format, bytes: &[u8], out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn f16<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
+fn halves<L: Lanes, const BF16: bool>(bytes: &[u8], out: &mut [f32]) {
     let whole = out.len() / L::COUNT * L::COUNT;
     for at in (0..whole).step_by(L::COUNT) {
         // SAFETY: `bytes` has two for each value.
-        unsafe { L::store(out.as_mut_ptr().add(at), L::load_f16(bytes.as_ptr().add(2 * at))) };
+        unsafe {
+            let from = bytes.as_ptr().add(2 * at);
+            L::store(out.as_mut_ptr().add(at), if BF16 { L::load_bf16(from) } else { L::load_f16(from) });
+        }
     }
-    dequantize(Format::F16, &bytes[2 * whole..], &mut out[whole..]);
-}
-
-#[inline(always)]
-fn bf16<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
-    let whole = out.len() / L::COUNT * L::COUNT;
-    for at in (0..whole).step_by(L::COUNT) {
-        // SAFETY: as above.
-        unsafe { L::store(out.as_mut_ptr().add(at), L::load_bf16(bytes.as_ptr().add(2 * at))) };
-    }
-    dequantize(Format::BF16, &bytes[2 * whole..], &mut out[whole..]);
+    dequantize(if BF16 { Format::BF16 } else { Format::F16 }, &bytes[2 * whole..], &mut out[whole..]);
 }
 
 #[inline(always)]
@@ -96,7 +89,7 @@ mod tests {
 
     #[test]
     fn to_the_bit_as_at_leisure() {
-        for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+        for level in Level::available() {
             for format in [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::Q4_K] {
                 for len in [0, 1, 7, 32, 96, 255, 256, 1024] {
                     let Some(size) = format.row_bytes(len) else { continue };

@@ -5,10 +5,11 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
+use crate::hex::hex;
 use crate::nvrtc;
 
 /// Takes a program's machine code.
-pub type Load<'l> = &'l mut dyn FnMut(&'static str, &[u8]) -> Result<(), Error>;
+pub type LoadProgram<'l> = &'l mut dyn FnMut(&'static str, &[u8]) -> Result<(), Error>;
 
 /// Gives every program's machine code to `load`. What is not in `folder`, or is of no use to the driver any more, is compiled,
 /// several at a time, and kept there once the driver has taken it.
@@ -17,7 +18,7 @@ pub fn programs(
     driver: i32,
     folder: Option<&Path>,
     progress: &mut dyn FnMut(&str),
-    load: Load,
+    load: LoadProgram,
 ) -> Result<(), Error> {
     let mut missing = Vec::new();
     for program in kernels::cuda::PROGRAMS.iter().filter(|program| program.is_for(target)) {
@@ -64,7 +65,7 @@ fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
     (Sha256::digest(code)[..] == *seal).then(|| code.to_vec())
 }
 
-/// Into its place by its last step, so that nobody reads half of it.
+/// The last step puts the file in its place, so that no program reads half of it.
 fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::Cache {
         file: folder.join(name).display().to_string(),
@@ -75,11 +76,6 @@ fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<(), Error> {
     let sealed = [&Sha256::digest(code)[..], code].concat();
     std::fs::write(&part, sealed).map_err(failed)?;
     std::fs::rename(&part, folder.join(name)).map_err(failed)
-}
-
-/// For names of files.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How long each kernel takes, by events around it: for whoever wants to know where the time goes.
+//! How long each kernel takes, by events around it.
 
 use std::ptr::null_mut;
 
@@ -14,7 +14,7 @@ pub(super) struct Span {
 }
 
 impl Cuda {
-    /// An event that is reached when all that was asked for is done, where somebody wants to know.
+    /// An event that is reached when all that was asked for is done; none where nothing is profiled.
     pub(super) fn mark(&self) -> Result<Option<sys::CUevent>, Error> {
         if lock(&self.profile).is_none() {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Cuda {
         Ok(Some(event))
     }
 
-    /// A kernel that was started behind an event is told of.
+    /// Remembers a kernel that was started behind the event `begin`.
     pub(super) fn note(&self, kernel: &str, begin: Option<sys::CUevent>) -> Result<(), Error> {
         if let (Some(begin), Some(end)) = (begin, self.mark()?)
             && let Some(spans) = &mut *lock(&self.profile)
@@ -48,7 +48,7 @@ impl Cuda {
         for span in spans {
             // SAFETY: both events were recorded, and what they wait for is done.
             let elapsed_ms = unsafe { elapsed_ms(span.begin, span.end)? };
-            // SAFETY: nobody else knows them.
+            // SAFETY: only this function has them.
             unsafe {
                 let _ = sys::cuEventDestroy_v2(span.begin);
                 let _ = sys::cuEventDestroy_v2(span.end);

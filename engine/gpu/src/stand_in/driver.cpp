@@ -399,7 +399,7 @@ EXPORT int cuMemPoolTrimTo(void* pool, size_t bytes) {
     return sticky;
 }
 
-// New memory holds what nobody should count on.
+// New memory holds NaN, so that a kernel that counts on zeros is found.
 EXPORT int cuMemAllocAsync(uint64_t* address, size_t bytes, Stream* stream) {
     ENTER(enter);
     if (bytes == 0 || !lives(streams, stream)) return INVALID_VALUE;

@@ -15,7 +15,7 @@ fn again(target: u32, arguments: &[&str]) -> Option<Output> {
 
 /// The driver where this is the program that was started with it.
 fn driver() -> Option<Driver> {
-    // SAFETY: nobody but `run_again` sets it.
+    // SAFETY: only `run_again` sets it.
     let driver = std::env::var_os(STARTED).map(|_| unsafe { Driver::of_this_program() });
     if driver.is_none() {
         println!("skipped: this is not the program that was started with a stand-in driver");
@@ -24,7 +24,7 @@ fn driver() -> Option<Driver> {
 }
 
 fn open() -> Device {
-    Device::cuda(0, None, &mut |_| ()).unwrap()
+    crate::open(0, None, &mut |_| ()).unwrap()
 }
 
 /// Every kernel's own test, with another device under it: what is started with more than a GPU has is refused here.
@@ -71,12 +71,12 @@ fn gives_back() {
     assert!(driver.left_behind() > 0, "somebody has it still");
     drop(clone);
     assert_eq!(driver.left_behind(), 0);
-    // Nobody after us finds less than we did.
+    // The next device finds as much as this one did.
     let device = open();
     assert_eq!(free(&device), at_first);
     drop(device);
     // Nor where it could not be opened whole.
-    Device::cuda(7, None, &mut |_| ()).expect_err("there is one only");
+    crate::open(7, None, &mut |_| ()).expect_err("there is one only");
     assert_eq!(driver.left_behind(), 0);
 }
 
@@ -90,7 +90,7 @@ fn is_lost() {
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     assert!(matches!(some.to_vec().unwrap_err(), Error::Lost { .. }), "and stays so");
     drop((some, device));
-    // The context went with the last who had it, and a new one works.
+    // The context went with its last user, and a new one works.
     let device = open();
     assert!(check(&device).unwrap().is_right);
 }
@@ -108,7 +108,7 @@ fn is_recorded() {
     assert_eq!(to.to_vec().unwrap(), [1.0, 2.0, 3.0]);
     let milliseconds = device.time(|| to.copy_from(0, &from, 0, 3)).unwrap();
     assert!(milliseconds >= 0.0);
-    assert!(device.copy_gb_per_s(1 << 20, 2).unwrap() > 0.0);
+    assert!(crate::buffer::copy_gb_per_s(&device, 1 << 20, 2).unwrap() > 0.0);
     drop((from, to, device));
     assert_eq!(driver.left_behind(), 0);
 }
@@ -136,7 +136,7 @@ fn is_kept() {
     let kept = tempfile::tempdir().unwrap();
     let open = || {
         let mut said = Vec::new();
-        Device::cuda(0, Some(kept.path()), &mut |line| said.push(line.to_owned())).unwrap();
+        crate::open(0, Some(kept.path()), &mut |line| said.push(line.to_owned())).unwrap();
         said
     };
     let files =

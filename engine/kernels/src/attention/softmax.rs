@@ -1,6 +1,6 @@
 //! Scores become weights, a tile at a time: the largest score and the sum of weights so far go along.
 
-use crate::cpu::{Level, lanes::Lanes, lanes::lanes};
+use crate::cpu::{Lanes, Level, at_level};
 
 /// Rows that lie side by side, [position, padded row]. What was weighted before has to be multiplied by `corrections`.
 pub(super) fn soften_side_by_side(
@@ -11,7 +11,7 @@ pub(super) fn soften_side_by_side(
     totals: &mut [f32],
     corrections: &mut [f32],
 ) {
-    lanes!(level, side_by_side_body(rows: usize, scores: &mut [f32], largest: &mut [f32], totals: &mut [f32], corrections: &mut [f32]))
+    at_level!(level, side_by_side_body(rows: usize, scores: &mut [f32], largest: &mut [f32], totals: &mut [f32], corrections: &mut [f32]))
 }
 
 #[inline(always)]
@@ -63,7 +63,7 @@ fn side_by_side_body<L: Lanes>(
 pub(super) fn soften(level: Level, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
     let most = scores.iter().copied().fold(*largest, f32::max);
     let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
-    lanes!(level, row_body(scores: &mut [f32], base: f32));
+    at_level!(level, row_body(scores: &mut [f32], base: f32));
     let correction = (*largest - base).exp();
     *total = *total * correction + scores.iter().sum::<f32>();
     *largest = most;

@@ -1,8 +1,17 @@
-//! One register of numbers, by level: for the few loops that the compiler does not see through.
+//! One body for every level: `at_level!` compiles it once for each, with the registers of that level as its type `L`.
 //!
-//! All functions are inlined into bodies that `lanes!` compiles for their level, and must not be called elsewhere.
+//! Most bodies are plain loops, which the compiler makes wide by itself; they ask `L` only whether `mul_add` is one
+//! instruction. The few loops that the compiler does not see through use registers by hand. All functions here are inlined
+//! into such bodies and must not be called elsewhere.
 
-use crate::activation::{EXP_FACTORS, LEAST_EXP, LN_2_PARTS, ROUND};
+/// Below it eˣ is taken for 0.
+const LEAST_EXP: f32 = -87.3;
+/// Adding 1.5 · 2²³ leaves a rounded number in the low bits.
+const ROUND: f32 = 12_582_912.0;
+/// ln 2 in two parts, so that what it is taken from keeps all its digits.
+const LN_2_PARTS: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+/// Of the series of eˣ, the highest power first.
+const EXP_FACTORS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
 /// What a body knows of its level.
 pub(crate) trait Lanes {
@@ -11,7 +20,7 @@ pub(crate) trait Lanes {
     const COUNT: usize;
     /// Registers of one row that a block of a product keeps, besides those of its other rows.
     const WIDE: usize;
-    /// `mul_add` is one instruction.
+    /// `mul_add` is one instruction. Elsewhere it is a slow call.
     const FMA: bool;
 
     fn splat(x: f32) -> Self::V;
@@ -47,7 +56,37 @@ pub(crate) trait Lanes {
     /// v where a > b, and zero elsewhere.
     fn where_more(a: Self::V, b: Self::V, v: Self::V) -> Self::V;
 
-    /// As `activation::exp`, of no more than 88.
+    /// a · b + c of single numbers, in the form that is fast at this level.
+    #[inline(always)]
+    fn madd_one(a: f32, b: f32, c: f32) -> f32 {
+        if Self::FMA { a.mul_add(b, c) } else { a * b + c }
+    }
+
+    /// eˣ of a single number, in a form that the compiler can do for many values at once, to 2 units in the last place; 0
+    /// below -87, and no more than e^88.3.
+    #[inline(always)]
+    fn exp_one(x: f32) -> f32 {
+        // eˣ = 2ⁿ · eʳ with |r| ≤ ln 2 / 2.
+        let x = x.clamp(LEAST_EXP, 88.3);
+        let shifted = Self::madd_one(x, std::f32::consts::LOG2_E, ROUND);
+        let n = shifted - ROUND;
+        let r = Self::madd_one(n, -LN_2_PARTS[0], x);
+        let r = Self::madd_one(n, -LN_2_PARTS[1], r);
+        let mut sum = EXP_FACTORS[0];
+        for factor in &EXP_FACTORS[1..] {
+            sum = Self::madd_one(sum, r, *factor);
+        }
+        let power = f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23);
+        if x <= LEAST_EXP { 0.0 } else { sum * power }
+    }
+
+    /// x · sigmoid(x) of a single number.
+    #[inline(always)]
+    fn silu_one(x: f32) -> f32 {
+        x / (1.0 + Self::exp_one(-x))
+    }
+
+    /// As `exp_one`, of no more than 88.
     #[inline(always)]
     fn exp(x: Self::V) -> Self::V {
         let least = Self::splat(LEAST_EXP);
@@ -313,8 +352,24 @@ mod x86 {
     });
 }
 
-/// Compiles one body for every level and calls the one that fits, as `levels!` does, with the level's `Lanes` as its type.
-macro_rules! lanes {
+/// Asks for memory that is read soon. It may lie outside of everything: the processor does not mind.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and faults nowhere.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Compiles one body for every level and calls the one that fits.
+///
+/// `at_level!(level, body(x: &[f32]))` calls `body::<L>(x)`. The body is `#[inline(always)]`, so each copy is made with the
+/// instructions of its level.
+macro_rules! at_level {
     ($level:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
         #[cfg(target_arch = "x86_64")]
         {
@@ -338,4 +393,26 @@ macro_rules! lanes {
         $body::<$crate::cpu::lanes::Portable>($($arg),*)
     }};
 }
-pub(crate) use lanes;
+pub(crate) use at_level;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_exp<L: Lanes>() {
+        for i in -8730..8830 {
+            let x = i as f32 / 100.0 + 0.003;
+            let (ours, expected) = (L::exp_one(x), f64::from(x).exp());
+            assert!((f64::from(ours) - expected).abs() <= 4e-7 * expected || x < -87.0, "exp({x}) = {ours}");
+        }
+        assert_eq!((L::exp_one(0.0), L::exp_one(f32::NEG_INFINITY)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn exp_is_near_the_library_everywhere() {
+        check_exp::<Portable>();
+        // Single numbers need no wide registers, only `mul_add`.
+        #[cfg(target_arch = "x86_64")]
+        check_exp::<Avx2>();
+    }
+}

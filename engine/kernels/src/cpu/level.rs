@@ -12,7 +12,11 @@ pub enum Level {
 }
 
 impl Level {
-    pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+    /// Those of this processor, the lowest first.
+    pub fn available() -> impl Iterator<Item = Level> {
+        let highest = Level::detect();
+        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(move |level| *level <= highest)
+    }
 
     pub fn detect() -> Level {
         #[cfg(target_arch = "x86_64")]
@@ -41,41 +45,4 @@ impl Level {
             Level::Avx512 => "avx512-vnni",
         }
     }
-}
-
-/// Compiles one body for every level and calls the one that fits.
-///
-/// `levels!(level, body::<FMA>(args))`: the body is `#[inline(always)]`, so each copy is vectorised with the
-/// instructions of its level. `FMA` tells it whether `mul_add` is one instruction (without the hardware it is a slow
-/// library call).
-macro_rules! levels {
-    ($level:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2($($arg: $ty),*) {
-                $body::<true>($($arg),*)
-            }
-            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-            fn avx512($($arg: $ty),*) {
-                $body::<true>($($arg),*)
-            }
-            match $level {
-                // SAFETY: `Level::detect` is the only source of a level above portable, and it asked the processor.
-                $crate::cpu::Level::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
-                $crate::cpu::Level::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::cpu::Level::Portable => $body::<false>($($arg),*),
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        $body::<false>($($arg),*)
-    }};
-}
-pub(crate) use levels;
-
-/// a * b + c in the form that is fast at this level.
-#[inline(always)]
-pub(crate) fn madd<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
 }

@@ -1,4 +1,4 @@
-//! Threads that run one job after the other, without a lock per job.
+//! Threads that run one job after the other, without a lock for each job.
 //!
 //! A token of a small model is some two hundred jobs of a few microseconds. Workers therefore spin for a moment before
 //! they sleep, and a job is a few stores to atomics; the sleeping path (a mutex and a condition) is only entered when
@@ -29,7 +29,7 @@ struct Shared {
     busy: AtomicUsize,
     /// Workers that sleep or are about to.
     asleep: AtomicUsize,
-    /// Held by who goes to sleep and by who wakes, so that nobody is woken before he sleeps.
+    /// Held by a worker that goes to sleep and by the caller that wakes it, so that no worker is woken before it sleeps.
     door: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
@@ -65,8 +65,8 @@ impl Pool {
         Pool { shared, workers, taken: AtomicBool::new(false), to_pin: AtomicBool::new(false) }
     }
 
-    /// Then the caller and each worker are tied to a core, where the system can. Not before, because who makes a pool is
-    /// not always who works with it.
+    /// The first job ties its caller and each worker to a core, where the system can. Not before, because the thread that
+    /// makes a pool need not be the one that works with it.
     pub fn pin_at_first_job(&mut self, yes: bool) {
         self.to_pin = AtomicBool::new(yes);
     }
@@ -97,7 +97,7 @@ impl Pool {
             shared.wake.notify_all();
         }
         job.take_part();
-        // The job lives on this stack: nobody may still look at it when this function returns.
+        // The job lives on this stack: no worker may look at it any more when this function returns.
         let mut spins = 0;
         while shared.busy.load(Ordering::Acquire) != 0 {
             spins += 1;

@@ -1,10 +1,20 @@
 //! The formats whose 4-bit codes look values up in a table: IQ4_NL, IQ4_XS, MXFP4.
 
-use super::{fit, half_at, put_half};
-use crate::integers::Ints;
+use super::{Ints, fit, half_at, put_half};
 
-/// Steps that grow away from zero, as weights thin out there.
-const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// What the codes of the IQ4 formats stand for: steps that grow away from zero, as weights thin out there.
+pub const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// The code of each value in `IQ4`, by the bits of the value.
+pub const IQ4_CODES: [u8; 256] = {
+    let mut codes = [0; 256];
+    let mut code = 0;
+    while code < IQ4.len() {
+        codes[IQ4[code] as u8 as usize] = code as u8;
+        code += 1;
+    }
+    codes
+};
 
 /// The eight magnitudes of a 4-bit float (twice their value, so that all are whole), then the same negated.
 const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];

@@ -2,8 +2,7 @@
 //!
 //! Value = d * scale * q - dmin * min, with d and dmin halves, scale and min small unsigned numbers of the group.
 
-use super::{fit, half_at, put_half};
-use crate::integers::Ints;
+use super::{Ints, fit, half_at, put_half};
 
 /// Sixteen groups of 16: [scale and min, four bits each: 16][2-bit codes: 64][d][dmin].
 pub fn unpack_q2_k(block: &[u8; 84], out: &mut Ints) {

@@ -1,7 +1,6 @@
 //! The 256-blocks whose sixteen groups of 16 have a signed scale and no minimum: Q3_K, Q6_K.
 
-use super::{fit, half_at, put_half};
-use crate::integers::Ints;
+use super::{Ints, fit, half_at, put_half};
 
 /// [third bits: 32][2-bit codes: 64][6-bit scales: 12][d]. A third bit that is *not* set takes 4 away.
 pub fn unpack_q3_k(block: &[u8; 110], out: &mut Ints) {

@@ -1,5 +1,4 @@
 use super::*;
-use crate::integers::unpack;
 use proptest::prelude::*;
 
 /// Eight rows of 512 values in each format, with the values that the ecosystem's own package gives them.

@@ -1,7 +1,10 @@
 //! Activations: f32 rows, and the same rounded to 8 bits, made once and shared by all products that read them.
 
-use super::tiles::Tiles;
-use crate::cpu::{Cpu, Parts, level::levels};
+pub(super) mod tiles;
+
+use super::BLOCK;
+use crate::cpu::{Cpu, Lanes, Parts, at_level};
+use tiles::Tiles;
 
 /// How many values of a row share one scale when they are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,15 +21,13 @@ pub enum Rounding {
 const GROUP: usize = 32;
 /// Scales are stored for each 16 values, as the weights' integer form has them.
 const STORED: usize = 16;
-/// Rounded rows are padded with zeros to whole blocks of this many values, the longest block of any weight format.
-pub(super) const BLOCK: usize = 256;
 
 #[derive(Default)]
 pub struct Activations {
     rows: usize,
     cols: usize,
     values: Vec<f32>,
-    /// [rows, padded cols]
+    /// [rows, padded cols]: filled up with zeros to whole blocks.
     rounded: Vec<i8>,
     /// [rows, padded cols / 16]
     scales: Vec<f32>,
@@ -89,10 +90,10 @@ impl Activations {
             let values = &values[row * cols..][..cols];
             match rounding {
                 Rounding::Coarse => {
-                    levels!(cpu.level, round_coarse(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
+                    at_level!(cpu.level, round_coarse(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
                 }
                 Rounding::Fine => {
-                    levels!(cpu.level, round_fine(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
+                    at_level!(cpu.level, round_fine(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]))
                 }
             }
         });
@@ -180,12 +181,12 @@ fn copy_rows<T: Copy>(from: &[T], width: usize, rows: &[usize], to: &mut Vec<T>)
 }
 
 #[inline(always)]
-fn round_coarse<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+fn round_coarse<L: Lanes>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
     round_row(values, rounded, scales, sums, Rounding::Coarse);
 }
 
 #[inline(always)]
-fn round_fine<const FMA: bool>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
+fn round_fine<L: Lanes>(values: &[f32], rounded: &mut [i8], scales: &mut [f32], sums: &mut [f32]) {
     round_row(values, rounded, scales, sums, Rounding::Fine);
 }
 

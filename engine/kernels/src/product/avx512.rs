@@ -9,11 +9,11 @@
 
 use std::arch::x86_64::*;
 
-use super::panel::{BOOK, Codes, Kind, PANEL, STEPS};
-use super::tiles::{ROWS, Tile};
+use super::activations::tiles::{ROWS, Tile};
+use super::panel::{Codes, PANEL, PanelFormat, STEPS};
 use super::{Activations, BLOCK, Rounding, Weights};
 use crate::cpu::Parts;
-use crate::format::Format;
+use crate::format::{Format, IQ4};
 use crate::scratch::with_scratch;
 
 /// Panels that many rows of activations work on together.
@@ -24,7 +24,7 @@ const AHEAD: usize = 4096;
 /// Panels `first..first + count` times all rows of `x`; `out`: [x.rows(), w.rows].
 ///
 /// # Safety
-/// The processor has AVX-512 F, BW, DQ, VL and VNNI, `w` lies in panels, and nobody else writes these columns of `out`.
+/// The processor has AVX-512 F, BW, DQ, VL and VNNI, `w` lies in panels, and no other task writes these columns of `out`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: usize, out: Parts<f32>) {
     macro_rules! of {
@@ -38,8 +38,8 @@ pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: us
     of!(Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS)
 }
 
-const fn kind_of(format: usize) -> Kind {
-    match Kind::of(Format::ALL[format]) {
+const fn kind_of(format: usize) -> PanelFormat {
+    match PanelFormat::of(Format::ALL[format]) {
         Some(kind) => kind,
         None => panic!("no panels"),
     }
@@ -57,7 +57,7 @@ fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: u
         _ => {
             let mut at = first;
             while at < first + count {
-                // One panel alone is its own neighbour, whose results nobody reads.
+                // A panel alone is its own neighbour; the neighbour's results are not read.
                 let second = (at + 1).min(first + count - 1);
                 many::<F>(x, [panel(at), panel(second)], &w, at, second - at + 1, out);
                 at += TOGETHER;
@@ -295,7 +295,7 @@ struct Unit {
 }
 
 /// Signed codes are moved to the top of their byte.
-const fn shift_back(kind: Kind) -> f32 {
+const fn shift_back(kind: PanelFormat) -> f32 {
     match kind.codes {
         Codes::Centred => 1.0 / (1 << (8 - kind.bits)) as f32,
         _ => 1.0,
@@ -396,7 +396,7 @@ fn book() -> __m512i {
         let mut bytes = [0; 16];
         let mut i = 0;
         while i < 16 {
-            bytes[i] = BOOK[i] as u8 ^ 0x80;
+            bytes[i] = IQ4[i] as u8 ^ 0x80;
             i += 1;
         }
         bytes

@@ -1,10 +1,11 @@
 //! The integer path: weights as 8-bit values with a scale and a minimum for each 16, times rounded activations.
 
-use super::Weights;
-use super::activations::{Activations, BLOCK};
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use super::{Activations, BLOCK, Weights};
 use crate::cpu::Level;
-use crate::format::Format;
-use crate::integers::{Ints, unpack};
+use crate::format::{Ints, unpack_padded};
 
 /// Weight rows `first..first + rows` times all rows of `x`; `out`: [x.rows(), rows], zeros before.
 pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
@@ -12,38 +13,20 @@ pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Level::detect` is the only source of these levels, and it asked the processor. (The wider registers are
         // for panels: rows of a file come here only where a format has none.)
-        Level::Avx512 | Level::Avx2 => unsafe { super::avx2::rows(x, w, first, rows, out) },
+        Level::Avx512 | Level::Avx2 => unsafe { avx2::rows(x, w, first, rows, out) },
         _ => portable(x, w, first, rows, out),
-    }
-}
-
-/// What there is of a row's last block, filled up with zero bytes: they stand for zeros, and so do the activations beyond
-/// the row's end.
-pub(super) fn padded(bytes: &[u8]) -> [u8; 1024] {
-    let mut padded = [0u8; 1024];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    padded
-}
-
-/// Unpacks a block of 256 weights, or what there is of the last one of a row.
-#[inline(always)]
-pub(super) fn unpack_padded(format: Format, bytes: &[u8], block_bytes: usize, ints: &mut Ints) {
-    if bytes.len() == block_bytes {
-        unpack(format, bytes, ints);
-    } else {
-        unpack(format, &padded(bytes)[..block_bytes], ints);
     }
 }
 
 fn portable(x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
     let row_bytes = w.row_bytes();
-    let block_bytes = w.format.block_bytes() * (BLOCK / w.format.block_len());
+    let block_bytes = w.format.bytes_of_256();
     let mut ints = Ints::default();
     for row in 0..rows {
         let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
         let mut sums = [0.0f32; 8];
         for (block, bytes) in bytes.chunks(block_bytes).enumerate() {
-            unpack_padded(w.format, bytes, block_bytes, &mut ints);
+            unpack_padded(w.format, bytes, &mut ints);
             for m in 0..x.rows() {
                 let (q, scales, totals) = x.rounded_row(m);
                 let q = &q[block * BLOCK..][..BLOCK];

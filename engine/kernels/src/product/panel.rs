@@ -13,11 +13,9 @@
 
 use half::f16;
 
-use super::integer::unpack_padded;
 use super::{BLOCK, Weights};
-use crate::cpu::{Level, level::levels};
-use crate::format::Format;
-use crate::integers::Ints;
+use crate::cpu::{Lanes, Level, at_level};
+use crate::format::{Format, IQ4, IQ4_CODES, Ints, unpack_padded};
 
 /// Changes with what is written here of how panels lie: packed weights of another order are packed again.
 pub const PANEL_ORDER: u32 = 1;
@@ -30,7 +28,7 @@ pub(super) const UNIT: usize = 32;
 
 /// How a format lies in panels.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct PanelFormat {
     pub bits: usize,
     pub codes: Codes,
     /// Columns that share a scale.
@@ -47,16 +45,13 @@ pub(super) enum Codes {
     Plain,
     /// The number plus half the range.
     Centred,
-    /// An index into `BOOK`.
+    /// An index into `IQ4`.
     Book,
 }
 
-/// What the codes of the IQ4 formats stand for.
-pub(super) const BOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-
-impl Kind {
+impl PanelFormat {
     /// None: the format stays as it is.
-    pub const fn of(format: Format) -> Option<Kind> {
+    pub const fn of(format: Format) -> Option<PanelFormat> {
         let (bits, codes, group, shared, min) = match format {
             Format::Q4_0 => (4, Codes::Centred, 32, false, false),
             Format::Q4_1 => (4, Codes::Plain, 32, false, true),
@@ -70,7 +65,11 @@ impl Kind {
             Format::IQ4_XS => (4, Codes::Book, 32, true, false),
             _ => return None,
         };
-        Some(Kind { bits, codes, group, shared, min })
+        Some(PanelFormat { bits, codes, group, shared, min })
+    }
+
+    fn expect(format: Format) -> PanelFormat {
+        PanelFormat::of(format).unwrap_or_else(|| panic!("{} has no panels", format.name()))
     }
 
     pub const fn groups(self) -> usize {
@@ -109,19 +108,19 @@ impl Kind {
 /// Bytes of a matrix in panels; None where its format has no such form.
 pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
     let blocks = rows.div_ceil(PANEL).checked_mul(cols.div_ceil(BLOCK))?;
-    Kind::of(format)?.block_bytes().checked_mul(blocks)
+    PanelFormat::of(format)?.block_bytes().checked_mul(blocks)
 }
 
 /// Brings panel `panel` of `w`, which lies row by row, into `out`: the panel's share of `panel_bytes`.
 pub fn pack_panel(level: Level, w: &Weights, panel: usize, out: &mut [u8]) {
-    levels!(level, pack_body(w: &Weights<'_>, panel: usize, out: &mut [u8]));
+    at_level!(level, pack_body(w: &Weights<'_>, panel: usize, out: &mut [u8]));
 }
 
 #[inline(always)]
-fn pack_body<const FMA: bool>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
-    let Some(kind) = Kind::of(w.format) else { panic!("{} has no panels", w.format.name()) };
+fn pack_body<L: Lanes>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
+    let kind = PanelFormat::expect(w.format);
     let row_bytes = w.row_bytes();
-    let block_bytes = w.format.block_bytes() * (BLOCK / w.format.block_len());
+    let block_bytes = w.format.bytes_of_256();
     let rows = PANEL.min(w.rows - panel * PANEL);
     let mut ints = Ints::default();
     for (block, out) in out.chunks_exact_mut(kind.block_bytes()).enumerate() {
@@ -132,7 +131,7 @@ fn pack_body<const FMA: bool>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
             let bytes = &w.bytes[(panel * PANEL + row) * row_bytes..][..row_bytes];
             let bytes = &bytes[block * block_bytes..];
             let bytes = &bytes[..block_bytes.min(bytes.len())];
-            unpack_padded(w.format, bytes, block_bytes, &mut ints);
+            unpack_padded(w.format, bytes, &mut ints);
             put_scales(kind, w.format, bytes, &ints, row, out);
             for (step, q) in ints.q.as_chunks::<4>().0.iter().enumerate() {
                 codes[step][row] = u32::from_le_bytes(q.map(|q| code_of(kind, q)));
@@ -145,7 +144,7 @@ fn pack_body<const FMA: bool>(w: &Weights<'_>, panel: usize, out: &mut [u8]) {
 }
 
 /// The integer form of one row's block, as the file's own block has it.
-fn block_of_row(kind: Kind, block: &[u8], row: usize, ints: &mut Ints) {
+fn block_of_row(kind: PanelFormat, block: &[u8], row: usize, ints: &mut Ints) {
     let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
     let (d, dmin) = if kind.shared {
         let at = kind.d_at() + 2 * row;
@@ -181,7 +180,7 @@ fn block_of_row(kind: Kind, block: &[u8], row: usize, ints: &mut Ints) {
             ints.q[unit * UNIT + i] = match kind.codes {
                 Codes::Plain => code as i8,
                 Codes::Centred => code.wrapping_sub(1 << (kind.bits - 1)) as i8,
-                Codes::Book => BOOK[usize::from(code)],
+                Codes::Book => IQ4[usize::from(code)],
             };
         }
     }
@@ -196,7 +195,7 @@ pub(super) fn row_values(w: &Weights, row: usize, out: &mut [f32]) {
 
 /// The values of one block of a row.
 pub(super) fn block_values(w: &Weights, row: usize, block: usize, out: &mut [f32]) {
-    let Some(kind) = Kind::of(w.format) else { panic!("{} has no panels", w.format.name()) };
+    let kind = PanelFormat::expect(w.format);
     let blocks = w.cols.div_ceil(BLOCK);
     let bytes = &w.bytes[(row / PANEL * blocks + block) * kind.block_bytes()..][..kind.block_bytes()];
     let (mut ints, mut values) = (Ints::default(), [0.0; BLOCK]);
@@ -206,27 +205,16 @@ pub(super) fn block_values(w: &Weights, row: usize, block: usize, out: &mut [f32
 }
 
 #[inline(always)]
-fn code_of(kind: Kind, q: i8) -> u8 {
+fn code_of(kind: PanelFormat, q: i8) -> u8 {
     match kind.codes {
         Codes::Plain => q as u8,
         Codes::Centred => (q as u8).wrapping_add(1 << (kind.bits - 1)),
-        Codes::Book => CODE_OF[usize::from(q as u8)],
+        Codes::Book => IQ4_CODES[usize::from(q as u8)],
     }
 }
 
-/// The inverse of `BOOK`.
-const CODE_OF: [u8; 256] = {
-    let mut codes = [0; 256];
-    let mut code = 0;
-    while code < 16 {
-        codes[BOOK[code] as u8 as usize] = code as u8;
-        code += 1;
-    }
-    codes
-};
-
 #[inline(always)]
-fn put_scales(kind: Kind, format: Format, bytes: &[u8], ints: &Ints, row: usize, out: &mut [u8]) {
+fn put_scales(kind: PanelFormat, format: Format, bytes: &[u8], ints: &Ints, row: usize, out: &mut [u8]) {
     let mut put_half = |at: usize, half: f16| out[at..at + 2].copy_from_slice(&half.to_le_bytes());
     if !kind.shared {
         for group in 0..kind.groups() {
@@ -260,7 +248,7 @@ fn put_scales(kind: Kind, format: Format, bytes: &[u8], ints: &Ints, row: usize,
 }
 
 #[inline(always)]
-fn put_unit(kind: Kind, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
+fn put_unit(kind: PanelFormat, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
     let out = out.as_chunks_mut::<4>().0;
     let rest = kind.rest();
     if kind.bits == 8 {

@@ -1,13 +1,13 @@
 //! The f32 path: unrounded activations times weights in any format, which are widened to f32 on the way.
 //!
-//! A few rows of activations take weight rows as they lie in memory, and a weight is widened in a register. Many take a block of weights that was widened and turned once, so that no sum goes across lanes.
+//! A few rows of activations take weight rows as they lie in memory, and a weight is widened in a register. Many take a block
+//! of weights that was widened and turned once, so that no sum goes across lanes.
 //!
 //! Dot products of bf16 have an instruction of their own on some processors. It does half of what `fma` does in f32 where
 //! it was measured (115 against 230 billion operations a second), and would round activations besides.
 
-use super::activations::BLOCK;
-use super::{Activations, Layout, Weights, panel};
-use crate::cpu::{Cpu, Parts, lanes::Lanes, lanes::lanes};
+use super::{Activations, BLOCK, Layout, Weights, panel};
+use crate::cpu::{Cpu, Lanes, Parts, at_level, lanes::prefetch};
 use crate::dense::{Block, add_product, transpose};
 use crate::format::Format;
 use crate::scratch::with_scratch;
@@ -17,9 +17,9 @@ use crate::unpack::unpack;
 const WORTH_TURNING: usize = 8;
 /// Weight rows of a task where they are turned: whole registers at every level, and enough of them side by side.
 const ROWS: usize = 64;
-/// Of one where they are not.
+/// Weight rows of a task where they are not turned.
 const ROWS_OF_FEW: usize = 16;
-/// Of them that a few rows of activations meet together.
+/// Weight rows that a few rows of activations meet together.
 const TOGETHER: usize = 4;
 /// Columns that are turned at once: with `ROWS` they stay near the core.
 const TURNED: usize = BLOCK / 2;
@@ -34,7 +34,7 @@ pub(super) fn rows_of_a_task(x: &Activations) -> usize {
 /// Weight rows `first..first + rows` times all rows of `x`, into their columns of `out`: [x.rows(), w.rows].
 ///
 /// # Safety
-/// Nobody else writes these columns.
+/// No other task writes these columns.
 pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, out: Parts<f32>) {
     let m = x.rows();
     // SAFETY: the caller's promise.
@@ -48,7 +48,7 @@ pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, 
                 let count = TOGETHER.min(rows - row);
                 let few = Few::of(cpu, &w, first + row, count, widened);
                 let x = x.values();
-                lanes!(cpu.level, few_rows(few: Few<'_>, x: &[f32], sums: &mut [f32]));
+                at_level!(cpu.level, few_rows(few: Few<'_>, x: &[f32], sums: &mut [f32]));
                 sums.chunks_exact(TOGETHER).enumerate().for_each(|(m, sums)| write(m, row, &sums[..count]));
             }
         });
@@ -62,7 +62,7 @@ pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, 
                 widen(cpu, &w, first + row, start / BLOCK, &mut values[..width]);
             }
             let part = Part { x: x.values(), cols: w.cols, start, width, weights: widened, rows };
-            lanes!(cpu.level, turned_times_rows(part: Part<'_>, turned: &mut [f32], sums: &mut [f32]));
+            at_level!(cpu.level, turned_times_rows(part: Part<'_>, turned: &mut [f32], sums: &mut [f32]));
         }
         sums.chunks_exact(ROWS).enumerate().for_each(|(m, sums)| write(m, 0, &sums[..rows]));
     });
@@ -73,7 +73,7 @@ pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, 
 struct Few<'a> {
     format: Format,
     rows: [&'a [u8]; TOGETHER],
-    /// Of them; the rest are the last one again, whose results nobody reads.
+    /// How many of `rows` count; the rest repeat the last one, and their results are not read.
     count: usize,
 }
 
@@ -209,7 +209,7 @@ unsafe fn add<L: Lanes, const M: usize, const N: usize, const FORMAT: u32>(
     let mut columns = [L::splat(0.0); N];
     for n in 0..N {
         let from = weights[n].as_ptr().wrapping_add(at * size);
-        ask_for(from.wrapping_add(AHEAD));
+        prefetch(from.wrapping_add(AHEAD));
         // SAFETY: the caller's promise.
         columns[n] = unsafe { load::<L, FORMAT>(from) };
     }
@@ -244,19 +244,6 @@ unsafe fn load<L: Lanes, const FORMAT: u32>(from: *const u8) -> L::V {
             _ => L::load(from.cast()),
         }
     }
-}
-
-/// What is asked for ahead may lie outside of everything: the processor does not mind.
-#[inline(always)]
-fn ask_for(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: as said.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
 }
 
 /// A block of columns of some weight rows, with all rows of activations.
@@ -309,7 +296,7 @@ mod tests {
             let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
             let x = random(m * cols, seed ^ 1);
             let expected = reference(&x, w);
-            for level in Level::ALL.into_iter().filter(|level| *level <= Level::detect()) {
+            for level in Level::available() {
                 let cpu = Cpu::with_level(2, level);
                 let mut activations = Activations::default();
                 activations.set(m, cols, &x);

@@ -6,9 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::Weights;
-use super::activations::{Activations, BLOCK};
-use crate::integers::Ints;
+use crate::format::{Ints, unpack_padded};
+use crate::product::{Activations, BLOCK, Weights};
 
 /// Weight rows `first..first + out_rows` times all rows of `x`; `out`: [x.rows(), out_rows].
 ///
@@ -17,12 +16,12 @@ use crate::integers::Ints;
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rows(x: &Activations, w: Weights, first: usize, out_rows: usize, out: &mut [f32]) {
     let row_bytes = w.row_bytes();
-    let block_bytes = w.format.block_bytes() * (BLOCK / w.format.block_len());
+    let block_bytes = w.format.bytes_of_256();
     let mut unpacked = vec![Ints::default(); row_bytes.div_ceil(block_bytes)];
     for row in 0..out_rows {
         let bytes = &w.bytes[(first + row) * row_bytes..][..row_bytes];
         for (ints, bytes) in unpacked.iter_mut().zip(bytes.chunks(block_bytes)) {
-            super::integer::unpack_padded(w.format, bytes, block_bytes, ints);
+            unpack_padded(w.format, bytes, ints);
         }
         for m in 0..x.rows() {
             out[m * out_rows + row] = one(&unpacked, x, m);

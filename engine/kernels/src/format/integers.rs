@@ -1,7 +1,5 @@
 //! The integer form of quantised weights: what the int8 products multiply.
 
-use crate::format::{self, Format};
-
 /// 256 consecutive values of a row: value `i` is `scale[i / 16] * q[i] + min[i / 16]`, exactly as `dequantize` gives it.
 ///
 /// Formats without a minimum have -0.0 there and not 0.0: adding it changes nothing, not even the sign of a zero.
@@ -28,13 +26,4 @@ impl Ints {
             }
         }
     }
-}
-
-/// The integer form of 256 values: one block of 256, or eight of 32.
-///
-/// # Panics
-/// When `format` is not quantised, or `bytes` is not 256 values of it.
-#[inline(always)]
-pub fn unpack(format: Format, bytes: &[u8], out: &mut Ints) {
-    format::unpack_ints(format, bytes, out);
 }

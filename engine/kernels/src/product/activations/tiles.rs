@@ -1,16 +1,16 @@
 //! Rounded activations as the products with panels read them: a few rows side by side, block after block.
 
-use super::activations::{Activations, BLOCK};
-use super::panel::{STEPS, UNIT};
+use super::Activations;
 use crate::cpu::{Cpu, Parts};
+use crate::product::{BLOCK, panel::STEPS, panel::UNIT};
 
 /// Rows of a tile: as many as registers hold sums for.
-pub(super) const ROWS: usize = 6;
+pub(in crate::product) const ROWS: usize = 6;
 
 /// 256 columns of a few rows; a row that is not there is undefined and not read.
 #[repr(C, align(64))]
 #[derive(Clone)]
-pub(super) struct Tile {
+pub(in crate::product) struct Tile {
     /// [step][row]: four values each.
     pub q: [[i32; ROWS]; STEPS],
     /// [half of a unit][row]
@@ -24,7 +24,7 @@ pub(super) struct Tile {
 }
 
 #[derive(Default)]
-pub(super) struct Tiles {
+pub(in crate::product) struct Tiles {
     count: usize,
     /// [block][tile]
     tiles: Vec<Tile>,
