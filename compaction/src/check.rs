@@ -10,22 +10,24 @@ mod held;
 mod lexicon;
 mod orders;
 #[cfg(test)]
+mod planted;
+#[cfg(test)]
 mod tests;
 mod values;
 
 use crate::language;
-use crate::types::{Entry, Kind, Limits, Pin};
+use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
 pub use orders::is_order_like;
 
 /// A summary, and what it is to stand for.
 #[derive(Clone, Copy, Debug)]
 pub struct Submission<'a> {
-    /// The entries it takes the place of, without those that its writer did not see.
-    pub covered: &'a [Entry],
+    /// The passages it takes the place of, without those that its writer did not see.
+    pub covered: &'a [Passage],
     /// The summary before it, whose place it takes too.
     pub earlier: &'a str,
-    pub pins: &'a [Pin],
+    pub pins: &'a [PinnedText],
     pub text: &'a str,
     pub tokens: u32,
     /// The model ended it, not a limit.
@@ -35,7 +37,7 @@ pub struct Submission<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SummaryVerdict {
     Accept,
     AskAgain {
         missing: Vec<Fact>,
@@ -45,7 +47,7 @@ pub enum Verdict {
         missing: Vec<Fact>,
     },
     Reject {
-        reason: Reason,
+        reason: RejectionReason,
     },
 }
 
@@ -57,17 +59,10 @@ pub struct Fact {
     pub text: String,
     /// What it was said in, cut to a length that can be quoted.
     pub sentence: String,
-    /// The entry it was said in; empty: it stood in the summary before.
+    /// The passage it was said in; empty: it stood in the summary before.
     pub source: String,
-    pub said_by: SaidBy,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaidBy {
-    User,
-    Assistant,
-    /// It stood in the summary before.
-    Memory,
+    /// `Context`: it stood in the summary before.
+    pub said_by: Speaker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +77,7 @@ pub enum FactKind {
 
 /// Why a summary does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum RejectionReason {
     Empty,
     TooLong,
     OffLanguage,
@@ -96,29 +91,29 @@ pub enum Reason {
     Failed,
 }
 
-impl Reason {
-    pub const ALL: [Reason; 8] = [
-        Reason::Empty,
-        Reason::TooLong,
-        Reason::OffLanguage,
-        Reason::InstructionLike,
-        Reason::Unfinished,
-        Reason::Copies,
-        Reason::NoReduction,
-        Reason::Failed,
+impl RejectionReason {
+    pub const ALL: [RejectionReason; 8] = [
+        RejectionReason::Empty,
+        RejectionReason::TooLong,
+        RejectionReason::OffLanguage,
+        RejectionReason::InstructionLike,
+        RejectionReason::Unfinished,
+        RejectionReason::Copies,
+        RejectionReason::NoReduction,
+        RejectionReason::Failed,
     ];
 
     /// The word for it in events and metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Empty => "empty",
-            Reason::TooLong => "too_long",
-            Reason::OffLanguage => "off_language",
-            Reason::InstructionLike => "instruction_like",
-            Reason::Unfinished => "unfinished",
-            Reason::Copies => "copies",
-            Reason::NoReduction => "no_reduction",
-            Reason::Failed => "failed",
+            RejectionReason::Empty => "empty",
+            RejectionReason::TooLong => "too_long",
+            RejectionReason::OffLanguage => "off_language",
+            RejectionReason::InstructionLike => "instruction_like",
+            RejectionReason::Unfinished => "unfinished",
+            RejectionReason::Copies => "copies",
+            RejectionReason::NoReduction => "no_reduction",
+            RejectionReason::Failed => "failed",
         }
     }
 }
@@ -135,22 +130,22 @@ impl FactKind {
     }
 }
 
-pub fn check(submission: &Submission, limits: &Limits) -> Verdict {
-    let reject = |reason| Verdict::Reject { reason };
+pub fn check(submission: &Submission, limits: &CompactionLimits) -> SummaryVerdict {
+    let reject = |reason| SummaryVerdict::Reject { reason };
     if let Some(reason) = refused(submission, limits) {
         return reject(reason);
     }
     let demanded = demanded(submission.covered, submission.earlier, submission.pins, limits);
     let missing = missing(&demanded, submission.text);
     if missing.is_empty() {
-        return Verdict::Accept;
+        return SummaryVerdict::Accept;
     }
     if copies(submission) {
-        return reject(Reason::Copies);
+        return reject(RejectionReason::Copies);
     }
     match submission.may_ask_again {
-        true => Verdict::AskAgain { missing },
-        false => Verdict::AppendFacts { missing },
+        true => SummaryVerdict::AskAgain { missing },
+        false => SummaryVerdict::AppendFacts { missing },
     }
 }
 
@@ -161,24 +156,24 @@ pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
     demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
 }
 
-fn refused(submission: &Submission, limits: &Limits) -> Option<Reason> {
+fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<RejectionReason> {
     let Submission { covered, earlier, text, tokens, finished, .. } = *submission;
     let lines = said_lines(text);
     if lines.is_empty() {
-        return Some(Reason::Empty);
+        return Some(RejectionReason::Empty);
     }
     if !finished {
-        return Some(Reason::Unfinished);
+        return Some(RejectionReason::Unfinished);
     }
     if tokens > limits.summary_tokens {
-        return Some(Reason::TooLong);
+        return Some(RejectionReason::TooLong);
     }
     if orders::is_instruction_like(text, covered, earlier) {
-        return Some(Reason::InstructionLike);
+        return Some(RejectionReason::InstructionLike);
     }
-    let is_said = |entry: &&Entry| matches!(entry.kind, Kind::User | Kind::Assistant);
-    let said: Vec<&str> = covered.iter().filter(is_said).map(|entry| entry.text.as_str()).collect();
-    language::differs(&said.join("\n"), &lines.join("\n")).then_some(Reason::OffLanguage)
+    let is_said = |passage: &&Passage| matches!(passage.kind, PassageKind::User | PassageKind::Assistant);
+    let said: Vec<&str> = covered.iter().filter(is_said).map(|passage| passage.text.as_str()).collect();
+    language::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
 }
 
 /// Lines of the summary before, and hardly anything else.

@@ -1,22 +1,24 @@
 #![doc = include_str!("../README.md")]
 
-mod apply;
+pub mod phases;
+
 mod attempt;
 mod check;
-mod instructions;
+mod context;
 mod language;
 mod pins;
 mod plan;
+mod request;
 mod types;
 mod wording;
 mod words;
 
-pub use apply::{escape, memory, missing_pins};
-pub use attempt::{Ask, Attempt, Job, MadeBy, Outcome, Reply, Step};
-pub use check::{Fact, FactKind, Reason, SaidBy, Submission, Verdict, check, demanded, is_order_like, missing};
-pub use instructions::{again, first as instructions, words};
+pub use attempt::{Attempt, AttemptOutcome, AttemptStep, SummaryJob, SummaryReply, SummaryRequest};
+pub use check::{Fact, FactKind, RejectionReason};
+pub use context::{context_message, escape, missing_pins};
 pub use pins::{Admission, admit, detect as detect_pins, detect_before as detect_pin_before};
-pub use plan::{Drop, Moment, Plan, Summarise, TooLarge, Trim, plan, prompt_tokens, tighter};
-pub use types::{Entry, History, Kind, Limits, Message, Pin, Role, Sizes, fill};
+pub use plan::{CompactionPlan, DropPlan, PlanMoment, SummaryPlan, TooLargePlan, TrimPlan, plan, prompt_tokens};
+pub use request::summary_request;
+pub use types::{CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView, Speaker};
 pub use wording::LEFT_OUT;
 pub use words::estimate_tokens;

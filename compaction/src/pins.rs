@@ -7,7 +7,7 @@
 mod phrases;
 
 use crate::check::is_order_like;
-use crate::types::{Entry, Kind, Limits, Pin};
+use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText};
 use crate::words::{estimate_tokens, folded, is_question, sentences};
 use phrases::Found;
 
@@ -21,10 +21,10 @@ pub enum Admission {
     Full,
 }
 
-/// The sentences of an entry that are to be pinned, as they were said.
-pub fn detect(entry: &Entry) -> Vec<String> {
-    let text = entry.text.as_str();
-    if entry.kind != Kind::User || text.chars().count() > LONGEST_TEXT_CHARS {
+/// The sentences of a passage that are to be pinned, as they were said.
+pub fn detect(passage: &Passage) -> Vec<String> {
+    let text = passage.text.as_str();
+    if passage.kind != PassageKind::User || text.chars().count() > LONGEST_TEXT_CHARS {
         return Vec::new();
     }
     let sentences = sentences(text);
@@ -54,15 +54,15 @@ pub fn detect(entry: &Entry) -> Vec<String> {
     pins
 }
 
-/// What the user said before, where the entry asks for just that to be kept: 'Remember that.'
-pub fn detect_before(entry: &Entry, before: &Entry) -> Option<String> {
-    let points_back = entry.kind == Kind::User
-        && matches!(sentences(&entry.text)[..], [sentence] if phrases::find(sentence) == Found::Before);
+/// What the user said before, where the passage asks for just that to be kept: 'Remember that.'
+pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
+    let points_back = passage.kind == PassageKind::User
+        && matches!(sentences(&passage.text)[..], [sentence] if phrases::find(sentence) == Found::Before);
     if !points_back {
         return None;
     }
     let said = before.text.trim();
-    let tells = before.kind == Kind::User
+    let tells = before.kind == PassageKind::User
         && (FEWEST_CHARS..=LONGEST_TEXT_CHARS).contains(&said.chars().count())
         && !is_question(said)
         && !is_order_like(said)
@@ -76,20 +76,13 @@ pub fn is_wish(sentence: &str) -> bool {
 }
 
 /// Whether a pin may be added to those that are there.
-pub fn admit(pins: &[Pin], text: &str, limits: &Limits) -> Admission {
+pub fn admit(pins: &[PinnedText], text: &str, limits: &CompactionLimits) -> Admission {
     let same = |text: &str| folded(text).chars().filter(|character| character.is_alphanumeric()).collect::<String>();
     if pins.iter().any(|pin| same(&pin.text) == same(text)) {
         return Admission::Known;
     }
     let tokens: u64 = pins.iter().map(|pin| pin_tokens(&pin.text)).sum();
     if tokens + pin_tokens(text) > u64::from(limits.pins_tokens()) { Admission::Full } else { Admission::Add }
-}
-
-impl Limits {
-    /// What all pins together may take: as much as a summary.
-    pub fn pins_tokens(&self) -> u32 {
-        self.summary_tokens
-    }
 }
 
 fn pin_tokens(text: &str) -> u64 {
@@ -104,12 +97,12 @@ const FEWEST_CHARS: usize = 12;
 mod tests {
     use super::*;
 
-    fn said(kind: Kind, text: &str) -> Entry {
-        Entry { id: "i".into(), kind, text: text.into(), tokens: 0, reasoning_tokens: 0 }
+    fn said(kind: PassageKind, text: &str) -> Passage {
+        Passage { id: "i".into(), kind, text: text.into(), tokens: 0 }
     }
 
     fn detected(text: &str) -> Vec<String> {
-        detect(&said(Kind::User, text))
+        detect(&said(PassageKind::User, text))
     }
 
     #[test]
@@ -151,9 +144,9 @@ mod tests {
             "내가 땅콩 알레르기가 있다는 걸 기억해 줘.",
         ] {
             assert_eq!(detected(text), [text]);
-            assert_eq!(detect(&said(Kind::Assistant, text)), Vec::<String>::new());
-            assert_eq!(detect(&said(Kind::Output { call_id: "c".into() }, text)), Vec::<String>::new());
-            assert_eq!(detect(&said(Kind::System, text)), Vec::<String>::new());
+            assert_eq!(detect(&said(PassageKind::Assistant, text)), Vec::<String>::new());
+            assert_eq!(detect(&said(PassageKind::Output { call_id: "c".into() }, text)), Vec::<String>::new());
+            assert_eq!(detect(&said(PassageKind::System, text)), Vec::<String>::new());
         }
     }
 
@@ -201,7 +194,8 @@ mod tests {
 
     #[test]
     fn what_was_just_said_is_to_be_remembered() {
-        let kept = |before: &str, text: &str| detect_before(&said(Kind::User, text), &said(Kind::User, before));
+        let kept =
+            |before: &str, text: &str| detect_before(&said(PassageKind::User, text), &said(PassageKind::User, before));
         let told = "My flight is LH 400 at nine.";
         for text in [
             "Remember that.",
@@ -232,7 +226,7 @@ mod tests {
 
     #[test]
     fn pins_have_a_limit_and_are_told_once() {
-        let limits = Limits {
+        let limits = CompactionLimits {
             ctx_size: 1000,
             soft_fill: 0.7,
             hard_fill: 0.9,
@@ -243,11 +237,11 @@ mod tests {
         };
         let mut pins = Vec::new();
         assert_eq!(admit(&pins, "Call me Ann.", &limits), Admission::Add);
-        pins.push(Pin { id: "1".into(), text: "Call me Ann.".into(), source: None });
+        pins.push(PinnedText { id: "1".into(), text: "Call me Ann.".into(), source: None });
         assert_eq!(admit(&pins, "call me Ann!", &limits), Admission::Known);
         let long = "Always tell me how the weather is before I ask for it, and what to wear, and how the trains run.";
         assert_eq!(admit(&pins, long, &limits), Admission::Add);
-        pins.push(Pin { id: "2".into(), text: long.into(), source: None });
+        pins.push(PinnedText { id: "2".into(), text: long.into(), source: None });
         assert_eq!(admit(&pins, "Never sing, never dance, never shout at night.", &limits), Admission::Full);
     }
 }

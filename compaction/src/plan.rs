@@ -1,51 +1,50 @@
 //! What to do now about a conversation that fills its window.
 //!
 //! Between turns a plan is made in the silence, and may take its time. Before a reply it must be carried out at once, so
-//! it is never a summary. Cheap things go first: reasoning and results of tools that have been used leave the view before
-//! words do.
+//! it is never a summary. Cheap things go first: results of tools that have been used leave the view before words do.
 
 mod layout;
 #[cfg(test)]
 mod tests;
 
-use crate::types::{History, Limits, Sizes};
-use layout::Layout;
+use crate::types::{CompactionLimits, PromptSizes, PromptView};
+use layout::PlanLayout;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum PlanMoment {
     /// After a turn: nobody waits.
     Silence,
-    /// The user has spoken, and `History::entries` ends with what they said.
+    /// The user has spoken, and `PromptView::passages` ends with what they said.
     Reply,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum CompactionPlan {
     /// The prompt may stay as it is.
     Nothing,
-    Trim(Trim),
+    Trim(TrimPlan),
     /// Only in the silence.
-    Summarise(Summarise),
+    Summarise(SummaryPlan),
     /// Only before a reply.
-    Drop(Drop),
+    Drop(DropPlan),
     /// Only before a reply. Nothing is lost: the message stays in the history, and the next one is answered without it.
-    TooLarge(TooLarge),
+    TooLarge(TooLargePlan),
 }
 
-/// Old reasoning leaves the view, and results of tools become [`LEFT_OUT`](crate::LEFT_OUT).
+/// Old results of tools become [`LEFT_OUT`](crate::LEFT_OUT).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trim {
-    /// The new `History::trimmed_through`.
+pub struct TrimPlan {
+    /// The new `PromptView::trimmed_through`.
     pub through: String,
     /// Of the prompt after it.
     pub expected_tokens: u32,
 }
 
-/// A summary takes the place of the summary before and of the entries up to `through`.
+/// A summary takes the place of the summary before and of the passages up to `through`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summarise {
+pub struct SummaryPlan {
     pub through: String,
-    /// Entries so large that the request has no room for them: it shows [`LEFT_OUT`](crate::LEFT_OUT) in their place.
+    /// Passages so large that the request has no room for them: it shows [`LEFT_OUT`](crate::LEFT_OUT) in their place.
     pub left_out: Vec<String>,
     /// Of the request with the reply to it. More than the window where even that does not fit: no model can be asked.
     pub request_tokens: u32,
@@ -55,45 +54,45 @@ pub struct Summarise {
 
 /// Oldest turns leave the prompt, with nothing in their place until a summary is made up for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drop {
-    /// The new `History::dropped_through`.
+pub struct DropPlan {
+    /// The new `PromptView::dropped_through`.
     pub through: String,
-    /// The new `History::trimmed_through`, where the turns that stay are too large as they are.
+    /// The new `PromptView::trimmed_through`, where the turns that stay are too large as they are.
     pub trim_through: Option<String>,
     pub expected_tokens: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooLarge {
-    /// The message, or the largest entry where several belong together.
+pub struct TooLargePlan {
+    /// The message, or the largest passage where several belong together.
     pub id: String,
     /// Of what cannot leave: the message, or with it a call and the mark of its result.
     pub tokens: u32,
-    /// What the window leaves for it; 0: instructions, tools and memory alone are too large.
+    /// What the window leaves for it; 0: instructions, tools, pins and summary alone are too large.
     pub room_tokens: u32,
 }
 
-impl Plan {
+impl CompactionPlan {
     /// The word for it in events and metrics.
     pub fn name(&self) -> &'static str {
         match self {
-            Plan::Nothing => "nothing",
-            Plan::Trim(_) => "trim",
-            Plan::Summarise(_) => "summarise",
-            Plan::Drop(_) => "drop",
-            Plan::TooLarge(_) => "too_large",
+            CompactionPlan::Nothing => "nothing",
+            CompactionPlan::Trim(_) => "trim",
+            CompactionPlan::Summarise(_) => "summarise",
+            CompactionPlan::Drop(_) => "drop",
+            CompactionPlan::TooLarge(_) => "too_large",
         }
     }
 }
 
-impl TooLarge {
+impl TooLargePlan {
     /// For the person who sent it.
     pub fn message(&self) -> String {
-        let TooLarge { tokens, room_tokens, .. } = self;
+        let TooLargePlan { tokens, room_tokens, .. } = self;
         match room_tokens {
             0 => {
-                "instructions, tools and memory alone fill the window; shorten them, or choose a preset with a larger \
-                  window"
+                "instructions, tools, pins and summary alone fill the window; shorten them, or choose a preset with a \
+                 larger window"
                     .to_owned()
             }
             _ => format!(
@@ -104,72 +103,71 @@ impl TooLarge {
     }
 }
 
-/// What to do now. With the numbers of the history that follows from it, the same question has another answer: a plan
-/// that changes nothing is `Nothing`.
-pub fn plan(history: &History, sizes: &Sizes, limits: &Limits, moment: Moment) -> Plan {
-    let layout = Layout::new(history, sizes, limits);
+/// What to do now. A plan that was carried out is not made again: one that changes nothing is `Nothing`.
+pub fn plan(view: &PromptView, sizes: &PromptSizes, limits: &CompactionLimits, moment: PlanMoment) -> CompactionPlan {
+    let layout = PlanLayout::new(view, sizes, limits);
     match moment {
-        Moment::Silence => in_silence(&layout),
-        Moment::Reply => before_reply(&layout),
+        PlanMoment::Silence => in_silence(&layout),
+        PlanMoment::Reply => before_reply(&layout),
     }
 }
 
 /// Tokens of the prompt that `plan` reckons with.
-pub fn prompt_tokens(history: &History, sizes: &Sizes) -> u32 {
-    clamp(Layout::now(history, sizes))
+pub fn prompt_tokens(view: &PromptView, sizes: &PromptSizes) -> u32 {
+    clamp(PlanLayout::now(view, sizes))
 }
 
 /// A summary that covers more than up to `through`, because the prompt came out `excess_tokens` above the target. None:
 /// there is nothing more to cover.
 pub fn tighter(
-    history: &History,
-    sizes: &Sizes,
-    limits: &Limits,
+    view: &PromptView,
+    sizes: &PromptSizes,
+    limits: &CompactionLimits,
     through: &str,
     excess_tokens: u32,
-) -> Option<Summarise> {
-    let layout = Layout::new(history, sizes, limits);
-    let first = history.count_through(Some(through)) + 1;
+) -> Option<SummaryPlan> {
+    let layout = PlanLayout::new(view, sizes, limits);
+    let first = view.count_through(Some(through)) + 1;
     let cut = layout.cut(first, u64::from(excess_tokens))?;
-    summary_of(&layout, cut).filter(|plan| history.count_through(Some(&plan.through)) >= first)
+    summary_of(&layout, cut).filter(|plan| view.count_through(Some(&plan.through)) >= first)
 }
 
-fn in_silence(layout: &Layout) -> Plan {
+fn in_silence(layout: &PlanLayout) -> CompactionPlan {
     let limits = layout.limits;
     let owed = layout.dropped > 0;
     if layout.now < u64::from(limits.soft_tokens()) && !owed {
-        return Plan::Nothing;
+        return CompactionPlan::Nothing;
     }
     if !owed && let Some(trim) = trim(layout) {
-        return Plan::Trim(trim);
+        return CompactionPlan::Trim(trim);
     }
     if layout.waits_after_giving_up() {
-        return Plan::Nothing;
+        return CompactionPlan::Nothing;
     }
-    let Some(cut) = layout.cut(layout.dropped, 0) else { return Plan::Nothing };
-    let Some(plan) = summary_of(layout, cut) else { return Plan::Nothing };
+    let Some(cut) = layout.cut(layout.dropped, 0) else { return CompactionPlan::Nothing };
+    let Some(plan) = summary_of(layout, cut) else { return CompactionPlan::Nothing };
     let expected = u64::from(plan.expected_tokens);
     // What was dropped is already out of the prompt: telling it costs room and gains none.
     let worth_it = match owed {
         true => expected <= layout.room,
         false => expected + u64::from(limits.summary_tokens.max(1)) <= layout.now,
     };
-    if worth_it { Plan::Summarise(plan) } else { Plan::Nothing }
+    if worth_it { CompactionPlan::Summarise(plan) } else { CompactionPlan::Nothing }
 }
 
 /// Worth it only if it brings the prompt a good part of the way: what stands behind it is computed again.
-fn trim(layout: &Layout) -> Option<Trim> {
+fn trim(layout: &PlanLayout) -> Option<TrimPlan> {
     let limits = layout.limits;
     let through = layout.tail_start()?;
     let after = layout.after_trim(through);
     let halfway = u64::from(limits.soft_tokens()).midpoint(u64::from(limits.target_tokens()));
     let id = layout.last_id(through)?;
-    (after < layout.now && after <= halfway).then(|| Trim { through: id, expected_tokens: clamp(after) })
+    (after < layout.now && after <= halfway).then(|| TrimPlan { through: id, expected_tokens: clamp(after) })
 }
 
-fn summary_of(layout: &Layout, cut: usize) -> Option<Summarise> {
+fn summary_of(layout: &PlanLayout, cut: usize) -> Option<SummaryPlan> {
     let (cut, left_out, request) = layout.fit_request(cut)?;
-    Some(Summarise {
+    Some(SummaryPlan {
         through: layout.last_id(cut)?,
         left_out,
         request_tokens: clamp(request),
@@ -177,12 +175,12 @@ fn summary_of(layout: &Layout, cut: usize) -> Option<Summarise> {
     })
 }
 
-fn before_reply(layout: &Layout) -> Plan {
+fn before_reply(layout: &PlanLayout) -> CompactionPlan {
     if layout.now <= u64::from(layout.limits.hard_tokens()) {
-        return Plan::Nothing;
+        return CompactionPlan::Nothing;
     }
     if let Some(trim) = trim(layout) {
-        return Plan::Trim(trim);
+        return CompactionPlan::Trim(trim);
     }
     // As for a summary, so that the one that is made up for takes just the place that is left for it.
     let first = layout.dropped + 1;
@@ -192,16 +190,16 @@ fn before_reply(layout: &Layout) -> Plan {
         return drop_of(layout, cut, layout.trimmed);
     }
     // The last turn alone is too much: it gives up the results of its tools, the newest one last.
-    let all = layout.history.entries.len();
+    let all = layout.view.passages.len();
     let trims = [layout.trimmed, layout.last_output().max(layout.trimmed), all];
     for trimmed in trims {
         let expected = layout.after_trim(trimmed);
         if expected <= layout.room {
             return match layout.last_id(trimmed) {
                 Some(through) if trimmed > layout.trimmed => {
-                    Plan::Trim(Trim { through, expected_tokens: clamp(expected) })
+                    CompactionPlan::Trim(TrimPlan { through, expected_tokens: clamp(expected) })
                 }
-                _ => Plan::Nothing,
+                _ => CompactionPlan::Nothing,
             };
         }
         if let Some(cut) = layout.last_cut(first)
@@ -210,7 +208,7 @@ fn before_reply(layout: &Layout) -> Plan {
             return drop_of(layout, cut, trimmed);
         }
     }
-    // Nobody spoke for a whole window, or the model has called tools for that long: better to cut inside a turn than
+    // The user was silent for a whole window, or the model called tools for that long: better to cut inside a turn than
     // to answer no more.
     for trimmed in trims {
         if let Some(cut) = layout.cuts_anywhere(first).find(|cut| layout.after_drop(*cut, trimmed) <= layout.room) {
@@ -220,20 +218,20 @@ fn before_reply(layout: &Layout) -> Plan {
     too_large(layout)
 }
 
-fn drop_of(layout: &Layout, cut: usize, trimmed: usize) -> Plan {
-    let Some(through) = layout.last_id(cut) else { return Plan::Nothing };
+fn drop_of(layout: &PlanLayout, cut: usize, trimmed: usize) -> CompactionPlan {
+    let Some(through) = layout.last_id(cut) else { return CompactionPlan::Nothing };
     let trim_through = if trimmed > layout.trimmed { layout.last_id(trimmed) } else { None };
-    Plan::Drop(Drop { through, trim_through, expected_tokens: clamp(layout.after_drop(cut, trimmed)) })
+    CompactionPlan::Drop(DropPlan { through, trim_through, expected_tokens: clamp(layout.after_drop(cut, trimmed)) })
 }
 
-fn too_large(layout: &Layout) -> Plan {
-    let entries = &layout.history.entries;
+fn too_large(layout: &PlanLayout) -> CompactionPlan {
+    let passages = &layout.view.passages;
     let turn = layout.cuts_anywhere(layout.dropped + 1).last().unwrap_or(layout.dropped);
-    let largest = entries.iter().skip(turn).max_by_key(|entry| entry.tokens);
+    let largest = passages.iter().skip(turn).max_by_key(|passage| passage.tokens);
     let around = layout.around_after_drop();
-    Plan::TooLarge(TooLarge {
-        id: largest.map(|entry| entry.id.clone()).unwrap_or_default(),
-        tokens: clamp(layout.after_drop(turn, entries.len()).saturating_sub(around)),
+    CompactionPlan::TooLarge(TooLargePlan {
+        id: largest.map(|passage| passage.id.clone()).unwrap_or_default(),
+        tokens: clamp(layout.after_drop(turn, passages.len()).saturating_sub(around)),
         room_tokens: clamp(layout.room.saturating_sub(around)),
     })
 }

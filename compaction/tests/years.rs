@@ -16,13 +16,13 @@ proptest! {
 }
 
 /// Also such that no compaction can ever reach its target.
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = CompactionLimits> {
     (150..9000u32, 1..100u32, 1..100u32, 1..100u32, 0..60u32, 0..30u32, 0..40u32).prop_map(
         |(ctx_size, soft, hard, target, tail, summary, reserve)| {
             let share = |percent: u32| ctx_size * percent / 100;
             let mut fills = [soft, hard, target].map(|percent| f64::from(percent) / 100.0);
             fills.sort_by(f64::total_cmp);
-            Limits {
+            CompactionLimits {
                 ctx_size,
                 target_fill: fills[0],
                 soft_fill: fills[1],
@@ -38,30 +38,30 @@ fn limits() -> impl Strategy<Value = Limits> {
 /// Whoever uses the crate: a store, a template, a tokenizer and a model that does what it likes.
 struct World {
     random: u64,
-    limits: Limits,
+    limits: CompactionLimits,
     /// Tokens of a text, in percent of the crate's own estimate.
     scale: u32,
     fixed_tokens: u32,
-    history: History,
-    pins: Vec<Pin>,
-    /// The memory as it stands in the prompt: it changes only with a swap or a drop.
-    memory: String,
-    entries: u32,
+    view: PromptView,
+    pins: Vec<PinnedText>,
+    /// The context as it stands in the prompt: it changes only with a swap or a drop.
+    context: String,
+    passages: u32,
     /// A call that waits for its result.
     at_work: Option<String>,
 }
 
 impl World {
-    fn new(seed: u64, limits: Limits, scale: u32) -> World {
+    fn new(seed: u64, limits: CompactionLimits, scale: u32) -> World {
         let mut world = World {
             random: seed,
             limits,
             scale,
             fixed_tokens: 0,
-            history: History::default(),
+            view: PromptView::default(),
             pins: Vec::new(),
-            memory: String::new(),
-            entries: 0,
+            context: String::new(),
+            passages: 0,
             at_work: None,
         };
         world.fixed_tokens = world.below(limits.ctx_size / 3 + 1);
@@ -71,12 +71,12 @@ impl World {
     fn turn(&mut self) {
         for _ in 0..self.below(2) + u32::from(self.below(20) == 0) * 40 {
             let tokens = self.below(30);
-            self.say(Kind::System, "The light is on.", tokens);
+            self.say(PassageKind::System, "The light is on.", tokens);
         }
         // Now and then the assistant speaks without being asked.
         if self.below(12) > 0 {
             let (text, tokens) = self.message();
-            self.say(Kind::User, text, tokens);
+            self.say(PassageKind::User, text, tokens);
         }
         if let Some(call_id) = self.at_work.take() {
             self.result(call_id);
@@ -87,7 +87,7 @@ impl World {
         for _ in 0..self.below(8).saturating_sub(4) * (1 + self.below(6)) {
             let call_id = ["a", "b", "call"][self.below(3) as usize].to_owned();
             let tokens = self.below(60);
-            self.say(Kind::Call { call_id: call_id.clone() }, "search {\"q\": \"Riga 17\"}", tokens);
+            self.say(PassageKind::Call { call_id: call_id.clone() }, "search {\"q\": \"Riga 17\"}", tokens);
             if self.below(6) == 0 {
                 self.at_work = Some(call_id);
                 break;
@@ -98,7 +98,7 @@ impl World {
             }
         }
         let tokens = self.below(self.limits.reply_reserve_tokens.clamp(1, 200));
-        self.say(Kind::Assistant, "Noted, Ann. I'll call Dr. Weiß at 9:15.", tokens);
+        self.say(PassageKind::Assistant, "Noted, Ann. I'll call Dr. Weiß at 9:15.", tokens);
         self.silence();
     }
 
@@ -126,54 +126,55 @@ impl World {
 
     fn result(&mut self, call_id: String) {
         let tokens = if self.below(10) == 0 { self.below(self.limits.ctx_size * 2) } else { self.below(200) };
-        self.say(Kind::Output { call_id }, "{\"temperature\": 21, \"room\": \"Kitchen\"}", tokens);
+        self.say(PassageKind::Output { call_id }, "{\"temperature\": 21, \"room\": \"Kitchen\"}", tokens);
     }
 
-    fn say(&mut self, kind: Kind, text: &str, tokens: u32) {
-        self.entries += 1;
-        let reasoning_tokens = if kind == Kind::Assistant && self.below(4) == 0 { self.below(300) } else { 0 };
-        let entry = Entry { id: self.entries.to_string(), kind, text: text.to_owned(), tokens, reasoning_tokens };
-        for text in detect_pins(&entry) {
+    fn say(&mut self, kind: PassageKind, text: &str, tokens: u32) {
+        self.passages += 1;
+        let passage = Passage { id: self.passages.to_string(), kind, text: text.to_owned(), tokens };
+        for text in detect_pins(&passage) {
             if admit(&self.pins, &text, &self.limits) == Admission::Add {
-                self.pins.push(Pin { id: self.pins.len().to_string(), text, source: Some(entry.id.clone()) });
+                self.pins.push(PinnedText { id: self.pins.len().to_string(), text, source: Some(passage.id.clone()) });
             }
         }
-        self.history.entries.push(entry);
+        self.view.passages.push(passage);
     }
 
     /// Before a reply. False: the message is too large, and is refused.
     fn make_room(&mut self) -> bool {
         for _ in 0..4 {
             let (sizes, before) = (self.sizes(), self.prompt_tokens());
-            let made = plan(&self.history, &sizes, &self.limits, Moment::Reply);
-            let dropped = self.history.dropped();
+            let made = plan(&self.view, &sizes, &self.limits, PlanMoment::Reply);
+            let dropped = self.view.dropped();
             match made {
-                Plan::Nothing => {
+                CompactionPlan::Nothing => {
                     assert!(before <= self.limits.room_tokens(), "{before} tokens do not fit {:?}", self.limits);
                     return true;
                 }
-                Plan::Trim(trim) => {
-                    self.history.trimmed_through = Some(trim.through);
+                CompactionPlan::Trim(trim) => {
+                    self.view.trimmed_through = Some(trim.through);
                     assert_eq!(self.prompt_tokens(), trim.expected_tokens);
                     assert!(self.prompt_tokens() < before, "a trim gains something");
                 }
-                Plan::Drop(drop) => {
-                    self.history.dropped_through = Some(drop.through);
-                    self.history.trimmed_through = drop.trim_through.or(self.history.trimmed_through.take());
-                    self.memory = self.remembered(&self.history.summary);
-                    assert!(self.history.dropped() > dropped, "a drop takes something away");
-                    assert!(self.history.dropped() < self.history.entries.len(), "and never the last entry");
+                CompactionPlan::Drop(drop) => {
+                    self.view.dropped_through = Some(drop.through);
+                    self.view.trimmed_through = drop.trim_through.or(self.view.trimmed_through.take());
+                    self.context = self.remembered(&self.view.summary);
+                    assert!(self.view.dropped() > dropped, "a drop takes something away");
+                    assert!(self.view.dropped() < self.view.passages.len(), "and never the last passage");
                     assert!(self.prompt_tokens() <= drop.expected_tokens, "and the rest fits as it was said");
                     assert!(drop.expected_tokens <= self.limits.room_tokens());
                 }
-                Plan::TooLarge(refused) => {
-                    assert!(self.history.entries.iter().any(|entry| entry.id == refused.id));
-                    assert!(refused.tokens > refused.room_tokens, "{refused:?}");
-                    assert!(self.least_tokens() > refused.room_tokens, "{refused:?}");
+                CompactionPlan::TooLarge(refused) => {
+                    assert!(self.view.passages.iter().any(|passage| passage.id == refused.id));
+                    // Where there is no room at all, a message of no tokens has none either.
+                    let no_room = refused.room_tokens == 0;
+                    assert!(no_room || refused.tokens > refused.room_tokens, "{refused:?}");
+                    assert!(no_room || self.least_tokens() > refused.room_tokens, "{refused:?}");
                     self.check();
                     return false;
                 }
-                Plan::Summarise(_) => panic!("nobody waits for a summary"),
+                CompactionPlan::Summarise(_) => panic!("nobody waits for a summary"),
             }
             self.check();
         }
@@ -181,44 +182,44 @@ impl World {
     }
 
     fn silence(&mut self) {
-        // Each round covers an entry or trims one, or it is the last.
-        for _ in 0..self.history.entries.len() + 2 {
+        // Each round covers a passage or trims one, or it is the last.
+        for _ in 0..self.view.passages.len() + 2 {
             let sizes = self.sizes();
             let before = self.prompt_tokens();
-            match plan(&self.history, &sizes, &self.limits, Moment::Silence) {
-                Plan::Nothing => return,
-                Plan::Trim(trim) => {
-                    self.history.trimmed_through = Some(trim.through);
+            match plan(&self.view, &sizes, &self.limits, PlanMoment::Silence) {
+                CompactionPlan::Nothing => return,
+                CompactionPlan::Trim(trim) => {
+                    self.view.trimmed_through = Some(trim.through);
                     assert!(self.prompt_tokens() < before && self.prompt_tokens() == trim.expected_tokens);
                 }
-                Plan::Summarise(plan) => {
+                CompactionPlan::Summarise(plan) => {
                     self.check_cut(&plan.through);
                     if self.below(12) == 0 {
                         return self.edit();
                     }
                     self.attempt(plan);
                 }
-                Plan::Drop(_) | Plan::TooLarge(_) => panic!("nobody waits for an answer"),
+                CompactionPlan::Drop(_) | CompactionPlan::TooLarge(_) => panic!("nobody waits for an answer"),
             }
             self.check();
         }
         panic!("the silence never ends");
     }
 
-    fn attempt(&mut self, plan: Summarise) {
+    fn attempt(&mut self, plan: SummaryPlan) {
         let sizes = self.sizes();
-        let job = Job { history: self.history.clone(), sizes, limits: self.limits, pins: self.pins.clone() };
+        let job = SummaryJob { view: self.view.clone(), sizes, limits: self.limits, pins: self.pins.clone() };
         let before = self.prompt_tokens();
-        let owed = self.history.dropped() > 0;
-        let mut covered = self.history.count_through(Some(&plan.through));
+        let owed = self.view.dropped() > 0;
+        let mut covered = self.view.count_through(Some(&plan.through));
         let (mut attempt, mut step) = Attempt::begin(job, plan);
         for asked in 0.. {
             assert!(asked < 16, "an attempt ends");
             step = match step {
-                Step::Ask(ask) => {
+                AttemptStep::Ask(ask) => {
                     assert!(attempt.plan.request_tokens <= self.limits.ctx_size, "a request fits the window");
-                    assert!(self.history.count_through(Some(&ask.through)) >= covered, "ranges only grow");
-                    covered = self.history.count_through(Some(&ask.through));
+                    assert!(self.view.count_through(Some(&ask.through)) >= covered, "ranges only grow");
+                    covered = self.view.count_through(Some(&ask.through));
                     self.check_cut(&ask.through);
                     match self.below(8) {
                         0 => attempt.failed(),
@@ -228,23 +229,23 @@ impl World {
                         }
                     }
                 }
-                Step::Measure(outcome) => attempt.measured(self.after(&outcome)),
-                Step::Swap(outcome) => {
+                AttemptStep::Measure(outcome) => attempt.measured(self.after(&outcome)),
+                AttemptStep::Swap(outcome) => {
                     let after = self.after(&outcome);
                     assert!(after <= self.limits.room_tokens() || after < before);
                     assert!(owed || after < before, "{after} tokens are not less than {before}");
                     self.swap(&outcome);
                     return;
                 }
-                Step::GiveUp(_) => {
-                    self.history.gave_up_at = self.history.entries.last().map(|entry| entry.id.clone());
+                AttemptStep::GiveUp(_) => {
+                    self.view.gave_up_at = self.view.passages.last().map(|passage| passage.id.clone());
                     return;
                 }
             };
         }
     }
 
-    fn reply(&mut self) -> Reply {
+    fn reply(&mut self) -> SummaryReply {
         let texts = [
             "## User\n- Ann, sister Olga, allergic to nuts, no meat.\n## Promises\n- Olga comes on May 3 at 7:30.",
             "## User\n- Jörg ist am 3. Mai um 7 Uhr in Köln.",
@@ -255,64 +256,62 @@ impl World {
         ];
         let text =
             texts[self.below(texts.len() as u32) as usize].repeat(1 + self.below(3) as usize * self.below(40) as usize);
-        Reply { tokens: self.count(&text), text, finished: self.below(10) > 0 }
+        SummaryReply { tokens: self.count(&text), text, finished: self.below(10) > 0 }
     }
 
-    fn swap(&mut self, outcome: &Outcome) {
-        let covered = self.history.count_through(Some(&outcome.through));
+    fn swap(&mut self, outcome: &AttemptOutcome) {
+        let covered = self.view.count_through(Some(&outcome.through));
         assert!(covered > 0, "a swap covers something");
-        self.memory = self.remembered(&outcome.summary);
-        self.history.summary = outcome.summary.clone();
-        self.history.entries.drain(..covered);
+        self.context = self.remembered(&outcome.summary);
+        self.view.summary = outcome.summary.clone();
+        self.view.passages.drain(..covered);
     }
 
-    fn after(&self, outcome: &Outcome) -> u32 {
-        let covered = self.history.count_through(Some(&outcome.through));
-        let shown: u32 =
-            (covered.max(self.history.dropped())..self.history.entries.len()).map(|at| self.shown(at)).sum();
+    fn after(&self, outcome: &AttemptOutcome) -> u32 {
+        let covered = self.view.count_through(Some(&outcome.through));
+        let shown: u32 = (covered.max(self.view.dropped())..self.view.passages.len()).map(|at| self.shown(at)).sum();
         self.fixed_tokens + self.count(&self.remembered(&outcome.summary)) + shown
     }
 
     /// Somebody corrects what they said: what was planned of it is void.
     fn edit(&mut self) {
-        let at = self.below(self.history.entries.len() as u32) as usize;
+        let at = self.below(self.view.passages.len() as u32) as usize;
         let tokens = self.below(100);
-        let entry = &mut self.history.entries[at];
-        if entry.kind == Kind::User && !self.pins.iter().any(|pin| pin.text == entry.text) {
-            entry.text = "I meant Wednesday.".to_owned();
-            entry.tokens = tokens;
+        let passage = &mut self.view.passages[at];
+        if passage.kind == PassageKind::User && !self.pins.iter().any(|pin| pin.text == passage.text) {
+            passage.text = "I meant Wednesday.".to_owned();
+            passage.tokens = tokens;
         }
     }
 
-    fn sizes(&self) -> Sizes {
+    fn sizes(&self) -> PromptSizes {
         let pins_tokens =
-            self.count(&memory("", &self.pins, &self.limits).map_or(String::new(), |message| message.text));
-        Sizes {
+            self.count(&context_message("", &self.pins, &self.limits).map_or(String::new(), |message| message.text));
+        PromptSizes {
             fixed_tokens: self.fixed_tokens,
-            memory_tokens: self.count(&self.memory),
+            context_tokens: self.count(&self.context),
             pins_tokens,
-            summary_tokens: self.count(&self.remembered(&self.history.summary)).saturating_sub(pins_tokens),
+            summary_tokens: self.count(&self.remembered(&self.view.summary)).saturating_sub(pins_tokens),
             instruction_tokens: 30,
             marker_tokens: MARKER_TOKENS,
         }
     }
 
     fn remembered(&self, summary: &str) -> String {
-        memory(summary, &self.pins, &self.limits).map_or(String::new(), |message| message.text)
+        context_message(summary, &self.pins, &self.limits).map_or(String::new(), |message| message.text)
     }
 
     fn prompt_tokens(&self) -> u32 {
-        let shown: u32 = (self.history.dropped()..self.history.entries.len()).map(|at| self.shown(at)).sum();
-        self.fixed_tokens + self.count(&self.memory) + shown
+        let shown: u32 = (self.view.dropped()..self.view.passages.len()).map(|at| self.shown(at)).sum();
+        self.fixed_tokens + self.count(&self.context) + shown
     }
 
     fn shown(&self, at: usize) -> u32 {
-        let entry = &self.history.entries[at];
-        let trimmed = at < self.history.trimmed();
-        match (&entry.kind, trimmed) {
-            (Kind::Output { .. }, true) => entry.tokens.min(MARKER_TOKENS),
-            (_, true) => entry.tokens,
-            (_, false) => entry.tokens + entry.reasoning_tokens,
+        let passage = &self.view.passages[at];
+        let trimmed = at < self.view.trimmed();
+        match (&passage.kind, trimmed) {
+            (PassageKind::Output { .. }, true) => passage.tokens.min(MARKER_TOKENS),
+            _ => passage.tokens,
         }
     }
 
@@ -322,35 +321,35 @@ impl World {
 
     /// What holds at every moment.
     fn check(&self) {
-        assert_eq!(prompt_tokens(&self.history, &self.sizes()), self.prompt_tokens(), "both count the same");
-        let shown = &self.history.entries[self.history.dropped()..];
-        let mut prompt = self.memory.clone();
-        shown.iter().for_each(|entry| prompt.push_str(&entry.text));
-        assert_eq!(missing_pins(&prompt, &self.pins), Vec::<&Pin>::new(), "pins stay in the prompt");
-        let (dropped, pairs) = (self.history.dropped(), self.pairs());
+        assert_eq!(prompt_tokens(&self.view, &self.sizes()), self.prompt_tokens(), "both count the same");
+        let shown = &self.view.passages[self.view.dropped()..];
+        let mut prompt = self.context.clone();
+        shown.iter().for_each(|passage| prompt.push_str(&passage.text));
+        assert_eq!(missing_pins(&prompt, &self.pins), Vec::<&PinnedText>::new(), "pins stay in the prompt");
+        let (dropped, pairs) = (self.view.dropped(), self.pairs());
         assert!(!pairs.iter().any(|(call, result)| *call < dropped && *result >= dropped), "a result without its call");
     }
 
-    /// What the newest entries have at least, if as much is dropped and trimmed as calls and results allow.
+    /// What the newest passages have at least, if as much is dropped and trimmed as calls and results allow.
     fn least_tokens(&self) -> u32 {
-        let (entries, pairs) = (&self.history.entries, self.pairs());
+        let (passages, pairs) = (&self.view.passages, self.pairs());
         let is_whole = |at: &usize| !pairs.iter().any(|(call, result)| call < at && at <= result);
-        let may_start = |at: &usize| is_whole(at) && !matches!(entries[*at].kind, Kind::Output { .. });
-        let start = (0..entries.len()).rev().find(may_start).unwrap_or(0);
-        let least = |entry: &Entry| match entry.kind {
-            Kind::Output { .. } => entry.tokens.min(MARKER_TOKENS),
-            _ => entry.tokens,
+        let may_start = |at: &usize| is_whole(at) && !matches!(passages[*at].kind, PassageKind::Output { .. });
+        let start = (0..passages.len()).rev().find(may_start).unwrap_or(0);
+        let least = |passage: &Passage| match passage.kind {
+            PassageKind::Output { .. } => passage.tokens.min(MARKER_TOKENS),
+            _ => passage.tokens,
         };
-        entries[start..].iter().map(least).sum()
+        passages[start..].iter().map(least).sum()
     }
 
     /// Each result with the nearest call before it.
     fn pairs(&self) -> Vec<(usize, usize)> {
         let (mut waiting, mut pairs) = (Vec::new(), Vec::new());
-        for (at, entry) in self.history.entries.iter().enumerate() {
-            match &entry.kind {
-                Kind::Call { call_id } => waiting.push((at, call_id)),
-                Kind::Output { call_id } => {
+        for (at, passage) in self.view.passages.iter().enumerate() {
+            match &passage.kind {
+                PassageKind::Call { call_id } => waiting.push((at, call_id)),
+                PassageKind::Output { call_id } => {
                     if let Some(found) = waiting.iter().rposition(|(_, id)| *id == call_id) {
                         pairs.push((waiting.remove(found).0, at));
                     }
@@ -363,10 +362,10 @@ impl World {
 
     /// A summary ends where a turn starts, or where a drop in need has cut already.
     fn check_cut(&self, through: &str) {
-        let cut = self.history.count_through(Some(through));
-        assert!(cut > 0 && cut < self.history.entries.len(), "a summary leaves the last turn");
-        let is_turn = self.history.entries[cut].kind == Kind::User;
-        assert!(is_turn || cut == self.history.dropped(), "a cut inside a turn");
+        let cut = self.view.count_through(Some(through));
+        assert!(cut > 0 && cut < self.view.passages.len(), "a summary leaves the last turn");
+        let is_turn = self.view.passages[cut].kind == PassageKind::User;
+        assert!(is_turn || cut == self.view.dropped(), "a cut inside a turn");
     }
 
     /// SplitMix64.

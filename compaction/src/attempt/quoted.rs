@@ -1,30 +1,20 @@
 //! Facts quoted behind a summary, or in its place.
 
-use super::{MadeBy, Reply};
-use crate::apply::escape;
-use crate::check::{Fact, SaidBy};
-use crate::types::Limits;
+use super::{AttemptOutcome, SummaryReply};
+use crate::check::Fact;
+use crate::context::escape;
+use crate::types::{CompactionLimits, Speaker};
 use crate::wording;
 use crate::words::estimate_tokens;
 
-pub struct Made {
-    pub summary: String,
-    pub made_by: MadeBy,
-    pub appended: Vec<Fact>,
-    pub lost: Vec<Fact>,
-}
-
 /// A summary with what it lacks behind it, as far as there is room.
-pub fn with_facts(reply: &Reply, missing: &[Fact], limits: &Limits) -> Made {
-    let room = limits.summary_tokens.saturating_sub(reply.tokens);
-    let (summary, lost) = append(reply.text.trim(), missing, room);
-    let appended = missing.iter().filter(|fact| !lost.contains(fact)).cloned().collect();
-    Made { summary, made_by: MadeBy::Model, appended, lost }
+pub fn with_facts(reply: &SummaryReply, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {
+    append(reply.text.trim(), missing, limits.summary_tokens.saturating_sub(reply.tokens))
 }
 
-/// The memory before, and what was said since. Where there is no room for both, each gets half of it.
-pub fn without_model(earlier: &str, missing: &[Fact], limits: &Limits) -> Made {
-    let news: Vec<Fact> = missing.iter().filter(|fact| fact.said_by != SaidBy::Memory).cloned().collect();
+/// The summary before, and what was said since. Where there is no room for both, each gets half of it.
+pub fn without_model(earlier: &str, missing: &[Fact], limits: &CompactionLimits) -> AttemptOutcome {
+    let news: Vec<Fact> = missing.iter().filter(|fact| fact.said_by != Speaker::Context).cloned().collect();
     let wanted: u64 = quoted(&news).iter().map(|line| u64::from(line_tokens(line))).sum();
     let all = limits.summary_tokens;
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).saturating_add(HEADING_TOKENS).min(all / 2);
@@ -37,13 +27,11 @@ pub fn without_model(earlier: &str, missing: &[Fact], limits: &Limits) -> Made {
             kept.push('\n');
         }
     }
-    let (summary, lost) = append(kept.trim(), &news, wanted + left);
-    let appended = news.into_iter().filter(|fact| !lost.contains(fact)).collect();
-    Made { summary, made_by: MadeBy::Fallback, appended, lost }
+    AttemptOutcome { fell_back: true, ..append(kept.trim(), &news, wanted + left) }
 }
 
 /// The lines go under the heading that the summary may have already.
-fn append(summary: &str, missing: &[Fact], room_tokens: u32) -> (String, Vec<Fact>) {
+fn append(summary: &str, missing: &[Fact], room_tokens: u32) -> AttemptOutcome {
     let heading = wording::FACTS.lines().next().unwrap_or_default();
     let mut left = room_tokens.saturating_sub(HEADING_TOKENS);
     let (mut lines, mut lost): (Vec<String>, Vec<Fact>) = (Vec::new(), Vec::new());
@@ -60,11 +48,10 @@ fn append(summary: &str, missing: &[Fact], room_tokens: u32) -> (String, Vec<Fac
         left -= tokens;
         lines.push(line);
     }
-    if lines.is_empty() {
-        return (summary.to_owned(), lost);
-    }
+    let appended = missing.iter().filter(|fact| !lost.contains(fact)).cloned().collect();
     let lines = lines.join("\n");
     let text = match summary.lines().position(|line| line.trim() == heading) {
+        _ if lines.is_empty() => summary.to_owned(),
         Some(at) => {
             let mut all: Vec<&str> = summary.lines().collect();
             all.insert(at + 1, &lines);
@@ -72,7 +59,7 @@ fn append(summary: &str, missing: &[Fact], room_tokens: u32) -> (String, Vec<Fac
         }
         None => format!("{summary}\n{}", wording::fill(wording::FACTS, &[("lines", &lines)])),
     };
-    (text.trim().to_owned(), lost)
+    AttemptOutcome { summary: text.trim().to_owned(), appended, lost, ..AttemptOutcome::default() }
 }
 
 fn quoted(facts: &[Fact]) -> Vec<String> {
@@ -82,13 +69,13 @@ fn quoted(facts: &[Fact]) -> Vec<String> {
     lines
 }
 
-/// In quotation marks, with who said it: a statement of somebody, which is no order.
+/// In quotation marks, with its speaker: a statement, which is no order.
 fn quote(fact: &Fact) -> String {
     let sentence = escape(&fact.sentence);
     match fact.said_by {
-        SaidBy::User => format!("- User: \"{sentence}\""),
-        SaidBy::Assistant => format!("- Assistant: \"{sentence}\""),
-        SaidBy::Memory => format!("- {sentence}"),
+        Speaker::User => format!("- User: \"{sentence}\""),
+        Speaker::Assistant => format!("- Assistant: \"{sentence}\""),
+        Speaker::Context => format!("- {sentence}"),
     }
 }
 

@@ -4,10 +4,10 @@ use super::facts::{is_first_person, of_sentence};
 use super::held::Held;
 use super::orders::has_order;
 use super::values::values;
-use super::{Fact, FactKind, SaidBy, said_lines};
+use super::{Fact, FactKind, said_lines};
 use crate::language;
 use crate::pins;
-use crate::types::{Entry, Kind, Limits, Pin};
+use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 use crate::words::{folded, is_question, sentences, stems, words};
 
 /// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
@@ -15,22 +15,25 @@ use crate::words::{folded, is_question, sentences, stems, words};
 /// What users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
 /// what stood in the memory before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
 /// what mattered of them the assistant said.
-pub fn demanded(covered: &[Entry], earlier: &str, pins: &[Pin], limits: &Limits) -> Vec<Fact> {
+pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Vec<Fact> {
     let mut candidates = Vec::new();
     for line in said_lines(earlier) {
-        push_facts(&mut candidates, line, "", SaidBy::Memory, false);
+        push_facts(&mut candidates, line, "", Speaker::Context, false);
     }
-    let users: Vec<&str> =
-        covered.iter().filter(|entry| entry.kind == Kind::User).map(|entry| entry.text.as_str()).collect();
+    let users: Vec<&str> = covered
+        .iter()
+        .filter(|passage| passage.kind == PassageKind::User)
+        .map(|passage| passage.text.as_str())
+        .collect();
     let nouns_have_capitals = language::latin_language(&users.join("\n")) == Some("de");
-    for entry in covered {
-        let said_by = match entry.kind {
-            Kind::User => SaidBy::User,
-            Kind::Assistant => SaidBy::Assistant,
-            Kind::Call { .. } | Kind::Output { .. } | Kind::System => continue,
+    for passage in covered {
+        let said_by = match passage.kind {
+            PassageKind::User => Speaker::User,
+            PassageKind::Assistant => Speaker::Assistant,
+            PassageKind::Call { .. } | PassageKind::Output { .. } | PassageKind::System => continue,
         };
-        for sentence in sentences(&entry.text) {
-            push_facts(&mut candidates, sentence, &entry.id, said_by, nouns_have_capitals);
+        for sentence in sentences(&passage.text) {
+            push_facts(&mut candidates, sentence, &passage.id, said_by, nouns_have_capitals);
         }
     }
     let mut candidates = merged(candidates);
@@ -56,19 +59,19 @@ struct Candidate {
     corrects: bool,
 }
 
-fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: SaidBy, capitals: bool) {
+fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: Speaker, capitals: bool) {
     // What wants to be obeyed is not carried on word for word.
     if has_order(sentence) {
         return;
     }
     let first_person = is_first_person(sentence);
     let corrects = is_correction(sentence);
-    let wished = if said_by == SaidBy::User && pins::is_wish(sentence) { 5 } else { 0 };
+    let wished = if said_by == Speaker::User && pins::is_wish(sentence) { 5 } else { 0 };
     for fact in of_sentence(sentence, source, said_by, capitals) {
         let base = match said_by {
-            SaidBy::User => 4,
-            SaidBy::Memory => 5,
-            SaidBy::Assistant => 1,
+            Speaker::User => 4,
+            Speaker::Context => 5,
+            Speaker::Assistant => 1,
         };
         let digits = fact.text.chars().filter(char::is_ascii_digit).count() as i32;
         let form = match fact.kind {
@@ -78,7 +81,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
             FactKind::Number => (digits - 1).min(2),
             FactKind::Quote | FactKind::Negation => 0,
         };
-        let asked = if is_question(sentence) && said_by == SaidBy::User { -3 } else { 0 };
+        let asked = if is_question(sentence) && said_by == Speaker::User { -3 } else { 0 };
         let weight = base + form + asked + wished + if first_person { 2 } else { 0 };
         let own = stems(&fact.text);
         let about = stems(sentence).into_iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem));
@@ -119,7 +122,7 @@ fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
         let shared = candidate.about.iter().filter(|stem| later.about.contains(stem)).count();
         let same_matter = shared > 0 && (later.corrects || (shared > 1 && shared * 3 >= candidate.about.len() * 2));
         later.order > candidate.order
-            && later.fact.said_by == SaidBy::User
+            && later.fact.said_by == Speaker::User
             && later.fact.kind == candidate.fact.kind
             && later.key != candidate.key
             && later.fact.sentence != candidate.fact.sentence

@@ -3,11 +3,12 @@
 use super::held::is_negated;
 use super::lexicon;
 use super::values::{Value, values};
-use super::{Fact, FactKind, SaidBy};
+use super::{Fact, FactKind};
+use crate::types::Speaker;
 use crate::words::{Script, folded, is_unspaced, script, stems, words};
 
 /// In a language that writes all nouns with a capital, fewer capitals make a name.
-pub fn of_sentence(sentence: &str, source: &str, said_by: SaidBy, nouns_have_capitals: bool) -> Vec<Fact> {
+pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_capitals: bool) -> Vec<Fact> {
     let fact = |kind: FactKind, text: &str| Fact {
         kind,
         text: text.to_owned(),
@@ -177,7 +178,7 @@ mod tests {
 
     fn facts(sentence: &str) -> Vec<(FactKind, String)> {
         let german = crate::language::latin_language(sentence) == Some("de");
-        let facts = of_sentence(sentence, "i", SaidBy::User, german);
+        let facts = of_sentence(sentence, "i", Speaker::User, german);
         facts.into_iter().map(|fact| (fact.kind, fact.text)).collect()
     }
 
@@ -210,10 +211,10 @@ mod tests {
     #[test]
     fn a_long_sentence_is_cut_around_its_fact() {
         let sentence = format!("{} the code is 4711 and {}", "well you know ".repeat(30), "so on ".repeat(50));
-        let fact = &of_sentence(&sentence, "i", SaidBy::User, false)[0];
+        let fact = &of_sentence(&sentence, "i", Speaker::User, false)[0];
         assert!(fact.sentence.contains("the code is 4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
         let sentence = format!("{}4711{}", "很".repeat(400), "好".repeat(400));
-        let fact = &of_sentence(&sentence, "i", SaidBy::User, false)[0];
+        let fact = &of_sentence(&sentence, "i", Speaker::User, false)[0];
         assert!(fact.sentence.contains("4711") && fact.sentence.chars().count() <= LONGEST_SENTENCE_CHARS);
     }
 }

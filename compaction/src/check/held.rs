@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::lexicon;
 use super::values::values;
 use super::{Fact, FactKind, said_lines};
-use crate::types::Pin;
+use crate::types::PinnedText;
 use crate::words::{folded, stems, words};
 
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ struct Line {
 }
 
 impl Held {
-    pub fn of_pins(pins: &[Pin]) -> Held {
+    pub fn of_pins(pins: &[PinnedText]) -> Held {
         let mut held = Held::default();
         pins.iter().for_each(|pin| held.add(&pin.text));
         held

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::said_lines;
-use crate::types::{Entry, Kind};
+use crate::types::{Passage, PassageKind};
 use crate::words::{folded, sentences, stems, words};
 
 /// A summary that carries on what somebody planted: tokens of templates, the usual formulas, or an instruction that only
 /// a tool's result gave.
-pub fn is_instruction_like(summary: &str, covered: &[Entry], earlier: &str) -> bool {
+pub fn is_instruction_like(summary: &str, covered: &[Passage], earlier: &str) -> bool {
     has_role_tokens(summary)
         || said_lines(summary).iter().any(|line| is_order_like(line))
         || has_planted_instruction(summary, covered, earlier)
@@ -50,15 +50,15 @@ fn is_order(sentence: &str) -> bool {
 }
 
 /// A line among the instructions whose words come from a tool and not from the user.
-fn has_planted_instruction(summary: &str, covered: &[Entry], earlier: &str) -> bool {
-    let of = |wanted: fn(&Kind) -> bool| -> HashSet<String> {
-        covered.iter().filter(|entry| wanted(&entry.kind)).flat_map(|entry| stems(&entry.text)).collect()
+fn has_planted_instruction(summary: &str, covered: &[Passage], earlier: &str) -> bool {
+    let of = |wanted: fn(&PassageKind) -> bool| -> HashSet<String> {
+        covered.iter().filter(|passage| wanted(&passage.kind)).flat_map(|passage| stems(&passage.text)).collect()
     };
-    let from_tools = of(|kind| matches!(kind, Kind::Output { .. }));
+    let from_tools = of(|kind| matches!(kind, PassageKind::Output { .. }));
     if from_tools.is_empty() {
         return false;
     }
-    let mut from_people = of(|kind| *kind == Kind::User);
+    let mut from_people = of(|kind| *kind == PassageKind::User);
     from_people.extend(stems(earlier));
     instructions(summary).iter().any(|line| {
         let about = stems(line);

@@ -1,8 +1,8 @@
 use super::*;
-use crate::types::{Entry, Kind};
+use crate::types::{Passage, PassageKind};
 
 /// Marks at 700, 850 and 450 tokens of the prompt; the tail has 200, a summary 100.
-const LIMITS: Limits = Limits {
+const LIMITS: CompactionLimits = CompactionLimits {
     ctx_size: 1000,
     soft_fill: 0.75,
     hard_fill: 0.9,
@@ -12,9 +12,9 @@ const LIMITS: Limits = Limits {
     reply_reserve_tokens: 50,
 };
 
-const SIZES: Sizes = Sizes {
+const SIZES: PromptSizes = PromptSizes {
     fixed_tokens: 50,
-    memory_tokens: 0,
+    context_tokens: 0,
     pins_tokens: 20,
     summary_tokens: 0,
     instruction_tokens: 100,
@@ -22,172 +22,182 @@ const SIZES: Sizes = Sizes {
 };
 
 /// `u100` is a user's message of 100 tokens; `a`: assistant, `c`: call, `o`: its result, `s`: note. Ids count from 1.
-fn history(entries: &str) -> History {
-    let entry = |(index, word): (usize, &str)| {
+fn view(passages: &str) -> PromptView {
+    let passage = |(index, word): (usize, &str)| {
         let call_id = "call".to_owned();
         let kind = match &word[..1] {
-            "u" => Kind::User,
-            "a" => Kind::Assistant,
-            "c" => Kind::Call { call_id },
-            "o" => Kind::Output { call_id },
-            _ => Kind::System,
+            "u" => PassageKind::User,
+            "a" => PassageKind::Assistant,
+            "c" => PassageKind::Call { call_id },
+            "o" => PassageKind::Output { call_id },
+            _ => PassageKind::System,
         };
-        let (tokens, reasoning) = word[1..].split_once('+').unwrap_or((&word[1..], "0"));
-        Entry {
-            id: (index + 1).to_string(),
-            kind,
-            text: String::new(),
-            tokens: tokens.parse().unwrap(),
-            reasoning_tokens: reasoning.parse().unwrap(),
-        }
+        Passage { id: (index + 1).to_string(), kind, text: String::new(), tokens: word[1..].parse().unwrap() }
     };
-    History { entries: entries.split_whitespace().enumerate().map(entry).collect(), ..History::default() }
+    PromptView { passages: passages.split_whitespace().enumerate().map(passage).collect(), ..PromptView::default() }
 }
 
-fn silent(history: &History) -> Plan {
-    plan(history, &SIZES, &LIMITS, Moment::Silence)
+fn silent(view: &PromptView) -> CompactionPlan {
+    plan(view, &SIZES, &LIMITS, PlanMoment::Silence)
 }
 
-fn reply(history: &History) -> Plan {
-    plan(history, &SIZES, &LIMITS, Moment::Reply)
+fn reply(view: &PromptView) -> CompactionPlan {
+    plan(view, &SIZES, &LIMITS, PlanMoment::Reply)
 }
 
-fn summarise(through: &str, request_tokens: u32, expected_tokens: u32) -> Plan {
-    Plan::Summarise(Summarise { through: through.into(), left_out: Vec::new(), request_tokens, expected_tokens })
+fn summarise(through: &str, request_tokens: u32, expected_tokens: u32) -> CompactionPlan {
+    CompactionPlan::Summarise(SummaryPlan {
+        through: through.into(),
+        left_out: Vec::new(),
+        request_tokens,
+        expected_tokens,
+    })
 }
 
-fn drop(through: &str, trim_through: Option<&str>, expected_tokens: u32) -> Plan {
-    Plan::Drop(Drop { through: through.into(), trim_through: trim_through.map(str::to_owned), expected_tokens })
+fn drop(through: &str, trim_through: Option<&str>, expected_tokens: u32) -> CompactionPlan {
+    CompactionPlan::Drop(DropPlan {
+        through: through.into(),
+        trim_through: trim_through.map(str::to_owned),
+        expected_tokens,
+    })
 }
 
 #[test]
 fn below_the_soft_mark_nothing_happens() {
-    assert_eq!(silent(&history("")), Plan::Nothing);
-    assert_eq!(silent(&history("u300 a300 u40 a9")), Plan::Nothing);
-    assert_eq!(reply(&history("u300 a300 u200")), Plan::Nothing);
+    assert_eq!(silent(&view("")), CompactionPlan::Nothing);
+    assert_eq!(silent(&view("u300 a300 u40 a9")), CompactionPlan::Nothing);
+    assert_eq!(reply(&view("u300 a300 u200")), CompactionPlan::Nothing);
 }
 
 #[test]
 fn a_summary_ends_where_the_tail_starts() {
     // 50 + 600 = 650 of a request of 825 with instruction and reply, then 50 + 20 + 100 + 150.
-    assert_eq!(silent(&history("u200 a200 u100 a100 u50 a100")), summarise("4", 50 + 600 + 100 + 75, 320));
+    assert_eq!(silent(&view("u200 a200 u100 a100 u50 a100")), summarise("4", 50 + 600 + 100 + 75, 320));
     // The longest tail that is allowed.
-    assert_eq!(silent(&history("u300 a250 u50 a50 u50 a50")), summarise("2", 775, 370));
+    assert_eq!(silent(&view("u300 a250 u50 a50 u50 a50")), summarise("2", 775, 370));
     // The last turn stays in any case.
-    assert_eq!(silent(&history("u200 a200 u100 a300")), summarise("2", 625, 570));
+    assert_eq!(silent(&view("u200 a200 u100 a300")), summarise("2", 625, 570));
 }
 
 #[test]
 fn a_call_stays_with_its_result() {
     // The user spoke while the tool was at work.
-    let working = history("u300 a200 u50 c10 u50 o10 a30 u50");
+    let working = view("u300 a200 u50 c10 u50 o10 a30 u50");
     assert_eq!(silent(&working), summarise("2", 725, 370));
     // Its result is still to come.
-    let waiting = history("u300 a200 u50 c10 u150 a30");
+    let waiting = view("u300 a200 u50 c10 u150 a30");
     assert_eq!(silent(&waiting), summarise("2", 725, 410));
     // Two turns later nobody waits for it any more.
-    let forgotten = history("u300 a200 u50 c10 u50 a30 u50 a20");
+    let forgotten = view("u300 a200 u50 c10 u50 a30 u50 a20");
     assert_eq!(silent(&forgotten), summarise("4", 785, 320));
 }
 
 #[test]
 fn call_ids_may_repeat() {
-    let repeated = history("u100 c10 o150 a60 u100 c10 o150 a60 u50 c10 o50 a10");
+    let repeated = view("u100 c10 o150 a60 u100 c10 o150 a60 u50 c10 o50 a10");
     // Each result has its own call: the cut before the last turn is allowed.
-    assert_eq!(silent(&repeated), Plan::Trim(Trim { through: "8".into(), expected_tokens: 50 + 760 - 2 * 135 }));
-    let trimmed = History { trimmed_through: Some("8".into()), ..repeated };
-    assert_eq!(silent(&trimmed), Plan::Nothing);
+    assert_eq!(
+        silent(&repeated),
+        CompactionPlan::Trim(TrimPlan { through: "8".into(), expected_tokens: 50 + 760 - 2 * 135 })
+    );
+    let trimmed = PromptView { trimmed_through: Some("8".into()), ..repeated };
+    assert_eq!(silent(&trimmed), CompactionPlan::Nothing);
 }
 
 #[test]
 fn cheap_things_go_first() {
-    let reasons = history("u100 a100+200 u100 a100 u50 a50");
-    let trim = Plan::Trim(Trim { through: "4".into(), expected_tokens: 550 });
-    assert_eq!(silent(&reasons), trim);
-    assert_eq!(reply(&history("u100 a100+350 u100 a100 u50 a50")), trim);
+    let results = view("u100 c10 o215 a75 u100 a100 u50 a50");
+    let trim = CompactionPlan::Trim(TrimPlan { through: "6".into(), expected_tokens: 550 });
+    assert_eq!(silent(&results), trim);
+    assert_eq!(reply(&view("u100 c10 o365 a75 u100 a100 u50 a50")), trim);
     // What saves little is not worth computing all behind it again.
-    assert_eq!(silent(&history("u300 a200+30 u50 a50 u50 a50")), summarise("2", 755, 370));
+    assert_eq!(silent(&view("u300 c10 o45 a175 u50 a50 u50 a50")), summarise("4", 755, 370));
 }
 
 #[test]
 fn a_plan_that_was_carried_out_is_not_made_again() {
-    let done = History { trimmed_through: Some("2".into()), ..history("u100 a100+400 u100 a100 u50 a50") };
-    assert_eq!(silent(&done), Plan::Nothing);
-    let dropped = History { dropped_through: Some("4".into()), ..history("u300 a300 u150 a150 u50 a50 u50") };
-    assert_eq!(reply(&dropped), Plan::Nothing);
+    let done = PromptView { trimmed_through: Some("4".into()), ..view("u100 c10 o415 a75 u100 a100 u50 a50") };
+    assert_eq!(silent(&done), CompactionPlan::Nothing);
+    let dropped = PromptView { dropped_through: Some("4".into()), ..view("u300 a300 u150 a150 u50 a50 u50") };
+    assert_eq!(reply(&dropped), CompactionPlan::Nothing);
 }
 
 #[test]
 fn above_the_hard_mark_whole_turns_leave_at_once() {
-    let full = history("u300 a300 u100 a100 u50 a50 u50");
+    let full = view("u300 a300 u100 a100 u50 a50 u50");
     assert_eq!(reply(&full), drop("4", None, 50 + 20 + 150));
     // And a summary is made up for just these, which are out of the prompt: it may gain nothing.
-    let dropped = History { dropped_through: Some("4".into()), ..full };
-    let Plan::Summarise(plan) = silent(&dropped) else { panic!("nothing is made up") };
+    let dropped = PromptView { dropped_through: Some("4".into()), ..full };
+    let CompactionPlan::Summarise(plan) = silent(&dropped) else { panic!("nothing is made up") };
     assert_eq!((plan.through.as_str(), plan.expected_tokens), ("2", 320));
     assert_eq!(plan.request_tokens, 50 + 600 + 100 + 75, "the rest does not fit the window and comes next");
 }
 
 #[test]
 fn what_no_window_holds_is_left_out_of_the_request() {
-    let huge = history("u2000 u50 a50 u50");
+    let huge = view("u2000 u50 a50 u50");
     assert_eq!(reply(&huge), drop("1", None, 220));
-    let dropped = History { dropped_through: Some("1".into()), ..huge };
-    let Plan::Summarise(plan) = silent(&dropped) else { panic!("nothing is made up") };
+    let dropped = PromptView { dropped_through: Some("1".into()), ..huge };
+    let CompactionPlan::Summarise(plan) = silent(&dropped) else { panic!("nothing is made up") };
     assert_eq!((plan.through.as_str(), plan.left_out), ("1", vec!["1".to_owned()]));
     assert_eq!(plan.request_tokens, 50 + 15 + 100 + 75);
 }
 
 #[test]
 fn the_result_of_a_tool_gives_way_in_the_turn_itself() {
-    assert_eq!(reply(&history("u50 c10 o2000")), Plan::Trim(Trim { through: "3".into(), expected_tokens: 125 }));
+    assert_eq!(
+        reply(&view("u50 c10 o2000")),
+        CompactionPlan::Trim(TrimPlan { through: "3".into(), expected_tokens: 125 })
+    );
     // The newest result last.
-    let two = history("u50 c10 o700 c10 o200");
-    assert_eq!(reply(&two), Plan::Trim(Trim { through: "4".into(), expected_tokens: 335 }));
-    let with_past = history("u500 a400 u50 c10 o2000");
+    let two = view("u50 c10 o700 c10 o200");
+    assert_eq!(reply(&two), CompactionPlan::Trim(TrimPlan { through: "4".into(), expected_tokens: 335 }));
+    let with_past = view("u500 a400 u50 c10 o2000");
     assert_eq!(reply(&with_past), drop("2", Some("5"), 145));
 }
 
 #[test]
 fn a_message_larger_than_the_window_says_so() {
-    let Plan::TooLarge(refused) = reply(&history("u100 a100 u2000")) else { panic!("not refused") };
-    assert_eq!(refused, TooLarge { id: "3".into(), tokens: 2000, room_tokens: 880 });
+    let CompactionPlan::TooLarge(refused) = reply(&view("u100 a100 u2000")) else { panic!("not refused") };
+    assert_eq!(refused, TooLargePlan { id: "3".into(), tokens: 2000, room_tokens: 880 });
     assert!(refused.message().contains("2000 tokens") && refused.message().contains("room for 880"));
     // The next one is answered.
-    assert_eq!(reply(&history("u100 a100 u2000 u20")), drop("3", None, 90));
-    let sizes = Sizes { fixed_tokens: 5000, ..SIZES };
-    let Plan::TooLarge(refused) = plan(&history("u1"), &sizes, &LIMITS, Moment::Reply) else { panic!("not refused") };
+    assert_eq!(reply(&view("u100 a100 u2000 u20")), drop("3", None, 90));
+    let sizes = PromptSizes { fixed_tokens: 5000, ..SIZES };
+    let CompactionPlan::TooLarge(refused) = plan(&view("u1"), &sizes, &LIMITS, PlanMoment::Reply) else {
+        panic!("not refused")
+    };
     assert!(refused.room_tokens == 0 && refused.message().contains("instructions, tools"));
 }
 
 #[test]
 fn a_conversation_in_which_nobody_speaks_goes_on_too() {
-    let alone = history(&"a100 ".repeat(12));
+    let alone = view(&"a100 ".repeat(12));
     assert_eq!(reply(&alone), drop("4", None, 50 + 20 + 800));
-    let tools = history(&format!("u300 {}", "c105 o10 ".repeat(8)));
-    let Plan::Drop(plan) = reply(&tools) else { panic!("{:?}", reply(&tools)) };
+    let tools = view(&format!("u300 {}", "c105 o10 ".repeat(8)));
+    let CompactionPlan::Drop(plan) = reply(&tools) else { panic!("{:?}", reply(&tools)) };
     assert_eq!(plan.through, "3", "a call and its result");
 }
 
 #[test]
 fn a_summary_must_gain_its_own_length() {
-    let sizes = Sizes { fixed_tokens: 600, ..SIZES };
-    assert_eq!(plan(&history("u50 a50 u50 a50"), &sizes, &LIMITS, Moment::Silence), Plan::Nothing);
-    assert_ne!(plan(&history("u200 a100 u50 a50"), &sizes, &LIMITS, Moment::Silence), Plan::Nothing);
+    let sizes = PromptSizes { fixed_tokens: 600, ..SIZES };
+    assert_eq!(plan(&view("u50 a50 u50 a50"), &sizes, &LIMITS, PlanMoment::Silence), CompactionPlan::Nothing);
+    assert_ne!(plan(&view("u200 a100 u50 a50"), &sizes, &LIMITS, PlanMoment::Silence), CompactionPlan::Nothing);
 }
 
 #[test]
 fn who_gave_up_waits_until_there_is_more_to_gain() {
-    let full = history("u300 a250 u50 a50 u50 a50 u60 a30");
-    let waiting = History { gave_up_at: Some("6".into()), ..full.clone() };
-    assert_eq!(silent(&waiting), Plan::Nothing);
-    let later = History { gave_up_at: Some("5".into()), ..full };
-    assert_ne!(silent(&later), Plan::Nothing);
+    let full = view("u300 a250 u50 a50 u50 a50 u60 a30");
+    let waiting = PromptView { gave_up_at: Some("6".into()), ..full.clone() };
+    assert_eq!(silent(&waiting), CompactionPlan::Nothing);
+    let later = PromptView { gave_up_at: Some("5".into()), ..full };
+    assert_ne!(silent(&later), CompactionPlan::Nothing);
 }
 
 #[test]
 fn a_tighter_summary_covers_more_or_is_none() {
-    let full = history("u300 a250 u50 a50 u50 a50");
+    let full = view("u300 a250 u50 a50 u50 a50");
     let tight = tighter(&full, &SIZES, &LIMITS, "2", 10).unwrap();
     assert_eq!((tight.through.as_str(), tight.expected_tokens), ("4", 270));
     assert_eq!(tighter(&full, &SIZES, &LIMITS, "4", 10), None);

@@ -179,7 +179,7 @@ pub(crate) fn compaction_ended(outcome: &'static str) {
 }
 
 /// A summary is made; what was rejected on the way to it.
-pub(crate) fn summary_made(rejected: &[compaction::Reason], fell_back: bool) {
+pub(crate) fn summary_made(rejected: &[compaction::RejectionReason], fell_back: bool) {
     for reason in rejected {
         counter!("reprise_compaction_rejections_total", "reason" => reason.name()).increment(1);
     }
@@ -304,7 +304,7 @@ mod tests {
         let failure = Failure::new(FailureCode::Busy, "x");
         answered(Purpose::WarmPartial, Priority::Speculate, &Piece::Failed(failure));
         compacted("completed", Duration::from_millis(300), 900, 400);
-        summary_made(&[compaction::Reason::Empty], true);
+        summary_made(&[compaction::RejectionReason::Empty], true);
         recalled(true);
     }
 

@@ -1,7 +1,10 @@
 //! The cases, and when an answer is right.
 
 use anyhow::Result;
-use compaction::{Attempt, Entry, History, Job, Kind, Limits, Message, Pin, Reply, Role, Sizes, Step, Summarise};
+use compaction::{
+    Attempt, AttemptStep, CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView,
+    Speaker, SummaryJob, SummaryPlan, SummaryReply,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -59,7 +62,7 @@ pub enum Style {
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub summary: String,
-    pins: Vec<Pin>,
+    pins: Vec<PinnedText>,
     /// What no summary stands for.
     kept: Vec<Value>,
 }
@@ -79,7 +82,7 @@ impl Compacted {
         for stage in &self.stages {
             let mut messages = self.head(&memory);
             messages.extend(stage.iter().cloned());
-            messages.extend(compaction::instructions(compaction::words(&LIMITS)).iter().map(plain_message));
+            messages.push(plain_message(&compaction::summary_request(&LIMITS)));
             memory.pins.extend(stage.iter().flat_map(pins));
             memory.summary = talker.answer(&messages, &[], SUMMARY_TOKENS)?.content;
         }
@@ -96,21 +99,25 @@ impl Compacted {
             let (mut attempt, mut step) = Attempt::begin(self.job(&memory, talker)?, whole(&memory.kept));
             loop {
                 step = match step {
-                    Step::Ask(ask) => {
+                    AttemptStep::Ask(ask) => {
                         let messages = [before.clone(), ask.messages.iter().map(plain_message).collect()].concat();
                         let said = talker.answer(&messages, &[], ask.max_tokens as usize)?;
-                        attempt.replied(Reply { text: said.content, tokens: said.tokens, finished: said.finished })
+                        attempt.replied(SummaryReply {
+                            text: said.content,
+                            tokens: said.tokens,
+                            finished: said.finished,
+                        })
                     }
-                    Step::Measure(outcome) => {
+                    AttemptStep::Measure(outcome) => {
                         let after = Memory { summary: outcome.summary, pins: memory.pins.clone(), kept: Vec::new() };
                         attempt.measured(talker.count(&self.head(&after))?)
                     }
-                    Step::Swap(outcome) => {
+                    AttemptStep::Swap(outcome) => {
                         (memory.summary, memory.kept) = (outcome.summary, Vec::new());
                         break;
                     }
                     // What was said stays in the prompt.
-                    Step::GiveUp(_) => break,
+                    AttemptStep::GiveUp(_) => break,
                 };
             }
         }
@@ -124,39 +131,39 @@ impl Compacted {
         Ok((later.expect.holds(&said), shown(&said)))
     }
 
-    fn job(&self, memory: &Memory, talker: &Talker) -> Result<Job> {
+    fn job(&self, memory: &Memory, talker: &Talker) -> Result<SummaryJob> {
         let nothing_tokens = talker.count(&[])?;
-        let entry = |(number, message): (usize, &Value)| {
-            let kind = if message["role"] == "user" { Kind::User } else { Kind::Assistant };
+        let passage = |(number, message): (usize, &Value)| {
+            let kind = if message["role"] == "user" { PassageKind::User } else { PassageKind::Assistant };
             let tokens = talker.count(std::slice::from_ref(message))? - nothing_tokens;
-            Ok(Entry { id: number.to_string(), kind, text: text_of(message), tokens, reasoning_tokens: 0 })
+            Ok(Passage { id: number.to_string(), kind, text: text_of(message), tokens })
         };
-        let entries = memory.kept.iter().enumerate().map(entry).collect::<Result<_>>()?;
-        let history = History { entries, summary: memory.summary.clone(), ..History::default() };
+        let passages = memory.kept.iter().enumerate().map(passage).collect::<Result<_>>()?;
+        let view = PromptView { passages, summary: memory.summary.clone(), ..PromptView::default() };
         let fixed_tokens = talker.count(&self.head(&Memory { kept: Vec::new(), ..memory.clone() }))?;
-        let sizes = Sizes { fixed_tokens, ..Sizes::default() };
-        Ok(Job { history, sizes, limits: LIMITS, pins: memory.pins.clone() })
+        let sizes = PromptSizes { fixed_tokens, ..PromptSizes::default() };
+        Ok(SummaryJob { view, sizes, limits: LIMITS, pins: memory.pins.clone() })
     }
 
     fn head(&self, memory: &Memory) -> Vec<Value> {
         let system = json!({"role": "system", "content": self.system});
-        let told = compaction::memory(&memory.summary, &memory.pins, &LIMITS);
+        let told = compaction::context_message(&memory.summary, &memory.pins, &LIMITS);
         let told = told.as_ref().map(plain_message);
         std::iter::once(system).chain(told).chain(memory.kept.iter().cloned()).collect()
     }
 }
 
 /// All of it goes into the summary: the sets end where the service would cut.
-fn whole(kept: &[Value]) -> Summarise {
+fn whole(kept: &[Value]) -> SummaryPlan {
     let through = kept.len().saturating_sub(1).to_string();
-    Summarise { through, left_out: Vec::new(), request_tokens: 0, expected_tokens: 0 }
+    SummaryPlan { through, left_out: Vec::new(), request_tokens: 0, expected_tokens: 0 }
 }
 
-fn plain_message(message: &Message) -> Value {
-    let role = match message.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
+fn plain_message(message: &PlainMessage) -> Value {
+    let role = match message.speaker {
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+        Speaker::Context => "tool",
     };
     json!({"role": role, "content": message.text})
 }
@@ -166,14 +173,14 @@ fn text_of(message: &Value) -> String {
 }
 
 /// The sentences that the service would pin.
-fn pins(message: &Value) -> Vec<Pin> {
+fn pins(message: &Value) -> Vec<PinnedText> {
     if message["role"] != "user" {
         return Vec::new();
     }
     let text = text_of(message);
-    let entry = Entry { id: String::new(), kind: Kind::User, text, tokens: 0, reasoning_tokens: 0 };
-    let pin = |text| Pin { id: String::new(), text, source: None };
-    compaction::detect_pins(&entry).into_iter().map(pin).collect()
+    let passage = Passage { id: String::new(), kind: PassageKind::User, text, tokens: 0 };
+    let pin = |text| PinnedText { id: String::new(), text, source: None };
+    compaction::detect_pins(&passage).into_iter().map(pin).collect()
 }
 
 impl Expect {
@@ -208,7 +215,7 @@ fn shown(said: &Said) -> String {
 const REPLY_TOKENS: usize = 120;
 const SUMMARY_TOKENS: usize = 700;
 /// What the memory may take of the window, as in the built-in model's preset; the other numbers are not asked here.
-const LIMITS: Limits = Limits {
+const LIMITS: CompactionLimits = CompactionLimits {
     ctx_size: 4000,
     soft_fill: 0.75,
     hard_fill: 0.92,

@@ -1,4 +1,4 @@
-//! Keeps the session's conversation within its window, in the silence between its turns: carries out what `Flow` says.
+//! Keeps the session's conversation within its window, in the silence between its turns: carries out what `Phases` says.
 //!
 //! One step at a time, and dropping it stops it. Beside it runs what somebody waits for: room for a reply.
 
@@ -7,13 +7,14 @@ use super::recalling::recall;
 use super::{Actor, wall_ms};
 use crate::backend::{Ask, Failure, Piece, Priority};
 use crate::live::compaction::{
-    Act, Effort, Flow, Kitchen, Look, Made, Now, Past, Room, Shelf, Standing, Trouble, Wish, limits_of, look, make,
-    pin_wishes, summary_id, trimmed, wishes,
+    Effort, Kitchen, Look, Made, Past, Room, Shelf, Standing, Trouble, Wish, limits_of, look, make, pin_wishes,
+    summary_id, trimmed, wishes,
 };
 use crate::metrics;
 use crate::realtime::Item;
 use crate::turn::{Context, Found, Generate, GenerationId, Input, Notice, StoreOp};
-use compaction::{Limits, Plan};
+use compaction::phases::{Activity, NextStep, Phases};
+use compaction::{CompactionLimits, CompactionPlan};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
@@ -23,10 +24,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub struct Compacting {
-    pub(super) flow: Flow,
+    pub(super) phases: Phases,
     pub(super) kitchen: Kitchen,
     pub(super) shelf: Shelf,
-    pub(super) limits: Limits,
+    pub(super) limits: CompactionLimits,
     pub(super) standing: Standing,
     step: Option<BoxFuture<'static, Stepped>>,
     pub(super) beside: FuturesUnordered<BoxFuture<'static, Beside>>,
@@ -73,12 +74,12 @@ pub enum Happened {
 
 impl Compacting {
     pub fn new(kitchen: Kitchen, shelf: Shelf, standing: Standing, made: Option<Made>) -> Compacting {
-        let mut flow = Flow::new(made.is_some());
+        let mut phases = Phases::new(made.is_some());
         if standing.owes_summary {
-            flow.look_soon();
+            phases.look_soon();
         }
         Compacting {
-            flow,
+            phases,
             limits: limits_of(&kitchen.preset),
             kitchen,
             shelf,
@@ -117,7 +118,7 @@ impl Compacting {
 
     /// Nothing would be lost if the session left memory now, and nobody waits.
     pub fn is_quiet(&self) -> bool {
-        self.flow.is_quiet() && self.beside.is_empty() && self.reloads.is_empty()
+        self.phases.is_quiet() && self.beside.is_empty() && self.reloads.is_empty()
     }
 
     /// A turn is over, with so many tokens in the window; 0: nobody knows.
@@ -125,7 +126,7 @@ impl Compacting {
         let mark = if self.standing.held { self.limits.hard_tokens() } else { self.limits.soft_tokens() };
         self.fill_is_untold = tokens == 0;
         if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
-            self.flow.look_soon();
+            self.phases.look_soon();
         }
     }
 
@@ -170,11 +171,11 @@ impl Actor {
     /// Begins what is due. To be called whenever something happened.
     pub(super) fn go_on_compacting(&mut self) {
         let now = self.silence();
-        if let Some(act) = self.compacting.flow.next(now) {
-            self.begin_step(act);
+        if let Some(next) = self.compacting.phases.next(now) {
+            self.begin_step(next);
         }
         let c = &mut self.compacting;
-        if !c.reloads.is_empty() && c.beside.is_empty() && now.settled && !now.replying && !c.flow.is_swapping() {
+        if !c.reloads.is_empty() && c.beside.is_empty() && now.settled && !now.replying && !c.phases.is_swapping() {
             let (shelf, epoch) = (c.shelf.clone(), c.epoch);
             c.beside.push(Box::pin(async move {
                 let past = Past::load(&shelf.store, &shelf.session).await;
@@ -189,8 +190,8 @@ impl Actor {
             Happened::Step(Stepped::Made(made)) => self.summary_made(made),
             Happened::Step(Stepped::Warmed) => {
                 let now = self.silence();
-                if let Some(act) = self.compacting.flow.warmed(now) {
-                    self.begin_step(act);
+                if let Some(next) = self.compacting.phases.warmed(now) {
+                    self.begin_step(next);
                 }
             }
             Happened::Step(Stepped::Swapped(swapped)) => self.swapped(swapped),
@@ -245,14 +246,14 @@ impl Actor {
         let is_touched = self.touches_what_is_told(op);
         let c = &mut self.compacting;
         if is_touched {
-            c.flow.look_soon();
+            c.phases.look_soon();
         }
         // A swap that is under way is refused by the store itself.
-        if !c.flow.is_quiet() && !c.flow.is_swapping() && c.is_touched(op) {
+        if !c.phases.is_quiet() && !c.phases.is_swapping() && c.is_touched(op) {
             tracing::info!("what was to be summarised has changed: it is planned anew");
             metrics::compaction_ended("cancelled");
             c.stop();
-            c.flow.start_over();
+            c.phases.start_over();
             return self.failed_notice("what it was to tell has changed; it is planned anew");
         }
         None
@@ -280,8 +281,8 @@ impl Actor {
         }));
     }
 
-    pub(super) fn silence(&self) -> Now {
-        Now {
+    pub(super) fn silence(&self) -> Activity {
+        Activity {
             replying: self.machine.is_replying(),
             settled: self.machine.is_settled(),
             ending: self.draining_by.is_some() || self.gone,
@@ -289,18 +290,18 @@ impl Actor {
         }
     }
 
-    pub(super) fn begin_step(&mut self, act: Act) {
+    pub(super) fn begin_step(&mut self, next: NextStep) {
         let c = &mut self.compacting;
         let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
-        c.step = Some(match act {
-            Act::Look => {
+        c.step = Some(match next {
+            NextStep::Look => {
                 c.covers = None;
                 c.begun = Instant::now();
                 let gave_up_at = c.gave_up_at.clone();
                 Box::pin(async move { Stepped::Looked(look(&kitchen, &shelf, gave_up_at).await.map(Box::new)) })
             }
-            Act::Warm => {
-                let Some(made) = &c.made else { return c.flow.over() };
+            NextStep::Warm => {
+                let Some(made) = &c.made else { return c.phases.over() };
                 let through = made.standing.covered_through.as_deref();
                 let items = self.machine.items_behind(through);
                 let context = made.standing.context(&items, &c.limits, c.has_recall());
@@ -318,8 +319,8 @@ impl Actor {
                     Stepped::Warmed
                 })
             }
-            Act::Swap => {
-                let Some(made) = &c.made else { return c.flow.over() };
+            NextStep::Swap => {
+                let Some(made) = &c.made else { return c.phases.over() };
                 let made = made.clone();
                 Box::pin(async move { Stepped::Swapped(swap(&shelf, made).await) })
             }
@@ -340,16 +341,16 @@ impl Actor {
         c.last_item.clone_from(&look.last_item);
         tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
         match look.plan.clone() {
-            Plan::Trim(trim) => {
+            CompactionPlan::Trim(trim) => {
                 c.made = Some(trimmed(&look, &trim.through, trim.expected_tokens));
-                c.flow.made();
+                c.phases.made();
             }
-            Plan::Summarise(plan) => {
+            CompactionPlan::Summarise(plan) => {
                 let tokens_before = look.weighed.total.tokens;
                 let version = look.past.standing.newest_version + 1;
                 let (kitchen, shelf) = (c.kitchen.clone(), c.shelf.clone());
                 c.told = Some((version, tokens_before));
-                c.flow.making();
+                c.phases.making();
                 c.step =
                     Some(Box::pin(
                         async move { Stepped::Made(make(&kitchen, &shelf, &look, plan).await.map(Box::new)) },
@@ -357,7 +358,7 @@ impl Actor {
                 let summary_id = summary_id(version);
                 self.feed(Input::Notice(Notice::CompactionStarted { summary_id, version, tokens_before }));
             }
-            Plan::Nothing | Plan::Drop(_) | Plan::TooLarge(_) => c.flow.over(),
+            CompactionPlan::Nothing | CompactionPlan::Drop(_) | CompactionPlan::TooLarge(_) => c.phases.over(),
         }
         if untold.is_some() {
             self.fill = untold;
@@ -373,12 +374,12 @@ impl Actor {
                 let Effort { requests, reused_tokens, computed_tokens, .. } = &made.effort;
                 tracing::info!(version = made.version, requests, reused_tokens, computed_tokens, "a summary is made");
                 c.made = Some(*made);
-                c.flow.made();
+                c.phases.made();
             }
             Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
                 metrics::compaction_ended("cancelled");
                 c.stop();
-                c.flow.start_over();
+                c.phases.start_over();
                 self.tell_failed("what it was to tell has changed; it is planned anew");
             }
             Err(trouble) => self.gave_up(&trouble),
@@ -390,7 +391,7 @@ impl Actor {
         metrics::compaction_ended("failed");
         let c = &mut self.compacting;
         c.stop();
-        c.flow.over();
+        c.phases.over();
         // Whoever could not be asked may be there after the next turn.
         if !matches!(trouble, Trouble::Backend(_)) {
             c.gave_up_at.clone_from(&c.last_item);
@@ -400,7 +401,7 @@ impl Actor {
 
     fn swapped(&mut self, swapped: Result<Option<u64>, store::Error>) {
         let c = &mut self.compacting;
-        let Some(made) = c.made.take() else { return c.flow.over() };
+        let Some(made) = c.made.take() else { return c.phases.over() };
         match swapped {
             Ok(stands) => {
                 let Made { version, mut standing, tokens_before, after, .. } = made;
@@ -411,9 +412,9 @@ impl Actor {
                         (stands, standing.newest_version.max(stands.unwrap_or(0)));
                 }
                 c.standing = standing;
-                c.flow.over();
+                c.phases.over();
                 if c.standing.owes_summary {
-                    c.flow.look_soon();
+                    c.phases.look_soon();
                 }
                 (c.covers, c.gave_up_at) = (None, None);
                 let took = c.begun.elapsed();
@@ -447,10 +448,10 @@ impl Actor {
                 metrics::compaction_ended("cancelled");
                 c.stop();
                 match &error {
-                    store::Error::StaleSummary { .. } => c.flow.start_over(),
+                    store::Error::StaleSummary { .. } => c.phases.start_over(),
                     _ => {
                         tracing::error!(%error, "a summary could not be put to use");
-                        c.flow.over();
+                        c.phases.over();
                     }
                 }
                 self.tell_failed(&error.to_string());
@@ -473,12 +474,12 @@ impl Actor {
             Ok(past) => {
                 let Past { standing, items, leading, .. } = *past;
                 let c = &mut self.compacting;
-                let was_at_work = !c.flow.is_quiet();
+                let was_at_work = !c.phases.is_quiet();
                 c.stop();
                 if was_at_work || standing.owes_summary {
-                    c.flow.start_over()
+                    c.phases.start_over()
                 } else {
-                    c.flow.over()
+                    c.phases.over()
                 }
                 let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
                 let missing: Vec<Item> = items[leading..].iter().map(|item| Item::clone(item)).collect();

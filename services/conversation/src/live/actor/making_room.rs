@@ -4,9 +4,10 @@
 use super::compacting::Beside;
 use super::{Actor, wall_ms};
 use crate::backend::{Counted, Failure, FailureCode, Piece};
-use crate::live::compaction::{Act, Room, Standing, make_room, placed_pins, summary_id};
+use crate::live::compaction::{Room, Standing, make_room, placed_pins, summary_id};
 use crate::metrics;
 use crate::turn::{self, Generate, GenerationId, Input, Notice};
+use compaction::phases::NextStep;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,9 @@ impl Actor {
         let tries = generation.tries;
         let c = &mut self.compacting;
         c.waiting.insert(id, generate.clone());
-        if c.made.as_ref().is_some_and(|made| made.version.is_some()) && c.flow.swap_now() {
-            self.begin_step(Act::Swap);
-        } else if !c.flow.is_swapping() {
+        if c.made.as_ref().is_some_and(|made| made.version.is_some()) && c.phases.swap_now() {
+            self.begin_step(NextStep::Swap);
+        } else if !c.phases.is_swapping() {
             self.begin_room(id, generate, tries);
         }
         true
@@ -69,7 +70,7 @@ impl Actor {
         let c = &mut self.compacting;
         // What was planned was for another view.
         c.stop();
-        c.flow.start_over();
+        c.phases.start_over();
         c.standing = standing;
         self.keeper.count_drop();
         metrics::compacted("dropped", Duration::ZERO, tokens_before, tokens_after);

@@ -2,13 +2,16 @@
 //! something is missing, and takes what was said word for word where that fails too.
 
 use super::standing::{message_of, pin_of};
-use super::weigh::{Kitchen, Weighed, entry, results_through, weigh};
+use super::weigh::{Kitchen, Weighed, passage, results_through, weigh};
 use super::{Past, Standing, limits_of};
 use crate::backend::{Answer, Ask, Counted, Failure, FailureCode, Finish, Piece, Usage, chat_with};
 use crate::live::wall_ms;
 use crate::realtime::{Item, ItemBody};
 use crate::turn::{Context, Prompt, lay_out};
-use compaction::{Admission, Attempt, Fact, Job, Limits, Moment, Outcome, Plan, Reason, Reply, Step, Summarise};
+use compaction::{
+    Admission, Attempt, AttemptOutcome, AttemptStep, CompactionLimits, CompactionPlan, Fact, PlanMoment,
+    RejectionReason, SummaryJob, SummaryPlan, SummaryReply, SummaryRequest,
+};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use store::{MadeBy, NewSummary, SessionRef, Store, SummaryKind, View};
 pub struct Look {
     pub past: Past,
     pub weighed: Weighed,
-    pub plan: Plan,
+    pub plan: CompactionPlan,
     /// Items that the plan takes out of the prompt, and those before them.
     pub covers: HashSet<String>,
     /// The newest item there was.
@@ -71,7 +74,7 @@ impl Made {
 pub struct Effort {
     /// Requests to the model.
     pub requests: u64,
-    pub rejected: Vec<Reason>,
+    pub rejected: Vec<RejectionReason>,
     /// Facts that were put behind a summary that lacked them.
     pub appended: Vec<Fact>,
     /// Facts that are only in the history from then on.
@@ -89,7 +92,7 @@ pub enum Trouble {
     #[error(transparent)]
     Backend(#[from] Failure),
     #[error("no summary holds ({})", .0.name())]
-    GaveUp(Reason),
+    GaveUp(RejectionReason),
     #[error("a pin is not in the prompt that was made")]
     PinMissing,
 }
@@ -106,15 +109,15 @@ pub async fn look(kitchen: &Kitchen, shelf: &Shelf, gave_up_at: Option<String>) 
     let mut past = Past::load(&shelf.store, &shelf.session).await?;
     pin_what_was_asked_for(shelf, &limits, &mut past).await?;
     let mut weighed = weigh(kitchen, &past).await?;
-    weighed.history.gave_up_at = gave_up_at;
-    let mut plan = compaction::plan(&weighed.history, &weighed.sizes, &limits, Moment::Silence);
+    weighed.view.gave_up_at = gave_up_at;
+    let mut plan = compaction::plan(&weighed.view, &weighed.sizes, &limits, PlanMoment::Silence);
     let is_tight = weighed.total.tokens > u64::from(limits.hard_tokens());
     if past.standing.held && !is_tight && !past.standing.owes_summary {
-        plan = Plan::Nothing;
+        plan = CompactionPlan::Nothing;
     }
     let through = match &plan {
-        Plan::Trim(trim) => Some(&trim.through),
-        Plan::Summarise(summarise) => Some(&summarise.through),
+        CompactionPlan::Trim(trim) => Some(&trim.through),
+        CompactionPlan::Summarise(summarise) => Some(&summarise.through),
         _ => None,
     };
     let end = through.and_then(|id| past.items.iter().position(|item| item.id == *id)).map_or(0, |index| index + 1);
@@ -136,11 +139,11 @@ pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> Made {
 }
 
 /// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
-pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise) -> Result<Made, Trouble> {
+pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: SummaryPlan) -> Result<Made, Trouble> {
     let Look { past, weighed, .. } = look;
     let limits = limits_of(&kitchen.preset);
-    let job = Job {
-        history: weighed.history.clone(),
+    let job = SummaryJob {
+        view: weighed.view.clone(),
         sizes: weighed.sizes,
         limits,
         pins: past.standing.pins.iter().map(pin_of).collect(),
@@ -150,7 +153,7 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
     let (mut attempt, mut step) = Attempt::begin(job, plan);
     let outcome = loop {
         step = match step {
-            Step::Ask(request) => {
+            AttemptStep::Ask(request) => {
                 effort.requests += 1;
                 match ask(kitchen, past, &request, effort.requests > 1).await {
                     Ok(said) => {
@@ -166,15 +169,15 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
                     }
                 }
             }
-            Step::Measure(outcome) => {
+            AttemptStep::Measure(outcome) => {
                 let (standing, shown) = after(past, &outcome);
                 let context = standing.context(&shown, &limits, kitchen.preset.recall > 0);
                 check_pins(&standing, &context)?;
                 counted = kitchen.count(&past.config, &shown, &context).await?;
                 attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
             }
-            Step::Swap(outcome) => break outcome,
-            Step::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
+            AttemptStep::Swap(outcome) => break outcome,
+            AttemptStep::GiveUp(reason) => return Err(Trouble::GaveUp(reason)),
         };
     };
     let (mut standing, _) = after(past, &outcome);
@@ -189,7 +192,7 @@ pub async fn make(kitchen: &Kitchen, shelf: &Shelf, look: &Look, plan: Summarise
 }
 
 /// What will stand in the prompt, and the words behind it.
-fn after(past: &Past, outcome: &Outcome) -> (Standing, Vec<Arc<Item>>) {
+fn after(past: &Past, outcome: &AttemptOutcome) -> (Standing, Vec<Arc<Item>>) {
     let mut standing = past.standing.clone();
     standing.text.clone_from(&outcome.summary);
     let still_owed = still_owed(past, outcome);
@@ -203,7 +206,7 @@ fn after(past: &Past, outcome: &Outcome) -> (Standing, Vec<Arc<Item>>) {
 }
 
 /// What left the prompt may be more than one request can tell. The rest of it stays out, and is told next.
-fn still_owed(past: &Past, outcome: &Outcome) -> Option<[String; 2]> {
+fn still_owed(past: &Past, outcome: &AttemptOutcome) -> Option<[String; 2]> {
     let next = past.items.iter().position(|item| item.id == outcome.through)? + 1;
     let first = past.items.get(next).filter(|_| next < past.shown_from)?;
     Some([first.id.clone(), past.dropped_through()?.to_owned()])
@@ -215,16 +218,16 @@ fn is_passing(failure: &Failure) -> bool {
 }
 
 impl Effort {
-    fn take(&mut self, outcome: &Outcome) {
+    fn take(&mut self, outcome: &AttemptOutcome) {
         self.rejected.clone_from(&outcome.rejected);
         (self.appended, self.lost) = (outcome.appended.clone(), outcome.lost.clone());
-        self.fell_back = outcome.made_by == compaction::MadeBy::Fallback;
+        self.fell_back = outcome.fell_back;
     }
 }
 
 fn new_summary(
     past: &Past,
-    outcome: &Outcome,
+    outcome: &AttemptOutcome,
     standing: &Standing,
     effort: &Effort,
     [tokens_before, tokens_after]: [u64; 2],
@@ -276,14 +279,14 @@ fn check_pins(standing: &Standing, context: &Context) -> Result<(), Trouble> {
 }
 
 struct Said {
-    reply: Reply,
+    reply: SummaryReply,
     reused_tokens: u64,
     computed_tokens: u64,
 }
 
 /// The prompt is the conversation's as the model has read it, up to the plan's cut, so that only the request and the
 /// summary are computed.
-async fn ask(kitchen: &Kitchen, past: &Past, request: &compaction::Ask, again: bool) -> Result<Said, Failure> {
+async fn ask(kitchen: &Kitchen, past: &Past, request: &SummaryRequest, again: bool) -> Result<Said, Failure> {
     let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
     let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
     let mut context = past.base.context(&past.items, &limits_of(&kitchen.preset), kitchen.preset.recall > 0);
@@ -307,7 +310,7 @@ async fn read(mut answer: Answer) -> Result<Said, Failure> {
             Piece::Done { finish, usage: Usage { output_tokens, .. }, report } => {
                 let tokens = u32::try_from(output_tokens).unwrap_or(u32::MAX);
                 return Ok(Said {
-                    reply: Reply { text: text.trim().to_owned(), tokens, finished: finish == Finish::Stop },
+                    reply: SummaryReply { text: text.trim().to_owned(), tokens, finished: finish == Finish::Stop },
                     reused_tokens: report.reused_tokens,
                     computed_tokens: report.computed_tokens,
                 });
@@ -338,7 +341,7 @@ fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
 
 /// What the user asked to be kept word for word and is no pin yet: said before this was looked for, or right before a
 /// crash.
-async fn pin_what_was_asked_for(shelf: &Shelf, limits: &Limits, past: &mut Past) -> Result<(), store::Error> {
+async fn pin_what_was_asked_for(shelf: &Shelf, limits: &CompactionLimits, past: &mut Past) -> Result<(), store::Error> {
     let known = shelf.store.pins(&shelf.session, true).await?;
     let mut before = None;
     let mut all = Vec::new();
@@ -365,11 +368,11 @@ pub struct Wish {
 
 /// What this item asks to be kept: of its own words, or what the user said `before`.
 pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<Wish> {
-    let asking = entry(item, 0);
+    let asking = passage(item, 0);
     let wish = |text, item: &Item| Wish { text, item_id: item.id.clone() };
     let mut wishes: Vec<Wish> = compaction::detect_pins(&asking).into_iter().map(|text| wish(text, item)).collect();
     if let Some(before) = before
-        && let Some(text) = compaction::detect_pin_before(&asking, &entry(before, 0))
+        && let Some(text) = compaction::detect_pin_before(&asking, &passage(before, 0))
     {
         wishes.push(wish(text, before));
     }
@@ -379,7 +382,7 @@ pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<Wish> {
 /// Pins what there is room for beside the pins that there are. Whether there was something, and what found no room.
 pub async fn pin_wishes(
     shelf: &Shelf,
-    limits: &Limits,
+    limits: &CompactionLimits,
     wishes: Vec<Wish>,
     pins: &mut Vec<store::Pin>,
 ) -> Result<(bool, Vec<Wish>), store::Error> {

@@ -4,7 +4,7 @@ use super::weigh::{Kitchen, weigh_shown};
 use super::{Standing, limits_of};
 use crate::backend::{Counted, Failure};
 use crate::turn::Generate;
-use compaction::{Moment, Plan, plan};
+use compaction::{CompactionPlan, PlanMoment, plan};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Room {
@@ -35,15 +35,15 @@ pub async fn make_room(
     let Generate { items, context, config, .. } = generate;
     let weighed = weigh_shown(kitchen, config, standing, items, context, None).await?;
     let mut after = standing.clone();
-    let first = weighed.history.entries.first().map(|entry| entry.id.clone());
-    let (dropped, expected_tokens) = match plan(&weighed.history, &weighed.sizes, &limits, Moment::Reply) {
-        Plan::Nothing | Plan::Summarise(_) => return Ok(Room::Enough),
-        Plan::TooLarge(too_large) => return Ok(Room::TooLarge(too_large.message())),
-        Plan::Trim(trim) => {
+    let first = weighed.view.passages.first().map(|passage| passage.id.clone());
+    let (dropped, expected_tokens) = match plan(&weighed.view, &weighed.sizes, &limits, PlanMoment::Reply) {
+        CompactionPlan::Nothing | CompactionPlan::Summarise(_) => return Ok(Room::Enough),
+        CompactionPlan::TooLarge(too_large) => return Ok(Room::TooLarge(too_large.message())),
+        CompactionPlan::Trim(trim) => {
             after.trimmed.extend(results_through(generate, &trim.through));
             (None, trim.expected_tokens)
         }
-        Plan::Drop(drop) => {
+        CompactionPlan::Drop(drop) => {
             if let Some(through) = &drop.trim_through {
                 after.trimmed.extend(results_through(generate, through));
             }

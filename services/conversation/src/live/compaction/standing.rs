@@ -2,7 +2,7 @@
 
 use crate::realtime::Item;
 use crate::turn::Context;
-use compaction::{Limits, Message};
+use compaction::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -90,17 +90,17 @@ impl Standing {
         self.placed_pins = self.pins.iter().map(|pin| pin.id.clone()).collect();
     }
 
-    pub fn placed(&self) -> Vec<compaction::Pin> {
+    pub fn placed(&self) -> Vec<PinnedText> {
         self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id)).map(pin_of).collect()
     }
 
-    pub fn memory(&self, limits: &Limits) -> Option<Message> {
-        compaction::memory(&self.text, &self.placed(), limits)
+    pub fn memory(&self, limits: &CompactionLimits) -> Option<PlainMessage> {
+        compaction::context_message(&self.text, &self.placed(), limits)
     }
 
     /// What stands in the prompt besides these items. A pin that is in none of them and not beside the summary is a note
     /// until the next swap.
-    pub fn context(&self, items: &[Arc<Item>], limits: &Limits, has_recall: bool) -> Context {
+    pub fn context(&self, items: &[Arc<Item>], limits: &CompactionLimits, has_recall: bool) -> Context {
         let is_shown = |pin: &&Pin| {
             let in_words = |source: &String| items.iter().any(|item| item.id == *source);
             self.placed_pins.contains(&pin.id) || pin.source_item.as_ref().is_some_and(in_words)
@@ -116,15 +116,15 @@ impl Standing {
     }
 }
 
-pub fn pin_of(pin: &Pin) -> compaction::Pin {
-    compaction::Pin { id: pin.id.clone(), text: pin.text.clone(), source: pin.source_item.clone() }
+pub fn pin_of(pin: &Pin) -> PinnedText {
+    PinnedText { id: pin.id.clone(), text: pin.text.clone(), source: pin.source_item.clone() }
 }
 
-pub fn message_of(message: &Message) -> Value {
-    let role = match message.role {
-        compaction::Role::User => "user",
-        compaction::Role::Assistant => "assistant",
-        compaction::Role::Tool => "tool",
+pub fn message_of(message: &PlainMessage) -> Value {
+    let role = match message.speaker {
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+        Speaker::Context => "tool",
     };
     json!({ "role": role, "content": message.text })
 }

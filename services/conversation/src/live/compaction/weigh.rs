@@ -5,7 +5,7 @@ use super::{Past, Standing, limits_of};
 use crate::backend::{Backend, Counted, Failure, PLACEHOLDER, chat_of, chat_with};
 use crate::realtime::{Item, ItemBody, Role, SessionConfig};
 use crate::turn::{self, Context, Wording, lay_out};
-use compaction::{Entry, History, Kind, Sizes};
+use compaction::{Passage, PassageKind, PromptSizes, PromptView};
 use serde_json::{Value, json};
 use settings::Preset;
 use std::collections::HashSet;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct Weighed {
-    pub history: History,
-    pub sizes: Sizes,
+    pub view: PromptView,
+    pub sizes: PromptSizes,
     /// The prompt as it is.
     pub total: Counted,
 }
@@ -33,15 +33,15 @@ pub async fn weigh(kitchen: &Kitchen, past: &Past) -> Result<Weighed, Failure> {
     let shown = past.shown();
     let context = past.standing.context(&shown, &limits_of(&kitchen.preset), kitchen.preset.recall > 0);
     let mut weighed = weigh_shown(kitchen, &past.config, &past.standing, &shown, &context, Some(PLACEHOLDER)).await?;
-    weighed.history.gave_up_at = None;
+    weighed.view.gave_up_at = None;
     if let Some(dropped_through) = past.dropped_through() {
         // What left the prompt is weighed as it stood there.
         let all = kitchen.measure(&past.config, &past.items, &context, Some(PLACEHOLDER)).await?;
         let left = past.leading..past.shown_from;
-        let entries = left.map(|index| entry(&past.items[index], all.items[index]));
-        weighed.history.entries.splice(..0, entries);
-        weighed.history.dropped_through = Some(dropped_through.to_owned());
-        weighed.history.summary.clone_from(&past.base.text);
+        let passages = left.map(|index| passage(&past.items[index], all.items[index]));
+        weighed.view.passages.splice(..0, passages);
+        weighed.view.dropped_through = Some(dropped_through.to_owned());
+        weighed.view.summary.clone_from(&past.base.text);
     }
     Ok(weighed)
 }
@@ -58,30 +58,31 @@ pub async fn weigh_shown(
     let limits = limits_of(&kitchen.preset);
     let measured = kitchen.measure(config, shown, context, partial).await?;
     let leading = turn::leading(shown);
-    let entries: Vec<Entry> = (leading..shown.len()).map(|index| entry(&shown[index], measured.items[index])).collect();
+    let passages: Vec<Passage> =
+        (leading..shown.len()).map(|index| passage(&shown[index], measured.items[index])).collect();
     let trimmed_through = last_of(shown, &context.trimmed);
-    let memory_tokens = measured.preface;
+    let context_tokens = measured.preface;
     // Every pin stands beside the next summary.
     let mut all_pins = standing.clone();
     all_pins.place_pins();
     all_pins.text.clear();
     let ruler = Ruler {
         pins: all_pins.memory(&limits).as_ref().map(message_of),
-        request: compaction::instructions(compaction::words(&limits)).iter().map(message_of).collect(),
+        request: message_of(&compaction::summary_request(&limits)),
     };
     let [pins_tokens, instruction_tokens, marker_tokens] = kitchen.rule(config, &ruler).await?;
-    let said: u64 = entries.iter().map(|entry| u64::from(entry.tokens)).sum();
-    let summary_tokens = if standing.text.is_empty() { 0 } else { memory_tokens.saturating_sub(pins_tokens) };
-    let sizes = Sizes {
-        fixed_tokens: few(measured.total.tokens.saturating_sub(said + memory_tokens)),
-        memory_tokens: few(memory_tokens),
+    let said: u64 = passages.iter().map(|passage| u64::from(passage.tokens)).sum();
+    let summary_tokens = if standing.text.is_empty() { 0 } else { context_tokens.saturating_sub(pins_tokens) };
+    let sizes = PromptSizes {
+        fixed_tokens: few(measured.total.tokens.saturating_sub(said + context_tokens)),
+        context_tokens: few(context_tokens),
         pins_tokens: few(pins_tokens),
         summary_tokens: few(summary_tokens),
         instruction_tokens: few(instruction_tokens),
         marker_tokens: few(marker_tokens),
     };
-    let history = History { entries, summary: standing.text.clone(), trimmed_through, ..History::default() };
-    Ok(Weighed { history, sizes, total: measured.total })
+    let view = PromptView { passages, summary: standing.text.clone(), trimmed_through, ..PromptView::default() };
+    Ok(Weighed { view, sizes, total: measured.total })
 }
 
 struct MeasuredItems {
@@ -93,7 +94,7 @@ struct MeasuredItems {
 /// What is measured beside the conversation.
 struct Ruler {
     pins: Option<Value>,
-    request: Vec<Value>,
+    request: Value,
 }
 
 impl Kitchen {
@@ -130,16 +131,15 @@ impl Kitchen {
     async fn rule(&self, config: &SessionConfig, ruler: &Ruler) -> Result<[u64; 3], Failure> {
         let said = |text: &str| json!({ "role": "user", "content": text });
         let mut messages = vec![said(PLACEHOLDER)];
-        messages.extend(ruler.request.iter().cloned());
+        messages.push(ruler.request.clone());
         messages.push(json!({ "role": "tool", "content": compaction::LEFT_OUT }));
         messages.push(said(PLACEHOLDER));
         messages.extend(ruler.pins.iter().cloned());
         messages.push(said(PLACEHOLDER));
-        let requests = ruler.request.len();
         let chat = chat_with(config, &Context::default(), messages);
         let measured = self.backend.measure(&chat, &self.preset).await?;
-        let pins = if ruler.pins.is_some() { measured.messages[requests + 3] } else { 0 };
-        Ok([pins, measured.messages[1..=requests].iter().sum(), measured.messages[requests + 1]])
+        let pins = if ruler.pins.is_some() { measured.messages[4] } else { 0 };
+        Ok([pins, measured.messages[1], measured.messages[2]])
     }
 
     /// The prompt of a next turn with these items.
@@ -154,17 +154,19 @@ impl Kitchen {
     }
 }
 
-pub fn entry(item: &Item, tokens: u64) -> Entry {
+pub fn passage(item: &Item, tokens: u64) -> Passage {
     let (kind, text) = match &item.body {
-        ItemBody::Message { role: Role::System, .. } => (Kind::System, item.text()),
-        ItemBody::Message { role: Role::User, .. } => (Kind::User, item.text()),
-        ItemBody::Message { role: Role::Assistant, .. } => (Kind::Assistant, item.text()),
+        ItemBody::Message { role: Role::System, .. } => (PassageKind::System, item.text()),
+        ItemBody::Message { role: Role::User, .. } => (PassageKind::User, item.text()),
+        ItemBody::Message { role: Role::Assistant, .. } => (PassageKind::Assistant, item.text()),
         ItemBody::FunctionCall { call_id, name, arguments } => {
-            (Kind::Call { call_id: call_id.clone() }, format!("{name} {arguments}"))
+            (PassageKind::Call { call_id: call_id.clone() }, format!("{name} {arguments}"))
         }
-        ItemBody::FunctionCallOutput { call_id, output } => (Kind::Output { call_id: call_id.clone() }, output.clone()),
+        ItemBody::FunctionCallOutput { call_id, output } => {
+            (PassageKind::Output { call_id: call_id.clone() }, output.clone())
+        }
     };
-    Entry { id: item.id.clone(), kind, text, tokens: few(tokens), reasoning_tokens: 0 }
+    Passage { id: item.id.clone(), kind, text, tokens: few(tokens) }
 }
 
 fn last_of(items: &[Arc<Item>], ids: &HashSet<String>) -> Option<String> {
