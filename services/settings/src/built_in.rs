@@ -1,4 +1,4 @@
-//! The files of `config/` inside the binary: it runs without a folder beside it.
+//! The files of `config/` are inside the binary, so that it runs without a folder beside it.
 
 pub(crate) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
@@ -14,4 +14,4 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
 ];
 
 /// The preset of the model that is inside the binary.
-pub(crate) const TINY: &str = "builtin";
+pub(crate) const BUILT_IN_PRESET: &str = "builtin";

@@ -1,8 +1,11 @@
-//! What several keys must say together. Found at start, because a preset that can never do its work would otherwise
-//! fail in the middle of somebody's conversation.
+//! What several keys must say together. It is checked at start: otherwise a preset that can never do its work would fail in
+//! the middle of a conversation.
 
+use crate::experiment::ARMS;
+use crate::findings::Findings;
+use crate::nearest::hint;
+use crate::origin::join;
 use crate::preset::{Preset, Thinking};
-use crate::reader::Findings;
 use crate::settings::Settings;
 
 pub(crate) fn settings(settings: &Settings, findings: &Findings) {
@@ -27,9 +30,10 @@ pub(crate) fn settings(settings: &Settings, findings: &Findings) {
     }
 }
 
-pub(crate) fn preset(preset: &Preset, path: &str, findings: &Findings) {
+pub(crate) fn preset(preset: &Preset, findings: &Findings) {
     let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = preset;
-    let fills = format!("{path}.compaction");
+    let path = join("presets", name);
+    let (path, fills) = (path.as_str(), format!("{path}.compaction"));
     if let Some(native) = preset.native_ctx.filter(|native| ctx_size > native) {
         let keys = [(path, "ctx_size"), (path, "native_ctx")];
         let found = format!("{ctx_size} tokens for preset {name:?}, whose model has a window of {native}");
@@ -56,7 +60,7 @@ pub(crate) fn preset(preset: &Preset, path: &str, findings: &Findings) {
         findings.contradiction(&keys, found, "target_fill less than soft_fill, or each compaction asks for the next");
     }
 
-    if let Some(found) = unreachable_target(preset) {
+    if let Some(found) = preset.unreachable_target() {
         let keys = [
             (path, "ctx_size"),
             (fills.as_str(), "tail_tokens"),
@@ -68,17 +72,37 @@ pub(crate) fn preset(preset: &Preset, path: &str, findings: &Findings) {
     }
 }
 
-/// Why no compaction can ever bring this preset down to its target fill, if so.
-pub(crate) fn unreachable_target(preset: &Preset) -> Option<String> {
-    let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = preset;
-    let (tail, summary, target) = (compaction.tail_tokens, compaction.summary_tokens, compaction.target_fill);
-    // In u64: three numbers of a hostile file must not wrap around into something that fits.
-    let needed = u64::from(tail) + u64::from(summary) + u64::from(*reserve);
-    let room = (target * f64::from(*ctx_size)) as u64;
-    (needed > room).then(|| {
-        format!(
-            "preset {name:?}, where {needed} tokens stay after every compaction (tail_tokens {tail} + summary_tokens \
-             {summary} + reply_reserve_tokens {reserve}) and target_fill {target} of ctx_size {ctx_size} is only {room}"
-        )
-    })
+/// For when the presets are known.
+pub(crate) fn experiment(settings: &Settings, findings: &Findings) {
+    let Some(experiment) = &settings.experiment else { return };
+    if let (Some(start), Some(end)) = (experiment.start_ms, experiment.end_ms)
+        && start >= end
+    {
+        let keys = [("experiment", "start"), ("experiment", "end")];
+        findings.contradiction(&keys, "an end that is not after the start".into(), "a start before the end");
+    }
+    let weighted = experiment.arms.iter().filter(|arm| arm.weight > 0.0).count();
+    if weighted < 2 {
+        let found = match experiment.arms.len() {
+            0 => "no arm".to_string(),
+            _ => format!("{weighted} arm with a weight above 0"),
+        };
+        let keys = [("experiment", "name"), ("experiment", "arms")];
+        findings.contradiction(&keys, found, &format!("two arms or more: {ARMS}"));
+    }
+    for arm in experiment.arms.iter().filter(|arm| !settings.presets.contains_key(&arm.preset)) {
+        let near = near(&arm.preset, settings.presets.keys());
+        let found = format!("the arm {:?}, which is no preset{near}", arm.preset);
+        findings.contradiction(&[("experiment", "arms")], found, &settings.preset_names());
+    }
+    let names = || experiment.arms.iter().map(|arm| &arm.preset);
+    for (user, arm) in experiment.overrides.iter().filter(|(_, arm)| !names().any(|name| name == *arm)) {
+        let found = format!("the arm {arm:?} for {}{}", join("", user), near(arm, names()));
+        let allowed = names().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        findings.contradiction(&[("experiment", "overrides")], found, &allowed);
+    }
+}
+
+fn near<'a>(word: &str, allowed: impl Iterator<Item = &'a String>) -> String {
+    hint(word, allowed.map(String::as_str)).map(|hint| format!(" ({hint}?)")).unwrap_or_default()
 }

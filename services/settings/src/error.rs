@@ -1,17 +1,19 @@
-//! What can be wrong with a configuration. Every mistake of all layers is told at once: fixing one to be shown the next
-//! is how people lose an evening.
+//! What can be wrong with a configuration. Every mistake of all layers is told at once: a user who fixes one only to be
+//! shown the next loses an evening.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::Origin;
+use crate::origin::Origin;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{file}:{line}: not valid TOML: {message}")]
-    Syntax { file: String, line: usize, message: String },
+    #[error("{place}: not valid TOML: {message}")]
+    Syntax { place: String, message: String },
+    #[error("cannot lay one layer of the configuration over another: {0}")]
+    Merge(#[from] config::ConfigError),
     #[error("{}", list(.0))]
     Mistakes(Vec<Mistake>),
     #[error("there is no preset {name:?}{}; there are: {there_are}", hint.as_deref().map(|hint| format!(" ({hint}?)")).unwrap_or_default())]
@@ -24,8 +26,6 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub origin: Origin,
-    /// As written there, e.g. `server.port`.
-    pub key: String,
     /// What stands there, e.g. `the text "eighty"`.
     pub found: String,
     /// What may stand there, e.g. `a whole number from 0 to 65535`.
@@ -36,7 +36,7 @@ pub struct Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: found {}", self.origin, self.key, self.found)?;
+        write!(f, "{}: {}: found {}", self.origin, self.origin.key, self.found)?;
         if let Some(hint) = &self.hint {
             write!(f, " ({hint}?)")?;
         }
@@ -44,7 +44,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// More than this many lines scroll away what matters; one wrong line in `[preset]` can upset every preset.
+/// More lines than this scroll away what matters: one wrong line in `[preset]` can upset every preset.
 const SHOWN: usize = 12;
 
 fn list(mistakes: &[Mistake]) -> String {

@@ -1,14 +1,16 @@
 //! The one configuration: defaults, presets, the user's file, environment and flags, each value with where it came from.
 //!
 //! Floor 0. Knows no engine, no socket and no store: it turns text into typed, checked numbers. It reads no process
-//! environment either; the binary passes in what it wants heard ([`Sources`]), so a test is as good as the real thing.
+//! environment either: the binary hands it over in [`Sources`], and a test hands over a map.
 //!
-//! The file `config/default.toml` is the documentation of every key; a test holds the two together.
+//! `config/default.toml` documents every key; a test compares it with the keys that are read.
 
 mod built_in;
 mod check;
 mod error;
 mod experiment;
+mod findings;
+mod layers;
 mod load;
 mod nearest;
 mod origin;
@@ -18,13 +20,14 @@ mod print;
 mod reader;
 mod settings;
 mod sources;
-mod tree;
 mod units;
+mod value;
 
 pub use error::{Error, Mistake};
 pub use experiment::{DrawnBy, Experiment, ExperimentArm};
-pub use load::{Effective, Loaded};
-pub use origin::Origin;
+pub use findings::Effective;
+pub use load::Loaded;
+pub use origin::{Origin, SettingsLayer};
 pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};
 pub use print::print_config;
 pub use settings::{

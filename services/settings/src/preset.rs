@@ -2,31 +2,33 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::load::Effective;
-use crate::reader::{Choice, Findings, Reader, Tokens};
-use crate::tree::{Table, Value, join};
-use crate::{Error, Mistake, Origin, check};
+use crate::error::{Error, Mistake};
+use crate::findings::Findings;
+use crate::layers::Table;
+use crate::origin::{Origin, SettingsLayer, join};
+use crate::reader::{self, SectionReader, TokenCount, WordSet};
+use crate::value::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
     pub name: String,
-    /// The model's name as clients see it; empty: the model file's own.
+    /// The model's name as clients see it. Empty: the name in the model file.
     pub model: String,
     pub source: Source,
-    /// The window the model was made for; none: the model file says it.
+    /// The window the model was made for. None: the one in the model file.
     pub native_ctx: Option<u32>,
     pub ctx_size: u32,
     pub kv: Kv,
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
-    /// Searches of the conversation's past that the model may make for one reply; 0: it has no tool for it.
+    /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall: u32,
     pub compaction: Compaction,
     /// Of replies without thinking; see [`Preset::sampling_for`].
     pub sampling: Sampling,
     pub sampling_thinking: Sampling,
     shares: Shares,
-    ctx_size_from: (Origin, String),
+    ctx_size_from: Origin,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +61,7 @@ pub enum Thinking {
     Budget(u32),
 }
 
-/// Fills are shares of `ctx_size`, taken by the rendered prompt and the reply reserve.
+/// A fill is the share of `ctx_size` that the rendered prompt and the reply reserve take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compaction {
     pub soft_fill: f64,
@@ -81,7 +83,7 @@ pub struct Sampling {
 }
 
 impl Preset {
-    /// Where the model's file or folder lies on this machine, or will after it was pulled; none where the preset names no source.
+    /// Where the model's file or folder lies on this machine, or will lie once it is pulled. None where the preset names no source.
     pub fn model_path(&self, models_dir: &Path) -> Option<PathBuf> {
         let pulled = self.source.file.as_ref().or(self.source.repo.as_ref());
         self.source.path.clone().or(pulled.map(|name| models_dir.join(name)))
@@ -96,19 +98,36 @@ impl Preset {
         if self.ctx_size <= native_ctx {
             return Ok((Preset { native_ctx: Some(native_ctx), ..self.clone() }, None));
         }
-        let (origin, key) = self.ctx_size_from.clone();
-        let nobody_asked = matches!(origin, Origin::Default { .. });
+        let origin = self.ctx_size_from.clone();
+        let is_default = origin.layer == SettingsLayer::Default;
         let fitted = Preset { native_ctx: Some(native_ctx), ..self.with_ctx_size(native_ctx) };
-        let why = check::unreachable_target(&fitted);
-        if nobody_asked && why.is_none() {
-            return Ok((fitted, Some(format!("window {native_ctx} tokens: the model file has no more than that"))));
-        }
-        let found = if nobody_asked { why } else { None }.unwrap_or_else(|| format!("the number {}", self.ctx_size));
+        let found = match fitted.unreachable_target() {
+            None if is_default => {
+                return Ok((fitted, Some(format!("window {native_ctx} tokens: the model file has no more than that"))));
+            }
+            Some(why) if is_default => why,
+            _ => format!("the number {}", self.ctx_size),
+        };
         let allowed = format!("at most {native_ctx}, the window of the model file");
-        Err(Error::WindowTooLarge(Box::new(Mistake { origin, key, found, allowed, hint: None })))
+        Err(Error::WindowTooLarge(Box::new(Mistake { origin, found, allowed, hint: None })))
     }
 
-    /// The same preset with another window: shares follow, numbers of tokens stay.
+    /// Why no compaction can ever bring this preset down to its target fill, if so.
+    pub(crate) fn unreachable_target(&self) -> Option<String> {
+        let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = self;
+        let (tail, summary, target) = (compaction.tail_tokens, compaction.summary_tokens, compaction.target_fill);
+        // In u64: three numbers of a hostile file must not wrap around into something that fits.
+        let needed = u64::from(tail) + u64::from(summary) + u64::from(*reserve);
+        let room = (target * f64::from(*ctx_size)) as u64;
+        (needed > room).then(|| {
+            format!(
+                "preset {name:?}, where {needed} tokens stay after every compaction (tail_tokens {tail} + summary_tokens \
+                 {summary} + reply_reserve_tokens {reserve}) and target_fill {target} of ctx_size {ctx_size} is only {room}"
+            )
+        })
+    }
+
+    /// The same preset with another window. Shares follow the window, numbers of tokens stay.
     pub fn with_ctx_size(&self, ctx_size: u32) -> Preset {
         let shares = self.shares;
         Preset {
@@ -124,37 +143,35 @@ impl Preset {
     }
 }
 
-/// The numbers of tokens as they were written, so that they can follow another window.
+/// The numbers of tokens as they were written, so that shares can follow another window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shares {
-    reply_reserve: Tokens,
-    tail: Tokens,
-    summary: Tokens,
+    reply_reserve: TokenCount,
+    tail: TokenCount,
+    summary: TokenCount,
 }
 
-impl Tokens {
+impl TokenCount {
     fn of(self, ctx_size: u32) -> u32 {
         match self {
-            Tokens::Count(count) => count,
-            Tokens::Share(share) => ((f64::from(ctx_size) * share) as u32).max(1),
+            TokenCount::Count(count) => count,
+            TokenCount::Share(share) => ((f64::from(ctx_size) * share) as u32).max(1),
         }
     }
 }
 
-/// Reads and checks one preset whose layers are already one table.
+/// Reads one preset whose layers are already one table.
 pub(crate) fn read(name: &str, table: &Table, findings: &Findings) -> Preset {
     let path = join("presets", name);
-    let before = findings.mistake_count();
-    let preset = findings.read(table, &path, |r| read_keys(name, r));
-    let preset = Preset { ctx_size_from: written(findings, &path, "ctx_size"), ..preset };
-    if findings.mistake_count() == before {
-        check::preset(&preset, &path, findings);
+    let preset = reader::read(Some(table), &path, findings, |r| read_keys(name, r));
+    match findings.origin(&path, "ctx_size") {
+        Some(ctx_size_from) => Preset { ctx_size_from, ..preset },
+        None => preset,
     }
-    preset
 }
 
 /// In the order of `default.toml`, which is also the order in which they are printed.
-fn read_keys(name: &str, r: &Reader<'_>) -> Preset {
+fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     r.known(&["base"]);
     let model = r.text("model");
     let native_ctx: u32 = r.whole("native_ctx", 0..=u64::from(u32::MAX));
@@ -179,12 +196,12 @@ fn read_keys(name: &str, r: &Reader<'_>) -> Preset {
         sampling: r.section("sampling", read_sampling),
         sampling_thinking: r.section("sampling_thinking", read_sampling),
         shares: Shares { reply_reserve, tail, summary },
-        ctx_size_from: (Origin::Default { line: 1 }, String::new()),
+        ctx_size_from: Origin::default(),
     };
     preset.with_ctx_size(ctx_size)
 }
 
-fn read_thinking(r: &Reader<'_>) -> Thinking {
+fn read_thinking(r: &SectionReader<'_>) -> Thinking {
     let allowed = "\"off\", \"on\", or a number of tokens of at least 1";
     r.number_or_text("thinking", Thinking::Off, allowed, |value| match value {
         Value::Text(word) if word == "off" => Ok(Thinking::Off),
@@ -196,12 +213,12 @@ fn read_thinking(r: &Reader<'_>) -> Thinking {
     })
 }
 
-fn read_source(r: &Reader<'_>) -> Source {
+fn read_source(r: &SectionReader<'_>) -> Source {
     let text = |key| Some(r.text(key)).filter(|text| !text.is_empty());
     Source { repo: text("repo"), file: text("file"), path: text("path").map(PathBuf::from) }
 }
 
-fn read_compaction(r: &Reader<'_>) -> (Compaction, Tokens, Tokens) {
+fn read_compaction(r: &SectionReader<'_>) -> (Compaction, TokenCount, TokenCount) {
     let fill = |key| r.number(key, 0.05..=1.0);
     let compaction = Compaction {
         soft_fill: fill("soft_fill"),
@@ -213,7 +230,7 @@ fn read_compaction(r: &Reader<'_>) -> (Compaction, Tokens, Tokens) {
     (compaction, r.tokens("tail_tokens"), r.tokens("summary_tokens"))
 }
 
-fn read_sampling(r: &Reader<'_>) -> Sampling {
+fn read_sampling(r: &SectionReader<'_>) -> Sampling {
     let number = |key, range| r.number(key, range) as f32;
     Sampling {
         temperature: number("temperature", 0.0..=5.0),
@@ -226,20 +243,14 @@ fn read_sampling(r: &Reader<'_>) -> Sampling {
     }
 }
 
-fn written(findings: &Findings, section: &str, key: &str) -> (Origin, String) {
-    let effective = findings.effective.borrow();
-    let found: Option<&Effective> = effective.iter().find(|value| value.section == section && value.key == key);
-    found.map_or((Origin::Default { line: 1 }, key.to_string()), |value| (value.origin.clone(), value.written.clone()))
-}
-
 impl KvFormat {
-    /// As it is written in config, reports and file headers.
+    /// As the configuration, reports and file headers write it.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, format)| *format == self).map_or("f16", |(name, _)| name)
     }
 }
 
-impl Choice for KvFormat {
+impl WordSet for KvFormat {
     const ALL: &'static [(&'static str, Self)] = &[
         ("f32", KvFormat::F32),
         ("f16", KvFormat::F16),

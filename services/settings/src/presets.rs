@@ -2,110 +2,109 @@
 //! written for one preset wins over what is written for all:
 //!
 //! default `[preset]` <- model file `[preset]` <- model files `[presets.NAME]`, from the base upwards
-//!     <- user `[preset]` <- user `[presets.NAME]`, from the base upwards <- the same of environment and flags
+//!     <- user `[preset]` <- user `[presets.NAME]`, from the base upwards <- the same of the environment, then of flags
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Mistake;
-use crate::built_in;
-use crate::nearest::nearest;
+use config::ValueKind;
+
+use crate::error::{Error, Mistake};
+use crate::findings::Findings;
+use crate::layers::{Table, entries, merge, origin};
+use crate::nearest::hint;
+use crate::origin::Origin;
 use crate::preset::{self, Preset};
-use crate::reader::Findings;
-use crate::tree::{Leaf, Node, Table, Value, overlay};
+use crate::value::Value;
+use crate::{built_in, check};
 
 /// What one layer says about presets.
-#[derive(Default)]
-pub(crate) struct Layer {
+pub(crate) struct PresetLayer {
     for_all: Option<Table>,
     named: BTreeMap<String, Table>,
 }
 
-pub(crate) struct Layers {
-    pub default: Layer,
-    pub models: Vec<Layer>,
-    /// The user's file, then environment and flags.
-    pub overrides: Vec<Layer>,
+pub(crate) struct PresetLayers {
+    pub default: PresetLayer,
+    pub models: Vec<PresetLayer>,
+    /// The user's file, the environment and the flags.
+    pub overrides: Vec<PresetLayer>,
 }
 
-/// `[model] ctx_size`, where it was set: the window of the chosen preset.
-pub(crate) struct ChosenWindow {
-    pub preset: String,
-    pub leaf: Leaf,
+/// The preset to talk with.
+pub(crate) struct Chosen<'a> {
+    pub name: &'a str,
+    /// What `[model]` says of it. Laid over all layers, with the origins from there.
+    pub overrides: Table,
 }
 
-impl Layer {
+impl PresetLayer {
     /// Takes `[preset]` and `[presets.*]` out of a layer.
-    pub fn take_from(root: &mut Table, findings: &Findings) -> Layer {
-        let for_all = root.entries.remove("preset").and_then(|node| table(node, "a table [preset]", findings));
-        if let Some(Node::Leaf(base)) = for_all.as_ref().and_then(|table| table.entries.get("base")) {
+    pub fn take_from(root: &mut Table, findings: &Findings) -> PresetLayer {
+        let for_all = root.remove("preset").and_then(|value| table(value, "a table [preset]", findings));
+        if let Some(base) = for_all.as_ref().and_then(|table| table.get("base")) {
             findings.add(mistake(base, "a base only in [presets.NAME]: a preset for all has none"));
         }
-        let named = root.entries.remove("presets").and_then(|node| table(node, "tables [presets.NAME]", findings));
-        let entries = named.map(|table| table.entries).unwrap_or_default().into_iter();
-        let named = entries.filter_map(|(name, node)| Some((name, table(node, "a table", findings)?))).collect();
-        Layer { for_all, named }
+        let named = root.remove("presets").and_then(|value| table(value, "tables [presets.NAME]", findings));
+        let named = named.unwrap_or_default();
+        let named = entries(&named).into_iter();
+        let named =
+            named.filter_map(|(name, value)| Some((name.to_string(), table(value.clone(), "a table", findings)?)));
+        PresetLayer { for_all, named: named.collect() }
+    }
+
+    fn of_chain<'a>(&'a self, chain: &'a [&str]) -> impl Iterator<Item = &'a Table> {
+        chain.iter().filter_map(|name| self.named.get(*name))
     }
 }
 
 pub(crate) fn resolve(
-    layers: &Layers,
-    chosen: &str,
-    window: Option<&ChosenWindow>,
+    layers: &PresetLayers,
+    chosen: &Chosen<'_>,
     findings: &Findings,
-) -> BTreeMap<String, Preset> {
+) -> Result<BTreeMap<String, Preset>, Error> {
     let files = || layers.models.iter().chain(&layers.overrides);
     let mut names: BTreeSet<&str> = files().flat_map(|layer| layer.named.keys()).map(String::as_str).collect();
     names.insert("default");
+    if let Some(origin) = findings.origin("model", "preset").filter(|_| !names.contains(chosen.name)) {
+        findings.add(unknown(chosen.name, format!("{:?}", chosen.name), origin, &names));
+    }
     let mut presets = BTreeMap::new();
     for name in &names {
         let Some(chain) = chain(name, layers, &names, findings) else { continue };
-        let Some(mut merged) = layers.default.for_all.clone() else { continue };
-        for layer in &layers.models {
-            if let Some(for_all) =
-                layer.for_all.as_ref().filter(|_| chain.iter().any(|name| layer.named.contains_key(*name)))
-            {
-                overlay(&mut merged, for_all.clone());
-            }
-        }
-        for layer in layers.models.iter() {
-            lay_chain(&mut merged, &chain, layer);
-        }
-        // Numbers for real models do not fit the tiny one. Who does not talk with it need not hear of that.
-        let takes_for_all = !chain.contains(&built_in::TINY) || chosen == *name;
+        let mut tables: Vec<&Table> = layers.default.for_all.iter().collect();
+        let own_models = || layers.models.iter().filter(|layer| layer.of_chain(&chain).next().is_some());
+        tables.extend(own_models().filter_map(|layer| layer.for_all.as_ref()));
+        tables.extend(own_models().flat_map(|layer| layer.of_chain(&chain)));
+        // What is written for all presets is meant for real models, and need not fit the built-in one. A user who talks with
+        // another model is told nothing about that.
+        let takes_for_all = !chain.contains(&built_in::BUILT_IN_PRESET) || chosen.name == *name;
         for layer in &layers.overrides {
-            if let Some(for_all) = layer.for_all.as_ref().filter(|_| takes_for_all) {
-                overlay(&mut merged, for_all.clone());
-            }
-            lay_chain(&mut merged, &chain, layer);
+            tables.extend(layer.for_all.iter().filter(|_| takes_for_all));
+            tables.extend(layer.of_chain(&chain));
         }
-        if let Some(window) = window.filter(|window| window.preset == *name) {
-            merged.entries.insert("ctx_size".to_string(), Node::Leaf(window.leaf.clone()));
-        }
-        presets.insert(name.to_string(), preset::read(name, &merged, findings));
-    }
-    presets
-}
+        tables.extend((chosen.name == *name).then_some(&chosen.overrides));
 
-fn lay_chain(merged: &mut Table, chain: &[&str], layer: &Layer) {
-    for name in chain {
-        if let Some(own) = layer.named.get(*name) {
-            overlay(merged, own.clone());
+        let mistakes_before = findings.mistake_count();
+        let preset = preset::read(name, &merge(tables)?, findings);
+        if findings.mistake_count() == mistakes_before {
+            check::preset(&preset, findings);
         }
+        presets.insert(name.to_string(), preset);
     }
+    Ok(presets)
 }
 
 /// The preset and its bases, the deepest first. None where a base does not exist or leads round in a circle.
 fn chain<'a>(
     name: &'a str,
-    layers: &'a Layers,
+    layers: &'a PresetLayers,
     names: &BTreeSet<&'a str>,
     findings: &Findings,
 ) -> Option<Vec<&'a str>> {
     let mut chain = vec![name];
-    let mut top = name;
-    while let Some(leaf) = base(top, layers) {
-        let (Value::Text(base) | Value::Raw(base)) = &leaf.value else {
-            findings.add(mistake(leaf, "the name of a preset"));
+    while let Some(value) = base(chain[chain.len() - 1], layers) {
+        let (Value::Text(base) | Value::Raw(base)) = Value::of(value) else {
+            findings.add(mistake(value, "the name of a preset"));
             return None;
         };
         if base.is_empty() {
@@ -113,50 +112,41 @@ fn chain<'a>(
         }
         if chain.contains(&base.as_str()) {
             let circle = chain.iter().rev().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" <- ");
-            findings.add(mistake(leaf, &format!("a preset that does not lead back here (found the circle {circle})")));
+            findings.add(mistake(value, &format!("a preset that does not lead back here (found the circle {circle})")));
             return None;
         }
-        if !names.contains(base.as_str()) {
-            let hint = nearest(base, names.iter().copied()).map(|near| format!("did you mean {near:?}"));
-            let allowed = names.iter().copied().collect::<Vec<_>>().join(", ");
-            findings.add(Mistake { hint, ..mistake(leaf, &allowed) });
+        let Some(base) = names.get(base.as_str()) else {
+            findings.add(unknown(&base, Value::of(value).in_words(), origin(value), names));
             return None;
-        }
+        };
         chain.push(base);
-        top = base;
     }
     chain.reverse();
     Some(chain)
 }
 
 /// What the last layer that has a base for this preset says.
-fn base<'a>(name: &str, layers: &'a Layers) -> Option<&'a Leaf> {
+fn base<'a>(name: &str, layers: &'a PresetLayers) -> Option<&'a config::Value> {
     let tables = layers.models.iter().chain(&layers.overrides).filter_map(|layer| layer.named.get(name));
-    tables
-        .filter_map(|table| table.entries.get("base"))
-        .filter_map(|node| match node {
-            Node::Leaf(leaf) => Some(leaf),
-            Node::Table(_) => None,
-        })
-        .next_back()
+    tables.filter_map(|table| table.get("base")).next_back()
 }
 
-fn table(node: Node, allowed: &str, findings: &Findings) -> Option<Table> {
-    match node {
-        Node::Table(table) => Some(table),
-        Node::Leaf(leaf) => {
-            findings.add(mistake(&leaf, allowed));
+fn unknown(name: &str, found: String, origin: Origin, names: &BTreeSet<&str>) -> Mistake {
+    let allowed = names.iter().copied().collect::<Vec<_>>().join(", ");
+    Mistake { origin, found, allowed, hint: hint(name, names.iter().copied()) }
+}
+
+fn table(value: config::Value, allowed: &str, findings: &Findings) -> Option<Table> {
+    match value.kind {
+        ValueKind::Table(table) => Some(table),
+        _ => {
+            findings.add(mistake(&value, allowed));
             None
         }
     }
 }
 
-fn mistake(leaf: &Leaf, allowed: &str) -> Mistake {
-    Mistake {
-        origin: leaf.origin.clone(),
-        key: leaf.key.clone(),
-        found: leaf.value.in_words(),
-        allowed: allowed.to_string(),
-        hint: None,
-    }
+fn mistake(value: &config::Value, allowed: &str) -> Mistake {
+    let (found, allowed) = (Value::of(value).in_words(), allowed.to_string());
+    Mistake { origin: origin(value), found, allowed, hint: None }
 }

@@ -1,9 +1,10 @@
-//! `reprise serve --print-config`: what holds, as TOML that can be loaded again, each line with where it came from.
+//! `reprise serve --print-config`: the values that hold, as TOML that can be loaded again, each with its origin.
 
-use crate::tree::join;
-use crate::{Effective, Loaded, Origin};
+use crate::findings::Effective;
+use crate::load::Loaded;
+use crate::origin::{SettingsLayer, join};
 
-/// All sections, and the chosen preset in full. The other presets would only hide what matters.
+/// All sections, and of the presets only the chosen one: forty others would hide it.
 pub fn print_config(loaded: &Loaded) -> String {
     let chosen = join("presets", &loaded.settings.model.preset);
     let mut text = match &loaded.file {
@@ -19,7 +20,7 @@ pub fn print_config(loaded: &Loaded) -> String {
 }
 
 fn print_values(values: &[&Effective], text: &mut String) {
-    // A section's values may have been read around those of a section inside it.
+    // Some values of a section are read before a section inside it, and some after it.
     let mut sections: Vec<&str> = Vec::new();
     for value in values {
         if !sections.contains(&value.section.as_str()) {
@@ -39,13 +40,14 @@ fn line(value: &Effective) -> String {
     format!("{} = {}", value.key, value.value)
 }
 
-/// A preset's value may come from another key than its own: then that key is named.
+/// A preset's value may come from another key than its own. Then that key is printed too.
 fn origin(value: &Effective) -> String {
     let own = format!("{}.{}", value.section, value.key);
-    match &value.origin {
-        Origin::Default { .. } => value.origin.short(),
-        origin if value.written == own => origin.short(),
-        origin => format!("{}, {}", origin.short(), value.written),
+    let (origin, short) = (&value.origin, value.origin.short());
+    if origin.layer == SettingsLayer::Default || origin.key == own {
+        short.to_string()
+    } else {
+        format!("{short}, {}", origin.key)
     }
 }
 

@@ -1,18 +1,18 @@
-//! Where settings may come from, and finding the user's file.
+//! What the binary hands over, and which file is the user's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::error::Error;
 
-/// What the binary hands over. Nothing here is read from the process, so `Sources::default()` is the bare defaults.
+/// Nothing here is read from the process, so `Sources::default()` gives the bare defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// `--config F`: this file and no other; it must exist.
     pub config_file: Option<PathBuf>,
     /// Folder in which `reprise.toml` is looked for when `config_file` is none.
     pub directory: Option<PathBuf>,
-    /// The whole environment. Only `REPRISE__...`, `XDG_CONFIG_HOME` and `HOME` are looked at.
+    /// The whole environment. Only `REPRISE__...`, `XDG_CONFIG_HOME` and `HOME` are read.
     pub environment: BTreeMap<String, String>,
     pub flags: Vec<Flag>,
 }
@@ -22,7 +22,7 @@ pub struct Sources {
 pub struct Flag {
     /// As the user typed it, for messages: `--port`.
     pub name: String,
-    /// What it sets: `server.port`.
+    /// The key that it sets: `server.port`.
     pub key: String,
     pub value: String,
 }

@@ -1,6 +1,11 @@
-//! Sizes and times as people write them. Each function gives the number, or a hint how it was probably meant.
+//! Sizes, times, shares and dates as people write them.
+//!
+//! Not with `bytesize` and `humantime`: they read "8GB" as 8,000,000,000 bytes and "1M" as a month, which are mistakes here.
 
-/// "8GiB" or "1048576" in bytes. Only binary units: with "8GB" one writer means 8,000,000,000 and the next 2^33.
+use toml::value::{Datetime, Offset};
+
+/// "8GiB" or "1048576" in bytes, or a hint what was probably meant. Only binary units: "8GB" means 8,000,000,000 to one user
+/// and 2^33 to another.
 pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     const UNITS: [(&str, u32); 5] = [("", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let (number, unit) = split(text);
@@ -13,34 +18,34 @@ pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     Err(meant.filter(|_| unit.len() <= 3 && !number.is_empty()).map(|unit| format!("did you mean \"{number}{unit}\"")))
 }
 
-/// The units of time that end the names of keys.
+/// The units that end the names of keys.
 #[derive(Clone, Copy)]
-pub(crate) enum Time {
+pub(crate) enum TimeUnit {
     Milliseconds,
     Seconds,
     Days,
 }
 
-impl Time {
+impl TimeUnit {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Time::Milliseconds => "milliseconds",
-            Time::Seconds => "seconds",
-            Time::Days => "days",
+            TimeUnit::Milliseconds => "milliseconds",
+            TimeUnit::Seconds => "seconds",
+            TimeUnit::Days => "days",
         }
     }
 
     fn ms(self) -> u64 {
         match self {
-            Time::Milliseconds => 1,
-            Time::Seconds => 1000,
-            Time::Days => 86_400_000,
+            TimeUnit::Milliseconds => 1,
+            TimeUnit::Seconds => 1000,
+            TimeUnit::Days => 86_400_000,
         }
     }
 }
 
 /// "10s", "500ms", "5min", "12h" or "30d" in the unit of the key; none where it is not a whole number of them.
-pub(crate) fn time(text: &str, unit: Time) -> Option<u64> {
+pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
     let (number, written) = split(text);
     let ms: u64 = match written {
         "" => unit.ms(),
@@ -61,59 +66,26 @@ pub(crate) fn share(text: &str) -> Option<f64> {
     (percent > 0.0 && percent <= 100.0).then_some(percent / 100.0)
 }
 
-/// "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" as milliseconds since 1970.
+/// "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" as milliseconds since 1970. Without an offset it is UTC.
 pub(crate) fn moment(text: &str) -> Option<i64> {
-    let text = text.trim();
-    let (date, time) = text.split_at_checked(10)?;
-    let [year, month, day] = numbers(date, '-')?;
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days_of_month = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let month_index = usize::try_from(month - 1).ok()?;
-    if !(1..=*days_of_month.get(month_index)?).contains(&day) || !(1970..=9999).contains(&year) {
-        return None;
-    }
-    let leap_days = |year: i64| year / 4 - year / 100 + year / 400;
-    let before: i64 = days_of_month.iter().take(month_index).sum();
-    let days = (year - 1970) * 365 + leap_days(year - 1) - leap_days(1969) + before + day - 1;
-    let time = match time.strip_prefix(['T', 't', ' ']) {
-        None if time.is_empty() => return Some(days * Time::Days.ms() as i64),
-        None => return None,
-        Some(time) => time,
+    let Datetime { date, time, offset } = text.trim().parse().ok()?;
+    let date = date.filter(|date| date.year >= 1970)?;
+    // A year begins in March here, so that its leap day is its last day.
+    let (month, day) = ((i64::from(date.month) + 9) % 12, i64::from(date.day));
+    let year = i64::from(date.year) - i64::from(month >= 10);
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days = year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - DAYS_TO_1970;
+    let minutes = time.map_or(0, |time| i64::from(time.hour) * 60 + i64::from(time.minute));
+    let seconds = time.and_then(|time| time.second).map_or(0, i64::from);
+    let offset_minutes = match offset {
+        Some(Offset::Custom { minutes }) => i64::from(minutes),
+        Some(Offset::Z) | None => 0,
     };
-    let (time, offset_minutes) = match time.find(['Z', 'z', '+', '-']) {
-        None => (time, 0),
-        Some(at) => (time.get(..at)?, offset(time.get(at..)?)?),
-    };
-    // Parts of a second decide nothing here.
-    let time = time.split_once('.').map_or(time, |(whole, _)| whole);
-    let [hour, minute, second] = match time.matches(':').count() {
-        1 => numbers(&format!("{time}:00"), ':')?,
-        _ => numbers(time, ':')?,
-    };
-    if hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    let seconds = ((days * 24 + hour) * 60 + minute - offset_minutes) * 60 + second;
-    Some(seconds * 1000)
+    Some(((days * 1440 + minutes - offset_minutes) * 60 + seconds) * 1000)
 }
 
-fn offset(text: &str) -> Option<i64> {
-    let sign = match text.get(..1)? {
-        "+" => 1,
-        "-" => -1,
-        _ => return (text.len() == 1).then_some(0),
-    };
-    let [hours, minutes, _] = numbers(&format!("{}:00", text.get(1..)?), ':')?;
-    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
-}
-
-fn numbers(text: &str, between: char) -> Option<[i64; 3]> {
-    let parts: Vec<i64> = text
-        .split(between)
-        .map(|part| part.parse().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit())))
-        .collect::<Option<_>>()?;
-    parts.try_into().ok()
-}
+/// Days from the first of March of the year 0 to 1970.
+const DAYS_TO_1970: i64 = 719_468;
 
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
@@ -142,13 +114,13 @@ mod tests {
 
     #[test]
     fn times() {
-        assert_eq!(time("10s", Time::Milliseconds), Some(10_000));
-        assert_eq!(time("5min", Time::Seconds), Some(300));
-        assert_eq!(time("12h", Time::Seconds), Some(43_200));
-        assert_eq!(time("30", Time::Days), Some(30));
-        assert_eq!(time("1500ms", Time::Seconds), None);
-        assert_eq!(time("2 weeks", Time::Days), None);
-        assert_eq!(time("s", Time::Seconds), None);
+        assert_eq!(time("10s", TimeUnit::Milliseconds), Some(10_000));
+        assert_eq!(time("5min", TimeUnit::Seconds), Some(300));
+        assert_eq!(time("12h", TimeUnit::Seconds), Some(43_200));
+        assert_eq!(time("30", TimeUnit::Days), Some(30));
+        assert_eq!(time("1500ms", TimeUnit::Seconds), None);
+        assert_eq!(time("2 weeks", TimeUnit::Days), None);
+        assert_eq!(time("s", TimeUnit::Seconds), None);
     }
 
     /// As `date -u -d TEXT +%s` has them.
@@ -193,7 +165,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,12}") {
-            let _ = (bytes(&text), time(&text, Time::Seconds), share(&text), moment(&text));
+            let _ = (bytes(&text), time(&text, TimeUnit::Seconds), share(&text), moment(&text));
         }
 
         #[test]

@@ -1,9 +1,9 @@
-//! The built-in files: they load, every key is documented, the presets say what the model facts say.
+//! The built-in files: they load, every key is documented, and presets agree with the facts of their models.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use settings::{KvFormat, Loaded, Origin, Settings, Sources, Thinking};
+use settings::{KvFormat, Loaded, Settings, SettingsLayer, Sources, Thinking};
 
 fn defaults() -> Loaded {
     Settings::load(&Sources::default()).unwrap()
@@ -15,14 +15,14 @@ const DEFAULT: &str = include_str!("../../../config/default.toml");
 fn defaults_load_and_all_come_from_default_toml() {
     let loaded = defaults();
     for value in loaded.origins.iter().filter(|value| !value.section.starts_with("presets.")) {
-        assert!(matches!(value.origin, Origin::Default { .. }), "{value:?}");
+        assert_eq!(value.origin.layer, SettingsLayer::Default, "{value:?}");
     }
     assert_eq!(loaded.settings.server.host.to_string(), "127.0.0.1");
     assert_eq!(loaded.settings.server.port, 8080);
     assert_eq!(loaded.settings.chosen().unwrap().name, "builtin");
 }
 
-/// A file or a server that is named without a preset is not talked to as if it were the tiny model.
+/// A file or a server that is named without a preset does not get the numbers of the built-in model.
 #[test]
 fn a_model_of_ones_own_has_the_default_numbers() {
     let with = |key: &str, value: &str| {
@@ -33,7 +33,7 @@ fn a_model_of_ones_own_has_the_default_numbers() {
     assert_eq!(with("upstream.url", "http://gpu.local/v1"), "default");
     assert_eq!(with("model.preset", "default"), "default");
     assert_eq!(with("model.preset", "qwen3.5-4b"), "qwen3.5-4b");
-    // Nor do numbers for real models have to fit it.
+    // Numbers for other models need not fit the built-in one.
     let flags = vec![
         settings::Flag::new("--x", "model.preset", "default"),
         settings::Flag::new("--y", "preset.compaction.tail_tokens", 3000),
@@ -43,8 +43,8 @@ fn a_model_of_ones_own_has_the_default_numbers() {
     assert_eq!((tail("default"), tail("builtin")), (3000, 573));
 }
 
-/// Loading refuses a key in the file that no struct asks for, and a struct's key that the file lacks. What is left to
-/// show is that loading looked at all: every key of the file is among the values that were read.
+/// Loading refuses a key of the file that no struct reads, and a key of a struct that the file lacks. This shows that loading
+/// looks at every key.
 #[test]
 fn the_file_and_the_structs_have_the_same_keys() {
     let read: Vec<String> = defaults()
@@ -56,7 +56,7 @@ fn the_file_and_the_structs_have_the_same_keys() {
     let written: Vec<String> = keys_with_comments(DEFAULT).into_iter().map(|(key, _)| key).collect();
     assert!(written.len() > 80, "only {} keys found in default.toml", written.len());
     for key in &written {
-        assert!(read.contains(key), "{key} stands in default.toml and is read by nobody");
+        assert!(read.contains(key), "{key} stands in default.toml and is not read");
     }
     for key in read.iter().filter(|key| !key.starts_with("presets.")) {
         assert!(written.contains(key), "{key} is read and does not stand in default.toml");

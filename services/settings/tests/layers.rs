@@ -29,7 +29,8 @@ fn each_layer_wins_over_the_one_before() {
     let (_folder, mut sources) = user("server.port = 1\nserver.public = true\n");
     let port = |sources: &Sources| {
         let loaded = Settings::load(sources).unwrap();
-        (loaded.settings.server.port, loaded.origin("server", "port").unwrap().to_string())
+        let value = loaded.origins.iter().find(|value| value.section == "server" && value.key == "port").unwrap();
+        (loaded.settings.server.port, value.origin.to_string())
     };
     assert!(port(&sources).1.ends_with("reprise.toml:1"));
     sources.environment = environment(&[("REPRISE__SERVER__PORT", "2"), ("PATH", "/bin")]);
@@ -146,7 +147,7 @@ fn a_folder_of_model_files_adds_and_replaces() {
 }
 
 #[test]
-fn a_window_gives_way_to_the_model_file_only_if_nobody_asked_for_it() {
+fn only_a_default_window_gives_way_to_the_model_file() {
     let mut settings = load("").settings;
     let notice = settings.fit_to_model("default", 4096).unwrap();
     assert_eq!(settings.ctx_size("default").unwrap(), 4096);

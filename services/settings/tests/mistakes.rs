@@ -29,7 +29,7 @@ fn every_mistake_is_told_as_its_file_says() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// What the issue asks of each message: where, which key, what was found, what is allowed.
+/// Where, which key, what was found, what is allowed.
 #[test]
 fn every_message_has_its_four_parts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");

@@ -1,8 +1,8 @@
-//! Servers that are not ours: one that answers in the engine's place, and one that has models.
+//! Servers that Reprise calls: one that answers in the engine's place, and the hub that has model files.
 
 use super::unless_empty;
-use crate::reader::{Choice, Reader};
-use crate::units::Time;
+use crate::reader::{SectionReader, WordSet};
+use crate::units::TimeUnit;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
@@ -34,7 +34,7 @@ pub enum CountTokens {
 }
 
 impl Upstream {
-    pub(super) fn read(r: &Reader<'_>) -> Upstream {
+    pub(super) fn read(r: &SectionReader<'_>) -> Upstream {
         let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
             if url.is_empty() || is_url(url) { Ok(url.to_string()) } else { Err(None) }
         });
@@ -42,31 +42,31 @@ impl Upstream {
             url: unless_empty(url),
             key_env: variable(r, "key_env"),
             model: unless_empty(r.text("model")),
-            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
-            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            connect_ms: r.time("connect_ms", TimeUnit::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", TimeUnit::Seconds, 1..=86_400),
             count: r.choice("count"),
             count_margin: r.number("count_margin", 0.0..=2.0),
         }
     }
 }
 
-impl Choice for CountTokens {
+impl WordSet for CountTokens {
     const ALL: &'static [(&'static str, Self)] =
         &[("auto", CountTokens::Auto), ("tokenize", CountTokens::Tokenize), ("estimate", CountTokens::Estimate)];
 }
 
 impl Hub {
-    pub(super) fn read(r: &Reader<'_>) -> Hub {
+    pub(super) fn read(r: &SectionReader<'_>) -> Hub {
         let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
             if is_url(url) { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
         });
         Hub {
             url,
             token_env: variable(r, "token_env"),
-            connect_ms: r.time("connect_ms", Time::Milliseconds, 1..=600_000),
-            silence_s: r.time("silence_s", Time::Seconds, 1..=86_400),
+            connect_ms: r.time("connect_ms", TimeUnit::Milliseconds, 1..=600_000),
+            silence_s: r.time("silence_s", TimeUnit::Seconds, 1..=86_400),
             retries: r.whole("retries", 0..=1000),
-            retry_ms: r.time("retry_ms", Time::Milliseconds, 1..=600_000),
+            retry_ms: r.time("retry_ms", TimeUnit::Milliseconds, 1..=600_000),
         }
     }
 }
@@ -76,7 +76,7 @@ fn is_url(text: &str) -> bool {
 }
 
 /// The name of an environment variable that holds a secret.
-fn variable(r: &Reader<'_>, key: &'static str) -> Option<String> {
+fn variable(r: &SectionReader<'_>, key: &'static str) -> Option<String> {
     let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
     unless_empty(r.text_as(key, String::new(), allowed, |name| {
         let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
