@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::network::{Lane, Network, Wanted};
+use engine::network::{Network, StepLane, WantedLogits};
 use engine::open::weight_bytes;
-use engine::sampling::Sampling;
-use engine::state::{KvFormats, State};
-use engine::{Cpu, Device, DeviceLimits, DeviceMemory, Engine, Event, Limits, Place, Precision, Request};
+use engine::sampling::SamplingOptions;
+use engine::state::{KvFormats, SequenceState};
+use engine::{
+    Cpu, Device, DeviceLimits, DeviceMemoryPlan, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Precision,
+};
 use kernels::format::Format;
 use serde_json::{Value, json};
 use weights::Part;
@@ -57,7 +59,7 @@ fn main() -> Result<(), Failure> {
         longest: None,
     };
     let begin = Instant::now();
-    let (place, memory) = Place::planned(&device, &model, Precision::Integer, &limits, || Cpu::new(0))?;
+    let (executor, memory) = Executor::planned(&device, &model, Precision::Integer, &limits, || Cpu::new(0))?;
     device.synchronize()?;
     let on_host = Part::FeedForward { from: memory.ffn_layers };
     weights::pack(&mut model, on_host, &Cpu::new(0), None, true, &mut |_, _| ())?;
@@ -68,7 +70,7 @@ fn main() -> Result<(), Failure> {
         "scratch_mib": memory.scratch_bytes >> 20, "left_mib": memory.left_bytes >> 20,
         "used_mib": device.used_bytes()? >> 20,
     }));
-    let mut bench = Bench { device, network, place, args, copy_gb_per_s };
+    let mut bench = Bench { device, network, executor, args, copy_gb_per_s };
     bench.windows()?;
     bench.contexts()?;
     bench.batches()?;
@@ -81,7 +83,7 @@ fn main() -> Result<(), Failure> {
 struct Bench {
     device: Device,
     network: Network,
-    place: Place,
+    executor: Executor,
     args: Args,
     copy_gb_per_s: f64,
 }
@@ -100,11 +102,12 @@ impl Bench {
             for (name, key, value) in formats {
                 let shape = self.network.state_shape;
                 let layout = shape.layout(KvFormats { key, value })?;
-                let planned = tokens.div_ceil(engine::state::PAGE) * shape.page_bytes(&layout) + shape.fixed_bytes();
+                let planned =
+                    tokens.div_ceil(engine::state::PAGE_TOKENS) * shape.page_bytes(&layout) + shape.fixed_bytes();
                 let before = self.device.used_bytes()?;
                 let mut state = self.state(KvFormats { key, value })?;
                 state.reserve(tokens);
-                if let Some(why) = self.place.failure() {
+                if let Some(why) = self.executor.failure() {
                     tell(json!({"what": "window", "kv": name, "tokens": tokens, "failed": why}));
                     return Ok(());
                 }
@@ -130,7 +133,7 @@ impl Bench {
             let mut branch = state.branch();
             let step = self.decode(&mut [&mut branch])?;
             let shape = self.network.state_shape;
-            let past = ctx * shape.page_bytes(&state.layout) / engine::state::PAGE;
+            let past = ctx * shape.page_bytes(&state.layout) / engine::state::PAGE_TOKENS;
             let touched = bytes_per_token(&self.network.model) + past + 2 * shape.fixed_bytes();
             let gb_per_s = touched as f64 / step.as_secs_f64() / 1e9;
             tell(json!({
@@ -163,7 +166,7 @@ impl Bench {
         let mut alone = 0.0;
         let most = self.args.batch;
         for batch in [1, 2, 4, 8].into_iter().filter(|batch| *batch <= most) {
-            let mut states: Vec<State> = (0..batch).map(|_| first.branch()).collect();
+            let mut states: Vec<SequenceState> = (0..batch).map(|_| first.branch()).collect();
             let step = self.decode(&mut states.iter_mut().collect::<Vec<_>>())?;
             let tokens_per_s = batch as f64 / step.as_secs_f64();
             alone = if batch == 1 { tokens_per_s } else { alone };
@@ -183,7 +186,7 @@ impl Bench {
             let device = self.device.clone();
             let mut failure = None;
             let started = device.profile(|| {
-                failure = self.feed(&mut [&mut state], &[tokens], Wanted::Last).err();
+                failure = self.feed(&mut [&mut state], &[tokens], WantedLogits::Last).err();
                 Ok(())
             })?;
             if let Some(failure) = failure {
@@ -237,34 +240,34 @@ impl Bench {
     }
 
     /// Tokens up to a position, and a wait for them.
-    fn fill(&mut self, state: &mut State, position: usize) -> Result<(), Failure> {
+    fn fill(&mut self, state: &mut SequenceState, position: usize) -> Result<(), Failure> {
         while state.position < position {
             let count = (position - state.position).min(self.args.chunk_tokens);
             let tokens = self.tokens(state.position, count);
-            self.feed(&mut [&mut *state], &[tokens], Wanted::Nothing)?;
+            self.feed(&mut [&mut *state], &[tokens], WantedLogits::Nothing)?;
         }
         Ok(self.device.synchronize()?)
     }
 
     /// An ordinary turn behind a long history, through the engine: until the first token is told.
-    fn turn(self, tokenizer: Arc<text::Tokenizer>, memory: &DeviceMemory) -> Result<(), Failure> {
+    fn turn(self, tokenizer: Arc<text::Tokenizer>, memory: &DeviceMemoryPlan) -> Result<(), Failure> {
         let history = self.tokens(0, self.args.history_tokens);
-        let Bench { network, place, args, .. } = self;
-        let limits = Limits {
+        let Bench { network, executor, args, .. } = self;
+        let limits = EngineLimits {
             prefill_chunk_tokens: args.chunk_tokens,
             max_sequences: args.batch,
             max_waiting: 4,
             memory_bytes: memory.left_bytes,
             snapshots: Format::BF16,
-            snapshot_spacing_tokens: engine::state::PAGE,
-            trail_tokens: 256,
+            snapshot_spacing_tokens: engine::state::PAGE_TOKENS,
+            recurrence_log_tokens: 256,
         };
-        let mut engine = Engine::at(place, network, tokenizer, limits);
+        let mut engine = Engine::with_executor(executor, network, tokenizer, limits);
         let mut tokens = history;
         let ask = |engine: &mut Engine, tokens: &[u32], new: usize| -> Result<(f64, Vec<u32>), Failure> {
-            let mut request = Request::new(tokens.to_vec(), usize::MAX, Q8);
+            let mut request = EngineRequest::new(tokens.to_vec(), usize::MAX, Q8);
             (request.max_new_tokens, request.ignore_eos) = (new, true);
-            request.sampling = Sampling::default();
+            request.sampling = SamplingOptions::default();
             request.marks = vec![tokens.len()];
             let begin = Instant::now();
             engine.submit(request)?;
@@ -274,11 +277,11 @@ impl Bench {
                 more = engine.step(&mut events);
                 for event in events.drain(..) {
                     match event {
-                        Event::Token(token) => {
+                        EngineEvent::Token(token) => {
                             first.get_or_insert_with(|| ms(begin.elapsed()));
                             reply.push(token.token);
                         }
-                        Event::Failed { error, .. } => return Err(error.into()),
+                        EngineEvent::Failed { error, .. } => return Err(error.into()),
                         _ => {}
                     }
                 }
@@ -299,12 +302,12 @@ impl Bench {
         Ok(())
     }
 
-    fn decode(&mut self, states: &mut [&mut State]) -> Result<Duration, Failure> {
+    fn decode(&mut self, states: &mut [&mut SequenceState]) -> Result<Duration, Failure> {
         let mut steps = Vec::new();
         for at in 0..self.args.decode_tokens {
             let tokens: Vec<Vec<u32>> = (0..states.len()).map(|lane| self.tokens(at * 13 + lane * 7, 1)).collect();
             let begin = Instant::now();
-            self.feed(states, &tokens, Wanted::Last)?;
+            self.feed(states, &tokens, WantedLogits::Last)?;
             steps.push(begin.elapsed());
         }
         // The first ones make room and record.
@@ -313,18 +316,24 @@ impl Bench {
         Ok(steps[steps.len() / 2])
     }
 
-    fn feed(&mut self, states: &mut [&mut State], tokens: &[Vec<u32>], wanted: Wanted) -> Result<(), Failure> {
+    fn feed(
+        &mut self,
+        states: &mut [&mut SequenceState],
+        tokens: &[Vec<u32>],
+        wanted: WantedLogits,
+    ) -> Result<(), Failure> {
         let lanes = states.iter_mut().zip(tokens);
-        let mut lanes: Vec<Lane> =
-            lanes.map(|(state, tokens)| Lane { state, tokens, wanted, trail: None, snapshots: &mut [] }).collect();
-        if self.place.forward(&self.network, &mut lanes).is_some() {
+        let mut lanes: Vec<StepLane> = lanes
+            .map(|(state, tokens)| StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [] })
+            .collect();
+        if self.executor.forward(&self.network, &mut lanes).is_some() {
             return Ok(());
         }
-        Err(self.place.failure().unwrap_or("nothing was computed").into())
+        Err(self.executor.failure().unwrap_or("nothing was computed").into())
     }
 
-    fn state(&self, kv: KvFormats) -> Result<State, Failure> {
-        Ok(State::new(self.network.state_shape, kv, &self.place.meter())?)
+    fn state(&self, kv: KvFormats) -> Result<SequenceState, Failure> {
+        Ok(SequenceState::new(self.network.state_shape, kv, &self.executor.meter())?)
     }
 
     /// Not one token again and again: experts are chosen by it.

@@ -1,8 +1,8 @@
 //! Lines on disk: a restart goes on with a warm prefix.
 //!
-//! One file a line and one a full page, which lines share. What they hold is a cache: a file that is damaged, foreign or
+//! One file a sequence and one a full page, which sequences share. What they hold is a cache: a file that is damaged, foreign or
 //! of another version is a miss with a note, never an error. Files are written beside their name and renamed, by a
-//! thread of their own, from memory that the line shares with it.
+//! thread of their own, from memory that the sequence shares with it.
 
 mod file;
 
@@ -14,15 +14,15 @@ use std::thread::JoinHandle;
 
 use kernels::format::Format;
 
-use crate::cache::Line;
-use crate::memory::Meter;
+use crate::cache::CachedSequence;
+use crate::memory::MemoryMeter;
 use crate::request::OwnerId;
 use crate::snapshot::Snapshot;
-use crate::state::{KvFormats, Pages, StateShape};
+use crate::state::{KvFormats, KvPages, StateShape};
 
-pub(crate) use file::{Loaded, PageName};
+pub(crate) use file::{LoadedSequence, PageName};
 
-/// Where lines are kept, and how much of them.
+/// Where sequences are kept, and how much of them.
 #[derive(Clone, Debug)]
 pub struct DiskLimits {
     pub folder: PathBuf,
@@ -33,13 +33,13 @@ pub struct DiskLimits {
 
 /// What a file must have been made with to be of use.
 #[derive(Clone, Copy)]
-pub(crate) struct Owner {
+pub(crate) struct ModelIdentity {
     pub fingerprint: [u8; 32],
     pub shape: StateShape,
 }
 
-/// A line's file that is there.
-pub(crate) struct Stored {
+/// A sequence's file that is there.
+pub(crate) struct StoredSequence {
     pub path: PathBuf,
     /// Of the model that runs. What another one has left is of no use until it comes back.
     pub ours: bool,
@@ -57,21 +57,21 @@ pub(crate) struct Stored {
     used: u64,
 }
 
-pub(crate) struct Disk {
+pub(crate) struct DiskCache {
     limits: DiskLimits,
-    owner: Owner,
-    stored: Vec<Stored>,
+    owner: ModelIdentity,
+    stored: Vec<StoredSequence>,
     uses: u64,
-    jobs: Option<Sender<Job>>,
-    done: Receiver<Result<Stored, String>>,
+    jobs: Option<Sender<WriteJob>>,
+    done: Receiver<Result<StoredSequence, String>>,
     writer: Option<JoinHandle<()>>,
-    /// The pages of each job that is not done: no line that is there has them yet.
+    /// The pages of each job that is not done: no sequence that is there has them yet.
     waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
 }
 
 /// What the writer writes.
-pub(crate) struct Job {
+pub(crate) struct WriteJob {
     pub path: PathBuf,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
@@ -81,12 +81,12 @@ pub(crate) struct Job {
     pub snapshots: Vec<Arc<Snapshot>>,
     /// Of the full ones among the pages.
     pub names: Vec<PageName>,
-    pub pages: Pages,
+    pub pages: KvPages,
 }
 
-impl Disk {
+impl DiskCache {
     /// Looks through the folder. An unusable folder is a note and no disk.
-    pub fn open(limits: DiskLimits, owner: Owner) -> Result<Disk, String> {
+    pub fn open(limits: DiskLimits, owner: ModelIdentity) -> Result<DiskCache, String> {
         let folder = &limits.folder;
         std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
         let mut notes = Vec::new();
@@ -113,8 +113,8 @@ impl Disk {
             }
         }
         found.sort_by_key(|(modified, _)| *modified);
-        let stored: Vec<Stored> = found.into_iter().map(|(_, stored)| stored).collect();
-        let (jobs, work) = channel::<Job>();
+        let stored: Vec<StoredSequence> = found.into_iter().map(|(_, stored)| stored).collect();
+        let (jobs, work) = channel::<WriteJob>();
         let (tell, done) = channel();
         let writer = std::thread::Builder::new()
             .name("state-writer".to_string())
@@ -130,35 +130,37 @@ impl Disk {
             })
             .map_err(|error| format!("no state on disk: {error}"))?;
         let (jobs, writer) = (Some(jobs), Some(writer));
-        let mut disk = Disk { limits, owner, stored, uses: 0, jobs, done, writer, waiting: VecDeque::new(), notes };
+        let mut disk =
+            DiskCache { limits, owner, stored, uses: 0, jobs, done, writer, waiting: VecDeque::new(), notes };
         disk.enforce();
         disk.sweep();
         Ok(disk)
     }
 
-    /// Hands a line to the writer. Returns whether there was anything to write.
-    pub fn save(&mut self, tokens: &[u32], line: &Line, format: Format) -> bool {
+    /// Hands a sequence to the writer. Returns whether there was anything to write.
+    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, format: Format) -> bool {
         self.collect();
-        let kv = KvFormats { key: line.state.layout.key_format, value: line.state.layout.value_format };
+        let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
         let held = self.stored.iter().any(|stored| stored.ours && stored.kv == kv && stored.tokens.starts_with(tokens));
-        if held || tokens.len() < self.limits.min_tokens || line.speculative {
+        if held || tokens.len() < self.limits.min_tokens || sequence.speculative {
             return false;
         }
         // The head, which other conversations share; what was said last, from where the reply may come back in another form;
         // what a barge-in or a retry would go back to; the end.
-        let kept: Vec<&Arc<Snapshot>> = line.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
+        let kept: Vec<&Arc<Snapshot>> =
+            sequence.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
         let near = kept.len().saturating_sub(2);
-        let before = kept[..near].iter().rposition(|snapshot| snapshot.position <= line.given_tokens);
+        let before = kept[..near].iter().rposition(|snapshot| snapshot.position <= sequence.given_tokens);
         let chosen = (0..kept.len()).filter(|at| *at == 0 || Some(*at) == before || *at >= near);
         let mut snapshots: Vec<Arc<Snapshot>> = chosen.map(|at| kept[at].clone()).collect();
-        if snapshots.last().is_none_or(|last| last.position < line.state.position) {
-            snapshots.push(Arc::new(line.state.snapshot(format)));
+        if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
+            snapshots.push(Arc::new(sequence.state.snapshot(format)));
         }
-        let path = self.limits.folder.join(file::name(tokens, kv, line.owner));
+        let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner));
         let names = file::page_names(tokens, kv, &self.owner);
         let waiting = names.clone();
-        let (tokens, pages) = (tokens.to_vec(), line.state.pages.clone());
-        let job = Job { path, tokens, kv, owner: line.owner, format, snapshots, names, pages };
+        let (tokens, pages) = (tokens.to_vec(), sequence.state.pages.clone());
+        let job = WriteJob { path, tokens, kv, owner: sequence.owner, format, snapshots, names, pages };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.waiting.extend(sent.then_some(waiting));
         sent
@@ -175,7 +177,7 @@ impl Disk {
         self.enforce();
     }
 
-    pub fn stored(&self) -> &[Stored] {
+    pub fn stored(&self) -> &[StoredSequence] {
         &self.stored
     }
 
@@ -187,7 +189,7 @@ impl Disk {
 
     /// Reads a past up to one of its positions; `shared` are its first pages, where they are in memory. A file that does
     /// not hold what it promised is deleted.
-    pub fn load(&mut self, at: usize, end: usize, shared: Pages, meter: &Meter) -> Option<Loaded> {
+    pub fn load(&mut self, at: usize, end: usize, shared: KvPages, meter: &MemoryMeter) -> Option<LoadedSequence> {
         self.uses += 1;
         self.stored[at].used = self.uses;
         match file::read(&self.stored[at].path, &self.owner, end, shared, meter) {
@@ -218,7 +220,7 @@ impl Disk {
         self.enforce();
     }
 
-    fn take(&mut self, done: Result<Stored, String>) {
+    fn take(&mut self, done: Result<StoredSequence, String>) {
         self.waiting.pop_front();
         match done {
             Ok(mut stored) => {
@@ -251,16 +253,16 @@ impl Disk {
     }
 
     fn bytes(&self) -> u64 {
-        let lines: u64 = self.stored.iter().map(|stored| stored.bytes).sum();
+        let sequences: u64 = self.stored.iter().map(|stored| stored.bytes).sum();
         let pages =
             self.stored.iter().flat_map(|stored| stored.names.iter().map(|name| (name, stored.page_file_bytes)));
-        lines + pages.collect::<HashMap<_, _>>().values().sum::<u64>()
+        sequences + pages.collect::<HashMap<_, _>>().values().sum::<u64>()
     }
 
-    /// Deletes the pages that no line has any more.
+    /// Deletes the pages that no sequence has any more.
     fn sweep(&mut self) {
-        let lines = self.stored.iter().flat_map(|stored| &stored.names);
-        let held = lines.chain(self.waiting.iter().flatten()).copied().collect();
+        let sequences = self.stored.iter().flat_map(|stored| &stored.names);
+        let held = sequences.chain(self.waiting.iter().flatten()).copied().collect();
         let _ = sweep(&self.limits.folder, &held);
     }
 }
@@ -280,7 +282,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-impl Drop for Disk {
+impl Drop for DiskCache {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(writer) = self.writer.take() {

@@ -4,106 +4,80 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use kernels::cpu::Cpu;
-use kernels::format::Format;
 use text::Tokenizer;
 use text::grammar::GrammarEnv;
 
-use crate::cache::{Cache, CacheLimits, Line, Rights, Sought, Sums};
-use crate::disk::{Disk, DiskLimits, Owner};
+use crate::active_request::{ActiveRequest, ReplyWriter, RequestStart};
+use crate::cache::{CacheLimits, CachedSequence, EvictionRights, MemoryChecksums, PrefixQuery, SequenceCache};
+use crate::disk::{DiskCache, DiskLimits, ModelIdentity};
 use crate::error::Error;
-use crate::memory::{Kind, Meter};
-use crate::network::{Lane, Network, Wanted};
-use crate::place::Place;
-use crate::request::{Event, Finish, OwnerId, Priority, Request, SeqId};
-use crate::sequence::{Reply, Sequence, Start};
+use crate::executor::Executor;
+use crate::limits::EngineLimits;
+use crate::memory::{MemoryKind, MemoryMeter};
+use crate::network::{Network, StepLane, WantedLogits};
+use crate::recurrence_log::RecurrenceLog;
+use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId, StopReason};
 use crate::snapshot::Snapshot;
-use crate::state::{KvFormats, PAGE, State, StateShape};
-use crate::trail::Trail;
-
-/// How much the engine takes on at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Tokens of one step: a request that comes meanwhile, and a cancel, wait no longer than this takes.
-    pub prefill_chunk_tokens: usize,
-    /// Sequences that hold a state.
-    pub max_sequences: usize,
-    /// Requests that wait for one.
-    pub max_waiting: usize,
-    /// Ceiling over all that is kept of sequences: pages, snapshots, trails, states.
-    pub memory_bytes: usize,
-    /// How recurrent states are kept at positions to come back to: one of `snapshot::FORMATS`.
-    pub snapshots: Format,
-    /// At most so many tokens lie between two snapshots.
-    pub snapshot_spacing_tokens: usize,
-    /// Tokens to whose exact position a line can go back.
-    pub trail_tokens: usize,
-}
-
-impl Limits {
-    /// What has to fit so that a conversation of so many tokens can be answered, gone back in and gone on with.
-    pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
-        let pages = tokens.div_ceil(PAGE) + 1;
-        let trail = Trail::new(shape, self.trail_tokens, &Meter::default());
-        // A state and the one that branches from it, what is gone back to and the two that a step may take.
-        let states = 2 * shape.fixed_bytes() + 3 * shape.snapshot_bytes(self.snapshots);
-        let trails = trail.bytes_of(self.trail_tokens) + trail.bytes_of(self.prefill_chunk_tokens);
-        Ok(pages * shape.page_bytes(&shape.layout(kv)?) + states + trails)
-    }
-}
+use crate::state::{PAGE_TOKENS, SequenceState};
 
 pub struct Engine {
     network: Network,
     tokenizer: Arc<Tokenizer>,
     grammars: Option<GrammarEnv>,
-    place: Place,
-    limits: Limits,
+    executor: Executor,
+    limits: EngineLimits,
     /// In the order of their arrival. Those without a state wait.
-    sequences: Vec<Sequence>,
-    cache: Cache,
-    meter: Meter,
+    requests: Vec<ActiveRequest>,
+    cache: SequenceCache,
+    meter: MemoryMeter,
     /// Events of requests that ended between steps.
-    ended: Vec<Event>,
+    ended: Vec<EngineEvent>,
     next_id: u64,
     /// Requests that held a state and are done.
     done: u64,
-    sums: Sums,
+    sums: MemoryChecksums,
     notes: Vec<String>,
 }
 
-/// Of a trail, for what is said in a turn and answered: a hundred tokens.
-const TRAIL_PIECES: usize = 8;
+/// Of a recurrence log, for what is said in a turn and answered: a hundred tokens.
+const LOG_PIECES: usize = 8;
 
 /// Who comes while something is computed that nobody waits for waits for a part of a chunk, and not for a whole one.
 const BACKGROUND_PARTS: usize = 4;
 
 impl Engine {
     /// An engine that computes on the host's processors.
-    pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: Limits) -> Engine {
-        Engine::at(Place::host(cpu), network, tokenizer, limits)
+    pub fn new(network: Network, tokenizer: Arc<Tokenizer>, cpu: Cpu, limits: EngineLimits) -> Engine {
+        Engine::with_executor(Executor::host(cpu), network, tokenizer, limits)
     }
 
-    pub fn at(place: Place, network: Network, tokenizer: Arc<Tokenizer>, limits: Limits) -> Engine {
-        let meter = place.meter();
+    pub fn with_executor(
+        executor: Executor,
+        network: Network,
+        tokenizer: Arc<Tokenizer>,
+        limits: EngineLimits,
+    ) -> Engine {
+        let meter = executor.meter();
         meter.set_ceiling(limits.memory_bytes);
         let of_cache = CacheLimits {
             budget_bytes: limits.memory_bytes,
-            trail_tokens: limits.trail_tokens,
+            recurrence_log_tokens: limits.recurrence_log_tokens,
             snapshots: limits.snapshots,
-            needed_lines: limits.max_sequences,
+            needed_sequences: limits.max_sequences,
         };
         Engine {
-            cache: Cache::new(of_cache, &meter),
+            cache: SequenceCache::new(of_cache, &meter),
             meter,
             network,
             tokenizer,
             grammars: None,
-            place,
+            executor,
             limits,
-            sequences: Vec::new(),
+            requests: Vec::new(),
             ended: Vec::new(),
             next_id: 0,
             done: 0,
-            sums: Sums::default(),
+            sums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
     }
@@ -116,9 +90,9 @@ impl Engine {
 
     /// Keeps pasts on disk as well, and knows those that are there. Without a usable folder there is a note instead.
     pub fn use_disk(&mut self, limits: DiskLimits) {
-        let owner = Owner { fingerprint: self.network.model.fingerprint, shape: self.network.state_shape };
+        let owner = ModelIdentity { fingerprint: self.network.model.fingerprint, shape: self.network.state_shape };
         let worth_reading_tokens = limits.min_tokens;
-        match Disk::open(limits, owner) {
+        match DiskCache::open(limits, owner) {
             Ok(disk) => self.cache.set_disk(disk, worth_reading_tokens),
             Err(note) => self.notes.push(note),
         }
@@ -127,13 +101,13 @@ impl Engine {
     /// Hands one past to the disk's writer. Returns whether there was one that is not there yet. In the middle of work it
     /// costs nobody anything, so that it may be left for later where memory is short.
     pub fn save_one(&mut self) -> bool {
-        self.cache.save_one(self.sequences.is_empty())
+        self.cache.save_one(self.requests.is_empty())
     }
 
     /// For the end: everything that is worth it goes to disk, and is there when this returns.
     pub fn save_all(&mut self) {
-        for sequence in std::mem::take(&mut self.sequences) {
-            self.keep(sequence);
+        for request in std::mem::take(&mut self.requests) {
+            self.keep(request);
         }
         while self.cache.save_one(true) {}
         if let Some(disk) = self.cache.disk() {
@@ -144,26 +118,26 @@ impl Engine {
     /// Drops what was computed for an owner, here and on disk, and ends what is being computed for it. What others made
     /// of the same words is theirs and stays.
     pub fn forget(&mut self, owner: OwnerId) {
-        let sequences = std::mem::take(&mut self.sequences);
-        let (theirs, others) = sequences.into_iter().partition(|sequence| sequence.owner == Some(owner));
-        self.sequences = others;
-        let theirs: Vec<Sequence> = theirs;
+        let requests = std::mem::take(&mut self.requests);
+        let (theirs, others) = requests.into_iter().partition(|request| request.owner == Some(owner));
+        self.requests = others;
+        let theirs: Vec<ActiveRequest> = theirs;
         self.done += theirs.len() as u64;
-        for mut sequence in theirs {
-            let finish = Finish::Cancelled { rest: sequence.reply.rest() };
-            self.ended.push(Event::Done { id: sequence.id, finish, report: sequence.report() });
+        for mut request in theirs {
+            let stop_reason = StopReason::Cancelled { rest: request.reply.rest() };
+            self.ended.push(EngineEvent::Done { id: request.id, stop_reason, report: request.report() });
         }
         self.cache.forget(owner);
     }
 
-    /// What happened to files that were left out, one line each, since this was asked last.
+    /// What happened to files that were left out, one sequence each, since this was asked last.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(self.cache.disk().map(|disk| std::mem::take(&mut disk.notes)).unwrap_or_default());
         notes
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &EngineLimits {
         &self.limits
     }
 
@@ -177,11 +151,11 @@ impl Engine {
 
     /// Why this engine answers nothing any more: what it computes on is lost. Another one has to be opened.
     pub fn failure(&self) -> Option<&str> {
-        self.place.failure()
+        self.executor.failure()
     }
 
     /// Takes a request. An error here means that nothing was taken and no event will come.
-    pub fn submit(&mut self, request: Request) -> Result<SeqId, Error> {
+    pub fn submit(&mut self, request: EngineRequest) -> Result<RequestId, Error> {
         if let Some(reason) = self.failure() {
             return Err(Error::Lost { reason: reason.to_string() });
         }
@@ -195,12 +169,12 @@ impl Engine {
                 self.grammars.as_ref().map(|env| env.matcher(grammar)).transpose()?
             }
         };
-        let id = SeqId(self.next_id);
+        let id = RequestId(self.next_id);
         self.next_id += 1;
-        let reply = Reply::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
-        self.sequences.push(Sequence {
+        let reply = ReplyWriter::new(&request, &self.network.model.stop_tokens, &self.tokenizer, grammar);
+        self.requests.push(ActiveRequest {
             id,
-            priority: request.priority,
+            class: request.class,
             speculative: request.speculative,
             owner: request.owner,
             ctx_size: request.ctx_size,
@@ -210,7 +184,7 @@ impl Engine {
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
             tokens: request.tokens,
             marks: request.marks,
-            line: None,
+            sequence: None,
             parked_at: None,
             start: None,
             reply,
@@ -219,93 +193,93 @@ impl Engine {
     }
 
     /// Touches a piece of the memory that a turn takes which leaves its past before the end: a state, two snapshots, a
-    /// trail, a page. Returns whether there was one to touch. For when nobody waits.
+    /// recurrence log, a page. Returns whether there was one to touch. For when nobody waits.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
         let values = size_of::<f32>();
         let [recurrent, conv] = [shape.recurrent(), shape.conv()].map(|count| shape.delta_layers * count * values);
         let snapshot = shape.snapshot_bytes(format) - conv;
-        let page = self.cache.lines().next().map_or(0, |(_, line)| shape.page_bytes(&line.state.layout));
+        let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
         self.meter.stock(&[
             (recurrent, 1),
             (conv, 3),
             (snapshot, 2),
-            (Trail::piece_bytes(shape), TRAIL_PIECES),
+            (RecurrenceLog::piece_bytes(shape), LOG_PIECES),
             (page, 1),
         ])
     }
 
     /// A running reply has come to a place where the future may branch, as the end of a sentence is. Where there is no
     /// room it is not remembered.
-    pub fn mark(&mut self, id: SeqId) {
-        let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) else { return };
+    pub fn mark(&mut self, id: RequestId) {
+        let Some(at) = self.requests.iter().position(|request| request.id == id) else { return };
         let bytes = self.network.state_shape.snapshot_bytes(self.limits.snapshots);
-        if self.make_room(bytes, self.sequences[at].rights())
-            && let Some(line) = &mut self.sequences[at].line
+        if self.make_room(bytes, self.requests[at].rights())
+            && let Some(sequence) = &mut self.requests[at].sequence
         {
-            line.take_snapshot(self.limits.snapshots);
+            sequence.take_snapshot(self.limits.snapshots);
         }
     }
 
     /// Ends a request; its `Done` comes with the next step. A request that is not there has ended already.
-    pub fn cancel(&mut self, id: SeqId) {
-        if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
-            let mut sequence = self.sequences.remove(at);
-            let finish = Finish::Cancelled { rest: sequence.reply.rest() };
-            self.ended.push(Event::Done { id, finish, report: sequence.report() });
-            self.keep(sequence);
+    pub fn cancel(&mut self, id: RequestId) {
+        if let Some(at) = self.requests.iter().position(|request| request.id == id) {
+            let mut request = self.requests.remove(at);
+            let stop_reason = StopReason::Cancelled { rest: request.reply.rest() };
+            self.ended.push(EngineEvent::Done { id, stop_reason, report: request.report() });
+            self.keep(request);
         }
     }
 
     /// One batch: a token for each reply that is being written, and a chunk of prompt. Returns whether there is more to
     /// do. A step takes no longer than one chunk.
-    pub fn step(&mut self, events: &mut Vec<Event>) -> bool {
+    pub fn step(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         events.append(&mut self.ended);
-        if self.place.failure().is_some() {
+        if self.executor.failure().is_some() {
             return self.lose(events);
         }
         self.admit(events);
         // Somebody waits for a reply: what nobody waits for stands still.
         let chosen = loop {
-            let Some(first) = self.sequences.iter().filter(|s| s.line.is_some()).map(|s| s.priority).min() else {
-                return !self.sequences.is_empty();
+            let Some(first) = self.requests.iter().filter(|s| s.sequence.is_some()).map(|s| s.class).min() else {
+                return !self.requests.is_empty();
             };
             let chosen = self.choose(first);
-            let rights = self.sequences[chosen[0].0].rights();
+            let rights = self.requests[chosen[0].0].rights();
             if self.make_room(self.bytes_of(&chosen), rights) {
                 break chosen;
             }
             self.give_way(events);
         };
         self.run(&chosen, events);
-        if self.place.failure().is_some() {
+        if self.executor.failure().is_some() {
             return self.lose(events);
         }
-        !self.sequences.is_empty()
+        !self.requests.is_empty()
     }
 
     /// What computes has failed and everything it held is gone. What was written to disk is not: another engine goes on
     /// from there.
-    fn lose(&mut self, events: &mut Vec<Event>) -> bool {
+    fn lose(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         let reason = self.failure().unwrap_or_default().to_string();
-        for sequence in std::mem::take(&mut self.sequences) {
-            events.push(Event::Failed { id: sequence.id, error: Error::Lost { reason: reason.clone() } });
+        for request in std::mem::take(&mut self.requests) {
+            events.push(EngineEvent::Failed { id: request.id, error: Error::Lost { reason: reason.clone() } });
         }
         false
     }
 
-    /// Which sequences the next step takes further, and how far.
-    fn choose(&self, priority: Priority) -> Vec<(usize, usize)> {
+    /// Which requests the next step takes further, and how far.
+    fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
-        if priority == Priority::Background {
+        if class == RequestClass::Background {
             budget = (budget / BACKGROUND_PARTS).max(1);
         }
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
-            for (at, sequence) in self.sequences.iter().enumerate() {
-                let ours = sequence.line.is_some() && sequence.priority == priority;
-                let count = sequence.pending().len().min(budget.max(usize::from(decoding)));
-                if ours && sequence.is_decoding() == decoding && count > 0 {
+            for (at, request) in self.requests.iter().enumerate() {
+                let ours = request.sequence.is_some() && request.class == class;
+                let count = request.pending().len().min(budget.max(usize::from(decoding)));
+                if ours && request.is_decoding() == decoding && count > 0 {
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
                 }
@@ -317,52 +291,59 @@ impl Engine {
 
     /// There is no room for the next step: the least urgent of those that run waits until another one is done. The last
     /// one can only be given up, for nobody else will make room for it.
-    fn give_way(&mut self, events: &mut Vec<Event>) {
-        let running = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_some());
-        let Some((_, _, at)) = running.clone().map(|(at, s)| (s.priority, s.id, at)).max() else { return };
+    fn give_way(&mut self, events: &mut Vec<EngineEvent>) {
+        let running = self.requests.iter().enumerate().filter(|(_, s)| s.sequence.is_some());
+        let Some((_, _, at)) = running.clone().map(|(at, s)| (s.class, s.id, at)).max() else { return };
         if running.count() > 1 {
-            self.sequences[at].parked_at = Some(self.done);
+            self.requests[at].parked_at = Some(self.done);
             self.set_aside(at);
             return;
         }
-        let sequence = &self.sequences[at];
+        let request = &self.requests[at];
         // A reply that somebody needs soon is worth more than what somebody may need; a warm prompt is not.
         let needed = self.bytes_of(&[(at, 1)]);
-        if sequence.max_new_tokens > 0 && sequence.rights() != Rights::All && self.make_room(needed, Rights::All) {
+        if request.max_new_tokens > 0
+            && request.rights() != EvictionRights::All
+            && self.make_room(needed, EvictionRights::All)
+        {
             return;
         }
         self.give_up(at, events);
     }
 
-    fn give_up(&mut self, at: usize, events: &mut Vec<Event>) {
-        let sequence = self.sequences.remove(at);
-        events.push(Event::Failed { id: sequence.id, error: Error::NoRoom { budget_bytes: self.limits.memory_bytes } });
-        self.keep(sequence);
+    fn give_up(&mut self, at: usize, events: &mut Vec<EngineEvent>) {
+        let request = self.requests.remove(at);
+        events.push(EngineEvent::Failed {
+            id: request.id,
+            error: Error::NoRoom { budget_bytes: self.limits.memory_bytes },
+        });
+        self.keep(request);
     }
 
-    fn make_room(&mut self, bytes: usize, rights: Rights) -> bool {
-        let mut running: Vec<&mut Line> = self.sequences.iter_mut().filter_map(|s| s.line.as_mut()).collect();
+    fn make_room(&mut self, bytes: usize, rights: EvictionRights) -> bool {
+        let mut running: Vec<&mut CachedSequence> =
+            self.requests.iter_mut().filter_map(|s| s.sequence.as_mut()).collect();
         self.cache.make_room(bytes, rights, &mut running)
     }
 
     fn set_aside(&mut self, at: usize) {
-        let sequence = &mut self.sequences[at];
-        if let Some(line) = sequence.line.take() {
-            self.cache.keep(sequence.tokens[..line.state.position].to_vec(), line);
+        let request = &mut self.requests[at];
+        if let Some(sequence) = request.sequence.take() {
+            self.cache.keep(request.tokens[..sequence.state.position].to_vec(), sequence);
         }
     }
 
-    /// Gives a line to those that wait, the most urgent first; who is more urgent takes the place of who is less.
-    fn admit(&mut self, events: &mut Vec<Event>) {
+    /// Gives a sequence to those that wait, the most urgent first; who is more urgent takes the place of who is less.
+    fn admit(&mut self, events: &mut Vec<EngineEvent>) {
         loop {
-            let running = self.sequences.iter().filter(|s| s.line.is_some()).count();
-            let parked = |s: &Sequence| running > 0 && s.parked_at == Some(self.done);
-            let waiting = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_none() && !parked(s));
-            let Some((at, priority)) = waiting.map(|(at, s)| (at, s.priority)).min_by_key(|(at, p)| (*p, *at)) else {
+            let running = self.requests.iter().filter(|s| s.sequence.is_some()).count();
+            let parked = |s: &ActiveRequest| running > 0 && s.parked_at == Some(self.done);
+            let waiting = self.requests.iter().enumerate().filter(|(_, s)| s.sequence.is_none() && !parked(s));
+            let Some((at, class)) = waiting.map(|(at, s)| (at, s.class)).min_by_key(|(at, p)| (*p, *at)) else {
                 return;
             };
-            let less_urgent = self.sequences.iter().enumerate().filter(|(_, s)| s.line.is_some());
-            let less_urgent = less_urgent.map(|(at, s)| (s.priority, s.id, at)).max().filter(|(p, _, _)| *p > priority);
+            let less_urgent = self.requests.iter().enumerate().filter(|(_, s)| s.sequence.is_some());
+            let less_urgent = less_urgent.map(|(at, s)| (s.class, s.id, at)).max().filter(|(p, _, _)| *p > class);
             if running >= self.limits.max_sequences.max(1) {
                 let Some((_, _, last)) = less_urgent else { return };
                 self.set_aside(last);
@@ -370,137 +351,145 @@ impl Engine {
             // A state, and a snapshot where it begins at a mark.
             let shape = self.network.state_shape;
             let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
-            let rights = self.sequences[at].rights();
-            if let Ok(layout) = shape.layout(self.sequences[at].kv) {
-                self.cache.touch(&self.sequences[at].tokens, layout);
+            let rights = self.requests[at].rights();
+            if let Ok(layout) = shape.layout(self.requests[at].kv) {
+                self.cache.touch(&self.requests[at].tokens, layout);
             }
             if !self.make_room(bytes, rights) {
                 if let Some((_, _, last)) = less_urgent {
-                    self.sequences[last].parked_at = Some(self.done);
+                    self.requests[last].parked_at = Some(self.done);
                     self.set_aside(last);
                 } else if running > 0 {
-                    self.sequences[at].parked_at = Some(self.done);
-                } else if self.sequences[at].max_new_tokens == 0 || !self.make_room(bytes, Rights::All) {
+                    self.requests[at].parked_at = Some(self.done);
+                } else if self.requests[at].max_new_tokens == 0 || !self.make_room(bytes, EvictionRights::All) {
                     self.give_up(at, events);
                 }
                 continue;
             }
             if let Err(error) = self.begin(at, events) {
-                let id = self.sequences.remove(at).id;
-                events.push(Event::Failed { id, error });
+                let id = self.requests.remove(at).id;
+                events.push(EngineEvent::Failed { id, error });
             }
         }
     }
 
-    /// Finds how much of a sequence is known already.
-    fn begin(&mut self, at: usize, events: &mut Vec<Event>) -> Result<(), Error> {
+    /// Finds how much of a request is known already.
+    fn begin(&mut self, at: usize, events: &mut Vec<EngineEvent>) -> Result<(), Error> {
         let shape = self.network.state_shape;
-        let sequence = &self.sequences[at];
-        let layout = shape.layout(sequence.kv)?;
+        let request = &self.requests[at];
+        let layout = shape.layout(request.kv)?;
         // The last token has to go through the model to say what follows it.
-        let limit = sequence.tokens.len() - usize::from(sequence.max_new_tokens > 0);
-        let running: Vec<(&[u32], &Line)> = self
-            .sequences
+        let limit = request.tokens.len() - usize::from(request.max_new_tokens > 0);
+        let running: Vec<(&[u32], &CachedSequence)> = self
+            .requests
             .iter()
-            .filter_map(|other| other.line.as_ref().map(|line| (&other.tokens[..line.state.position], line)))
+            .filter_map(|other| {
+                other.sequence.as_ref().map(|sequence| (&other.tokens[..sequence.state.position], sequence))
+            })
             .collect();
-        let (network, place) = (&self.network, &mut self.place);
-        let sought = Sought { tokens: &sequence.tokens, layout, limit, rights: sequence.rights() };
-        let found = self.cache.find(network, place, sought, &running);
-        let mut line = match found.line {
-            Some(line) => line,
-            None => Line {
-                state: State::new(shape, sequence.kv, &self.meter)?,
+        let (network, executor) = (&self.network, &mut self.executor);
+        let sought = PrefixQuery { tokens: &request.tokens, layout, limit, rights: request.rights() };
+        let found = self.cache.find(network, executor, sought, &running);
+        let mut sequence = match found.sequence {
+            Some(sequence) => sequence,
+            None => CachedSequence {
+                state: SequenceState::new(shape, request.kv, &self.meter)?,
                 snapshots: Vec::new(),
-                trail: Trail::new(&shape, self.limits.trail_tokens, &self.meter),
+                recurrence_log: RecurrenceLog::new(&shape, self.limits.recurrence_log_tokens, &self.meter),
                 speculative: false,
                 owner: None,
                 given_tokens: 0,
             },
         };
-        (line.speculative, line.owner) = (sequence.speculative, sequence.owner);
-        line.given_tokens = sequence.given_tokens;
-        let reused_tokens = line.state.position;
-        if sequence.marks.contains(&reused_tokens) {
-            line.take_snapshot(self.limits.snapshots);
+        (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
+        sequence.given_tokens = request.given_tokens;
+        let reused_tokens = sequence.state.position;
+        if request.marks.contains(&reused_tokens) {
+            sequence.take_snapshot(self.limits.snapshots);
         }
-        let sequence = &mut self.sequences[at];
-        sequence.line = Some(line);
-        if sequence.start.is_none() {
-            sequence.start = Some(Start { reused_tokens, reason: found.reason });
-            events.push(Event::Started { id: sequence.id, reused_tokens, reason: found.reason });
+        let request = &mut self.requests[at];
+        request.sequence = Some(sequence);
+        if request.start.is_none() {
+            request.start = Some(RequestStart { reused_tokens, reason: found.reason });
+            events.push(EngineEvent::Started { id: request.id, reused_tokens, reason: found.reason });
         }
-        if sequence.pending().is_empty() && sequence.max_new_tokens == 0 {
-            let sequence = self.sequences.remove(at);
-            events.push(Event::Done { id: sequence.id, finish: Finish::Warm, report: sequence.report() });
-            self.keep(sequence);
+        if request.pending().is_empty() && request.max_new_tokens == 0 {
+            let request = self.requests.remove(at);
+            events.push(EngineEvent::Done { id: request.id, stop_reason: StopReason::Warm, report: request.report() });
+            self.keep(request);
         }
         Ok(())
     }
 
-    /// Computes so many pending tokens of each of these sequences and lets those go on that have a next token.
-    fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<Event>) {
+    /// Computes so many pending tokens of each of these requests and lets those go on that have a next token.
+    fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<EngineEvent>) {
         let mut remembered = self.room_on_the_way(chosen);
         let mut lanes = Vec::with_capacity(chosen.len());
-        let mut rest = &mut self.sequences[..];
+        let mut rest = &mut self.requests[..];
         let mut passed = 0;
         for ((at, count), snapshots) in chosen.iter().zip(&mut remembered) {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
             (rest, passed) = (tail, at + 1);
-            let Some(Sequence { tokens, line: Some(line), max_new_tokens, .. }) = head.last_mut() else { continue };
-            let position = line.state.position;
+            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, .. }) = head.last_mut() else {
+                continue;
+            };
+            let position = sequence.state.position;
             let wanted = position + count == tokens.len() && *max_new_tokens > 0;
-            lanes.push(Lane {
-                state: &mut line.state,
+            lanes.push(StepLane {
+                state: &mut sequence.state,
                 tokens: &tokens[position..][..*count],
-                wanted: if wanted { Wanted::Last } else { Wanted::Nothing },
-                trail: Some(&mut line.trail),
+                wanted: if wanted { WantedLogits::Last } else { WantedLogits::Nothing },
+                recurrence_log: Some(&mut sequence.recurrence_log),
                 snapshots,
             });
         }
-        let Some(logits) = self.place.forward(&self.network, &mut lanes) else { return };
+        let Some(logits) = self.executor.forward(&self.network, &mut lanes) else { return };
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
         let mut ended = Vec::new();
         for ((at, _), snapshots) in chosen.iter().zip(remembered) {
-            let sequence = &mut self.sequences[*at];
-            if let Some(line) = &mut sequence.line {
-                line.snapshots.extend(snapshots.into_iter().map(Arc::new));
+            let request = &mut self.requests[*at];
+            if let Some(sequence) = &mut request.sequence {
+                sequence.snapshots.extend(snapshots.into_iter().map(Arc::new));
             }
-            if !sequence.pending().is_empty() {
+            if !request.pending().is_empty() {
                 continue;
             }
-            if sequence.max_new_tokens == 0 {
-                events.push(Event::Done { id: sequence.id, finish: Finish::Warm, report: sequence.report() });
-                ended.push(sequence.id);
+            if request.max_new_tokens == 0 {
+                events.push(EngineEvent::Done {
+                    id: request.id,
+                    stop_reason: StopReason::Warm,
+                    report: request.report(),
+                });
+                ended.push(request.id);
             } else if let Some(logits) = rows.next()
-                && !sequence.go_on(logits, &self.network.model.stop_tokens, &self.tokenizer, events)
+                && !request.go_on(logits, &self.network.model.stop_tokens, &self.tokenizer, events)
             {
-                ended.push(sequence.id);
+                ended.push(request.id);
             }
         }
         for id in ended {
-            if let Some(at) = self.sequences.iter().position(|sequence| sequence.id == id) {
-                let sequence = self.sequences.remove(at);
-                self.keep(sequence);
+            if let Some(at) = self.requests.iter().position(|request| request.id == id) {
+                let request = self.requests.remove(at);
+                self.keep(request);
             }
         }
     }
 
-    fn keep(&mut self, sequence: Sequence) {
+    fn keep(&mut self, request: ActiveRequest) {
         self.done += 1;
-        let Sequence { mut tokens, line: Some(line), .. } = sequence else { return };
-        tokens.truncate(line.state.position);
-        self.cache.keep(tokens, line);
+        let ActiveRequest { mut tokens, sequence: Some(sequence), .. } = request else { return };
+        tokens.truncate(sequence.state.position);
+        self.cache.keep(tokens, sequence);
     }
 
-    /// Room for the states that these sequences pass and should remember, the last ones first where there is little.
+    /// Room for the states that these requests pass and should remember, the last ones first where there is little.
     fn room_on_the_way(&mut self, chosen: &[(usize, usize)]) -> Vec<Vec<Snapshot>> {
         let (shape, format) = (self.network.state_shape, self.limits.snapshots);
         let needed = self.bytes_of(chosen) + shape.snapshot_bytes(format);
         let mut remembered = Vec::with_capacity(chosen.len());
         for (at, count) in chosen {
             let (stops, rights) =
-                (self.sequences[*at].stops(*count, self.limits.snapshot_spacing_tokens), self.sequences[*at].rights());
+                (self.requests[*at].stops(*count, self.limits.snapshot_spacing_tokens), self.requests[*at].rights());
             let mut snapshots = Vec::with_capacity(stops.len());
             for position in stops.into_iter().rev() {
                 if !self.make_room(needed, rights) {
@@ -514,21 +503,22 @@ impl Engine {
         remembered
     }
 
-    /// The most that these tokens may allocate: pages, and a trail for each sequence.
+    /// The most that these tokens may allocate: pages, and a recurrence log for each request.
     fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
-        let lines = chosen.iter().filter_map(|(at, count)| Some((self.sequences[*at].line.as_ref()?, *count)));
-        lines
-            .map(|(line, count)| {
-                let (position, pages) = (line.state.position, line.state.pages.len());
-                let needed = (position + count).div_ceil(PAGE) - position / PAGE;
-                let shared = pages - position / PAGE;
-                (needed.max(shared)) * shape.page_bytes(&line.state.layout) + line.trail.bytes_of(count)
+        let sequences = chosen.iter().filter_map(|(at, count)| Some((self.requests[*at].sequence.as_ref()?, *count)));
+        sequences
+            .map(|(sequence, count)| {
+                let (position, pages) = (sequence.state.position, sequence.state.pages.len());
+                let needed = (position + count).div_ceil(PAGE_TOKENS) - position / PAGE_TOKENS;
+                let shared = pages - position / PAGE_TOKENS;
+                (needed.max(shared)) * shape.page_bytes(&sequence.state.layout)
+                    + sequence.recurrence_log.bytes_of(count)
             })
             .sum()
     }
 
-    fn check(&self, request: &Request) -> Result<(), Error> {
+    fn check(&self, request: &EngineRequest) -> Result<(), Error> {
         let vocab = self.network.shape().vocab;
         if request.tokens.is_empty() {
             return Err(Error::Empty);
@@ -542,7 +532,7 @@ impl Engine {
         }
         request.sampling.check()?;
         self.network.state_shape.layout(request.kv)?;
-        let waiting = self.sequences.iter().filter(|s| s.line.is_none() && s.priority == request.priority).count();
+        let waiting = self.requests.iter().filter(|s| s.sequence.is_none() && s.class == request.class).count();
         if waiting >= self.limits.max_waiting {
             return Err(Error::Busy { waiting });
         }
@@ -555,34 +545,34 @@ impl Engine {
         if let Some(disk) = self.cache.disk() {
             disk.flush();
         }
-        let running = self.sequences.iter().filter_map(|s| Some((s.position(), s.line.as_ref()?)));
-        self.sums.check(self.cache.lines().chain(running), &self.meter, self.limits.memory_bytes)
+        let running = self.requests.iter().filter_map(|s| Some((s.position(), s.sequence.as_ref()?)));
+        self.sums.check(self.cache.sequences().chain(running), &self.meter, self.limits.memory_bytes)
     }
 
-    /// Requests that are not done, by priority.
-    pub fn load(&self, priority: Priority) -> usize {
-        self.sequences.iter().filter(|sequence| sequence.priority == priority).count()
+    /// Requests that are not done, by class.
+    pub fn load(&self, class: RequestClass) -> usize {
+        self.requests.iter().filter(|request| request.class == class).count()
     }
 
-    /// Bytes that are kept of sequences, by kind.
-    pub fn memory_bytes(&self, kind: Kind) -> usize {
+    /// Bytes that are kept of requests, by kind.
+    pub fn memory_bytes(&self, kind: MemoryKind) -> usize {
         self.meter.bytes(kind)
     }
 
     /// Bytes that are kept for this owner, by kind. What several owners share counts for each.
-    pub fn owner_bytes(&self, owner: OwnerId) -> [(Kind, usize); Kind::ALL.len()] {
-        let mut bytes = [0; Kind::ALL.len()];
+    pub fn owner_bytes(&self, owner: OwnerId) -> [(MemoryKind, usize); MemoryKind::ALL.len()] {
+        let mut bytes = [0; MemoryKind::ALL.len()];
         let mut seen = HashSet::new();
-        let kept = self.cache.lines().map(|(_, line)| line);
-        let running = self.sequences.iter().filter_map(|sequence| sequence.line.as_ref());
-        for line in kept.chain(running).filter(|line| line.owner == Some(owner)) {
-            line.add_bytes(&mut seen, &mut bytes);
+        let kept = self.cache.sequences().map(|(_, sequence)| sequence);
+        let running = self.requests.iter().filter_map(|request| request.sequence.as_ref());
+        for sequence in kept.chain(running).filter(|sequence| sequence.owner == Some(owner)) {
+            sequence.add_bytes(&mut seen, &mut bytes);
         }
-        Kind::ALL.map(|kind| (kind, bytes[kind as usize]))
+        MemoryKind::ALL.map(|kind| (kind, bytes[kind as usize]))
     }
 
     /// Pasts that are kept beside those of running requests.
-    pub fn kept_lines(&self) -> usize {
+    pub fn kept_sequences(&self) -> usize {
         self.cache.len()
     }
 }

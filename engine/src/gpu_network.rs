@@ -19,11 +19,11 @@ use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
 use weights::{Model, Shape};
 
-use crate::network::{Lane, Wanted, rotation_of};
+use crate::network::{StepLane, WantedLogits, rotation_of};
 use crate::state::StateShape;
-use inputs::{Inputs, Places};
-use upload::{Ffn, Layer, Mixer};
-use workspace::{Needed, Recorded};
+use inputs::{InputAddresses, StepInputs};
+use upload::{GpuFfn, GpuLayer, GpuMixer};
+use workspace::{BufferSizes, GraphKey};
 
 pub use upload::{device_bytes, ffn_bytes};
 pub use workspace::GpuWorkspace;
@@ -38,27 +38,27 @@ pub struct GpuNetwork {
     /// None: the embedding is the head.
     head: Option<gpu::matrix::Matrix>,
     output_norm: Buffer<f32>,
-    layers: Vec<Layer>,
+    layers: Vec<GpuLayer>,
     frequencies: Buffer<f64>,
     magnitude: f32,
 }
 
 /// Adds the feed-forward part of a layer, by its number, to rows of the residual stream, [rows, hidden].
-pub type OnHost<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
+pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
 /// Bytes that the buffers of a step take, of no more rows and lanes than these.
 pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
-    Needed::most(shape, processors, rows, lanes, lanes).bytes()
+    BufferSizes::most(shape, processors, rows, lanes, lanes).bytes()
 }
 
 /// What the rows of a step are, for kernels.
-struct Step {
+struct GpuStep {
     rows: usize,
     lanes: usize,
     /// Rows of the lane with the most.
     longest: usize,
     few: bool,
-    at: Places,
+    at: InputAddresses,
 }
 
 impl GpuNetwork {
@@ -88,9 +88,9 @@ impl GpuNetwork {
     /// Snapshots of a lane that stand before its end are taken on the way.
     pub fn forward<'w>(
         &self,
-        lanes: &mut [Lane],
+        lanes: &mut [StepLane],
         work: &'w mut GpuWorkspace,
-        on_host: OnHost,
+        on_host: HostFfn,
     ) -> Result<&'w mut [f32], Error> {
         let step = self.begin(lanes, work)?;
         if self.layers.iter().all(|layer| layer.ffn.is_some()) {
@@ -108,26 +108,26 @@ impl GpuNetwork {
     }
 
     /// Makes room for the new tokens and tells the device where everything lies.
-    fn begin(&self, lanes: &mut [Lane], work: &mut GpuWorkspace) -> Result<Step, Error> {
+    fn begin(&self, lanes: &mut [StepLane], work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         work.inputs.clear();
         let mut first = 0;
         let has_stops = lanes.iter().any(|lane| lane.stops().next().is_some());
         for lane in lanes.iter_mut() {
             let count = lane.tokens.len();
             lane.state.reserve(count);
-            if let Some(trail) = &mut lane.trail {
-                trail.begin(lane.state.position, count);
+            if let Some(log) = &mut lane.recurrence_log {
+                log.begin(lane.state.position, count);
             }
-            work.inputs.add_lane(lane.state, count, lane.trail.as_deref())?;
+            work.inputs.add_lane(lane.state, count, lane.recurrence_log.as_deref())?;
             if has_stops {
                 work.inputs.add_stops(lane.state, &lane.stops().collect::<Vec<_>>())?;
             }
             work.inputs.add_tokens(lane.tokens);
             let end = first + count;
             work.inputs.want(match lane.wanted {
-                Wanted::Nothing => end..end,
-                Wanted::Last => end.saturating_sub(1).max(first)..end,
-                Wanted::All => first..end,
+                WantedLogits::Nothing => end..end,
+                WantedLogits::Last => end.saturating_sub(1).max(first)..end,
+                WantedLogits::All => first..end,
             });
             first = end;
         }
@@ -136,24 +136,24 @@ impl GpuNetwork {
 
     /// Room for the largest step that may come, so that none asks for more later.
     pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
-        work.reserve(&self.device, &Needed::most(&self.shape, self.device.processors(), rows, lanes, lanes))
+        work.reserve(&self.device, &BufferSizes::most(&self.shape, self.device.processors(), rows, lanes, lanes))
     }
 
     /// Room for what the inputs name, and the inputs on the device.
-    fn step(&self, work: &mut GpuWorkspace) -> Result<Step, Error> {
+    fn step(&self, work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         let (rows, lanes, longest) = work.inputs.sizes();
         let sizes = (rows, lanes, longest);
-        let needed = Needed::new(&self.shape, self.device.processors(), sizes, work.inputs.wanted());
+        let needed = BufferSizes::new(&self.shape, self.device.processors(), sizes, work.inputs.wanted());
         work.reserve(&self.device, &needed)?;
         let at = work.inputs.send()?;
-        Ok(Step { rows, lanes, longest, few: rows <= FEW_ROWS, at })
+        Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
 
     /// Steps of a token each come by the thousand and are the same but for what the inputs hold: their kernels are recorded
     /// once and started together.
-    fn run(&self, step: &Step, work: &mut GpuWorkspace) -> Result<(), Error> {
+    fn run(&self, step: &GpuStep, work: &mut GpuWorkspace) -> Result<(), Error> {
         let sizes = (step.rows, step.lanes, work.inputs.wanted());
-        let key = Recorded { sizes, at: step.at, overlaps: self.device.overlaps() };
+        let key = GraphKey { sizes, at: step.at, overlaps: self.device.overlaps() };
         let is_profiled = self.device.is_profiled();
         if !is_profiled && let Some((_, graph)) = work.graphs.iter().find(|(recorded, _)| *recorded == key) {
             return graph.launch();
@@ -176,7 +176,7 @@ impl GpuNetwork {
     }
 
     /// The rows go to the host and back for each layer of which it has a part.
-    fn run_with_host(&self, step: &Step, work: &mut GpuWorkspace, on_host: OnHost) -> Result<(), Error> {
+    fn run_with_host(&self, step: &GpuStep, work: &mut GpuWorkspace, on_host: HostFfn) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(step.rows * self.shape.hidden, 0.0);
         self.compute(step, work, |number| {
@@ -192,7 +192,7 @@ impl GpuNetwork {
     /// depend on the numbers of rows and lanes and on nothing else.
     fn compute(
         &self,
-        step: &Step,
+        step: &GpuStep,
         work: &GpuWorkspace,
         mut elsewhere: impl FnMut(usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -208,7 +208,7 @@ impl GpuNetwork {
     }
 
     /// The tokens' rows, and how each of them turns.
-    fn enter(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    fn enter(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
         embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
         let pairs = self.frequencies.len() as u32;
@@ -223,21 +223,21 @@ impl GpuNetwork {
         turns(device, step.rows, &of_turns)
     }
 
-    fn mix(&self, layer: &Layer, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    fn mix(&self, layer: &GpuLayer, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let normed = self.norm(step, work, &layer.attn_norm)?;
         match &layer.mixer {
-            Mixer::Attention(weights) => self.attention(weights, layer.place, normed, step, work),
-            Mixer::Delta(weights) => self.delta(weights, layer.place, normed, step, work),
+            GpuMixer::Attention(weights) => self.attention(weights, layer.place, normed, step, work),
+            GpuMixer::Delta(weights) => self.delta(weights, layer.place, normed, step, work),
         }
     }
 
-    fn feed(&self, layer: &Layer, ffn: &Ffn, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    fn feed(&self, layer: &GpuLayer, ffn: &GpuFfn, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let normed = self.norm(step, work, &layer.ffn_norm)?;
         self.ffn(ffn, normed, step, work)
     }
 
     /// Logits of the rows that are wanted, and of no other.
-    fn logits(&self, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    fn logits(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let head = self.head.as_ref().unwrap_or(&self.embed);
         let wanted = work.inputs.wanted();
         if wanted == 0 {
@@ -257,7 +257,7 @@ impl GpuNetwork {
         product(&self.device, self.reading, to, wanted, &[(head, work.logits.address())], false)
     }
 
-    fn norm(&self, step: &Step, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {
+    fn norm(&self, step: &GpuStep, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {
         let to = work.normed.arguments(self.forms(step.few));
         let of_norm = NormRows {
             x: work.hidden.address(),

@@ -6,7 +6,7 @@
 //! it: what was dropped waits a while for the next piece of its size, and is counted as well.
 //!
 //! A GPU tells late that it failed, and then everything on it is lost. So memory is given and copied without an answer,
-//! and the failure is kept: whoever tells of results asks for it first (`Meter::failure`).
+//! and the failure is kept: whoever tells of results asks for it first (`MemoryMeter::failure`).
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -22,16 +22,16 @@ const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a piece
 
 /// A clone counts into the same sums.
 #[derive(Clone, Default)]
-pub struct Meter {
-    counts: Arc<[AtomicUsize; Kind::COUNT]>,
-    spare: Arc<Mutex<Spare>>,
+pub struct MemoryMeter {
+    counts: Arc<[AtomicUsize; MemoryKind::COUNT]>,
+    spare: Arc<Mutex<SpareMappings>>,
     /// Where its memory lies. None: on the host.
-    device: Option<Arc<OnDevice>>,
+    device: Option<Arc<MeteredDevice>>,
 }
 
 /// Mappings that wait for the next piece of their size, the oldest first.
 #[derive(Default)]
-struct Spare {
+struct SpareMappings {
     maps: Vec<MmapMut>,
     /// All that is counted stays below this.
     ceiling_bytes: usize,
@@ -43,45 +43,46 @@ const SPARE_PART: usize = 8;
 /// What a system gives at a time, at least.
 const SMALLEST_PAGE: usize = 4096; // not a window: bytes
 
-struct OnDevice {
+struct MeteredDevice {
     device: Device,
     failure: OnceLock<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemoryKind {
     /// Keys and values.
     Pages,
     /// Recurrent and convolution states at positions to come back to.
     Snapshots,
     /// What the recurrences consumed for the last tokens.
-    Trails,
+    RecurrenceLogs,
     /// States of sequences that are being computed.
     Live,
     /// Given back, and kept for what comes next.
     Spare,
 }
 
-impl Kind {
+impl MemoryKind {
     const COUNT: usize = 5;
-    pub const ALL: [Kind; Kind::COUNT] = [Kind::Pages, Kind::Snapshots, Kind::Trails, Kind::Live, Kind::Spare];
+    pub const ALL: [MemoryKind; MemoryKind::COUNT] =
+        [MemoryKind::Pages, MemoryKind::Snapshots, MemoryKind::RecurrenceLogs, MemoryKind::Live, MemoryKind::Spare];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Pages => "pages",
-            Kind::Snapshots => "snapshots",
-            Kind::Trails => "trails",
-            Kind::Live => "live",
-            Kind::Spare => "spare",
+            MemoryKind::Pages => "pages",
+            MemoryKind::Snapshots => "snapshots",
+            MemoryKind::RecurrenceLogs => "trails",
+            MemoryKind::Live => "live",
+            MemoryKind::Spare => "spare",
         }
     }
 }
 
-impl Meter {
+impl MemoryMeter {
     /// Memory of a device.
-    pub fn on(device: &Device) -> Meter {
-        let device = OnDevice { device: device.clone(), failure: OnceLock::new() };
-        Meter { device: Some(Arc::new(device)), ..Meter::default() }
+    pub fn on(device: &Device) -> MemoryMeter {
+        let device = MeteredDevice { device: device.clone(), failure: OnceLock::new() };
+        MemoryMeter { device: Some(Arc::new(device)), ..MemoryMeter::default() }
     }
 
     pub fn device(&self) -> Option<&Device> {
@@ -99,13 +100,13 @@ impl Meter {
         result.map_err(keep).ok()
     }
 
-    pub fn bytes(&self, kind: Kind) -> usize {
+    pub fn bytes(&self, kind: MemoryKind) -> usize {
         self.counts[kind as usize].load(Ordering::Relaxed)
     }
 
     /// What is in use. What waits to be used again gives way to it.
     pub fn used_bytes(&self) -> usize {
-        Kind::ALL.iter().filter(|kind| **kind != Kind::Spare).map(|kind| self.bytes(*kind)).sum()
+        MemoryKind::ALL.iter().filter(|kind| **kind != MemoryKind::Spare).map(|kind| self.bytes(*kind)).sum()
     }
 
     /// From now on a part of this may wait to be used again, as long as all together stays below it.
@@ -114,7 +115,7 @@ impl Meter {
         self.spare().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Spare> {
+    fn spare(&self) -> std::sync::MutexGuard<'_, SpareMappings> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,13 +123,13 @@ impl Meter {
     fn used_before(&self, bytes: usize) -> Option<MmapMut> {
         let mut spare = self.spare();
         let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
-        self.counts[Kind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
+        self.counts[MemoryKind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
         Some(spare.maps.remove(at))
     }
 
     fn give_back(&self, map: MmapMut) {
         let mut spare = self.spare();
-        self.counts[Kind::Spare as usize].fetch_add(map.len(), Ordering::Relaxed);
+        self.counts[MemoryKind::Spare as usize].fetch_add(map.len(), Ordering::Relaxed);
         spare.maps.push(map);
         let most = spare.ceiling_bytes / SPARE_PART;
         self.shrink(&mut spare, most);
@@ -143,27 +144,27 @@ impl Meter {
             bytes >= MAPPED_BYTES && spare.maps.iter().filter(|map| map.len() == bytes).count() < count
         };
         let Some(&(bytes, _)) = pieces.iter().find(lacks) else { return false };
-        let waiting = self.bytes(Kind::Spare) + bytes;
+        let waiting = self.bytes(MemoryKind::Spare) + bytes;
         if waiting > most || self.used_bytes() + waiting > spare.ceiling_bytes {
             return false;
         }
         let Ok(mut map) = weights::zeroed_pages(bytes) else { return false };
         map.iter_mut().step_by(SMALLEST_PAGE).for_each(|byte| *byte = 0);
-        self.counts[Kind::Spare as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.counts[MemoryKind::Spare as usize].fetch_add(bytes, Ordering::Relaxed);
         spare.maps.push(map);
         true
     }
 
-    fn shrink(&self, spare: &mut Spare, to_bytes: usize) {
-        while self.bytes(Kind::Spare) > to_bytes && !spare.maps.is_empty() {
+    fn shrink(&self, spare: &mut SpareMappings, to_bytes: usize) {
+        while self.bytes(MemoryKind::Spare) > to_bytes && !spare.maps.is_empty() {
             let bytes = spare.maps.remove(0).len();
-            self.counts[Kind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
+            self.counts[MemoryKind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
     /// What waits gives way to so many bytes more.
     fn make_way(&self, bytes: usize) {
-        if self.bytes(Kind::Spare) > 0 {
+        if self.bytes(MemoryKind::Spare) > 0 {
             let mut spare = self.spare();
             let room = spare.ceiling_bytes.saturating_sub(self.used_bytes() + bytes);
             self.shrink(&mut spare, room);
@@ -171,121 +172,121 @@ impl Meter {
     }
 
     /// Zeroed memory that is counted until it is dropped.
-    pub fn zeroed<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
+    pub fn zeroed<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         let Some(device) = self.device() else { return self.staged(kind, len) };
-        self.count(kind, len, Values::Device(self.kept(Buffer::zeroed(device, len))))
+        self.count(kind, len, BufferStorage::Device(self.kept(Buffer::zeroed(device, len))))
     }
 
     /// A copy that is counted until it is dropped.
-    pub fn counted<T: Pod>(&self, kind: Kind, values: &[T]) -> Counted<T> {
+    pub fn counted<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
         let Some(device) = self.device() else {
             let mut counted = self.unwritten(kind, values.len());
             counted.copy_from_slice(values);
             return counted;
         };
-        self.count(kind, values.len(), Values::Device(self.kept(Buffer::of(device, values))))
+        self.count(kind, values.len(), BufferStorage::Device(self.kept(Buffer::of(device, values))))
     }
 
-    /// Zeroed memory that the host can write to wherever the rest lies; `Counted::settled` brings it there.
-    pub fn staged<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
+    /// Zeroed memory that the host can write to wherever the rest lies; `MeteredBuffer::settled` brings it there.
+    pub fn staged<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         self.on_host(kind, len, true)
     }
 
     /// For what is written whole before it is read: on the host there stands whatever stood there.
-    pub fn unwritten<T: Pod>(&self, kind: Kind, len: usize) -> Counted<T> {
+    pub fn unwritten<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         if self.device.is_some() { self.zeroed(kind, len) } else { self.on_host(kind, len, false) }
     }
 
-    fn on_host<T: Pod>(&self, kind: Kind, len: usize, zeroed: bool) -> Counted<T> {
+    fn on_host<T: Pod>(&self, kind: MemoryKind, len: usize, zeroed: bool) -> MeteredBuffer<T> {
         let bytes = len * size_of::<T>();
         let is_large = bytes >= MAPPED_BYTES;
         if let Some(mut map) = is_large.then(|| self.used_before(bytes)).flatten() {
             if zeroed {
                 map.fill(0);
             }
-            return self.count(kind, len, Values::Mapped(map, PhantomData));
+            return self.count(kind, len, BufferStorage::Mapped(map, PhantomData));
         }
         self.make_way(bytes);
         // A system that gives no more mappings may still have room in the heap.
         let values = match is_large.then(|| weights::zeroed_pages(bytes)) {
-            Some(Ok(map)) => Values::Mapped(map, PhantomData),
-            _ => Values::Heap(vec![T::zeroed(); len].into_boxed_slice()),
+            Some(Ok(map)) => BufferStorage::Mapped(map, PhantomData),
+            _ => BufferStorage::Heap(vec![T::zeroed(); len].into_boxed_slice()),
         };
         self.count(kind, len, values)
     }
 
-    fn count<T>(&self, kind: Kind, len: usize, values: Values<T>) -> Counted<T> {
+    fn count<T>(&self, kind: MemoryKind, len: usize, values: BufferStorage<T>) -> MeteredBuffer<T> {
         let bytes = len * size_of::<T>();
         self.counts[kind as usize].fetch_add(bytes, Ordering::Relaxed);
-        Counted { values, bytes, kind, meter: self.clone() }
+        MeteredBuffer { values, bytes, kind, meter: self.clone() }
     }
 }
 
 /// Values that a meter knows of. On the host a slice.
-pub struct Counted<T> {
-    values: Values<T>,
+pub struct MeteredBuffer<T> {
+    values: BufferStorage<T>,
     bytes: usize,
-    kind: Kind,
-    meter: Meter,
+    kind: MemoryKind,
+    meter: MemoryMeter,
 }
 
-enum Values<T> {
+enum BufferStorage<T> {
     Heap(Box<[T]>),
     Mapped(MmapMut, PhantomData<T>),
     /// None: the device had failed when it was asked for.
     Device(Option<Buffer<T>>),
     /// Dropped.
-    Gone,
+    Dropped,
 }
 
 const NOT_HERE: &str = "memory of a device is read by kernels and by `on_host`";
 
-impl<T: Pod> std::ops::Deref for Counted<T> {
+impl<T: Pod> std::ops::Deref for MeteredBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         match &self.values {
-            Values::Heap(values) => values,
-            Values::Mapped(map, _) => bytemuck::cast_slice(map),
-            Values::Device(_) | Values::Gone => panic!("{NOT_HERE}"),
+            BufferStorage::Heap(values) => values,
+            BufferStorage::Mapped(map, _) => bytemuck::cast_slice(map),
+            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_HERE}"),
         }
     }
 }
 
-impl<T: Pod> std::ops::DerefMut for Counted<T> {
+impl<T: Pod> std::ops::DerefMut for MeteredBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.values {
-            Values::Heap(values) => values,
-            Values::Mapped(map, _) => bytemuck::cast_slice_mut(map),
-            Values::Device(_) | Values::Gone => panic!("{NOT_HERE}"),
+            BufferStorage::Heap(values) => values,
+            BufferStorage::Mapped(map, _) => bytemuck::cast_slice_mut(map),
+            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_HERE}"),
         }
     }
 }
 
-impl<T: Pod> AsRef<[T]> for Counted<T> {
+impl<T: Pod> AsRef<[T]> for MeteredBuffer<T> {
     fn as_ref(&self) -> &[T] {
         self
     }
 }
 
-impl<T> Counted<T> {
+impl<T> MeteredBuffer<T> {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl<T: Pod> Counted<T> {
+impl<T: Pod> MeteredBuffer<T> {
     /// A copy in the same place.
-    pub fn copy_as(&self, kind: Kind) -> Counted<T> {
+    pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {
         let copy = match &self.values {
-            Values::Device(from) => from.as_ref().and_then(|from| self.meter.kept(from.duplicate())),
+            BufferStorage::Device(from) => from.as_ref().and_then(|from| self.meter.kept(from.duplicate())),
             _ => return self.meter.counted(kind, self),
         };
-        self.meter.count(kind, self.bytes / size_of::<T>().max(1), Values::Device(copy))
+        self.meter.count(kind, self.bytes / size_of::<T>().max(1), BufferStorage::Device(copy))
     }
 
-    /// What `Meter::staged` gave, where the meter's memory lies.
-    pub fn settled(self) -> Counted<T> {
+    /// What `MemoryMeter::staged` gave, where the meter's memory lies.
+    pub fn settled(self) -> MeteredBuffer<T> {
         if self.meter.device.is_none() { self } else { self.meter.counted(self.kind, &self) }
     }
 
@@ -293,8 +294,8 @@ impl<T: Pod> Counted<T> {
     /// the device meanwhile.
     pub fn on_host(&self) -> Result<Cow<'_, [T]>, gpu::Error> {
         match &self.values {
-            Values::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
-            Values::Device(None) => Err(self.lost()),
+            BufferStorage::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
+            BufferStorage::Device(None) => Err(self.lost()),
             _ => Ok(Cow::Borrowed(self)),
         }
     }
@@ -302,7 +303,7 @@ impl<T: Pod> Counted<T> {
     /// What kernels are given.
     pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
         match &self.values {
-            Values::Device(Some(buffer)) => Ok(buffer.address()),
+            BufferStorage::Device(Some(buffer)) => Ok(buffer.address()),
             _ => Err(self.lost()),
         }
     }
@@ -312,10 +313,10 @@ impl<T: Pod> Counted<T> {
     }
 }
 
-impl<T> Drop for Counted<T> {
+impl<T> Drop for MeteredBuffer<T> {
     fn drop(&mut self) {
         self.meter.counts[self.kind as usize].fetch_sub(self.bytes, Ordering::Relaxed);
-        if let Values::Mapped(map, _) = std::mem::replace(&mut self.values, Values::Gone) {
+        if let BufferStorage::Mapped(map, _) = std::mem::replace(&mut self.values, BufferStorage::Dropped) {
             self.meter.give_back(map);
         }
     }
@@ -327,11 +328,14 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_no_longer_counted() {
-        let meter = Meter::default();
-        let page = meter.zeroed::<u8>(Kind::Pages, 100);
-        let state = meter.counted(Kind::Live, &[1.0f32; 5]);
-        let snapshot = state.copy_as(Kind::Snapshots);
-        assert_eq!((meter.bytes(Kind::Pages), meter.bytes(Kind::Live), meter.bytes(Kind::Snapshots)), (100, 20, 20));
+        let meter = MemoryMeter::default();
+        let page = meter.zeroed::<u8>(MemoryKind::Pages, 100);
+        let state = meter.counted(MemoryKind::Live, &[1.0f32; 5]);
+        let snapshot = state.copy_as(MemoryKind::Snapshots);
+        assert_eq!(
+            (meter.bytes(MemoryKind::Pages), meter.bytes(MemoryKind::Live), meter.bytes(MemoryKind::Snapshots)),
+            (100, 20, 20)
+        );
         drop((page, state));
         assert_eq!(meter.used_bytes(), 20);
         assert_eq!(&*snapshot, [1.0; 5]);
@@ -339,52 +343,52 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_used_again_below_the_ceiling() {
-        let (meter, len) = (Meter::default(), 2 * MAPPED_BYTES);
+        let (meter, len) = (MemoryMeter::default(), 2 * MAPPED_BYTES);
         meter.set_ceiling(10 * len);
-        let mut first = meter.zeroed::<u8>(Kind::Pages, len);
+        let mut first = meter.zeroed::<u8>(MemoryKind::Pages, len);
         first.fill(7);
         let address = first.as_ptr();
         drop(first);
-        assert_eq!((meter.used_bytes(), meter.bytes(Kind::Spare)), (0, len));
+        assert_eq!((meter.used_bytes(), meter.bytes(MemoryKind::Spare)), (0, len));
         // Of the same size and zero, or as it was left.
-        let again = meter.zeroed::<u8>(Kind::Pages, len);
+        let again = meter.zeroed::<u8>(MemoryKind::Pages, len);
         assert!(again.as_ptr() == address && again.iter().all(|byte| *byte == 0));
         drop(again);
-        assert_eq!(meter.unwritten::<f32>(Kind::Live, len / 4).as_ptr() as usize, address as usize);
+        assert_eq!(meter.unwritten::<f32>(MemoryKind::Live, len / 4).as_ptr() as usize, address as usize);
         // No more than a part of the ceiling waits, and what is needed takes its place.
-        drop([(); 5].map(|()| meter.zeroed::<u8>(Kind::Pages, len)));
-        assert_eq!(meter.bytes(Kind::Spare), len);
-        let most = meter.zeroed::<u8>(Kind::Pages, 10 * len);
-        assert_eq!((meter.used_bytes(), meter.bytes(Kind::Spare)), (10 * len, 0));
+        drop([(); 5].map(|()| meter.zeroed::<u8>(MemoryKind::Pages, len)));
+        assert_eq!(meter.bytes(MemoryKind::Spare), len);
+        let most = meter.zeroed::<u8>(MemoryKind::Pages, 10 * len);
+        assert_eq!((meter.used_bytes(), meter.bytes(MemoryKind::Spare)), (10 * len, 0));
         drop(most);
-        assert_eq!(meter.bytes(Kind::Spare), 0);
+        assert_eq!(meter.bytes(MemoryKind::Spare), 0);
     }
 
     #[test]
     fn what_comes_next_is_touched_before_as_far_as_there_is_room() {
-        let (meter, bytes) = (Meter::default(), MAPPED_BYTES);
+        let (meter, bytes) = (MemoryMeter::default(), MAPPED_BYTES);
         let pieces = [(bytes / 2, 3), (bytes, 2), (2 * bytes, 1)];
         let all = || std::iter::from_fn(|| meter.stock(&pieces).then_some(())).count();
         assert_eq!(all(), 0, "nothing may wait where no ceiling is known");
         meter.set_ceiling(8 * 4 * bytes);
-        assert_eq!((all(), meter.bytes(Kind::Spare)), (3, 4 * bytes));
-        let taken = meter.zeroed::<u8>(Kind::Pages, bytes);
-        assert!(meter.bytes(Kind::Spare) == 3 * bytes && taken.iter().all(|byte| *byte == 0));
-        assert_eq!((all(), meter.bytes(Kind::Spare)), (1, 4 * bytes));
+        assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (3, 4 * bytes));
+        let taken = meter.zeroed::<u8>(MemoryKind::Pages, bytes);
+        assert!(meter.bytes(MemoryKind::Spare) == 3 * bytes && taken.iter().all(|byte| *byte == 0));
+        assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (1, 4 * bytes));
         // What is used comes first.
-        let most = meter.zeroed::<u8>(Kind::Pages, 30 * bytes);
-        assert_eq!((all(), meter.used_bytes() + meter.bytes(Kind::Spare)), (0, 32 * bytes));
+        let most = meter.zeroed::<u8>(MemoryKind::Pages, 30 * bytes);
+        assert_eq!((all(), meter.used_bytes() + meter.bytes(MemoryKind::Spare)), (0, 32 * bytes));
         drop((taken, most));
     }
 
     #[test]
     fn large_pieces_are_as_small_ones() {
-        let meter = Meter::default();
+        let meter = MemoryMeter::default();
         for len in [0, 1, MAPPED_BYTES / 4 - 1, MAPPED_BYTES / 4, MAPPED_BYTES] {
-            let mut piece = meter.zeroed::<f32>(Kind::Live, len);
+            let mut piece = meter.zeroed::<f32>(MemoryKind::Live, len);
             assert!(piece.len() == len && piece.iter().all(|value| *value == 0.0));
             piece.fill(2.0);
-            let copy = piece.copy_as(Kind::Snapshots);
+            let copy = piece.copy_as(MemoryKind::Snapshots);
             drop(piece);
             assert!(copy.len() == len && copy.iter().all(|value| *value == 2.0));
             assert_eq!(meter.used_bytes(), len * 4);

@@ -13,9 +13,9 @@ use kernels::product::{Activations, Precision, Rounding, Weights, product, produ
 use kernels::rotation::{Rotation, Stretch};
 use weights::{Layer, Matrix, Mixer, Model, Shape};
 
+use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
-use crate::state::{State, StateShape};
-use crate::trail::Trail;
+use crate::state::{SequenceState, StateShape};
 
 pub use workspace::Workspace;
 
@@ -31,17 +31,17 @@ pub struct Network {
 }
 
 /// Some tokens of one sequence.
-pub struct Lane<'a> {
-    pub state: &'a mut State,
+pub struct StepLane<'a> {
+    pub state: &'a mut SequenceState,
     pub tokens: &'a [u32],
-    pub wanted: Wanted,
+    pub wanted: WantedLogits,
     /// Remembers what the recurrences consume.
-    pub trail: Option<&'a mut Trail>,
+    pub recurrence_log: Option<&'a mut RecurrenceLog>,
     /// Take the state as it passes their positions: ascending, behind where it stands and not behind the last token.
     pub snapshots: &'a mut [Snapshot],
 }
 
-impl Lane<'_> {
+impl StepLane<'_> {
     /// The snapshots that are taken before the last token.
     pub(crate) fn stops(&self) -> impl Iterator<Item = &Snapshot> {
         let end = self.state.position + self.tokens.len();
@@ -51,7 +51,7 @@ impl Lane<'_> {
 
 /// For which of a lane's tokens logits are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedLogits {
     Nothing,
     Last,
     All,
@@ -76,7 +76,7 @@ impl Network {
     }
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
-    pub fn forward<'w>(&self, cpu: &Cpu, lanes: &mut [Lane], work: &'w mut Workspace) -> &'w mut [f32] {
+    pub fn forward<'w>(&self, cpu: &Cpu, lanes: &mut [StepLane], work: &'w mut Workspace) -> &'w mut [f32] {
         let shape = self.shape();
         let rows: usize = lanes.iter().map(|lane| lane.tokens.len()).sum();
         work.hidden.resize(rows * shape.hidden, 0.0);
@@ -86,8 +86,8 @@ impl Network {
         let mut row = 0;
         for lane in lanes.iter_mut() {
             lane.state.reserve(lane.tokens.len());
-            if let Some(trail) = &mut lane.trail {
-                trail.begin(lane.state.position, lane.tokens.len());
+            if let Some(recurrence_log) = &mut lane.recurrence_log {
+                recurrence_log.begin(lane.state.position, lane.tokens.len());
             }
             for (i, token) in lane.tokens.iter().enumerate() {
                 weights_of(&self.model.embed)
@@ -130,16 +130,16 @@ impl Network {
     }
 
     /// Logits of the positions that are wanted, and of no other: the head is the largest matrix of a small model.
-    fn head(&self, cpu: &Cpu, lanes: &[Lane], work: &mut Workspace) {
+    fn head(&self, cpu: &Cpu, lanes: &[StepLane], work: &mut Workspace) {
         let hidden = self.shape().hidden;
         work.wanted.clear();
         let mut row = 0;
         for lane in lanes {
             let end = row + lane.tokens.len();
             let first = match lane.wanted {
-                Wanted::Nothing => end,
-                Wanted::Last => end.saturating_sub(1).max(row),
-                Wanted::All => row,
+                WantedLogits::Nothing => end,
+                WantedLogits::Last => end.saturating_sub(1).max(row),
+                WantedLogits::All => row,
             };
             work.wanted.extend(first..end);
             row = end;

@@ -10,15 +10,15 @@ use text::{Template, Tokenizer};
 use weights::{Matrix, Mixer, Model, Part, Reading, VocabSource};
 
 use crate::error::Error;
+use crate::executor::{DeviceLimits, DeviceMemoryPlan, Executor};
 use crate::gpu_network::ffn_bytes;
 use crate::network::Network;
-use crate::place::{DeviceLimits, DeviceMemory, Place};
 use crate::vocabulary;
 
 pub use weights::{Keeping, PackedFolder};
 
 #[derive(Clone, Debug)]
-pub struct OpenOptions {
+pub struct ModelOptions {
     /// Map the files instead of reading them into memory.
     pub mmap: bool,
     pub precision: Precision,
@@ -47,7 +47,7 @@ impl GpuOptions {
     }
 }
 
-pub struct Opened {
+pub struct OpenedModel {
     pub network: Network,
     pub tokenizer: Arc<Tokenizer>,
     /// The file's own, or the family's where it brings none.
@@ -57,7 +57,7 @@ pub struct Opened {
     /// Packed weights that are being written for the next start.
     pub keeping: Option<Keeping>,
     /// Where the model lies and computes, if that is not the host.
-    pub place: Option<(Place, DeviceMemory)>,
+    pub executor: Option<(Executor, DeviceMemoryPlan)>,
 }
 
 /// The GPU of this machine. Its kernels are compiled the first time, into `kernels`; `progress` hears of it.
@@ -70,12 +70,16 @@ pub fn emulated(folder: &Path) -> Result<Device, Error> {
     Ok(Device::emulated(folder)?)
 }
 
-pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, Error> {
+pub fn open(path: &Path, options: &ModelOptions) -> Result<OpenedModel, Error> {
     open_with(path, options, &mut |_, _| ())
 }
 
 /// As `open`; `progress` is told how many bytes of how many are ready.
-pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Opened, Error> {
+pub fn open_with(
+    path: &Path,
+    options: &ModelOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<OpenedModel, Error> {
     // What lies on a GPU need not lie in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, &weights::OpenOptions { mmap })?;
@@ -84,12 +88,12 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
         std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
     let tokenizer = std::thread::spawn(move || (vocabulary::tokenizer(&vocab), vocab));
     let mut keeping = None;
-    let place = match &options.gpu {
+    let executor = match &options.gpu {
         None => None,
-        Some(gpu) => match Place::planned(&gpu.device, &model, options.precision, &gpu.limits, || gpu.cpu()) {
-            Ok((place, memory)) => {
+        Some(gpu) => match Executor::planned(&gpu.device, &model, options.precision, &gpu.limits, || gpu.cpu()) {
+            Ok((executor, memory)) => {
                 model.notes.extend(memory.host_part());
-                Some((place, memory))
+                Some((executor, memory))
             }
             Err(error) if gpu.is_required => return Err(error),
             Err(error) => {
@@ -98,8 +102,8 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
             }
         },
     };
-    let part = place.as_ref().map_or(Part::All, |(_, memory)| Part::FeedForward { from: memory.ffn_layers });
-    let has_part = place.as_ref().is_none_or(|(_, memory)| memory.host_bytes > 0);
+    let part = executor.as_ref().map_or(Part::All, |(_, memory)| Part::FeedForward { from: memory.ffn_layers });
+    let has_part = executor.as_ref().is_none_or(|(_, memory)| memory.host_bytes > 0);
     if options.precision == Precision::Integer && has_part {
         keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
@@ -109,7 +113,7 @@ pub fn open_with(path: &Path, options: &OpenOptions, progress: &mut dyn FnMut(us
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);
     let network = Network::new(model, options.precision);
-    Ok(Opened { network, tokenizer: Arc::new(tokenizer), template, notes, keeping, place })
+    Ok(OpenedModel { network, tokenizer: Arc::new(tokenizer), template, notes, keeping, executor })
 }
 
 /// Bytes of a model that its computation reads.

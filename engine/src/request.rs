@@ -1,12 +1,12 @@
 //! What the engine is asked and what it answers.
 
 use crate::error::Error;
-use crate::sampling::Sampling;
+use crate::sampling::SamplingOptions;
 use crate::state::KvFormats;
 
 /// The whole prompt, as tokens. What the engine remembers of it decides only how fast it is answered.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct EngineRequest {
     pub tokens: Vec<u32>,
     /// Positions where the future may branch: the end of the system prompt, of each message, of each spoken sentence.
     pub marks: Vec<usize>,
@@ -16,40 +16,40 @@ pub struct Request {
     /// Prompt and reply together never grow beyond this.
     pub ctx_size: usize,
     pub kv: KvFormats,
-    pub priority: Priority,
+    pub class: RequestClass,
     /// Whose words these are: what comes of them goes with `Engine::forget`. None: nobody's, and only age ends it.
     pub owner: Option<OwnerId>,
     /// What it computes may never be asked for: it is the first to be forgotten, and never goes to disk.
     pub speculative: bool,
     /// 0 warms the cache and answers nothing.
     pub max_new_tokens: usize,
-    pub sampling: Sampling,
+    pub sampling: SamplingOptions,
     /// Used where `sampling` names no seed.
     pub seed: u64,
     pub stop: Vec<String>,
     /// Stop tokens cannot be chosen: the reply goes on to its limit.
     pub ignore_eos: bool,
-    pub thinking: Thinking,
+    pub thinking: ThinkingOptions,
     pub grammar: Option<text::grammar::Grammar>,
 }
 
-impl Request {
-    pub fn new(tokens: Vec<u32>, ctx_size: usize, kv: KvFormats) -> Request {
-        Request {
+impl EngineRequest {
+    pub fn new(tokens: Vec<u32>, ctx_size: usize, kv: KvFormats) -> EngineRequest {
+        EngineRequest {
             tokens,
             marks: Vec::new(),
             given_tokens: None,
             ctx_size,
             kv,
-            priority: Priority::Talk,
+            class: RequestClass::Talk,
             owner: None,
             speculative: false,
             max_new_tokens: 0,
-            sampling: Sampling::default(),
+            sampling: SamplingOptions::default(),
             seed: 0,
             stop: Vec::new(),
             ignore_eos: false,
-            thinking: Thinking::default(),
+            thinking: ThinkingOptions::default(),
             grammar: None,
         }
     }
@@ -61,14 +61,14 @@ pub struct OwnerId(pub u64);
 
 /// Who goes first: somebody waits for a reply, somebody may soon, nobody does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
+pub enum RequestClass {
     Talk,
     Speculate,
     Background,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Thinking {
+pub struct ThinkingOptions {
     /// The prompt ends inside a think block.
     pub open: bool,
     /// After so many tokens of thought its end is forced. None: as long as the model likes.
@@ -76,33 +76,33 @@ pub struct Thinking {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeqId(pub u64);
+pub struct RequestId(pub u64);
 
 #[derive(Debug)]
-pub enum Event {
+pub enum EngineEvent {
     /// Work on the request begins; so much of its prompt was known.
     Started {
-        id: SeqId,
+        id: RequestId,
         reused_tokens: usize,
-        reason: Reason,
+        reason: PrefillReason,
     },
-    Token(Token),
+    Token(ReplyToken),
     /// The last event of a request.
     Done {
-        id: SeqId,
-        finish: Finish,
-        report: Report,
+        id: RequestId,
+        stop_reason: StopReason,
+        report: RequestReport,
     },
     /// The last event of a request that could not be finished.
     Failed {
-        id: SeqId,
+        id: RequestId,
         error: Error,
     },
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Token {
-    pub id: SeqId,
+pub struct ReplyToken {
+    pub id: RequestId,
     pub token: u32,
     /// What can be shown: whole characters, nothing that may still become a stop string, no control tokens but those
     /// that a reply's parser needs.
@@ -112,7 +112,7 @@ pub struct Token {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum StopReason {
     /// The model ended its turn. `rest` is text that was held back and turned out to be no stop string.
     End {
         rest: String,
@@ -137,19 +137,19 @@ pub enum Finish {
 
 /// What a request cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RequestReport {
     pub prompt_tokens: usize,
     pub reused_tokens: usize,
     /// Tokens of the prompt that went through the model.
     pub computed_tokens: usize,
     /// Why they had to.
-    pub reason: Reason,
+    pub reason: PrefillReason,
     pub new_tokens: usize,
 }
 
 /// Why a part of a prompt was computed and not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reason {
+pub enum PrefillReason {
     /// Nothing of this prompt could be reused.
     #[default]
     Cold,
@@ -163,14 +163,14 @@ pub enum Reason {
     OtherModel { known_tokens: usize },
 }
 
-impl Reason {
+impl PrefillReason {
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Cold => "cold",
-            Reason::NewText => "new_text",
-            Reason::Edited { .. } => "edited",
-            Reason::Evicted { .. } => "evicted",
-            Reason::OtherModel { .. } => "other_model",
+            PrefillReason::Cold => "cold",
+            PrefillReason::NewText => "new_text",
+            PrefillReason::Edited { .. } => "edited",
+            PrefillReason::Evicted { .. } => "evicted",
+            PrefillReason::OtherModel { .. } => "other_model",
         }
     }
 }

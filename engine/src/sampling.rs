@@ -19,13 +19,13 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-use history::History;
-use random::Random;
-use select::Selector;
+use history::TokenHistory;
+use random::SplitMix64;
+use select::TokenSelector;
 
 /// How the next token is chosen. The default is greedy: the most probable token, every time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sampling {
+pub struct SamplingOptions {
     /// 0: the most probable token; 1: the model's own distribution; more: flatter.
     pub temperature: f32,
     /// Only the so many most probable tokens; 0: all of them.
@@ -51,9 +51,9 @@ pub struct Sampling {
     pub logprobs: Option<usize>,
 }
 
-impl Default for Sampling {
-    fn default() -> Sampling {
-        Sampling {
+impl Default for SamplingOptions {
+    fn default() -> SamplingOptions {
+        SamplingOptions {
             temperature: 0.0,
             top_k: 0,
             top_p: 1.0,
@@ -69,7 +69,7 @@ impl Default for Sampling {
     }
 }
 
-impl Sampling {
+impl SamplingOptions {
     /// What is wrong with these numbers, for whoever takes them from a client. A `Sampler` never fails on them: it
     /// reads what makes no sense as 'off'.
     pub fn check(&self) -> Result<(), SamplingError> {
@@ -99,9 +99,9 @@ impl Sampling {
     }
 }
 
-/// What was chosen. `logprob` and `top` are filled when `Sampling::logprobs` asked for them.
+/// What was chosen. `logprob` and `top` are filled when `SamplingOptions::logprobs` asked for them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
+pub struct SampledToken {
     pub token: u32,
     /// Of the model's own distribution, before bias, penalties, mask and temperature: that is what clients of the
     /// OpenAI interface expect, and what can be compared between requests. At least -9999.0, which stands for 'never'
@@ -128,21 +128,21 @@ pub enum SamplingError {
 /// sampled tokens, and a voice assistant that was told a name in the prompt must stay free to say it.
 #[derive(Debug, Clone)]
 pub struct Sampler {
-    sampling: Sampling,
-    random: Random,
-    history: History,
-    selector: Selector,
+    sampling: SamplingOptions,
+    random: SplitMix64,
+    history: TokenHistory,
+    selector: TokenSelector,
     /// Logits before bias and penalties of the tokens that these changed: log probabilities are told of the original.
     originals: Vec<(u32, f32)>,
 }
 
 impl Sampler {
     /// `seed_if_none` is used where the request named no seed; whoever has a clock or a source of chance chooses it.
-    pub fn new(sampling: &Sampling, seed_if_none: u64) -> Sampler {
+    pub fn new(sampling: &SamplingOptions, seed_if_none: u64) -> Sampler {
         Sampler {
-            random: Random::new(sampling.seed.unwrap_or(seed_if_none)),
-            history: History::new(sampling),
-            selector: Selector::default(),
+            random: SplitMix64::new(sampling.seed.unwrap_or(seed_if_none)),
+            history: TokenHistory::new(sampling),
+            selector: TokenSelector::default(),
             originals: Vec::new(),
             sampling: sampling.clone(),
         }
@@ -160,7 +160,7 @@ impl Sampler {
 
     /// Chooses the next token. Bit `i % 32` of word `i / 32` of `allowed` says whether token `i` may be chosen; tokens
     /// past its end may not. `logits` is left as bias and penalties changed it. The choice is not yet accepted.
-    pub fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Choice, SamplingError> {
+    pub fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<SampledToken, SamplingError> {
         let told = self.sampling.logprobs.map(|count| self.selector.log_probabilities(logits, count));
         self.originals.clear();
         self.apply_bias(logits);
@@ -177,11 +177,11 @@ impl Sampler {
         let token = token.ok_or_else(|| why_none(logits, allowed))?;
 
         let Some((normaliser, top)) = told else {
-            return Ok(Choice { token, logprob: None, top: Vec::new() });
+            return Ok(SampledToken { token, logprob: None, top: Vec::new() });
         };
         let original = self.originals.iter().find(|(id, _)| *id == token).map(|(_, logit)| *logit);
         let original = original.or_else(|| logits.get(token as usize).copied()).unwrap_or(f32::NEG_INFINITY);
-        Ok(Choice { token, logprob: Some(select::log_probability(original, normaliser)), top })
+        Ok(SampledToken { token, logprob: Some(select::log_probability(original, normaliser)), top })
     }
 
     fn apply_bias(&mut self, logits: &mut [f32]) {

@@ -9,8 +9,8 @@ use std::ops::Range;
 use kernels::cpu::{Cpu, Parts};
 use kernels::format::{Format, dequantize, quantize};
 
-use crate::memory::{Counted, Kind, Meter};
-use crate::state::{State, StateShape};
+use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
+use crate::state::{SequenceState, StateShape};
 
 /// The formats that recurrent states may be kept in: exact, half, and a quarter with a scale for each 32 values.
 pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
@@ -27,30 +27,31 @@ pub struct Snapshot {
     pub position: usize,
     pub format: Format,
     /// [linear layer][value head, key dim, value dim] in blocks of `format`, the last one of a layer filled up with zeros.
-    pub recurrent: Counted<u8>,
+    pub recurrent: MeteredBuffer<u8>,
     /// [linear layer, kernel - 1, channel]
-    pub conv: Counted<f32>,
+    pub conv: MeteredBuffer<f32>,
 }
 
 impl Snapshot {
     /// Room for the state at a position that is not there yet.
-    pub fn to_come(position: usize, shape: &StateShape, format: Format, meter: &Meter) -> Snapshot {
+    pub fn to_come(position: usize, shape: &StateShape, format: Format, meter: &MemoryMeter) -> Snapshot {
         Snapshot {
             position,
             format,
-            recurrent: meter.unwritten(Kind::Snapshots, shape.delta_layers * packed_bytes(format, shape.recurrent())),
-            conv: meter.unwritten(Kind::Snapshots, shape.delta_layers * shape.conv()),
+            recurrent: meter
+                .unwritten(MemoryKind::Snapshots, shape.delta_layers * packed_bytes(format, shape.recurrent())),
+            conv: meter.unwritten(MemoryKind::Snapshots, shape.delta_layers * shape.conv()),
         }
     }
 
-    pub fn of(state: &State, format: Format, meter: &Meter) -> Snapshot {
+    pub fn of(state: &SequenceState, format: Format, meter: &MemoryMeter) -> Snapshot {
         let mut snapshot = Snapshot::to_come(state.position, &state.shape, format, meter);
         snapshot.take(state, meter);
         snapshot
     }
 
     /// All of a state that stands at this position.
-    pub fn take(&mut self, state: &State, meter: &Meter) {
+    pub fn take(&mut self, state: &SequenceState, meter: &MemoryMeter) {
         let shape = &state.shape;
         let layer_bytes = packed_bytes(self.format, shape.recurrent());
         match meter.device() {
@@ -63,13 +64,13 @@ impl Snapshot {
             }
             Some(device) => {
                 let all = 0..shape.delta_layers;
-                meter.kept(Taken::of(state, self).and_then(|taken| taken.take(device, shape, all)));
+                meter.kept(SnapshotCopy::of(state, self).and_then(|taken| taken.take(device, shape, all)));
             }
         }
     }
 
     /// One layer of a state that stands at this position, where the host computes.
-    pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut State) {
+    pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut SequenceState) {
         let (format, heads) = (self.format, state.shape.heads);
         let (recurrent, conv) = state.of_delta_layer(layer);
         self.conv[layer * conv.len()..][..conv.len()].copy_from_slice(conv);
@@ -89,9 +90,9 @@ impl Snapshot {
     }
 
     /// The recurrent state, as it is computed with; where the host computes, layer by layer on its threads.
-    pub fn unpack(&self, shape: &StateShape, meter: &Meter, cpu: Option<&Cpu>) -> Counted<f32> {
+    pub fn unpack(&self, shape: &StateShape, meter: &MemoryMeter, cpu: Option<&Cpu>) -> MeteredBuffer<f32> {
         let (values, layer) = (shape.delta_layers * shape.recurrent(), shape.recurrent());
-        let mut recurrent = meter.unwritten(Kind::Live, values);
+        let mut recurrent = meter.unwritten(MemoryKind::Live, values);
         match (meter.device(), cpu) {
             (Some(device), _) => {
                 let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
@@ -121,16 +122,16 @@ impl Snapshot {
 
 /// A state on a device, and where a snapshot of it goes: for whoever takes it layer by layer while others still move on.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub struct SnapshotCopy {
     format: Format,
     /// Addresses: from the state, to the snapshot.
     recurrent: [u64; 2],
     conv: [u64; 2],
 }
 
-impl Taken {
-    pub fn of(state: &State, snapshot: &Snapshot) -> Result<Taken, gpu::Error> {
-        Ok(Taken {
+impl SnapshotCopy {
+    pub fn of(state: &SequenceState, snapshot: &Snapshot) -> Result<SnapshotCopy, gpu::Error> {
+        Ok(SnapshotCopy {
             format: snapshot.format,
             recurrent: [state.recurrent.address()?, snapshot.recurrent.address()?],
             conv: [state.conv.address()?, snapshot.conv.address()?],

@@ -10,11 +10,11 @@ use kernels::format::Format;
 use weights::{LayerKind, Shape};
 
 use crate::error::Error;
-use crate::memory::{Counted, Kind, Meter};
+use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::snapshot::{Snapshot, packed_bytes};
 
 /// Positions of a page of keys and values.
-pub const PAGE: usize = 256;
+pub const PAGE_TOKENS: usize = 256;
 
 /// How keys and values are kept, each apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl StateShape {
             value_format: formats.value,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
-            page: PAGE,
+            page: PAGE_TOKENS,
         })
     }
 
@@ -111,31 +111,31 @@ impl StateShape {
 }
 
 /// Where a sequence stands.
-pub struct State {
+pub struct SequenceState {
     pub shape: StateShape,
     pub layout: Layout,
     /// Tokens that the state holds.
     pub position: usize,
-    pub pages: Pages,
+    pub pages: KvPages,
     /// [linear layer, value head, key dim, value dim]
-    pub recurrent: Counted<f32>,
+    pub recurrent: MeteredBuffer<f32>,
     /// [linear layer, kernel - 1, channel]: the last inputs, oldest first, before the activation.
-    pub conv: Counted<f32>,
-    meter: Meter,
+    pub conv: MeteredBuffer<f32>,
+    meter: MemoryMeter,
 }
 
-/// Keys and values of a sequence, `PAGE` positions a page, all attention layers in each. Pages are shared between the
+/// Keys and values of a sequence, `PAGE_TOKENS` positions a page, all attention layers in each. Pages are shared between the
 /// branches of a conversation; who writes into a shared one gets a copy first.
-pub type Pages = Vec<Arc<Counted<u8>>>;
+pub type KvPages = Vec<Arc<MeteredBuffer<u8>>>;
 
-impl State {
-    pub fn new(shape: StateShape, formats: KvFormats, meter: &Meter) -> Result<State, Error> {
-        Ok(State {
+impl SequenceState {
+    pub fn new(shape: StateShape, formats: KvFormats, meter: &MemoryMeter) -> Result<SequenceState, Error> {
+        Ok(SequenceState {
             layout: shape.layout(formats)?,
             position: 0,
-            pages: Pages::new(),
-            recurrent: meter.zeroed(Kind::Live, shape.delta_layers * shape.recurrent()),
-            conv: meter.zeroed(Kind::Live, shape.delta_layers * shape.conv()),
+            pages: KvPages::new(),
+            recurrent: meter.zeroed(MemoryKind::Live, shape.delta_layers * shape.recurrent()),
+            conv: meter.zeroed(MemoryKind::Live, shape.delta_layers * shape.conv()),
             meter: meter.clone(),
             shape,
         })
@@ -144,29 +144,29 @@ impl State {
     /// The state at a snapshot's position; `pages` hold at least the positions up to there.
     pub fn at(
         snapshot: &Snapshot,
-        pages: &[Arc<Counted<u8>>],
+        pages: &[Arc<MeteredBuffer<u8>>],
         shape: StateShape,
         layout: Layout,
-        meter: &Meter,
+        meter: &MemoryMeter,
         cpu: Option<&Cpu>,
-    ) -> State {
-        State {
+    ) -> SequenceState {
+        SequenceState {
             shape,
             layout,
             position: snapshot.position,
-            pages: pages[..snapshot.position.div_ceil(PAGE)].to_vec(),
+            pages: pages[..snapshot.position.div_ceil(PAGE_TOKENS)].to_vec(),
             recurrent: snapshot.unpack(&shape, meter, cpu),
-            conv: snapshot.conv.copy_as(Kind::Live),
+            conv: snapshot.conv.copy_as(MemoryKind::Live),
             meter: meter.clone(),
         }
     }
 
     /// Another state at this position, which shares the pages.
-    pub fn branch(&self) -> State {
-        State {
+    pub fn branch(&self) -> SequenceState {
+        SequenceState {
             pages: self.pages.clone(),
-            recurrent: self.recurrent.copy_as(Kind::Live),
-            conv: self.conv.copy_as(Kind::Live),
+            recurrent: self.recurrent.copy_as(MemoryKind::Live),
+            conv: self.conv.copy_as(MemoryKind::Live),
             meter: self.meter.clone(),
             ..*self
         }
@@ -179,13 +179,13 @@ impl State {
     /// Pages for `more` positions behind the present one, owned by this state alone.
     pub fn reserve(&mut self, more: usize) {
         let bytes = self.shape.page_bytes(&self.layout);
-        let needed = (self.position + more).div_ceil(PAGE);
+        let needed = (self.position + more).div_ceil(PAGE_TOKENS);
         while self.pages.len() < needed {
-            self.pages.push(Arc::new(self.meter.zeroed(Kind::Pages, bytes)));
+            self.pages.push(Arc::new(self.meter.zeroed(MemoryKind::Pages, bytes)));
         }
-        for page in &mut self.pages[self.position / PAGE..needed] {
+        for page in &mut self.pages[self.position / PAGE_TOKENS..needed] {
             if Arc::get_mut(page).is_none() {
-                *page = Arc::new(page.copy_as(Kind::Pages));
+                *page = Arc::new(page.copy_as(MemoryKind::Pages));
             }
         }
     }
@@ -193,15 +193,15 @@ impl State {
     /// Writes keys and values [kv heads, head dim] of one position, of which `reserve` made room.
     pub fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
         let size = self.layout.bytes();
-        let page = Arc::get_mut(&mut self.pages[position / PAGE]).expect("reserve made the page our own");
-        self.layout.write(&mut page[layer * size..][..size], position % PAGE, keys, values);
+        let page = Arc::get_mut(&mut self.pages[position / PAGE_TOKENS]).expect("reserve made the page our own");
+        self.layout.write(&mut page[layer * size..][..size], position % PAGE_TOKENS, keys, values);
     }
 
     /// The key and the value of one head at one position.
     pub fn read(&self, layer: usize, head: usize, position: usize, key: &mut [f32], value: &mut [f32]) {
         let size = self.layout.bytes();
-        let page = &self.pages[position / PAGE][layer * size..][..size];
-        self.layout.read(page, head, position % PAGE, key, value);
+        let page = &self.pages[position / PAGE_TOKENS][layer * size..][..size];
+        self.layout.read(page, head, position % PAGE_TOKENS, key, value);
     }
 
     /// Bytes of what cannot be shared.

@@ -4,9 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use engine::memory::Meter;
-use engine::network::{Lane, Network, Wanted, Workspace};
-use engine::state::{KvFormats, State};
+use engine::memory::MemoryMeter;
+use engine::network::{Network, StepLane, WantedLogits, Workspace};
+use engine::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -51,10 +51,16 @@ fn no_allocation_per_token_after_warm_up() {
         weights::pack(&mut model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(model, Precision::Integer);
         let kv = KvFormats { key: kv, value: kv };
-        let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
+        let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
         let mut work = Workspace::default();
-        let mut one = |state: &mut State, token: u32| {
-            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
+        let mut one = |state: &mut SequenceState, token: u32| {
+            let mut lanes = [StepLane {
+                state,
+                tokens: &[token],
+                wanted: WantedLogits::Last,
+                recurrence_log: None,
+                snapshots: &mut [],
+            }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };
         // Tokens of many kinds, so that each expert has been asked once and every thread has had every kind of task.
@@ -72,12 +78,23 @@ fn no_allocation_per_token_after_warm_up() {
         // The same far into a long past, whose pages are all that grew: 20 whole ones, and the first tokens of the next.
         let tokens: Vec<u32> = (state.position as u32..20 * 256 + 10).map(|token| token % 300).collect();
         for tokens in tokens.chunks(256) {
-            let mut lanes =
-                [Lane { state: &mut state, tokens, wanted: Wanted::Nothing, trail: None, snapshots: &mut [] }];
+            let mut lanes = [StepLane {
+                state: &mut state,
+                tokens,
+                wanted: WantedLogits::Nothing,
+                recurrence_log: None,
+                snapshots: &mut [],
+            }];
             network.forward(&cpu, &mut lanes, &mut work);
         }
-        let mut one = |state: &mut State, token: u32| {
-            let mut lanes = [Lane { state, tokens: &[token], wanted: Wanted::Last, trail: None, snapshots: &mut [] }];
+        let mut one = |state: &mut SequenceState, token: u32| {
+            let mut lanes = [StepLane {
+                state,
+                tokens: &[token],
+                wanted: WantedLogits::Last,
+                recurrence_log: None,
+                snapshots: &mut [],
+            }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };
         for token in 0..50 {

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
-use engine::memory::Meter;
-use engine::network::{Lane, Network, Wanted, Workspace};
+use engine::memory::MemoryMeter;
+use engine::network::{Network, StepLane, WantedLogits, Workspace};
+use engine::recurrence_log::RecurrenceLog;
 use engine::snapshot::Snapshot;
-use engine::state::{KvFormats, State};
-use engine::trail::Trail;
-use engine::{Card, DeviceLimits, DeviceMemory, Longest, Place};
+use engine::state::{KvFormats, SequenceState};
+use engine::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, Executor, LongestConversation};
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
@@ -19,7 +19,7 @@ use weights::{Model, OpenOptions, Part};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
-const TRAIL: usize = 48;
+const LOG_TOKENS: usize = 48;
 /// Layers of any model.
 const ALL: usize = usize::MAX;
 
@@ -65,15 +65,22 @@ impl Golden {
     }
 }
 
-fn state(network: &GpuNetwork, kv: KvFormats) -> State {
-    State::new(network.state_shape, kv, &Meter::on(&network.device)).unwrap()
+fn state(network: &GpuNetwork, kv: KvFormats) -> SequenceState {
+    SequenceState::new(network.state_shape, kv, &MemoryMeter::on(&network.device)).unwrap()
 }
 
 /// Logits of all tokens, fed in chunks.
-fn logits(network: &GpuNetwork, work: &mut GpuWorkspace, state: &mut State, tokens: &[u32], chunk: usize) -> Vec<f32> {
+fn logits(
+    network: &GpuNetwork,
+    work: &mut GpuWorkspace,
+    state: &mut SequenceState,
+    tokens: &[u32],
+    chunk: usize,
+) -> Vec<f32> {
     let chunks = tokens.chunks(chunk);
     let feed = |tokens| {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
+        let mut lanes =
+            [StepLane { state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
         network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     chunks.flat_map(feed).collect()
@@ -138,13 +145,19 @@ fn states_are_taken_on_the_way() {
     let Some(device) = device() else { return };
     let model = open("dense-gva3");
     let network = GpuNetwork::new(&device, &model, Precision::F32, ALL).unwrap();
-    let (mut work, meter) = (GpuWorkspace::new(&device).unwrap(), Meter::on(&device));
+    let (mut work, meter) = (GpuWorkspace::new(&device).unwrap(), MemoryMeter::on(&device));
     let prompt = Golden::open("dense-gva3").prompt();
     let (tokens, others, stops) = (&prompt[..75], &prompt[10..50], [4, 40]);
     let mut at_once = (state(&network, F32), state(&network, F32));
     let to_come = |position| Snapshot::to_come(position, &network.state_shape, Format::F32, &meter);
     let mut snapshots = stops.map(to_come);
-    let lane = |state, tokens, snapshots| Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots };
+    let lane = |state, tokens, snapshots| StepLane {
+        state,
+        tokens,
+        wanted: WantedLogits::Last,
+        recurrence_log: None,
+        snapshots,
+    };
     // The second lane has a stop of its own, and no second one.
     let mut of_others = [to_come(33)];
     let mut lanes =
@@ -169,8 +182,9 @@ fn states_are_taken_on_the_way() {
 /// The CPU's logits of all tokens, in one chunk.
 fn of_cpu(model: Model, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
     let network = Network::new(model, precision);
-    let mut state = State::new(network.state_shape, kv, &Meter::default()).unwrap();
-    let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
+    let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
+    let mut lanes =
+        [StepLane { state: &mut state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
     network.forward(&Cpu::new(1), &mut lanes, &mut Workspace::default()).to_vec()
 }
 
@@ -207,16 +221,16 @@ fn several_sequences_are_each_as_alone() {
     // A chunk of each together, then the rest token by token of two of them beside each other.
     for (from, to) in [(0, 0.5), (1, 0.9)].map(|(round, share)| (round, share)) {
         let mut parts: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut lanes: Vec<StepLane> = Vec::new();
         for (i, (state, prompt)) in states.iter_mut().zip(&prompts).enumerate() {
             let start = state.position;
             let end = ((prompt.len() as f64 * to) as usize).max(start + 1);
             parts.push((i, start..end));
-            lanes.push(Lane {
+            lanes.push(StepLane {
                 state,
                 tokens: &prompt[start..end],
-                wanted: Wanted::All,
-                trail: None,
+                wanted: WantedLogits::All,
+                recurrence_log: None,
                 snapshots: &mut [],
             });
         }
@@ -235,10 +249,11 @@ fn a_past_is_gone_back_to_and_branched() {
     let mut work = GpuWorkspace::new(&device).unwrap();
     let words: Vec<u32> = (0..330u32).map(|i| (i * 37 + 5) % 500).collect();
     let other: Vec<u32> = (0..9u32).map(|i| (i * 91 + 3) % 500).collect();
-    let meter = Meter::on(&device);
-    let new = || (state(&network, F16), Trail::new(&network.state_shape, TRAIL, &meter));
-    let feed = |(state, trail): &mut (State, Trail), work: &mut GpuWorkspace, tokens: &[u32]| {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::Last, trail: Some(trail), snapshots: &mut [] }];
+    let meter = MemoryMeter::on(&device);
+    let new = || (state(&network, F16), RecurrenceLog::new(&network.state_shape, LOG_TOKENS, &meter));
+    let feed = |(state, log): &mut (SequenceState, RecurrenceLog), work: &mut GpuWorkspace, tokens: &[u32]| {
+        let mut lanes =
+            [StepLane { state, tokens, wanted: WantedLogits::Last, recurrence_log: Some(log), snapshots: &mut [] }];
         network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     let mut line = new();
@@ -247,17 +262,17 @@ fn a_past_is_gone_back_to_and_branched() {
     feed(&mut line, &mut work, &words[290..310]);
     feed(&mut line, &mut work, &words[310..311]);
     feed(&mut line, &mut work, &words[311..]);
-    assert!(line.1.covered().end == 330 && line.1.covered().start <= 330 - TRAIL, "{:?}", line.1.covered());
+    assert!(line.1.covered().end == 330 && line.1.covered().start <= 330 - LOG_TOKENS, "{:?}", line.1.covered());
 
     // To a word in the middle of what was said behind the snapshot: no matrix product, and something else follows.
-    let back = State::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter, None);
+    let back = SequenceState::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter, None);
     let mut heard = (back, line.1.branch(313));
     heard.0.pages = line.0.pages.clone();
     network.replay(&mut heard.0, &line.1, 313, &mut work).unwrap();
     let mut straight = new();
     feed(&mut straight, &mut work, &words[..313]);
     for (what, of) in [("recurrent state", 0), ("memory of the convolution", 1)] {
-        let part = |state: &State| [&state.recurrent, &state.conv][of].on_host().unwrap().into_owned();
+        let part = |state: &SequenceState| [&state.recurrent, &state.conv][of].on_host().unwrap().into_owned();
         close(what, &part(&heard.0), &part(&straight.0), 1e-5);
     }
     let after = feed(&mut heard, &mut work, &other);
@@ -289,7 +304,7 @@ fn a_plan_is_what_is_taken() {
         let free = || device.properties().unwrap().free_bytes;
         let before = free();
         let limits = DeviceLimits { total_bytes: Some(64 << 20), rows, lanes, ffn_layers: None, longest: None };
-        let (mut place, plan) = Place::planned(&device, &model, Precision::Integer, &limits, no_cpu).unwrap();
+        let (mut executor, plan) = Executor::planned(&device, &model, Precision::Integer, &limits, no_cpu).unwrap();
         assert_eq!(plan.total_bytes, plan.weight_bytes + plan.scratch_bytes + plan.left_bytes);
         let (taken, planned) = (before - free(), plan.weight_bytes + plan.scratch_bytes);
         // Norms, gates and frequencies are small and not planned.
@@ -297,31 +312,31 @@ fn a_plan_is_what_is_taken() {
 
         // No step asks for more than that but what is counted of sequences, and the step's own inputs.
         let network = Network::new(model, Precision::Integer);
-        let meter = place.meter();
+        let meter = executor.meter();
         let tokens: Vec<u32> = (0..rows as u32).collect();
-        let mut states: Vec<State> =
-            (0..lanes).map(|_| State::new(network.state_shape, F16, &meter).unwrap()).collect();
+        let mut states: Vec<SequenceState> =
+            (0..lanes).map(|_| SequenceState::new(network.state_shape, F16, &meter).unwrap()).collect();
         for (lanes, rows) in [(1, rows), (lanes, rows), (lanes, lanes), (1, 1), (2, rows / 2), (2, 10)] {
-            let mut step: Vec<Lane> = states[..lanes]
+            let mut step: Vec<StepLane> = states[..lanes]
                 .iter_mut()
-                .map(|state| Lane {
+                .map(|state| StepLane {
                     state,
                     tokens: &tokens[..rows / lanes],
-                    wanted: Wanted::Last,
-                    trail: None,
+                    wanted: WantedLogits::Last,
+                    recurrence_log: None,
                     snapshots: &mut [],
                 })
                 .collect();
-            place.forward(&network, &mut step).unwrap();
+            executor.forward(&network, &mut step).unwrap();
             let counted = meter.used_bytes() + (64 << 10); // not a window: bytes
             assert!(before - free() <= taken + counted, "{name}: {lanes} lanes, {rows} rows");
         }
-        drop((states, place));
+        drop((states, executor));
         assert_eq!(free(), before, "{name}: all of it is given back");
     }
     let limits = DeviceLimits { total_bytes: Some(1 << 20), rows: 64, lanes: 2, ffn_layers: None, longest: None };
-    let error = DeviceMemory::plan(
-        &Card::of(&device).unwrap(),
+    let error = DeviceMemoryPlan::new(
+        &DeviceFacts::of(&device).unwrap(),
         &open("gguf/dense-wide.q4_k_m.gguf"),
         Precision::Integer,
         &limits,
@@ -336,16 +351,16 @@ fn a_window_takes_what_is_planned() {
     let Some(device) = own_device() else { return };
     let model = open("gguf/dense-wide.q4_k_m.gguf");
     let shape = engine::state::StateShape::new(&model.shape);
-    let place = Place::device(&device, &model, Precision::Integer).unwrap();
+    let executor = Executor::device(&device, &model, Precision::Integer).unwrap();
     let q8_q4 = KvFormats { key: Format::Q8_0, value: Format::Q4_0 };
     for kv in [F16, KvFormats { key: Format::Q8_0, value: Format::Q8_0 }, q8_q4] {
         for tokens in [1, 300, 5000] {
             let before = device.used_bytes().unwrap();
-            let mut state = State::new(shape, kv, &place.meter()).unwrap();
+            let mut state = SequenceState::new(shape, kv, &executor.meter()).unwrap();
             state.reserve(tokens);
-            assert_eq!(place.failure(), None);
+            assert_eq!(executor.failure(), None);
             let taken = device.used_bytes().unwrap() - before;
-            let pages = tokens.div_ceil(engine::state::PAGE) * shape.page_bytes(&shape.layout(kv).unwrap());
+            let pages = tokens.div_ceil(engine::state::PAGE_TOKENS) * shape.page_bytes(&shape.layout(kv).unwrap());
             let planned = pages + shape.fixed_bytes();
             assert!(taken.abs_diff(planned) * 50 <= planned, "{tokens} tokens: {taken} taken, {planned} planned");
         }
@@ -368,18 +383,18 @@ fn what_has_no_room_is_computed_by_the_host() {
         let model = open(name);
         let (always, ffn) = device_bytes(&model);
         let limits = DeviceLimits { total_bytes: None, rows: 12, lanes: 2, ffn_layers: None, longest: None };
-        let whole = DeviceMemory::plan(&Card::of(&device).unwrap(), &model, precision, &limits).unwrap();
+        let whole = DeviceMemoryPlan::new(&DeviceFacts::of(&device).unwrap(), &model, precision, &limits).unwrap();
         assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_part()), (ffn.len(), 0, None));
 
         // A conversation for which there is room when all but two of those parts are elsewhere.
         let tokens = 300;
-        let of_longest = engine::Limits { prefill_chunk_tokens: 12, ..LIMITS };
-        let longest = Longest { limits: of_longest, kv: F16, tokens };
+        let of_longest = engine::EngineLimits { prefill_chunk_tokens: 12, ..LIMITS };
+        let longest = LongestConversation { limits: of_longest, kv: F16, tokens };
         let shape = engine::state::StateShape::new(&model.shape);
         let needed = of_longest.bytes_of(&shape, F16, tokens).unwrap() + limits.lanes * shape.fixed_bytes();
         let total = always + ffn[..2].iter().sum::<usize>() + whole.scratch_bytes + needed;
         let limits = DeviceLimits { total_bytes: Some(total), longest: Some(longest), ..limits };
-        let (mut place, plan) = Place::planned(&device, &model, precision, &limits, || Cpu::new(1)).unwrap();
+        let (mut executor, plan) = Executor::planned(&device, &model, precision, &limits, || Cpu::new(1)).unwrap();
         assert_eq!((plan.ffn_layers, plan.layers), (2, ffn.len()));
         assert_eq!(plan.left_bytes, needed);
         assert!(plan.host_bytes > 0 && plan.host_part().unwrap().contains("feed-forward"), "{plan:?}");
@@ -388,26 +403,32 @@ fn what_has_no_room_is_computed_by_the_host() {
         let on_host = Part::FeedForward { from: plan.ffn_layers };
         weights::pack(&mut packed, on_host, &Cpu::new(1), None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(packed, precision);
-        let mut state = State::new(network.state_shape, F16, &place.meter()).unwrap();
+        let mut state = SequenceState::new(network.state_shape, F16, &executor.meter()).unwrap();
         let tokens: Vec<u32> = (0..14u32).map(|i| (i * 37 + 5) % 500).collect();
         let mut ours = Vec::new();
         for tokens in [&tokens[..12], &tokens[12..13], &tokens[13..]] {
-            let mut lanes = [Lane { state: &mut state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
-            ours.extend_from_slice(place.forward(&network, &mut lanes).unwrap());
+            let mut lanes = [StepLane {
+                state: &mut state,
+                tokens,
+                wanted: WantedLogits::All,
+                recurrence_log: None,
+                snapshots: &mut [],
+            }];
+            ours.extend_from_slice(executor.forward(&network, &mut lanes).unwrap());
         }
-        assert_eq!(place.failure(), None);
+        assert_eq!(executor.failure(), None);
         close(name, &ours, &of_cpu(model, precision, F16, &tokens), tolerance);
     }
 }
 
-const LIMITS: engine::Limits = engine::Limits {
+const LIMITS: engine::EngineLimits = engine::EngineLimits {
     prefill_chunk_tokens: 64,
     max_sequences: 2,
     max_waiting: 8,
     memory_bytes: usize::MAX,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 256,
-    trail_tokens: 32,
+    recurrence_log_tokens: 32,
 };
 
 /// A device of this test's own. A GPU shares its memory with whoever else is there.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::memory::Meter;
-use engine::network::{Lane, Network, Wanted, Workspace};
-use engine::state::{KvFormats, State};
+use engine::memory::MemoryMeter;
+use engine::network::{Network, StepLane, WantedLogits, Workspace};
+use engine::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
@@ -50,11 +50,12 @@ impl Golden {
 }
 
 /// Logits of all tokens, fed in chunks.
-fn logits(network: &Network, cpu: &Cpu, state: &mut State, tokens: &[u32], chunk: usize) -> Vec<f32> {
+fn logits(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut work = Workspace::default();
     let mut all = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let mut lanes = [Lane { state, tokens, wanted: Wanted::All, trail: None, snapshots: &mut [] }];
+        let mut lanes =
+            [StepLane { state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
         all.extend_from_slice(network.forward(cpu, &mut lanes, &mut work));
     }
     all
@@ -75,7 +76,7 @@ fn logits_in_one_pass_in_two_and_in_chunks() {
         let (prompt, expected) = (golden.tokens("prompt"), golden.floats("logits"));
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let new = || State::new(network.state_shape, F32, &Meter::default()).unwrap();
+            let new = || SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             for chunk in [180, 1, 7, 64, 65] {
                 let ours = logits(&network, &cpu, &mut new(), &prompt, chunk);
                 close(&format!("{} in chunks of {chunk}", path.display()), &ours, &expected, 1e-4);
@@ -96,7 +97,7 @@ fn state_after_a_hundred_tokens() {
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
+            let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             logits(&network, &cpu, &mut state, &prompt[..100], 64);
             let (mut attention, mut delta) = (0, 0);
             for (layer, kind) in network.shape().layers.iter().enumerate() {
@@ -115,7 +116,7 @@ fn state_after_a_hundred_tokens() {
     }
 }
 
-fn check_delta(network: &Network, state: &State, index: usize, layer: usize, golden: &Golden) {
+fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &Golden) {
     let heads = network.state_shape.heads;
     // The golden state sorts value heads by key head; a GGUF file tiles them.
     let ratio = heads.value_heads / heads.key_heads;
@@ -144,7 +145,7 @@ fn check_delta(network: &Network, state: &State, index: usize, layer: usize, gol
     close(&format!("conv.{layer}"), &state.conv[index * past * channels..][..past * channels], &expected, 1e-4);
 }
 
-fn check_attention(network: &Network, state: &State, index: usize, layer: usize, golden: &Golden) {
+fn check_attention(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &Golden) {
     let (heads, dim) = (network.shape().kv_heads, network.shape().head_dim);
     let (mut keys, mut values) = (vec![0.0; heads * 100 * dim], vec![0.0; heads * 100 * dim]);
     for head in 0..heads {
@@ -165,7 +166,7 @@ fn greedy_tokens() {
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
-            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
+            let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             let vocab = network.shape().vocab;
             let mut last = logits(&network, &cpu, &mut state, &prompt, 64).split_off((prompt.len() - 1) * vocab);
             let mut tokens = Vec::new();
@@ -193,7 +194,7 @@ fn quantised_files_against_their_own_weights() {
             if packed {
                 weights::pack(&mut network.model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
             }
-            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
+            let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);
             close(&format!("{name} {precision:?}, packed: {packed}"), &ours, &golden.floats("logits"), tolerance);
         }
@@ -209,7 +210,7 @@ fn a_batch_computes_what_each_computes_alone() {
         let network = open(&reference().join(name), Precision::F32);
         let cuts = [1, 37, 64, 100];
         let state_at = |cut: usize| {
-            let mut state = State::new(network.state_shape, F32, &Meter::default()).unwrap();
+            let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             logits(&network, &cpu, &mut state, &prompt[..cut], 64);
             state
         };
@@ -217,12 +218,12 @@ fn a_batch_computes_what_each_computes_alone() {
         let mut work = Workspace::default();
         // Three rounds together: one token of each, then of two of them several.
         for (round, counts) in [[1, 1, 1, 1], [5, 1, 9, 1], [1, 1, 1, 1]].into_iter().enumerate() {
-            let mut lanes: Vec<Lane> = states
+            let mut lanes: Vec<StepLane> = states
                 .iter_mut()
                 .zip(counts)
                 .map(|(state, count)| {
                     let tokens = &prompt[state.position..][..count];
-                    Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots: &mut [] }
+                    StepLane { state, tokens, wanted: WantedLogits::Last, recurrence_log: None, snapshots: &mut [] }
                 })
                 .collect();
             let together = network.forward(&cpu, &mut lanes, &mut work).to_vec();

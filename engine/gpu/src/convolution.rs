@@ -16,8 +16,8 @@ pub struct Convolve {
     pub out: u64,
     pub taps: u64,
     pub lanes: u64,
-    /// Addresses, one for each row; 0: no trail is kept.
-    pub trail: u64,
+    /// Addresses, one for each row; 0: no recurrence log is kept.
+    pub log_rows: u64,
     pub memory: u64,
     pub layer: u64,
     pub channels: u32,
@@ -36,7 +36,7 @@ pub struct Gates {
     pub beta: u64,
     pub a_log_neg: u64,
     pub dt_bias: u64,
-    pub trail: u64,
+    pub log_rows: u64,
     pub layer: u64,
     pub rows: u32,
     pub heads: u32,
@@ -44,11 +44,11 @@ pub struct Gates {
     pub unused: u32,
 }
 
-/// `ReadTrail` in `convolution.cu`.
+/// `ReadLog` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct ReadTrail {
-    pub trail: u64,
+pub struct ReadLog {
+    pub log_rows: u64,
     pub x: u64,
     pub decay: u64,
     pub beta: u64,
@@ -58,9 +58,9 @@ pub struct ReadTrail {
 }
 
 /// What was put aside for some tokens of a layer.
-pub fn read_trail(device: &Device, rows: usize, arguments: &ReadTrail) -> Result<(), Error> {
+pub fn read_log(device: &Device, rows: usize, arguments: &ReadLog) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: 0 };
-    device.launch("convolution", "read_trail", launch, arguments)
+    device.launch("convolution", "read_log", launch, arguments)
 }
 
 /// `longest`: rows of the lane with the most. Sets `rows_of_block` itself.
@@ -116,8 +116,8 @@ mod tests {
             let rows_kept: Vec<Option<Buffer<f32>>> = counts.iter().flat_map(|count| {
                 (0..*count).map(|own| (own + 8 >= *count).then(|| Buffer::new(&device, 2 * width).unwrap()))
             }).collect();
-            let trail: Vec<u64> = rows_kept.iter().map(|row| row.as_ref().map_or(0, Buffer::address)).collect();
-            let trail = Buffer::of(&device, &trail).unwrap();
+            let log_rows: Vec<u64> = rows_kept.iter().map(|row| row.as_ref().map_or(0, Buffer::address)).collect();
+            let log_rows = Buffer::of(&device, &log_rows).unwrap();
             let mut first = 0;
             let lanes: Vec<Lane> = counts.iter().zip(&convs).map(|(count, conv)| {
                 let lane = Lane {
@@ -138,7 +138,7 @@ mod tests {
                 out: out.address(),
                 taps: taps_there.address(),
                 lanes: lanes_there.address(),
-                trail: trail.address(),
+                log_rows: log_rows.address(),
                 memory: 5,
                 layer: width as u64,
                 channels: channels as u32,

@@ -5,9 +5,9 @@ struct Convolve {
     float* out;        // [rows, channels]
     const float* taps; // [past + 1, channels], oldest first
     const Lane* lanes;
-    const u64* trail;  // [rows]: where what the recurrences consume of a row is kept, [channels + 2 · heads]; 0: nowhere
-    u64 memory;        // where the layer's memory begins in a lane's
-    u64 layer;         // where the layer begins behind a row's place in the trail
+    const u64* log_rows; // [rows]: where what the recurrences consume of a row is kept, [channels + 2 · heads]; 0: nowhere
+    u64 memory;          // where the layer's memory begins in a lane's
+    u64 layer;           // where the layer begins behind a row's address in the recurrence log
     u32 channels, past;
     u32 keys;          // channels of q, and of k: each head of them is brought to length one
     u32 key_dim;
@@ -63,7 +63,7 @@ KERNEL_AHEAD(convolve, 256, Convolve) {
         }
         if (!there) continue;
         a.out[static_cast<u64>(lane.first + row) * a.channels + channel] = value;
-        float* kept = a.trail ? reinterpret_cast<float*>(a.trail[lane.first + row]) : nullptr;
+        float* kept = a.log_rows ? reinterpret_cast<float*>(a.log_rows[lane.first + row]) : nullptr;
         if (kept) kept[a.layer + channel] = a.x[static_cast<u64>(lane.first + row) * a.channels + channel];
     }
     if (there && a.rows_of_block >= lane.count && last > first) keep_inputs(a, lane, channel);
@@ -81,7 +81,7 @@ struct Gates {
     float* beta;  // [rows, heads]
     const float* a_log_neg;
     const float* dt_bias;
-    const u64* trail; // as above
+    const u64* log_rows; // as above
     u64 layer;
     u32 rows, heads, channels, unused;
 };
@@ -94,14 +94,14 @@ KERNEL(gates, 256, Gates) {
     float beta = sigmoid(a.beta[i]);
     a.decay[i] = decay;
     a.beta[i] = beta;
-    float* kept = a.trail ? reinterpret_cast<float*>(a.trail[row]) : nullptr;
+    float* kept = a.log_rows ? reinterpret_cast<float*>(a.log_rows[row]) : nullptr;
     if (!kept) return;
     kept[a.layer + a.channels + head] = decay;
     kept[a.layer + a.channels + a.heads + head] = beta;
 }
 
-struct ReadTrail {
-    const u64* trail; // as above, none of them 0
+struct ReadLog {
+    const u64* log_rows; // as above, none of them 0
     float* x;         // [rows, channels]
     float* decay;     // [rows, heads]
     float* beta;      // [rows, heads]
@@ -110,9 +110,9 @@ struct ReadTrail {
 };
 
 // Rows of a layer, as `convolve` and `gates` put them aside. A block does a row.
-KERNEL(read_trail, 256, ReadTrail) {
+KERNEL(read_log, 256, ReadLog) {
     u32 row = blockIdx.x, width = a.channels + 2 * a.heads;
-    const float* from = reinterpret_cast<const float*>(a.trail[row]) + a.layer;
+    const float* from = reinterpret_cast<const float*>(a.log_rows[row]) + a.layer;
     for (u32 i = threadIdx.x; i < width; i += 256) {
         if (i < a.channels) a.x[static_cast<u64>(row) * a.channels + i] = from[i];
         else if (i < a.channels + a.heads) a.decay[row * a.heads + i - a.channels] = from[i];

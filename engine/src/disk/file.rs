@@ -24,11 +24,11 @@ use std::sync::Arc;
 use kernels::format::Format;
 use sha2::{Digest, Sha256};
 
-use super::{Job, Owner, Stored};
-use crate::memory::{Counted, Kind, Meter};
+use super::{ModelIdentity, StoredSequence, WriteJob};
+use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::request::OwnerId;
 use crate::snapshot::{self, Snapshot, packed_bytes};
-use crate::state::{KvFormats, PAGE, Pages};
+use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
 
 const LINE: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
@@ -40,14 +40,14 @@ const PAGE_HEAD_BYTES: usize = 8 + 4 + 2 * 4 + 16 + 8;
 /// Of a page: see above.
 pub(crate) type PageName = [u8; 16];
 
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSequence {
     pub tokens: Vec<u32>,
     /// Ascending; the last is the end.
     pub snapshots: Vec<Snapshot>,
-    pub pages: Pages,
+    pub pages: KvPages,
 }
 
-struct Head {
+struct SequenceFileHeader {
     fingerprint: [u8; 32],
     kv: KvFormats,
     snapshots_as: Format,
@@ -79,12 +79,12 @@ fn owner_of(path: &Path) -> Option<OwnerId> {
 }
 
 /// The names of all full pages.
-pub(super) fn page_names(tokens: &[u32], kv: KvFormats, owner: &Owner) -> Vec<PageName> {
+pub(super) fn page_names(tokens: &[u32], kv: KvFormats, owner: &ModelIdentity) -> Vec<PageName> {
     let mut hash = Sha256::new();
     hash.update(owner.fingerprint);
     hash.update(kv.key.to_gguf().to_le_bytes());
     hash.update(kv.value.to_gguf().to_le_bytes());
-    let pages = tokens.chunks_exact(PAGE).map(|page| {
+    let pages = tokens.chunks_exact(PAGE_TOKENS).map(|page| {
         hash.update(bytemuck::cast_slice::<u32, u8>(page));
         let mut name = PageName::default();
         name.copy_from_slice(&hash.clone().finalize()[..16]);
@@ -99,7 +99,7 @@ pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
 }
 
 /// Pages first: a line that is there has all of its own.
-pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
+pub(super) fn write(job: &WriteJob, owner: &ModelIdentity) -> Result<StoredSequence, String> {
     let folder = job.path.parent().unwrap_or(Path::new("."));
     let failed = |path: &Path, error: std::io::Error| {
         let _ = std::fs::remove_file(path.with_extension("part"));
@@ -114,7 +114,7 @@ pub(super) fn write(job: &Job, owner: &Owner) -> Result<Stored, String> {
     }
     let bytes = write_line(&job.path, job, owner).map_err(|error| failed(&job.path, error))?;
     let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.bytes() + 8) as u64);
-    Ok(Stored {
+    Ok(StoredSequence {
         path: job.path.clone(),
         ours: true,
         owner: job.owner,
@@ -165,7 +165,7 @@ fn page_head(kv: KvFormats, name: &PageName, bytes: usize) -> Vec<u8> {
     head
 }
 
-fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
+fn write_line(path: &Path, job: &WriteJob, owner: &ModelIdentity) -> std::io::Result<u64> {
     let shape = &owner.shape;
     let page_bytes = job.pages.first().map_or(0, |page| page.bytes());
     let mut head = Vec::with_capacity(HEAD_BYTES);
@@ -196,7 +196,7 @@ fn write_line(path: &Path, job: &Job, owner: &Owner) -> std::io::Result<u64> {
     })
 }
 
-fn on_host<T: bytemuck::Pod>(values: &Counted<T>) -> std::io::Result<Cow<'_, [T]>> {
+fn on_host<T: bytemuck::Pod>(values: &MeteredBuffer<T>) -> std::io::Result<Cow<'_, [T]>> {
     values.on_host().map_err(std::io::Error::other)
 }
 
@@ -210,14 +210,14 @@ fn write_part(out: &mut impl Write, pieces: &[&[u8]]) -> std::io::Result<()> {
 }
 
 /// What a line's file holds, without its states and pages.
-pub(super) fn read_head(path: &Path, owner: &Owner) -> Result<Stored, String> {
+pub(super) fn read_head(path: &Path, owner: &ModelIdentity) -> Result<StoredSequence, String> {
     let (mut input, head) = open(path)?;
     let ours = head.fingerprint == owner.fingerprint;
     if ours && !head.fits(owner) {
         return Err("its sizes are not those of its model".to_string());
     }
     let (tokens, positions, names) = contents(&mut input, &head)?;
-    Ok(Stored {
+    Ok(StoredSequence {
         path: path.to_path_buf(),
         ours,
         owner: owner_of(path),
@@ -239,7 +239,13 @@ pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
 }
 
 /// The past up to `end`, which is one of its snapshots' positions. `shared` are its first pages, where they are in memory.
-pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter: &Meter) -> Result<Loaded, String> {
+pub(super) fn read(
+    path: &Path,
+    owner: &ModelIdentity,
+    end: usize,
+    shared: KvPages,
+    meter: &MemoryMeter,
+) -> Result<LoadedSequence, String> {
     let (mut input, head) = open(path)?;
     if head.fingerprint != owner.fingerprint || !head.fits(owner) {
         return Err("it is another file than at the start".to_string());
@@ -247,8 +253,8 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
     let mut snapshots = Vec::new();
     for position in positions.iter().filter(|position| **position <= end) {
-        let mut recurrent: Counted<u8> = meter.staged(Kind::Snapshots, head.recurrent_bytes);
-        let mut conv: Counted<f32> = meter.staged(Kind::Snapshots, head.conv);
+        let mut recurrent: MeteredBuffer<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes);
+        let mut conv: MeteredBuffer<f32> = meter.staged(MemoryKind::Snapshots, head.conv);
         read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
         let (recurrent, conv) = (recurrent.settled(), conv.settled());
         snapshots.push(Snapshot { position: *position, format: head.snapshots_as, recurrent, conv });
@@ -258,8 +264,8 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
     }
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
-    for number in pages.len()..end.div_ceil(PAGE) {
-        let mut page: Counted<u8> = meter.staged(Kind::Pages, head.page_bytes);
+    for number in pages.len()..end.div_ceil(PAGE_TOKENS) {
+        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes);
         match names.get(number) {
             Some(name) => read_page(&page_path(folder, name), head.kv, name, &mut page)?,
             None => {
@@ -271,7 +277,7 @@ pub(super) fn read(path: &Path, owner: &Owner, end: usize, shared: Pages, meter:
         pages.push(Arc::new(page.settled()));
     }
     tokens.truncate(end);
-    Ok(Loaded { tokens, snapshots, pages })
+    Ok(LoadedSequence { tokens, snapshots, pages })
 }
 
 fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Result<(), String> {
@@ -291,7 +297,7 @@ fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Re
 }
 
 /// Checks everything that sizes follow from before anything is allocated.
-fn open(path: &Path) -> Result<(BufReader<File>, Head), String> {
+fn open(path: &Path) -> Result<(BufReader<File>, SequenceFileHeader), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut input = BufReader::with_capacity(1 << 16, file); // not a window: bytes of a buffer
@@ -318,7 +324,8 @@ fn open(path: &Path) -> Result<(BufReader<File>, Head), String> {
     let mut size = |bytes: usize| usize::try_from(number(bytes)).map_err(|_| "its sizes make no sense");
     let (page_bytes, recurrent_bytes, conv, tokens, snapshots) = (size(8)?, size(8)?, size(8)?, size(8)?, size(4)?);
     let fingerprint = fingerprint.try_into().map_err(|_| "its sizes make no sense")?;
-    let head = Head { fingerprint, kv, snapshots_as, page_bytes, recurrent_bytes, conv, tokens, snapshots };
+    let head =
+        SequenceFileHeader { fingerprint, kv, snapshots_as, page_bytes, recurrent_bytes, conv, tokens, snapshots };
     if head.file_bytes().is_none_or(|bytes| bytes as u64 != length) {
         return Err("it is cut short or its sizes make no sense".to_string());
     }
@@ -328,11 +335,11 @@ fn open(path: &Path) -> Result<(BufReader<File>, Head), String> {
 /// Tokens, positions of snapshots, names of pages.
 type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>);
 
-fn contents(input: &mut BufReader<File>, head: &Head) -> Result<Contents, String> {
+fn contents(input: &mut BufReader<File>, head: &SequenceFileHeader) -> Result<Contents, String> {
     let mut tokens = vec![0u32; head.tokens];
     read_part(input, [bytemuck::cast_slice_mut(&mut tokens)])?;
     let mut positions = vec![0u64; head.snapshots];
-    let mut names = vec![[0; 16]; head.tokens / PAGE];
+    let mut names = vec![[0; 16]; head.tokens / PAGE_TOKENS];
     read_part(input, [bytemuck::cast_slice_mut(&mut positions), names.as_flattened_mut()])?;
     if !positions.is_sorted_by(|a, b| a < b) || positions.last() != Some(&(head.tokens as u64)) {
         return Err("its positions make no sense".to_string());
@@ -356,8 +363,8 @@ fn check(input: &mut impl Read, crc: u32) -> Result<(), String> {
     if crc.to_le_bytes() == expected { Ok(()) } else { Err("its checksum is wrong".to_string()) }
 }
 
-impl Head {
-    fn fits(&self, owner: &Owner) -> bool {
+impl SequenceFileHeader {
+    fn fits(&self, owner: &ModelIdentity) -> bool {
         let shape = &owner.shape;
         let layout = shape.layout(self.kv);
         layout.is_ok_and(|layout| self.page_bytes == shape.page_bytes(&layout))
@@ -369,10 +376,10 @@ impl Head {
     fn file_bytes(&self) -> Option<usize> {
         let tokens = self.tokens.checked_mul(4)?.checked_add(HEAD_BYTES + 8)?;
         let index =
-            self.snapshots.checked_mul(8)?.checked_add((self.tokens / PAGE).checked_mul(16)?)?.checked_add(4)?;
+            self.snapshots.checked_mul(8)?.checked_add((self.tokens / PAGE_TOKENS).checked_mul(16)?)?.checked_add(4)?;
         let state = self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)?;
         let states = state.checked_mul(self.snapshots)?;
-        let rest = if self.tokens.is_multiple_of(PAGE) { 0 } else { self.page_bytes.checked_add(4)? };
+        let rest = if self.tokens.is_multiple_of(PAGE_TOKENS) { 0 } else { self.page_bytes.checked_add(4)? };
         tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
     }
 }

@@ -5,17 +5,17 @@ use gpu::attention::{Heads, Parts, Prepare, Spread, attend, combine, prepare};
 use gpu::product::product;
 use gpu::rows::RowsArguments;
 
-use super::upload::Attention;
-use super::{GpuNetwork, GpuWorkspace, Step};
+use super::upload::GpuAttention;
+use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
     /// Adds the layer's contribution to `work.hidden`.
     pub(super) fn attention(
         &self,
-        weights: &Attention,
+        weights: &GpuAttention,
         layer: usize,
         normed: RowsArguments,
-        step: &Step,
+        step: &GpuStep,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let (device, shape) = (&self.device, &self.shape);

@@ -1,25 +1,25 @@
 //! A linear layer: projections, convolution, gated delta rule, gated norm.
 
 use gpu::Error;
-use gpu::convolution::{Convolve, Gates, ReadTrail, convolve, gates, read_trail};
+use gpu::convolution::{Convolve, Gates, ReadLog, convolve, gates, read_log};
 use gpu::delta::{Delta as Rule, advance};
 use gpu::norm::{NormHeads, norm_heads_gated};
 use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
-use super::upload::{Delta, Mixer};
-use super::{GpuNetwork, GpuWorkspace, Step};
-use crate::state::State;
-use crate::trail::Trail;
+use super::upload::{GpuDelta, GpuMixer};
+use super::{GpuNetwork, GpuStep, GpuWorkspace};
+use crate::recurrence_log::RecurrenceLog;
+use crate::state::SequenceState;
 
 impl GpuNetwork {
     /// Adds the layer's contribution to `work.hidden`.
     pub(super) fn delta(
         &self,
-        weights: &Delta,
+        weights: &GpuDelta,
         layer: usize,
         normed: RowsArguments,
-        step: &Step,
+        step: &GpuStep,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let device = &self.device;
@@ -34,15 +34,15 @@ impl GpuNetwork {
             beta: work.beta.address(),
             a_log_neg: weights.a_log_neg.address(),
             dt_bias: weights.dt_bias.address(),
-            trail: step.at.trail,
-            layer: self.in_trail(layer),
+            log_rows: step.at.log_rows,
+            layer: self.in_log(layer),
             rows: step.rows as u32,
             heads: heads.value_heads as u32,
             channels: heads.channels() as u32,
             unused: 0,
         };
         gates(device, &of_gates)?;
-        self.recur(weights, layer, step, step.at.trail, work)?;
+        self.recur(weights, layer, step, step.at.log_rows, work)?;
         let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.few));
         let of_norm = NormHeads {
             x: work.out.address(),
@@ -57,14 +57,21 @@ impl GpuNetwork {
     }
 
     /// Convolution and delta rule: all of a linear layer that remembers. Reads `work.q`, `decay` and `beta`, and puts the
-    /// inputs aside where `trail` says.
-    fn recur(&self, weights: &Delta, layer: usize, step: &Step, trail: u64, work: &GpuWorkspace) -> Result<(), Error> {
+    /// inputs aside where `recurrence log` says.
+    fn recur(
+        &self,
+        weights: &GpuDelta,
+        layer: usize,
+        step: &GpuStep,
+        log_rows: u64,
+        work: &GpuWorkspace,
+    ) -> Result<(), Error> {
         let stretches = work.inputs.stretches();
         if stretches.is_empty() {
-            return self.recur_over(weights, layer, [step.lanes, step.longest], step.at.lanes, trail, work);
+            return self.recur_over(weights, layer, [step.lanes, step.longest], step.at.lanes, log_rows, work);
         }
         for stretch in stretches {
-            self.recur_over(weights, layer, [stretch.lanes(), stretch.longest()], stretch.at, trail, work)?;
+            self.recur_over(weights, layer, [stretch.lanes(), stretch.longest()], stretch.at, log_rows, work)?;
             for taken in &stretch.taken {
                 taken.take(&self.device, &self.state_shape, layer..layer + 1)?;
             }
@@ -75,11 +82,11 @@ impl GpuNetwork {
     /// The rows of lanes whose table is at `at`; `longest`: rows of the one with the most.
     fn recur_over(
         &self,
-        weights: &Delta,
+        weights: &GpuDelta,
         layer: usize,
         [lanes, longest]: [usize; 2],
         at: u64,
-        trail: u64,
+        log_rows: u64,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
@@ -88,9 +95,9 @@ impl GpuNetwork {
             out: work.convolved.address(),
             taps: weights.taps.address(),
             lanes: at,
-            trail,
+            log_rows,
             memory: (layer * shape.conv()) as u64,
-            layer: self.in_trail(layer),
+            layer: self.in_log(layer),
             channels: heads.channels() as u32,
             past: shape.conv_past as u32,
             keys: heads.keys() as u32,
@@ -117,44 +124,44 @@ impl GpuNetwork {
         advance(&self.device, lanes, longest, &work.chunks, of_rule)
     }
 
-    /// Values before the layer's row, behind where a token's place in the trail begins.
-    fn in_trail(&self, layer: usize) -> u64 {
-        (layer * Trail::layer_values(&self.state_shape)) as u64
+    /// Values before the layer's row, behind where a token's place in the recurrence log begins.
+    fn in_log(&self, layer: usize) -> u64 {
+        (layer * RecurrenceLog::layer_values(&self.state_shape)) as u64
     }
 
-    /// Takes a state forward to `position` by its recurrences alone, with what the trail remembers of the tokens
+    /// Takes a state forward to `position` by its recurrences alone, with what the recurrence log remembers of the tokens
     /// between. The pages of the state must hold their keys and values already.
     pub fn replay(
         &self,
-        state: &mut State,
-        trail: &Trail,
+        state: &mut SequenceState,
+        log: &RecurrenceLog,
         position: usize,
         work: &mut GpuWorkspace,
     ) -> Result<(), Error> {
-        let (rows, heads, covered) = (position - state.position, self.state_shape.heads, trail.covered());
-        assert!(covered.start <= state.position && position <= covered.end, "a replay beyond the trail");
+        let (rows, heads, covered) = (position - state.position, self.state_shape.heads, log.covered());
+        assert!(covered.start <= state.position && position <= covered.end, "a replay beyond the recurrence log");
         if rows == 0 {
             return Ok(());
         }
         work.inputs.clear();
-        work.inputs.add_lane(state, rows, Some(trail))?;
+        work.inputs.add_lane(state, rows, Some(log))?;
         let step = self.step(work)?;
         let linear = self.layers.iter().filter_map(|layer| match &layer.mixer {
-            Mixer::Delta(weights) => Some(weights),
-            Mixer::Attention(_) => None,
+            GpuMixer::Delta(weights) => Some(weights),
+            GpuMixer::Attention(_) => None,
         });
         for (layer, weights) in linear.enumerate() {
-            let of_trail = ReadTrail {
-                trail: step.at.trail,
+            let of_log = ReadLog {
+                log_rows: step.at.log_rows,
                 x: work.q.address(),
                 decay: work.decay.address(),
                 beta: work.beta.address(),
-                layer: self.in_trail(layer),
+                layer: self.in_log(layer),
                 channels: heads.channels() as u32,
                 heads: heads.value_heads as u32,
             };
-            read_trail(&self.device, rows, &of_trail)?;
-            // What is replayed is in the trail already.
+            read_log(&self.device, rows, &of_log)?;
+            // What is replayed is in the recurrence log already.
             self.recur(weights, layer, &step, 0, work)?;
         }
         state.position = position;

@@ -6,23 +6,29 @@ use gpu::product::{Experts, exact_product, product, product_of_experts, tile_row
 use gpu::routing::{Arrange, Gather, Route, arrange, gather, most_tiles, route};
 use gpu::rows::RowsArguments;
 
-use super::upload::{Ffn, Moe, Swiglu};
-use super::{GpuNetwork, GpuWorkspace, Step};
+use super::upload::{GpuFfn, GpuMoe, GpuSwiglu};
+use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
     /// Adds the layer's contribution to `work.hidden`.
-    pub(super) fn ffn(&self, ffn: &Ffn, normed: RowsArguments, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    pub(super) fn ffn(
+        &self,
+        ffn: &GpuFfn,
+        normed: RowsArguments,
+        step: &GpuStep,
+        work: &GpuWorkspace,
+    ) -> Result<(), Error> {
         match ffn {
-            Ffn::Dense(weights) => self.swiglu(weights, normed, step, work, work.hidden.address(), true),
-            Ffn::Moe(moe) => self.moe(moe, normed, step, work),
+            GpuFfn::Dense(weights) => self.swiglu(weights, normed, step, work, work.hidden.address(), true),
+            GpuFfn::Moe(moe) => self.moe(moe, normed, step, work),
         }
     }
 
     fn swiglu(
         &self,
-        weights: &Swiglu,
+        weights: &GpuSwiglu,
         x: RowsArguments,
-        step: &Step,
+        step: &GpuStep,
         work: &GpuWorkspace,
         out: u64,
         accumulate: bool,
@@ -36,7 +42,7 @@ impl GpuNetwork {
 
     /// Pairs of a token and one of its experts: where they are many they are sorted by expert, so that each expert is read
     /// once for all its tokens.
-    fn moe(&self, moe: &Moe, x: RowsArguments, step: &Step, work: &GpuWorkspace) -> Result<(), Error> {
+    fn moe(&self, moe: &GpuMoe, x: RowsArguments, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let (device, routing) = (&self.device, &work.moe);
         let (used, renormalise) =
             self.shape.moe.as_ref().map_or((moe.count, true), |shape| (shape.used, shape.renormalise));

@@ -4,22 +4,22 @@ use bytemuck::Pod;
 use gpu::lanes::Lane;
 use gpu::{Buffer, Device, Error};
 
-use crate::snapshot::{Snapshot, Taken};
-use crate::state::State;
-use crate::trail::Trail;
+use crate::recurrence_log::RecurrenceLog;
+use crate::snapshot::{Snapshot, SnapshotCopy};
+use crate::state::SequenceState;
 
-pub(super) struct Inputs {
+pub(super) struct StepInputs {
     lanes: Vec<Lane>,
     /// The rows of lanes in pieces, from one place to come back to to the next: the first piece of each lane that has more
     /// than one, or is one, then the second ones. Empty: every lane is one.
-    stretches: Vec<Stretch>,
+    stretches: Vec<RecurrenceSpan>,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
     /// Rows of which logits are wanted.
     wanted: Vec<u32>,
-    /// Where each row goes in its lane's trail, or comes from.
-    trail: Vec<u64>,
-    has_trail: bool,
+    /// Where each row goes in its lane's recurrence log, or comes from.
+    log_rows: Vec<u64>,
+    has_log: bool,
     /// Addresses of pages, lane after lane.
     pages: Vec<u64>,
     /// All of it, as it lies on the device.
@@ -29,15 +29,15 @@ pub(super) struct Inputs {
 
 /// What the recurrences of a step go over without a stop.
 #[derive(Default)]
-pub(super) struct Stretch {
+pub(super) struct RecurrenceSpan {
     lanes: Vec<Lane>,
     /// Address of the lanes.
     pub at: u64,
     /// Taken at the end of it.
-    pub taken: Vec<Taken>,
+    pub taken: Vec<SnapshotCopy>,
 }
 
-impl Stretch {
+impl RecurrenceSpan {
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -54,25 +54,25 @@ fn longest(lanes: &[Lane]) -> usize {
 
 /// Addresses on the device, for kernels. Those before the pages hang on nothing but the numbers of rows and lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Places {
+pub(super) struct InputAddresses {
     pub lanes: u64,
-    /// 0: no row has a trail.
-    pub trail: u64,
+    /// 0: no row has a recurrence log.
+    pub log_rows: u64,
     pub tokens: u64,
     pub lane_of_row: u64,
     pub wanted: u64,
 }
 
-impl Inputs {
-    pub fn new(device: &Device) -> Result<Inputs, Error> {
-        Ok(Inputs {
+impl StepInputs {
+    pub fn new(device: &Device) -> Result<StepInputs, Error> {
+        Ok(StepInputs {
             lanes: Vec::new(),
             stretches: Vec::new(),
             tokens: Vec::new(),
             lane_of_row: Vec::new(),
             wanted: Vec::new(),
-            trail: Vec::new(),
-            has_trail: false,
+            log_rows: Vec::new(),
+            has_log: false,
             pages: Vec::new(),
             bytes: Vec::new(),
             there: Buffer::new(device, 0)?,
@@ -83,12 +83,12 @@ impl Inputs {
         self.lanes.clear();
         self.stretches.clear();
         [&mut self.tokens, &mut self.lane_of_row, &mut self.wanted].into_iter().for_each(Vec::clear);
-        [&mut self.trail, &mut self.pages].into_iter().for_each(Vec::clear);
-        self.has_trail = false;
+        [&mut self.log_rows, &mut self.pages].into_iter().for_each(Vec::clear);
+        self.has_log = false;
     }
 
-    /// The next `count` rows are tokens of this state. They lie in the trail from the state's position on.
-    pub fn add_lane(&mut self, state: &State, count: usize, trail: Option<&Trail>) -> Result<(), Error> {
+    /// The next `count` rows are tokens of this state. They lie in the recurrence log from the state's position on.
+    pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
         self.lanes.push(Lane {
             // Where its pages begin among all, until it is known where those lie.
@@ -107,28 +107,28 @@ impl Inputs {
         }
         self.lane_of_row.resize(first + count, index);
         for position in state.position..state.position + count {
-            self.trail.push(trail.map_or(Ok(0), |trail| trail.address(position))?);
+            self.log_rows.push(log.map_or(Ok(0), |log| log.address(position))?);
         }
-        self.has_trail |= trail.is_some();
+        self.has_log |= log.is_some();
         Ok(())
     }
 
     /// Of the lane that was added last a snapshot is taken where each of these stands, which is behind some of its rows and
     /// before others. To be called for all lanes or for none.
-    pub fn add_stops(&mut self, state: &State, snapshots: &[&Snapshot]) -> Result<(), Error> {
+    pub fn add_stops(&mut self, state: &SequenceState, snapshots: &[&Snapshot]) -> Result<(), Error> {
         let Some(lane) = self.lanes.last().copied() else { return Ok(()) };
         let end = state.position + lane.count as usize;
         let stops = snapshots.iter().map(|snapshot| snapshot.position).chain([end]);
         let mut begin = state.position;
         for (number, stop) in stops.enumerate() {
             if self.stretches.len() == number {
-                self.stretches.push(Stretch::default());
+                self.stretches.push(RecurrenceSpan::default());
             }
             let stretch = &mut self.stretches[number];
             let first = lane.first + (begin - state.position) as u32;
             stretch.lanes.push(Lane { first, count: (stop - begin) as u32, pages: 0, ..lane });
             if let Some(snapshot) = snapshots.get(number) {
-                stretch.taken.push(Taken::of(state, snapshot)?);
+                stretch.taken.push(SnapshotCopy::of(state, snapshot)?);
             }
             begin = stop;
         }
@@ -136,7 +136,7 @@ impl Inputs {
     }
 
     /// Empty: all lanes are one.
-    pub fn stretches(&self) -> &[Stretch] {
+    pub fn stretches(&self) -> &[RecurrenceSpan] {
         &self.stretches
     }
 
@@ -158,9 +158,9 @@ impl Inputs {
     }
 
     /// Copies everything to the device.
-    pub fn send(&mut self) -> Result<Places, Error> {
+    pub fn send(&mut self) -> Result<InputAddresses, Error> {
         let bytes = size_of_val(&*self.lanes)
-            + [&self.trail, &self.pages].map(|values| size_of_val(&**values)).iter().sum::<usize>()
+            + [&self.log_rows, &self.pages].map(|values| size_of_val(&**values)).iter().sum::<usize>()
             + [&self.tokens, &self.lane_of_row, &self.wanted]
                 .map(|values| size_of_val(&**values))
                 .iter()
@@ -177,9 +177,9 @@ impl Inputs {
             next = (at + bytes).next_multiple_of(ALIGNED_TO);
             base + at as u64
         };
-        let mut places = Places {
+        let mut places = InputAddresses {
             lanes: place(size_of_val(&*self.lanes)),
-            trail: place(size_of_val(&*self.trail)),
+            log_rows: place(size_of_val(&*self.log_rows)),
             tokens: place(self.lane_of_row.len() * size_of::<u32>()),
             lane_of_row: place(size_of_val(&*self.lane_of_row)),
             wanted: place(size_of_val(&*self.wanted)),
@@ -193,15 +193,15 @@ impl Inputs {
         }
         self.bytes.clear();
         append(&mut self.bytes, &self.lanes);
-        append(&mut self.bytes, &self.trail);
+        append(&mut self.bytes, &self.log_rows);
         // What is replayed has no tokens any more.
         self.tokens.resize(self.lane_of_row.len(), 0);
         [&self.tokens, &self.lane_of_row, &self.wanted].into_iter().for_each(|all| append(&mut self.bytes, all));
         append(&mut self.bytes, &self.pages);
         self.stretches.iter().for_each(|stretch| append(&mut self.bytes, &stretch.lanes));
         self.there.write(0, &self.bytes)?;
-        if !self.has_trail {
-            places.trail = 0;
+        if !self.has_log {
+            places.log_rows = 0;
         }
         Ok(places)
     }

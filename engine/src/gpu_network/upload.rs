@@ -5,23 +5,23 @@ use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::Model;
 
-pub struct Layer {
+pub struct GpuLayer {
     /// Among the layers of its kind.
     pub place: usize,
     pub attn_norm: Buffer<f32>,
-    pub mixer: Mixer,
+    pub mixer: GpuMixer,
     pub ffn_norm: Buffer<f32>,
     /// None: the host computes it.
-    pub ffn: Option<Ffn>,
+    pub ffn: Option<GpuFfn>,
 }
 
 #[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
-pub enum Mixer {
-    Attention(Attention),
-    Delta(Delta),
+pub enum GpuMixer {
+    Attention(GpuAttention),
+    Delta(GpuDelta),
 }
 
-pub struct Attention {
+pub struct GpuAttention {
     pub q: Matrix,
     pub k: Matrix,
     pub v: Matrix,
@@ -30,7 +30,7 @@ pub struct Attention {
     pub k_norm: Buffer<f32>,
 }
 
-pub struct Delta {
+pub struct GpuDelta {
     pub qkv: Matrix,
     pub z: Matrix,
     pub a: Matrix,
@@ -44,27 +44,27 @@ pub struct Delta {
 }
 
 #[allow(clippy::large_enum_variant)] // As above.
-pub enum Ffn {
-    Dense(Swiglu),
-    Moe(Moe),
+pub enum GpuFfn {
+    Dense(GpuSwiglu),
+    Moe(GpuMoe),
 }
 
-pub struct Swiglu {
+pub struct GpuSwiglu {
     pub gate: Matrix,
     pub up: Matrix,
     pub down: Matrix,
 }
 
-pub struct Moe {
+pub struct GpuMoe {
     pub router: Matrix,
     /// The rows of all experts, one after the other.
-    pub experts: Swiglu,
+    pub experts: GpuSwiglu,
     pub count: usize,
-    pub shared: Option<Shared>,
+    pub shared: Option<GpuSharedExpert>,
 }
 
-pub struct Shared {
-    pub expert: Swiglu,
+pub struct GpuSharedExpert {
+    pub expert: GpuSwiglu,
     /// [1, hidden]
     pub router: Matrix,
 }
@@ -74,11 +74,11 @@ pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<Matrix, Error
 }
 
 /// The layer of this number; `with_ffn`: its feed-forward part too.
-pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> Result<Layer, Error> {
+pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
     let (shape, layer) = (&model.shape, &model.layers[number]);
     let place = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
-        weights::Mixer::Attention(from) => Mixer::Attention(Attention {
+        weights::Mixer::Attention(from) => GpuMixer::Attention(GpuAttention {
             q: matrix(device, &from.q)?,
             k: matrix(device, &from.k)?,
             v: matrix(device, &from.v)?,
@@ -90,7 +90,7 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
             let (channels, kernel) = (shape.delta_channels(), shape.conv_kernel);
             let taps: Vec<f32> =
                 (0..from.conv.len()).map(|i| from.conv[i % channels * kernel + i / channels]).collect();
-            Mixer::Delta(Delta {
+            GpuMixer::Delta(GpuDelta {
                 qkv: matrix(device, &from.qkv)?,
                 z: matrix(device, &from.z)?,
                 a: matrix(device, &from.a)?,
@@ -105,11 +105,11 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
     };
     let ffn = match &layer.ffn {
         _ if !with_ffn => None,
-        weights::Ffn::Dense { gate, up, down } => Some(Ffn::Dense(swiglu(device, [gate, up, down])?)),
-        weights::Ffn::Moe(moe) => Some(Ffn::Moe(experts(device, moe)?)),
+        weights::Ffn::Dense { gate, up, down } => Some(GpuFfn::Dense(swiglu(device, [gate, up, down])?)),
+        weights::Ffn::Moe(moe) => Some(GpuFfn::Moe(experts(device, moe)?)),
     };
     let norm = |values: &[f32]| Buffer::of(device, values);
-    Ok(Layer { place, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
+    Ok(GpuLayer { place, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
 }
 
 /// Bytes that a model's matrices take on a device, for plans; those of the layers' feed-forward parts apart.
@@ -135,11 +135,11 @@ pub fn ffn_bytes(ffn: &weights::Ffn, bytes: impl Fn(&weights::Matrix) -> usize) 
     }
 }
 
-fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<Swiglu, Error> {
-    Ok(Swiglu { gate: matrix(device, gate)?, up: matrix(device, up)?, down: matrix(device, down)? })
+fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<GpuSwiglu, Error> {
+    Ok(GpuSwiglu { gate: matrix(device, gate)?, up: matrix(device, up)?, down: matrix(device, down)? })
 }
 
-fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<Moe, Error> {
+fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<GpuMoe, Error> {
     let stacked = |of: fn(&weights::Expert) -> &weights::Matrix| {
         let all: Vec<&weights::Matrix> = moe.experts.iter().map(of).collect();
         let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
@@ -153,14 +153,14 @@ fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<Moe, Error> {
     };
     let shared = moe.shared.as_ref().map(|shared| {
         let router = bytemuck::cast_slice(&shared.router);
-        Ok(Shared {
+        Ok(GpuSharedExpert {
             expert: swiglu(device, [&shared.gate, &shared.up, &shared.down])?,
             router: Matrix::of(device, Format::F32, 1, shared.router.len(), router)?,
         })
     });
-    Ok(Moe {
+    Ok(GpuMoe {
         router: matrix(device, &moe.router)?,
-        experts: Swiglu {
+        experts: GpuSwiglu {
             gate: stacked(|expert| &expert.gate)?,
             up: stacked(|expert| &expert.up)?,
             down: stacked(|expert| &expert.down)?,

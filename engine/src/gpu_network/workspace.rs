@@ -9,10 +9,10 @@ use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
 use gpu::{Buffer, Device, Error, HostBuffer};
 use weights::Shape;
 
-use super::{Inputs, Places};
+use super::{InputAddresses, StepInputs};
 
 pub struct GpuWorkspace {
-    pub(super) inputs: Inputs,
+    pub(super) inputs: StepInputs,
     /// [rows, hidden]: the residual stream.
     pub(super) hidden: Buffer<f32>,
     pub(super) turns: Buffer<f32>,
@@ -34,26 +34,26 @@ pub struct GpuWorkspace {
     /// Feed-forward: gate and up.
     pub(super) gate: Buffer<f32>,
     pub(super) up: Buffer<f32>,
-    pub(super) moe: Routing,
+    pub(super) moe: GpuExpertRouting,
     pub(super) logits: Buffer<f32>,
     /// [wanted rows, vocab]: what was brought back.
     pub(super) logits_on_host: HostBuffer<f32>,
     /// [rows, hidden]: on their way through layers of which the host has a part.
     pub(super) rows_on_host: Vec<f32>,
     /// Kernels of steps of a token each, which name the buffers above.
-    pub(super) graphs: Vec<(Recorded, Graph)>,
+    pub(super) graphs: Vec<(GraphKey, Graph)>,
 }
 
 /// What the kernels of a step of a token each depend on.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Recorded {
+pub(super) struct GraphKey {
     /// Rows, lanes, and rows of which logits are wanted.
     pub sizes: (usize, usize, usize),
-    pub at: Places,
+    pub at: InputAddresses,
     pub overlaps: bool,
 }
 
-pub(super) struct Routing {
+pub(super) struct GpuExpertRouting {
     pub scores: Buffer<f32>,
     pub experts: Buffer<u32>,
     pub shares: Buffer<f32>,
@@ -73,7 +73,7 @@ impl GpuWorkspace {
         let floats = || Buffer::<f32>::new(device, 0);
         let numbers = || Buffer::<u32>::new(device, 0);
         Ok(GpuWorkspace {
-            inputs: Inputs::new(device)?,
+            inputs: StepInputs::new(device)?,
             hidden: floats()?,
             turns: floats()?,
             normed: Rows::new(device, 0, 0, ALL)?,
@@ -90,7 +90,7 @@ impl GpuWorkspace {
             stats: floats()?,
             gate: floats()?,
             up: floats()?,
-            moe: Routing {
+            moe: GpuExpertRouting {
                 scores: floats()?,
                 experts: numbers()?,
                 shares: floats()?,
@@ -109,7 +109,7 @@ impl GpuWorkspace {
         })
     }
 
-    pub(super) fn keep_graph(&mut self, key: Recorded, graph: Graph) {
+    pub(super) fn keep_graph(&mut self, key: GraphKey, graph: Graph) {
         if self.graphs.len() == MOST_GRAPHS {
             self.graphs.remove(0);
         }
@@ -117,7 +117,7 @@ impl GpuWorkspace {
     }
 
     /// Room for a step of so many rows.
-    pub(super) fn reserve(&mut self, device: &Device, needed: &Needed) -> Result<(), Error> {
+    pub(super) fn reserve(&mut self, device: &Device, needed: &BufferSizes) -> Result<(), Error> {
         let mut grown = false;
         let moe = &mut self.moe;
         let floats = [
@@ -169,7 +169,7 @@ impl GpuWorkspace {
 const MOST_GRAPHS: usize = 64;
 
 /// What a step of so many rows and lanes takes, of which so many rows are wanted.
-pub(super) struct Needed {
+pub(super) struct BufferSizes {
     /// In the order of `reserve`.
     floats: [usize; 20],
     numbers: [usize; 5],
@@ -177,15 +177,15 @@ pub(super) struct Needed {
     inner: (usize, usize),
 }
 
-impl Needed {
+impl BufferSizes {
     /// The most that any step takes of no more rows and lanes than these.
-    pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> Needed {
-        let none = Needed { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
+    pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
+        let none = BufferSizes { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
         steps.fold(none, |most, (lanes, longest)| {
             let rows = (lanes * longest).min(rows);
-            let one = Needed::new(shape, processors, (rows, lanes, longest), wanted);
-            Needed {
+            let one = BufferSizes::new(shape, processors, (rows, lanes, longest), wanted);
+            BufferSizes {
                 floats: std::array::from_fn(|i| most.floats[i].max(one.floats[i])),
                 numbers: std::array::from_fn(|i| most.numbers[i].max(one.numbers[i])),
                 normed: most.normed.max(one.normed),
@@ -200,7 +200,7 @@ impl Needed {
         processors: Processors,
         (rows, lanes, longest): (usize, usize, usize),
         wanted: usize,
-    ) -> Needed {
+    ) -> BufferSizes {
         let (queries, values) = (shape.q_heads * shape.head_dim, shape.delta_values());
         let heads = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let parts = Spread::new(processors, lanes, longest, heads).splits * rows * shape.q_heads;
@@ -214,7 +214,7 @@ impl Needed {
             0 => (rows, widest),
             _ => (pairs, expert_ffn.next_multiple_of(PADDED_TO).max(widest.next_multiple_of(PADDED_TO).div_ceil(used))),
         };
-        Needed {
+        BufferSizes {
             floats: [
                 rows * shape.hidden,
                 rows * shape.rope.dims,

@@ -7,7 +7,7 @@ use kernels::norm::rms_norm_in_place;
 use kernels::rotation::rotate;
 use weights::AttentionWeights;
 
-use super::{Lane, Network, Workspace};
+use super::{Network, StepLane, Workspace};
 
 impl Network {
     /// Reads `work.normed`, leaves the layer's contribution in `work.mixed`.
@@ -16,7 +16,7 @@ impl Network {
         cpu: &Cpu,
         weights: &AttentionWeights,
         layer: usize,
-        lanes: &mut [Lane],
+        lanes: &mut [StepLane],
         work: &mut Workspace,
     ) {
         let shape = self.shape();

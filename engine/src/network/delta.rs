@@ -10,9 +10,9 @@ use kernels::delta::{Heads, Rows, advance};
 use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
 use weights::DeltaWeights;
 
-use super::{Lane, Network, Workspace, exact_products};
-use crate::state::State;
-use crate::trail::Trail;
+use super::{Network, StepLane, Workspace, exact_products};
+use crate::recurrence_log::RecurrenceLog;
+use crate::state::SequenceState;
 
 /// Inside the root of the norm of queries and keys.
 const L2_EPS: f32 = 1e-6;
@@ -24,7 +24,7 @@ impl Network {
         cpu: &Cpu,
         weights: &DeltaWeights,
         layer: usize,
-        lanes: &mut [Lane],
+        lanes: &mut [StepLane],
         work: &mut Workspace,
     ) {
         let heads = self.heads();
@@ -46,14 +46,14 @@ impl Network {
             let qkv = &mut work.q[first * channels..last * channels];
             let decay = &work.decay[first * value_heads..last * value_heads];
             let beta = &work.beta[first * value_heads..last * value_heads];
-            if let Some(trail) = &mut lane.trail {
+            if let Some(recurrence_log) = &mut lane.recurrence_log {
                 let gates = decay.chunks_exact(value_heads).zip(beta.chunks_exact(value_heads));
                 for (i, (inputs, (decay, beta))) in qkv.chunks_exact(channels).zip(gates).enumerate() {
-                    trail.write(layer, lane.state.position + i, [inputs, decay, beta]);
+                    recurrence_log.write(layer, lane.state.position + i, [inputs, decay, beta]);
                 }
             }
             let out = &mut out[first * values..last * values];
-            let mut inputs = Inputs { qkv, decay, beta };
+            let mut inputs = RecurrenceInputs { qkv, decay, beta };
             let (begin, mut done) = (lane.state.position, 0);
             let mut left = out;
             for snapshot in lane.snapshots.iter_mut() {
@@ -83,10 +83,17 @@ impl Network {
 
     /// Convolution, norms of queries and keys, delta rule: all of a linear layer that remembers, as its recurrent state and
     /// its convolution's memory.
-    fn recur(&self, cpu: &Cpu, layer: usize, memory: (&mut [f32], &mut [f32]), inputs: Inputs, out: &mut [f32]) {
+    fn recur(
+        &self,
+        cpu: &Cpu,
+        layer: usize,
+        memory: (&mut [f32], &mut [f32]),
+        inputs: RecurrenceInputs,
+        out: &mut [f32],
+    ) {
         let heads = self.heads();
         let (channels, keys) = (heads.channels(), heads.keys());
-        let Inputs { qkv, decay, beta } = inputs;
+        let RecurrenceInputs { qkv, decay, beta } = inputs;
         let (recurrent, memory) = memory;
         convolve(cpu, qkv, channels, &self.taps[layer], memory);
         let rows = qkv.len() / channels;
@@ -100,23 +107,23 @@ impl Network {
         advance(cpu, heads, Rows { qkv, decay, beta }, recurrent, out);
     }
 
-    /// Takes a state forward to `position` by its recurrences alone, with what the trail remembers of the tokens
+    /// Takes a state forward to `position` by its recurrences alone, with what the recurrence log remembers of the tokens
     /// between. The pages of the state must hold their keys and values already. Layers know nothing of each other here, so
     /// each is one task.
-    pub fn replay(&self, cpu: &Cpu, state: &mut State, trail: &Trail, position: usize) {
+    pub fn replay(&self, cpu: &Cpu, state: &mut SequenceState, recurrence_log: &RecurrenceLog, position: usize) {
         let begin = std::mem::replace(&mut state.position, position);
         let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
         let (recurrent, conv) = (Parts::new(&mut state.recurrent), Parts::new(&mut state.conv));
         cpu.pool.run(self.state_shape.delta_layers, |layer| {
             REPLAYED.with_borrow_mut(|rows| {
                 for first in (begin..position).step_by(REPLAYED_TOGETHER) {
-                    rows.take(self.heads(), trail, layer, first..position.min(first + REPLAYED_TOGETHER));
+                    rows.take(self.heads(), recurrence_log, layer, first..position.min(first + REPLAYED_TOGETHER));
                     // SAFETY: each task takes the state of its own layer.
                     let memory = unsafe {
                         let recurrent = recurrent.part(layer * recurrent_values, recurrent_values);
                         (recurrent, conv.part(layer * conv_values, conv_values))
                     };
-                    let inputs = Inputs { qkv: &mut rows.qkv, decay: &rows.decay, beta: &rows.beta };
+                    let inputs = RecurrenceInputs { qkv: &mut rows.qkv, decay: &rows.decay, beta: &rows.beta };
                     self.recur(cpu, layer, memory, inputs, &mut rows.out);
                 }
             });
@@ -128,23 +135,23 @@ impl Network {
 const REPLAYED_TOGETHER: usize = 64; // not a window: tokens of a step
 
 thread_local! {
-    static REPLAYED: RefCell<Replayed> = RefCell::default();
+    static REPLAYED: RefCell<ReplayedRows> = RefCell::default();
 }
 
-/// Rows of a trail in one piece, and what comes of them, which nobody reads.
+/// Rows of a recurrence log in one piece, and what comes of them, which nobody reads.
 #[derive(Default)]
-struct Replayed {
+struct ReplayedRows {
     qkv: Vec<f32>,
     decay: Vec<f32>,
     beta: Vec<f32>,
     out: Vec<f32>,
 }
 
-impl Replayed {
-    fn take(&mut self, heads: Heads, trail: &Trail, layer: usize, positions: Range<usize>) {
+impl ReplayedRows {
+    fn take(&mut self, heads: Heads, recurrence_log: &RecurrenceLog, layer: usize, positions: Range<usize>) {
         let (channels, value_heads) = (heads.channels(), heads.value_heads);
         [&mut self.qkv, &mut self.decay, &mut self.beta].into_iter().for_each(Vec::clear);
-        for row in positions.filter_map(|position| trail.read(layer, position)) {
+        for row in positions.filter_map(|position| recurrence_log.read(layer, position)) {
             self.qkv.extend_from_slice(&row[..channels]);
             self.decay.extend_from_slice(&row[channels..][..value_heads]);
             self.beta.extend_from_slice(&row[channels + value_heads..]);
@@ -154,18 +161,21 @@ impl Replayed {
 }
 
 /// What a linear layer's recurrence reads, rows as in `kernels::delta::Rows` but before the convolution.
-struct Inputs<'a> {
+struct RecurrenceInputs<'a> {
     qkv: &'a mut [f32],
     decay: &'a [f32],
     beta: &'a [f32],
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> RecurrenceInputs<'a> {
     /// The first `count` tokens, and the others.
-    fn split_at(self, count: usize, heads: Heads) -> (Inputs<'a>, Inputs<'a>) {
+    fn split_at(self, count: usize, heads: Heads) -> (RecurrenceInputs<'a>, RecurrenceInputs<'a>) {
         let (qkv, later_qkv) = self.qkv.split_at_mut(count * heads.channels());
         let (decay, later_decay) = self.decay.split_at(count * heads.value_heads);
         let (beta, later_beta) = self.beta.split_at(count * heads.value_heads);
-        (Inputs { qkv, decay, beta }, Inputs { qkv: later_qkv, decay: later_decay, beta: later_beta })
+        (
+            RecurrenceInputs { qkv, decay, beta },
+            RecurrenceInputs { qkv: later_qkv, decay: later_decay, beta: later_beta },
+        )
     }
 }

@@ -23,7 +23,7 @@ pub struct Workspace {
     /// Feed-forward: gate and up.
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,
-    pub(super) moe: Routing,
+    pub(super) moe: ExpertRouting,
     /// Rows of which logits are wanted.
     pub(super) wanted: Vec<usize>,
     /// [wanted rows, vocab]
@@ -32,7 +32,7 @@ pub struct Workspace {
 
 /// Which tokens each expert works on.
 #[derive(Default)]
-pub struct Routing {
+pub struct ExpertRouting {
     pub(super) scores: Vec<f32>,
     pub(super) top: Vec<(usize, f32)>,
     /// For each expert its rows and their weights.

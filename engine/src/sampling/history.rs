@@ -2,32 +2,32 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Sampling;
+use super::SamplingOptions;
 
 /// How often a token stands in the text the penalties look at.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct TokenCount {
     anywhere: u32,
     in_reply: u32,
 }
 
 #[derive(Debug, Clone)]
-pub struct History {
+pub struct TokenHistory {
     repetition: f32,
     presence: f32,
     frequency: f32,
-    counts: HashMap<u32, Count>,
+    counts: HashMap<u32, TokenCount>,
     /// The tokens that `counts` counts, oldest first, and whether each is of the reply. Kept only where there is a
     /// window to fall out of.
     window: VecDeque<(u32, bool)>,
     window_tokens: usize,
 }
 
-impl History {
-    pub fn new(sampling: &Sampling) -> History {
+impl TokenHistory {
+    pub fn new(sampling: &SamplingOptions) -> TokenHistory {
         let sane = |value: f32, off: f32| if value.is_finite() { value } else { off };
         let repetition = sane(sampling.repetition_penalty, 1.0);
-        History {
+        TokenHistory {
             repetition: if repetition > 0.0 { repetition } else { 1.0 },
             presence: sane(sampling.presence_penalty, 0.0),
             frequency: sane(sampling.frequency_penalty, 0.0),

@@ -4,14 +4,14 @@
 //! platform, and it passes the usual batteries of statistical tests.
 
 #[derive(Debug, Clone)]
-pub struct Random {
+pub struct SplitMix64 {
     counter: u64,
 }
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
+impl SplitMix64 {
+    pub fn new(seed: u64) -> SplitMix64 {
         // Mixed once, so that the streams of seeds that differ by the increment do not overlap.
-        Random { counter: mix(seed) }
+        SplitMix64 { counter: mix(seed) }
     }
 
     /// Evenly from [0, 1), in steps of 2^-53.
@@ -38,7 +38,7 @@ mod tests {
     /// The published test vector of SplitMix64: seed 1234567, here set as the counter because `new` mixes it first.
     #[test]
     fn is_the_published_generator() {
-        let mut random = Random { counter: 1_234_567 };
+        let mut random = SplitMix64 { counter: 1_234_567 };
         let numbers: Vec<u64> = (0..5).map(|_| random.next_u64()).collect();
         let published = [
             6_457_827_717_110_365_317,
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn units_are_even_and_below_one() {
-        let mut random = Random::new(3);
+        let mut random = SplitMix64::new(3);
         let mut counts = [0u32; 16];
         for _ in 0..160_000 {
             let unit = random.next_unit();

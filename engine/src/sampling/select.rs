@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::Sampling;
+use super::SamplingOptions;
 use super::exp::exp_of_negative;
 
 /// Tokens that share a word of the mask.
@@ -18,15 +18,15 @@ const MORE_CANDIDATES: usize = 8;
 const LEAST_LOG_PROBABILITY: f32 = -9999.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Candidate {
+struct TokenCandidate {
     token: u32,
     logit: f32,
 }
 
 /// Buffers that are reused from token to token.
 #[derive(Debug, Clone, Default)]
-pub struct Selector {
-    candidates: Vec<Candidate>,
+pub struct TokenSelector {
+    candidates: Vec<TokenCandidate>,
     block_sums: Vec<f64>,
 }
 
@@ -58,9 +58,15 @@ pub fn for_each_allowed(logits: &[f32], allowed: Option<&[u32]>, mut visit: impl
     }
 }
 
-impl Selector {
+impl TokenSelector {
     /// Draws by the number `chance` from [0, 1). None where no allowed logit is finite.
-    pub fn draw(&mut self, sampling: &Sampling, logits: &[f32], allowed: Option<&[u32]>, chance: f64) -> Option<u32> {
+    pub fn draw(
+        &mut self,
+        sampling: &SamplingOptions,
+        logits: &[f32],
+        allowed: Option<&[u32]>,
+        chance: f64,
+    ) -> Option<u32> {
         let scale = Scale::new(highest(logits, allowed)?, sampling.temperature);
         let has_top_k = sampling.top_k > 0 && sampling.top_k < logits.len();
         // Written so that NaN means off.
@@ -125,7 +131,7 @@ impl Selector {
                         return;
                     }
                 }
-                candidates.push(Candidate { token, logit });
+                candidates.push(TokenCandidate { token, logit });
             });
         }
         candidates.sort_unstable_by(best_first);
@@ -161,7 +167,7 @@ impl Selector {
             }
             for_each_in_group(logits, group, word, &mut |token, logit| {
                 if scale.weight(logit) >= least_weight {
-                    candidates.push(Candidate { token, logit });
+                    candidates.push(TokenCandidate { token, logit });
                 }
             });
         }
@@ -183,7 +189,7 @@ impl Selector {
         self.candidates.clear();
         let candidates = &mut self.candidates;
         for_each_finite(&logits[first_token..end], allowed, |token, logit| {
-            candidates.push(Candidate { token: token + first_token as u32, logit });
+            candidates.push(TokenCandidate { token: token + first_token as u32, logit });
         });
         pick(&self.candidates, scale, left)
     }
@@ -250,7 +256,7 @@ fn forbid(values: &mut [f32; GROUP_TOKENS], word: u32, instead: f32) {
 }
 
 /// How many of the candidates, best first, are enough to hold the share `top_p` of `total`; at least one.
-fn enough(candidates: &[Candidate], scale: Scale, top_p: f32, total: f64) -> Option<usize> {
+fn enough(candidates: &[TokenCandidate], scale: Scale, top_p: f32, total: f64) -> Option<usize> {
     let wanted = total * f64::from(top_p.max(0.0));
     let mut sum = 0.0;
     for (index, found) in candidates.iter().enumerate() {
@@ -262,13 +268,13 @@ fn enough(candidates: &[Candidate], scale: Scale, top_p: f32, total: f64) -> Opt
     None
 }
 
-fn draw_from(candidates: &[Candidate], scale: Scale, chance: f64) -> Option<u32> {
+fn draw_from(candidates: &[TokenCandidate], scale: Scale, chance: f64) -> Option<u32> {
     let total: f64 = candidates.iter().map(|found| f64::from(scale.weight(found.logit))).sum();
     pick(candidates, scale, total * chance)
 }
 
 /// The candidate at the distance `left` along the candidates' weights.
-fn pick(candidates: &[Candidate], scale: Scale, mut left: f64) -> Option<u32> {
+fn pick(candidates: &[TokenCandidate], scale: Scale, mut left: f64) -> Option<u32> {
     let mut last = None;
     for found in candidates {
         let weight = f64::from(scale.weight(found.logit));
@@ -328,7 +334,7 @@ fn word_of(allowed: Option<&[u32]>, group: usize) -> u32 {
     allowed.map_or(u32::MAX, |mask| mask.get(group).copied().unwrap_or(0))
 }
 
-fn best_first(a: &Candidate, b: &Candidate) -> Ordering {
+fn best_first(a: &TokenCandidate, b: &TokenCandidate) -> Ordering {
     // Only finite logits get here, and 0.0 equals -0.0.
     b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.token.cmp(&b.token))
 }

@@ -4,7 +4,7 @@ use super::random::{Stage, Step, play, step};
 use super::support::*;
 use engine::snapshot;
 use engine::state::KvFormats;
-use engine::{Error, Limits, Request};
+use engine::{EngineLimits, EngineRequest, Error};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
@@ -18,23 +18,23 @@ fn plays(model: &'static str) {
     let Some(device) = device() else { return };
     // An emulated token takes as long as a hundred on a GPU.
     let (cases, longest, most_steps) = if device.is_emulated() { (1, 150, 6) } else { (20, 900, 10) };
-    let limits = |trail_tokens| Limits { trail_tokens, ..LIMITS };
+    let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
     let engine = engine(model, LIMITS);
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, longest + 30).unwrap();
     let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
-    let trails = prop_oneof![Just(32usize), Just(160), Just(0)];
-    let strategy = (budgets, trails, prop::collection::vec(step(), 1..most_steps));
+    let logs = prop_oneof![Just(32usize), Just(160), Just(0)];
+    let strategy = (budgets, logs, prop::collection::vec(step(), 1..most_steps));
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20, ..ProptestConfig::default() };
-    proptest!(config, |((memory_bytes, trail_tokens, steps) in strategy)| {
-        let limits = Limits { memory_bytes, ..limits(trail_tokens) };
+    proptest!(config, |((memory_bytes, recurrence_log_tokens, steps) in strategy)| {
+        let limits = EngineLimits { memory_bytes, ..limits(recurrence_log_tokens) };
         play(Stage { model, limits, device: Some(&device), longest }, &steps)?;
     });
 }
 
 /// One history with everything in it: few random ones are played where a token takes long.
-fn plays_all(model: &'static str, trail_tokens: usize, share_of_memory: f64) {
+fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory: f64) {
     let Some(device) = device() else { return };
-    let limits = Limits { trail_tokens, ..LIMITS };
+    let limits = EngineLimits { recurrence_log_tokens, ..LIMITS };
     let least = limits.bytes_of(&engine(model, LIMITS).network().state_shape, F32, 180).unwrap() as f64;
     let steps = [
         Step::Extend { count: 59, seed: 1 },
@@ -51,7 +51,7 @@ fn plays_all(model: &'static str, trail_tokens: usize, share_of_memory: f64) {
         Step::Extend { count: 11, seed: 8 },
         Step::Cut { share: 0.8 },
     ];
-    let limits = Limits { memory_bytes: (least * share_of_memory) as usize, ..limits };
+    let limits = EngineLimits { memory_bytes: (least * share_of_memory) as usize, ..limits };
     play(Stage { model, limits, device: Some(&device), longest: 150 }, &steps).unwrap();
 }
 
@@ -81,8 +81,8 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
     let prompt = words(60, 1);
     let formats = [(Format::F16, Format::F16), (Format::Q8_0, Format::Q4_0), (Format::Q8_0, Format::BF16)];
     for ((key, value), snapshots) in formats.into_iter().zip(snapshot::FORMATS) {
-        let limits = Limits { snapshots, ..LIMITS };
-        let asked = |tokens: &[u32]| Request { kv: KvFormats { key, value }, ..request(tokens, 1) };
+        let limits = EngineLimits { snapshots, ..LIMITS };
+        let asked = |tokens: &[u32]| EngineRequest { kv: KvFormats { key, value }, ..request(tokens, 1) };
         let folder = tempfile::tempdir().unwrap();
         let start = |device| {
             let mut engine = engine_on(device, "dense-wide", limits);

@@ -1,7 +1,7 @@
 //! Pasts on disk: what comes back, what is a miss, what is gone.
 
 use super::support::*;
-use engine::{DiskLimits, Event, Finish, OwnerId, Reason, Request, forget_files};
+use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, StopReason, forget_files};
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_restart_goes_on_where_it_was() {
     after.use_disk(disk(folder.path()));
     let next = [&prompt[..], &first.tokens, &words(7, 2)].concat();
     let second = answer(&mut after, request(&next, 5));
-    assert_eq!((second.report.reused_tokens, second.report.reason), (309, Reason::NewText));
+    assert_eq!((second.report.reused_tokens, second.report.reason), (309, PrefillReason::NewText));
     assert_eq!(second.tokens, answer(&mut engine("dense-gva2", LIMITS), request(&next, 5)).tokens);
     assert_eq!(after.take_notes(), [""; 0]);
 }
@@ -33,7 +33,7 @@ fn what_a_person_has_deleted_is_gone_here_and_on_disk_and_what_is_anothers_stays
     let persona = words(100, 1);
     let [anns, bobs] = [2, 3].map(|seed| [&persona[..], &words(60, seed)].concat());
     let (ann, bob) = (OwnerId(0xa), OwnerId(0xb));
-    let owned = |tokens: &[u32], owner| Request { owner: Some(owner), ..request(tokens, 5) };
+    let owned = |tokens: &[u32], owner| EngineRequest { owner: Some(owner), ..request(tokens, 5) };
     let mut engine = engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     answer(&mut engine, owned(&anns, ann));
@@ -49,7 +49,7 @@ fn what_a_person_has_deleted_is_gone_here_and_on_disk_and_what_is_anothers_stays
     engine.forget(ann);
     let mut events = Vec::new();
     engine.step(&mut events);
-    assert!(matches!(events[..], [Event::Done { finish: Finish::Cancelled { .. }, .. }]), "{events:?}");
+    assert!(matches!(events[..], [EngineEvent::Done { stop_reason: StopReason::Cancelled { .. }, .. }]), "{events:?}");
     assert!(names().iter().all(|name| name.starts_with("000000000000000b-")) && names().len() == 1, "{:?}", names());
     engine.check_invariants().unwrap();
     assert_eq!(answer(&mut engine, owned(&bobs, bob)).report.reused_tokens, bobs.len() - 1, "Bob's is warm");
@@ -109,7 +109,7 @@ fn a_bad_file_is_a_miss_with_a_note() {
     let mut other = engine("dense-gva3", LIMITS);
     other.use_disk(disk(folder.path()));
     // The marks of the request are where its states stand, the last of them at 299 tokens.
-    assert_eq!(answer(&mut other, request(&prompt, 5)).report.reason, Reason::OtherModel { known_tokens: 299 });
+    assert_eq!(answer(&mut other, request(&prompt, 5)).report.reason, PrefillReason::OtherModel { known_tokens: 299 });
     assert_eq!((other.take_notes().len(), std::fs::read_dir(folder.path()).unwrap().count()), (0, 2));
 }
 

@@ -1,14 +1,14 @@
 //! The one ceiling, and what goes first under it.
 
 use super::support::*;
-use engine::memory::Kind;
-use engine::{Error, Limits, Priority, Reason, Request};
+use engine::memory::MemoryKind;
+use engine::{EngineLimits, EngineRequest, Error, PrefillReason, RequestClass};
 use kernels::format::Format;
 
 #[test]
 fn memory_stays_under_its_ceiling() {
     let memory_bytes = 4 << 20;
-    let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let mut history = words(40, 1);
     let mut most = 0;
     for turn in 0..300 {
@@ -21,7 +21,7 @@ fn memory_stays_under_its_ceiling() {
         }
         let answer = answer(&mut engine, request(&history, 3));
         history.extend(answer.tokens);
-        most = most.max(Kind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>());
+        most = most.max(MemoryKind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>());
         assert!(most <= memory_bytes, "turn {turn}: {most}");
     }
     assert!(most > memory_bytes / 2, "the ceiling was never near: {most}");
@@ -37,8 +37,8 @@ fn bytes_of(model: &str, tokens: usize, more_snapshots: usize) -> usize {
 #[test]
 fn replies_that_do_not_fit_together_wait_for_each_other() {
     let memory_bytes = bytes_of("dense-tied", 600, 0) * 3 / 2;
-    let mut tight = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
-    let requests: Vec<Request> = (0..4).map(|seed| request(&words(500, 20 + seed), 40)).collect();
+    let mut tight = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
+    let requests: Vec<EngineRequest> = (0..4).map(|seed| request(&words(500, 20 + seed), 40)).collect();
     // `answers` looks at the ceiling after every step.
     let ours = answers(&mut tight, requests.clone());
     for (ours, request) in ours.iter().zip(requests) {
@@ -50,7 +50,7 @@ fn replies_that_do_not_fit_together_wait_for_each_other() {
 #[test]
 fn a_reply_for_which_there_is_no_memory_says_so_and_others_are_answered() {
     let memory_bytes = bytes_of("dense-tied", 600, 0);
-    let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let requests = vec![request(&words(3000, 1), 5), request(&words(100, 2), 5)];
     let results = tries(&mut engine, requests);
     assert!(matches!(results[0], Err(Error::NoRoom { .. })), "{:?}", results[0]);
@@ -60,30 +60,30 @@ fn a_reply_for_which_there_is_no_memory_says_so_and_others_are_answered() {
 #[test]
 fn what_had_to_go_is_told_apart_from_what_is_new() {
     let memory_bytes = bytes_of("dense-tied", 900, 0);
-    let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let first = words(500, 1);
-    assert_eq!(answer(&mut engine, request(&first, 5)).report.reason, Reason::Cold);
-    assert_eq!(answer(&mut engine, request(&words(800, 2), 5)).report.reason, Reason::Cold);
+    assert_eq!(answer(&mut engine, request(&first, 5)).report.reason, PrefillReason::Cold);
+    assert_eq!(answer(&mut engine, request(&words(800, 2), 5)).report.reason, PrefillReason::Cold);
     let again = answer(&mut engine, request(&first, 5)).report;
-    assert!(matches!(again.reason, Reason::Evicted { known_tokens: 448.. }), "{again:?}");
+    assert!(matches!(again.reason, PrefillReason::Evicted { known_tokens: 448.. }), "{again:?}");
 }
 
 #[test]
 fn work_that_nobody_waits_for_evicts_nothing_that_a_conversation_needs() {
     let memory_bytes = bytes_of("dense-tied", 600, 0) * 2;
-    let mut engine = engine("dense-tied", Limits { memory_bytes, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let prompt = words(400, 1);
     let said = answer(&mut engine, request(&prompt, 10));
     let history = [&prompt[..], &said.tokens].concat();
-    for (seed, priority) in (0..6).flat_map(|seed| [(seed, Priority::Speculate), (seed, Priority::Background)]) {
-        let large = Request { priority, speculative: seed % 2 == 0, ..request(&words(3000, 40 + seed), 0) };
+    for (seed, class) in (0..6).flat_map(|seed| [(seed, RequestClass::Speculate), (seed, RequestClass::Background)]) {
+        let large = EngineRequest { class, speculative: seed % 2 == 0, ..request(&words(3000, 40 + seed), 0) };
         let result = tries(&mut engine, vec![large]).pop().unwrap();
         assert!(matches!(result, Err(Error::NoRoom { .. })), "{result:?}");
         assert_eq!(engine.check_invariants(), Ok(()));
     }
     let next = [&history[..], &words(10, 2)].concat();
     let report = answer(&mut engine, request(&next, 5)).report;
-    assert_eq!((report.reused_tokens, report.reason), (history.len() - 1, Reason::NewText));
+    assert_eq!((report.reused_tokens, report.reason), (history.len() - 1, PrefillReason::NewText));
     // Who is waited for may.
     assert_eq!(answer(&mut engine, request(&words(1000, 9), 5)).tokens.len(), 5);
 }
@@ -92,12 +92,12 @@ fn work_that_nobody_waits_for_evicts_nothing_that_a_conversation_needs() {
 fn what_is_thinned_is_what_saves_least() {
     // One conversation with a mark every 23 tokens, and room for about a third of its snapshots.
     let memory_bytes = bytes_of("dense-tied", 1200, 14);
-    let mut engine = engine("dense-tied", Limits { memory_bytes, snapshot_spacing_tokens: usize::MAX, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes, snapshot_spacing_tokens: usize::MAX, ..LIMITS });
     let history = words(1150, 1);
     answer(&mut engine, request(&history, 1));
     let mut recomputed = |at: usize| {
         let tokens = [&history[..at], &[history[at] + 1, 3, 5]].concat();
-        let guess = Request { speculative: true, ..request(&tokens, 0) };
+        let guess = EngineRequest { speculative: true, ..request(&tokens, 0) };
         let report = answer(&mut engine, guess).report;
         at - report.reused_tokens.min(at)
     };
@@ -118,13 +118,13 @@ fn states_that_are_kept_smaller_change_little() {
         for (format, tolerance) in [(Format::F32, 1e-4), (Format::BF16, 0.02), (Format::Q8_0, 0.05)] {
             let folder = tempfile::tempdir().unwrap();
             let start = || {
-                let mut engine = engine(model, Limits { snapshots: format, ..LIMITS });
+                let mut engine = engine(model, EngineLimits { snapshots: format, ..LIMITS });
                 engine.use_disk(disk(folder.path()));
                 engine
             };
             let mut before = start();
             answer(&mut before, request(&[&prompt[..120], &words(60, 2)].concat(), 1));
-            // Back into the middle, by a snapshot and what the trail does not hold any more.
+            // Back into the middle, by a snapshot and what the log does not hold any more.
             let ours = answer(&mut before, request(&prompt, 1));
             assert!(ours.report.reused_tokens >= 115, "{:?}", ours.report);
             assert!((ours.logprobs[0] - exact).abs() <= tolerance, "{model} {format:?}: {} {exact}", ours.logprobs[0]);

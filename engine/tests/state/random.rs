@@ -1,7 +1,7 @@
 //! Random histories, against an engine that remembers nothing.
 
 use super::support::*;
-use engine::{Limits, OwnerId, Priority, Request};
+use engine::{EngineLimits, EngineRequest, OwnerId, RequestClass};
 use gpu::Device;
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ pub fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
     pub model: &'a str,
-    pub limits: Limits,
+    pub limits: EngineLimits,
     /// Where the engine that remembers computes; the one that remembers nothing does so on the host.
     pub device: Option<&'a Device>,
     /// A conversation is cut there.
@@ -53,7 +53,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
         engine
     };
     let mut warm = start();
-    let mut cold = engine(model, Limits { memory_bytes: usize::MAX, ..limits });
+    let mut cold = engine(model, EngineLimits { memory_bytes: usize::MAX, ..limits });
     let mut history = words(30, 9);
     let mut earlier = Vec::new();
     for step in steps {
@@ -72,7 +72,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
                 answer(
                     &mut warm,
-                    Request { priority: Priority::Speculate, speculative: true, ..request(&speculated, 0) },
+                    EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&speculated, 0) },
                 );
             }
             Step::Spill => {
@@ -89,7 +89,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
         let ours = answers(&mut warm, requests.clone());
         prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {
-            let theirs = answer(&mut cold, Request { owner: Some(OwnerId(1)), ..request });
+            let theirs = answer(&mut cold, EngineRequest { owner: Some(OwnerId(1)), ..request });
             cold.forget(OwnerId(1));
             prop_assert_eq!(ours.tokens.len(), theirs.tokens.len());
             for i in 0..ours.tokens.len() {
@@ -112,17 +112,17 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
 
 fn plays(model: &'static str, cases: u32) {
     let engine = engine(model, LIMITS);
-    // A long trail lets the marks of a short turn be passed and remembered afterwards.
-    let limits = |trail_tokens| Limits { trail_tokens, ..LIMITS };
+    // A long log lets the marks of a short turn be passed and remembered afterwards.
+    let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
     // From what one prompt needs, so that nothing can be kept, upwards.
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, 930).unwrap();
     let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
-    let trails = prop_oneof![Just(32usize), Just(160), Just(0)];
-    let strategy = (budgets, trails, prop::collection::vec(step(), 1..10));
+    let logs = prop_oneof![Just(32usize), Just(160), Just(0)];
+    let strategy = (budgets, logs, prop::collection::vec(step(), 1..10));
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() };
-    proptest!(config, |((memory_bytes, trail_tokens, steps) in strategy)| {
-        let limits = Limits { memory_bytes, ..limits(trail_tokens) };
+    proptest!(config, |((memory_bytes, recurrence_log_tokens, steps) in strategy)| {
+        let limits = EngineLimits { memory_bytes, ..limits(recurrence_log_tokens) };
         play(Stage { model, limits, device: None, longest: 900 }, &steps)?;
     });
 }

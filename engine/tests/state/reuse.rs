@@ -1,9 +1,9 @@
 //! What was computed is taken up again, by whom and when, and is told.
 
 use super::support::*;
-use engine::sampling::Sampling;
+use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
-use engine::{Engine, Event, Finish, Limits, Priority, Reason, Request};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, PrefillReason, RequestClass, StopReason};
 use kernels::format::Format;
 
 #[test]
@@ -11,13 +11,13 @@ fn what_was_computed_is_not_computed_again() {
     let mut engine = engine("dense-tied", LIMITS);
     let prompt = words(150, 1);
     let first = answer(&mut engine, request(&prompt, 10));
-    assert_eq!((first.report.reason, first.report.computed_tokens), (Reason::Cold, 150));
+    assert_eq!((first.report.reason, first.report.computed_tokens), (PrefillReason::Cold, 150));
 
     // The next turn: prompt, reply, new words. The last token of the reply was never fed.
     let mut next = [&prompt[..], &first.tokens].concat();
     next.extend(words(20, 2));
     let second = answer(&mut engine, request(&next, 10));
-    assert_eq!((second.report.reason, second.report.reused_tokens), (Reason::NewText, 159));
+    assert_eq!((second.report.reason, second.report.reused_tokens), (PrefillReason::NewText, 159));
 
     // The same again: all but the last token is known.
     let again = answer(&mut engine, request(&next, 10));
@@ -29,12 +29,12 @@ fn what_was_computed_is_not_computed_again() {
     let heard = cut.len();
     cut.extend(words(9, 3).iter().map(|token| token + 3));
     let third = answer(&mut engine, request(&cut, 5));
-    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, Reason::NewText));
+    assert_eq!((third.report.reused_tokens, third.report.reason), (heard, PrefillReason::NewText));
 
     // What was said before the reply is another thing to change.
     let mut edited = next.clone();
     edited[155] += 1;
-    assert_eq!(answer(&mut engine, request(&edited, 1)).report.reason, Reason::Edited { at: 155 });
+    assert_eq!(answer(&mut engine, request(&edited, 1)).report.reason, PrefillReason::Edited { at: 155 });
 
     // The branch that was left is still there.
     let back = answer(&mut engine, request(&next, 10));
@@ -44,9 +44,9 @@ fn what_was_computed_is_not_computed_again() {
 #[test]
 fn marks_are_remembered_without_a_step_for_each() {
     for snapshots in [Format::F32, Format::BF16, Format::Q8_0] {
-        let mut engine = engine("dense-tied", Limits { trail_tokens: 0, snapshots, ..LIMITS });
+        let mut engine = engine("dense-tied", EngineLimits { recurrence_log_tokens: 0, snapshots, ..LIMITS });
         let prompt = words(60, 1);
-        let ask = |tokens: &[u32]| Request { marks: vec![20, 24, 41, 60], ..request(tokens, 1) };
+        let ask = |tokens: &[u32]| EngineRequest { marks: vec![20, 24, 41, 60], ..request(tokens, 1) };
         engine.submit(ask(&prompt)).unwrap();
         let (mut steps, mut events) = (1, Vec::new());
         while engine.step(&mut events) {
@@ -57,7 +57,7 @@ fn marks_are_remembered_without_a_step_for_each() {
         for (at, reused) in [(59, 41), (42, 41), (40, 20), (23, 20), (19, 0)] {
             let mut other = prompt.clone();
             other[at] += 1;
-            let mut cold = self::engine("dense-tied", Limits { snapshots, ..LIMITS });
+            let mut cold = self::engine("dense-tied", EngineLimits { snapshots, ..LIMITS });
             let (warm, cold) = (answer(&mut engine, ask(&other)), answer(&mut cold, ask(&other)));
             assert_eq!((warm.report.reused_tokens, warm.tokens), (reused, cold.tokens), "changed at {at}");
         }
@@ -96,8 +96,8 @@ fn a_running_line_can_be_branched_from() {
 
 #[test]
 fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
-    let mut engine = engine("dense-tied", Limits { max_sequences: 1, ..LIMITS });
-    let slow = Request { priority: Priority::Background, ..request(&words(2000, 1), 5) };
+    let mut engine = engine("dense-tied", EngineLimits { max_sequences: 1, ..LIMITS });
+    let slow = EngineRequest { class: RequestClass::Background, ..request(&words(2000, 1), 5) };
     let slow = engine.submit(slow).unwrap();
     let mut events = Vec::new();
     engine.step(&mut events);
@@ -107,7 +107,7 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
     while done.len() < 2 {
         engine.step(&mut events);
         for event in events.drain(..) {
-            if let Event::Done { id, .. } = event {
+            if let EngineEvent::Done { id, .. } = event {
                 done.push(id);
                 if id == talk {
                     engine.cancel(slow);
@@ -124,32 +124,32 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
 
 #[test]
 fn what_nobody_waits_for_goes_in_smaller_steps() {
-    for (priority, tokens) in
-        [(Priority::Talk, LIMITS.prefill_chunk_tokens), (Priority::Background, LIMITS.prefill_chunk_tokens / 4)]
+    for (class, tokens) in
+        [(RequestClass::Talk, LIMITS.prefill_chunk_tokens), (RequestClass::Background, LIMITS.prefill_chunk_tokens / 4)]
     {
         let mut engine = engine("dense-tied", LIMITS);
-        let id = engine.submit(Request { priority, ..request(&words(200, 1), 5) }).unwrap();
+        let id = engine.submit(EngineRequest { class, ..request(&words(200, 1), 5) }).unwrap();
         let mut events = Vec::new();
         engine.step(&mut events);
         engine.cancel(id);
         engine.step(&mut events);
         let reports = events.iter().filter_map(|event| match event {
-            Event::Done { report, .. } => Some(report.computed_tokens),
+            EngineEvent::Done { report, .. } => Some(report.computed_tokens),
             _ => None,
         });
-        assert_eq!(reports.collect::<Vec<_>>(), [tokens], "{priority:?}");
+        assert_eq!(reports.collect::<Vec<_>>(), [tokens], "{class:?}");
     }
 }
 
 #[test]
 fn bad_requests_are_refused_with_words() {
-    let mut engine = engine("dense-tied", Limits { max_waiting: 1, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { max_waiting: 1, ..LIMITS });
     let refused = |engine: &mut Engine, request| engine.submit(request).unwrap_err().to_string();
     assert!(refused(&mut engine, request(&[], 1)).contains("no token"));
     assert!(refused(&mut engine, request(&[512], 1)).contains("vocabulary of 512"));
-    assert!(refused(&mut engine, Request { ctx_size: 10, ..request(&words(10, 1), 1) }).contains("window is 10"));
-    let sampling = Sampling { top_p: 7.0, ..Sampling::default() };
-    assert!(refused(&mut engine, Request { sampling, ..request(&words(10, 1), 1) }).contains("top_p"));
+    assert!(refused(&mut engine, EngineRequest { ctx_size: 10, ..request(&words(10, 1), 1) }).contains("window is 10"));
+    let sampling = SamplingOptions { top_p: 7.0, ..SamplingOptions::default() };
+    assert!(refused(&mut engine, EngineRequest { sampling, ..request(&words(10, 1), 1) }).contains("top_p"));
     engine.submit(request(&words(10, 1), 1)).unwrap();
     assert!(refused(&mut engine, request(&words(10, 1), 1)).contains("wait already"));
 }
@@ -157,14 +157,14 @@ fn bad_requests_are_refused_with_words() {
 #[test]
 fn the_window_ends_a_reply() {
     let mut engine = engine("dense-tied", LIMITS);
-    let full = answer(&mut engine, Request { ctx_size: 55, ..request(&words(50, 1), 100) });
+    let full = answer(&mut engine, EngineRequest { ctx_size: 55, ..request(&words(50, 1), 100) });
     assert_eq!(full.tokens.len(), 5);
-    assert!(matches!(full.finish, Some(Finish::Window { .. })));
+    assert!(matches!(full.stop_reason, Some(StopReason::Window { .. })));
 }
 
 #[test]
 fn an_edit_is_told_with_its_place_also_where_no_state_is_near() {
-    let mut engine = engine("dense-tied", Limits { snapshot_spacing_tokens: 200, ..LIMITS });
+    let mut engine = engine("dense-tied", EngineLimits { snapshot_spacing_tokens: 200, ..LIMITS });
     let mut prompt = words(600, 1);
     for at in [4, 250] {
         let mut ask = request(&prompt, 2);
@@ -172,12 +172,12 @@ fn an_edit_is_told_with_its_place_also_where_no_state_is_near() {
         answer(&mut engine, ask.clone());
         ask.tokens[at] += 1;
         let report = answer(&mut engine, ask).report;
-        assert_eq!(report.reason, Reason::Edited { at }, "{report:?}");
+        assert_eq!(report.reason, PrefillReason::Edited { at }, "{report:?}");
         prompt = words(600, 2);
     }
     // Another text of which only the first words are the same.
     let other = [&words(600, 1)[..4], &words(300, 9)].concat();
-    assert_eq!(answer(&mut engine, request(&other, 2)).report.reason, Reason::Cold);
+    assert_eq!(answer(&mut engine, request(&other, 2)).report.reason, PrefillReason::Cold);
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn speculation_is_replaced_as_it_changes() {
     answer(&mut engine, request(&history, 1));
     for heard in 1..30 {
         let partial = [&history[..], &words(heard, 7)].concat();
-        let guess = Request { priority: Priority::Speculate, speculative: true, ..request(&partial, 0) };
+        let guess = EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&partial, 0) };
         let report = answer(&mut engine, guess).report;
         assert!(report.computed_tokens <= 1, "{report:?}");
         // The conversation and one guess at its future.
-        assert!(engine.kept_lines() <= 2, "{} lines", engine.kept_lines());
+        assert!(engine.kept_sequences() <= 2, "{} lines", engine.kept_sequences());
     }
     // The last word was another one.
     let said = [&history[..], &words(28, 7), &[499, 3]].concat();
@@ -202,7 +202,7 @@ fn speculation_is_replaced_as_it_changes() {
 fn a_long_reply_can_be_gone_back_to_where_it_was_marked_and_at_the_spacing() {
     let mark_at = 30;
     for (spacing, marks) in [(usize::MAX, true), (40, false)] {
-        let mut engine = engine("dense-tied", Limits { snapshot_spacing_tokens: spacing, ..LIMITS });
+        let mut engine = engine("dense-tied", EngineLimits { snapshot_spacing_tokens: spacing, ..LIMITS });
         let mut ask = request(&words(50, 1), 200);
         ask.marks = vec![50];
         let prompt = ask.tokens.clone();
@@ -210,7 +210,7 @@ fn a_long_reply_can_be_gone_back_to_where_it_was_marked_and_at_the_spacing() {
         let (mut events, mut reply) = (Vec::new(), Vec::new());
         while engine.step(&mut events) {
             for event in events.drain(..) {
-                if let Event::Token(token) = event {
+                if let EngineEvent::Token(token) = event {
                     reply.push(token.token);
                     if marks && reply.len() == mark_at {
                         engine.mark(id);
@@ -218,7 +218,7 @@ fn a_long_reply_can_be_gone_back_to_where_it_was_marked_and_at_the_spacing() {
                 }
             }
         }
-        // Far behind the trail, which has the last 32 tokens.
+        // Far behind the log, which has the last 32 tokens.
         let mut back_to = |heard: usize| {
             let tokens = [&prompt[..], &reply[..heard], &[7, 8, 9]].concat();
             answer(&mut engine, request(&tokens, 1)).report.reused_tokens
@@ -238,10 +238,10 @@ fn a_grammar_shapes_the_reply() {
     });
     for seed in 0..5 {
         let grammar = Some(text::grammar::Grammar::json_schema(&schema).unwrap());
-        let sampling = Sampling { temperature: 1.0, logprobs: Some(0), ..Sampling::default() };
-        let request = Request { grammar, sampling, seed, ignore_eos: false, ..request(&words(20, 1), 60) };
+        let sampling = SamplingOptions { temperature: 1.0, logprobs: Some(0), ..SamplingOptions::default() };
+        let request = EngineRequest { grammar, sampling, seed, ignore_eos: false, ..request(&words(20, 1), 60) };
         let answer = answer(&mut engine, request);
-        assert!(matches!(answer.finish, Some(Finish::End { .. })), "{:?}", answer.finish);
+        assert!(matches!(answer.stop_reason, Some(StopReason::End { .. })), "{:?}", answer.stop_reason);
         let value: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
         assert!(value["on"].is_boolean() && (0..10).contains(&value["level"].as_i64().unwrap()), "{value}");
     }
@@ -253,7 +253,7 @@ fn every_format_of_keys_and_values_gives_nearly_the_same() {
     let mut engine = engine("dense-wide", LIMITS);
     let exact = answer(&mut engine, request(&words(300, 1), 1)).logprobs[0];
     for (key, value) in formats.iter().flat_map(|key| formats.iter().map(move |value| (*key, *value))) {
-        let ours = answer(&mut engine, Request { kv: KvFormats { key, value }, ..request(&words(300, 1), 1) });
+        let ours = answer(&mut engine, EngineRequest { kv: KvFormats { key, value }, ..request(&words(300, 1), 1) });
         // Random weights make rounding loud; the order of the formats is what is told here.
         let tolerance = if [key, value].contains(&Format::Q4_0) { 1.5 } else { 0.1 };
         assert!((ours.logprobs[0] - exact).abs() < tolerance, "{key:?} {value:?}: {} and {exact}", ours.logprobs[0]);

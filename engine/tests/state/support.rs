@@ -1,10 +1,12 @@
 //! A small engine, and what it answers.
 
-use engine::memory::Kind;
+use engine::memory::MemoryKind;
 use engine::network::Network;
-use engine::sampling::Sampling;
+use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
-use engine::{DiskLimits, Engine, Error, Event, Finish, Limits, Place, Report, Request, SeqId};
+use engine::{
+    DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Error, Executor, RequestId, RequestReport, StopReason,
+};
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
@@ -14,38 +16,44 @@ use std::sync::Arc;
 
 pub const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: EngineLimits = EngineLimits {
     prefill_chunk_tokens: 64,
     max_sequences: 4,
     max_waiting: 64,
     memory_bytes: 64 << 20,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 40,
-    trail_tokens: 32,
+    recurrence_log_tokens: 32,
 };
 
-pub fn engine(model: &str, limits: Limits) -> Engine {
+pub fn engine(model: &str, limits: EngineLimits) -> Engine {
     engine_on(None, model, limits)
 }
 
 /// On a device; None: on the host.
-pub fn engine_on(device: Option<&Device>, model: &str, limits: Limits) -> Engine {
+pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> Engine {
     // Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
     let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from).join(model);
     let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab).unwrap());
-    let place = match device {
-        None => Place::host(Cpu::new(1)),
-        Some(device) => Place::device(device, &model, Precision::F32).unwrap(),
+    let executor = match device {
+        None => Executor::host(Cpu::new(1)),
+        Some(device) => Executor::device(device, &model, Precision::F32).unwrap(),
     };
-    Engine::at(place, Network::new(model, Precision::F32), tokenizer, limits)
+    Engine::with_executor(executor, Network::new(model, Precision::F32), tokenizer, limits)
 }
 
-pub fn request(tokens: &[u32], new: usize) -> Request {
+pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
     let marks = (1..tokens.len()).filter(|position| position % 23 == 0).collect();
-    let sampling = Sampling { logprobs: Some(3), ..Sampling::default() };
-    Request { marks, sampling, max_new_tokens: new, ignore_eos: true, ..Request::new(tokens.to_vec(), 4096, F32) }
+    let sampling = SamplingOptions { logprobs: Some(3), ..SamplingOptions::default() };
+    EngineRequest {
+        marks,
+        sampling,
+        max_new_tokens: new,
+        ignore_eos: true,
+        ..EngineRequest::new(tokens.to_vec(), 4096, F32)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -55,31 +63,31 @@ pub struct Answer {
     /// By how much the best token was ahead of the second.
     pub leads: Vec<f32>,
     pub text: String,
-    pub report: Report,
-    pub finish: Option<Finish>,
+    pub report: RequestReport,
+    pub stop_reason: Option<StopReason>,
 }
 
 /// Runs everything to its end, all in one batch.
-pub fn answers(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
+pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Answer> {
     let answers = tries(engine, requests);
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
 /// As `answers`, where some may fail.
-pub fn tries(engine: &mut Engine, requests: Vec<Request>) -> Vec<Result<Answer, Error>> {
-    let ids: Vec<SeqId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
+pub fn tries(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Result<Answer, Error>> {
+    let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
     let mut failed: Vec<Option<Error>> = ids.iter().map(|_| None).collect();
     let mut events = Vec::new();
     while engine.step(&mut events) {
-        let held = Kind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>();
+        let held = MemoryKind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>();
         assert!(held <= engine.limits().memory_bytes, "{held} bytes are above the ceiling");
     }
     engine.step(&mut events);
     for event in events {
         match event {
-            Event::Started { .. } => {}
-            Event::Token(token) => {
+            EngineEvent::Started { .. } => {}
+            EngineEvent::Token(token) => {
                 let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
                 answers[at].tokens.push(token.token);
                 answers[at].text += &token.text;
@@ -87,11 +95,11 @@ pub fn tries(engine: &mut Engine, requests: Vec<Request>) -> Vec<Result<Answer, 
                 let second = token.top.get(1).map_or(f32::NEG_INFINITY, |second| second.1);
                 answers[at].leads.push(token.top.first().map_or(0.0, |first| first.1 - second));
             }
-            Event::Done { id, finish, report } => {
+            EngineEvent::Done { id, stop_reason, report } => {
                 let Some(at) = ids.iter().position(|other| *other == id) else { continue };
-                (answers[at].report, answers[at].finish) = (report, Some(finish));
+                (answers[at].report, answers[at].stop_reason) = (report, Some(stop_reason));
             }
-            Event::Failed { id, error } => {
+            EngineEvent::Failed { id, error } => {
                 let Some(at) = ids.iter().position(|other| *other == id) else { continue };
                 failed[at] = Some(error);
             }
@@ -100,7 +108,7 @@ pub fn tries(engine: &mut Engine, requests: Vec<Request>) -> Vec<Result<Answer, 
     answers.into_iter().zip(failed).map(|(answer, failed)| failed.map_or(Ok(answer), Err)).collect()
 }
 
-pub fn answer(engine: &mut Engine, request: Request) -> Answer {
+pub fn answer(engine: &mut Engine, request: EngineRequest) -> Answer {
     answers(engine, vec![request]).pop().unwrap()
 }
 

@@ -24,7 +24,7 @@ pub use answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage};
 pub(crate) use answer::{Writer, channel};
 pub use ask::{Ask, Purpose};
 pub use device::Finder;
-pub use engine::Priority;
+pub use engine::RequestClass as Priority;
 pub use error::Error;
 pub(crate) use for_turn::{PLACEHOLDER, chat_of, chat_with};
 pub use gpu::Gpu;
@@ -295,7 +295,7 @@ fn start_engine(
         }
     }
     let mut opened = opened;
-    let memory = opened.place.as_ref().map(|(_, memory)| memory.clone());
+    let memory = opened.executor.as_ref().map(|(_, memory)| memory.clone());
     let device = memory.as_ref();
     let plan = match plan::plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets) {
         Ok(plan) => plan,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use conversation::backend::Finder;
 use conversation::backend::model::{self, Model};
-use engine::{Cpu, DeviceMemory, Place, Precision};
+use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
 use settings::Settings;
 use std::time::{Duration, Instant};
@@ -53,16 +53,19 @@ fn loading_bar(total: usize) -> ProgressBar {
 }
 
 /// Where an opened model computes, and the device where that is not the host.
-pub fn place(settings: &Settings, place: Option<(Place, DeviceMemory)>) -> (Place, Option<DeviceMemory>) {
-    match place {
-        None => (Place::host(cpu(settings)), None),
-        Some((place, memory)) => (place, Some(memory)),
+pub fn executor(
+    settings: &Settings,
+    executor: Option<(Executor, DeviceMemoryPlan)>,
+) -> (Executor, Option<DeviceMemoryPlan>) {
+    match executor {
+        None => (Executor::host(cpu(settings)), None),
+        Some((executor, memory)) => (executor, Some(memory)),
     }
 }
 
 /// Why a place answered with nothing.
-pub fn lost(place: &Place) -> anyhow::Error {
-    anyhow::anyhow!("the GPU failed: {}", place.failure().unwrap_or("it does not say why"))
+pub fn lost(executor: &Executor) -> anyhow::Error {
+    anyhow::anyhow!("the GPU failed: {}", executor.failure().unwrap_or("it does not say why"))
 }
 
 pub fn cpu(settings: &Settings) -> Cpu {

@@ -6,7 +6,7 @@
 use super::ask::{Ask, Purpose};
 use crate::manner::TokenLogprob;
 use crate::metrics;
-use engine::Priority;
+use engine::RequestClass as Priority;
 use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 use crate::manner::Manner;
 use crate::realtime::ToolChoice;
-use engine::Priority;
+use engine::RequestClass as Priority;
 use settings::{Preset, Thinking};
 use std::sync::Arc;
 use text::chat::ChatPrompt;

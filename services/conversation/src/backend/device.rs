@@ -2,7 +2,7 @@
 
 use super::Error;
 use engine::open::{GpuOptions, find_gpu};
-use engine::{DeviceLimits, DeviceMemory, Longest};
+use engine::{DeviceLimits, DeviceMemoryPlan, LongestConversation};
 use settings::Settings;
 #[cfg(test)]
 use std::path::Path;
@@ -68,7 +68,7 @@ impl Finder {
     }
 
     /// What would leave no room for such a conversation is left to the host.
-    pub fn with_room_for(&self, longest: Longest) -> Finder {
+    pub fn with_room_for(&self, longest: LongestConversation) -> Finder {
         Finder { limits: DeviceLimits { longest: Some(longest), ..self.limits }, ..self.clone() }
     }
 
@@ -84,7 +84,7 @@ impl Finder {
     }
 
     /// A conversation that was planned for a device needs one, and as much of the model on it as there was.
-    pub fn again(&self, memory: &DeviceMemory) -> Finder {
+    pub fn again(&self, memory: &DeviceMemoryPlan) -> Finder {
         let source = match self.source {
             Source::Any => Source::Gpu,
             _ => self.source.clone(),

@@ -13,8 +13,8 @@ use super::plan::Plan;
 use super::prepare::{Prepared, Preparer};
 use super::{Counted, Error, Measured, Status};
 use crate::sentences::SentenceLimits;
-use engine::open::{OpenOptions, Opened};
-use engine::{Cpu, DiskLimits, Engine, Limits, OwnerId, Place};
+use engine::open::{ModelOptions, OpenedModel};
+use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
 use settings::{Preset, Settings};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,10 +65,10 @@ struct Submit {
 /// How to make an engine, also the second time.
 struct Recipe {
     file: PathBuf,
-    options: engine::open::OpenOptions,
+    options: engine::open::ModelOptions,
     /// Where it was opened the first time.
     finder: Finder,
-    limits: Limits,
+    limits: EngineLimits,
     threads: usize,
     pin_threads: bool,
     disk: Option<DiskLimits>,
@@ -90,7 +90,7 @@ impl Local {
         let precision = model.network.precision;
         let recipe = Recipe {
             options: model::open_options(settings, precision),
-            finder: match &model.place {
+            finder: match &model.executor {
                 Some((_, memory)) => finder.again(memory),
                 None => Finder::host(settings),
             },
@@ -107,7 +107,7 @@ impl Local {
             native_ctx: model::native_ctx(&model.network, &model.file)?,
             reopen: Duration::from_secs(settings.engine.reopen_s),
             reopen_tries: settings.engine.reopen_tries,
-            is_on_device: model.place.is_some(),
+            is_on_device: model.executor.is_some(),
             sentences: SentenceLimits {
                 first_clause_chars: settings.speech.first_clause_chars,
                 max_sentence_chars: settings.speech.max_sentence_chars,
@@ -118,13 +118,13 @@ impl Local {
             "" => model.network.model.name.clone(),
             name => name.to_owned(),
         };
-        let opened = Opened {
+        let opened = OpenedModel {
             network: model.network,
             tokenizer: model.tokenizer,
             template: model.template,
             notes: Vec::new(),
             keeping: model.keeping,
-            place: model.place,
+            executor: model.executor,
         };
         let (engine, preparer) = recipe.cook(opened);
         let status = Status { ready: true, model: name, ..Status::default() };
@@ -229,11 +229,11 @@ impl Local {
 
 impl Recipe {
     fn open(&self) -> Result<(Engine, Preparer), Error> {
-        let options = OpenOptions { gpu: self.finder.find()?, ..self.options.clone() };
+        let options = ModelOptions { gpu: self.finder.find()?, ..self.options.clone() };
         Ok(engine::open::open(&self.file, &options).map(|opened| self.cook(opened))?)
     }
 
-    fn cook(&self, opened: Opened) -> (Engine, Preparer) {
+    fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {
         if let Some(keeping) = opened.keeping {
             // Nobody waits for it; only what went wrong is told.
             let tell = move || {
@@ -251,15 +251,15 @@ impl Recipe {
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
-        let (place, limits) = match opened.place {
-            None => (Place::host(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
+        let (executor, limits) = match opened.executor {
+            None => (Executor::host(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
             // What is free may be less than it was.
-            Some((place, memory)) => {
+            Some((executor, memory)) => {
                 let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
-                (place, Limits { memory_bytes, ..self.limits })
+                (executor, EngineLimits { memory_bytes, ..self.limits })
             }
         };
-        let mut engine = Engine::at(place, opened.network, opened.tokenizer, limits);
+        let mut engine = Engine::with_executor(executor, opened.network, opened.tokenizer, limits);
         if let Some(disk) = &self.disk {
             engine.use_disk(disk.clone());
         }

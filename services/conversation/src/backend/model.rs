@@ -4,10 +4,10 @@ use super::device::Finder;
 use super::{Error, builtin, plan};
 use crate::manner::SamplingOverrides;
 use engine::network::Network;
-use engine::open::{Keeping, OpenOptions, PackedFolder};
-use engine::sampling::Sampling;
+use engine::open::{Keeping, ModelOptions, PackedFolder};
+use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
-use engine::{DeviceMemory, Longest, Place, Precision};
+use engine::{DeviceMemoryPlan, Executor, LongestConversation, Precision};
 use settings::{Preset, Settings, Thinking};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Model {
     /// Packed weights that are being written for the next start.
     pub keeping: Option<Keeping>,
     /// Where it lies and computes, if that is not the host.
-    pub place: Option<(Place, DeviceMemory)>,
+    pub executor: Option<(Executor, DeviceMemoryPlan)>,
 }
 
 /// The file or folder that a name stands for: a path, or a preset whose file is there.
@@ -76,7 +76,7 @@ pub fn open_on(
 ) -> Result<Model, Error> {
     let (file, preset) = resolve(settings, name)?;
     let finder = finder.with_room_for(longest(settings, &preset, precision));
-    let options = OpenOptions { gpu: finder.find()?, ..open_options(settings, precision) };
+    let options = ModelOptions { gpu: finder.find()?, ..open_options(settings, precision) };
     let opened = engine::open::open_with(&file, &options, progress)?;
     let mut notes = opened.notes;
     let mut settings = settings.clone();
@@ -84,17 +84,17 @@ pub fn open_on(
     notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
     let preset = settings.preset(&preset.name)?.clone();
     let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
-    let (keeping, place) = (opened.keeping, opened.place);
-    Ok(Model { network, tokenizer, template, file, preset, notes, keeping, place })
+    let (keeping, executor) = (opened.keeping, opened.executor);
+    Ok(Model { network, tokenizer, template, file, preset, notes, keeping, executor })
 }
 
 /// A conversation that fills the window of a preset, on a device.
-pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> Longest {
+pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> LongestConversation {
     let (kv, tokens) = (kv_formats(preset, precision), preset.ctx_size as usize);
-    Longest { limits: plan::limits(settings, precision, true), kv, tokens }
+    LongestConversation { limits: plan::limits(settings, precision, true), kv, tokens }
 }
 
-pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
+pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
     let engine = &settings.engine;
     let packed = engine.packed_path.as_ref().map(|path| PackedFolder {
         path: path.clone(),
@@ -102,7 +102,7 @@ pub fn open_options(settings: &Settings, precision: Precision) -> OpenOptions {
         min_bytes: engine.packed_min_bytes,
     });
     let token_cache_bytes = settings.memory.token_cache_bytes;
-    OpenOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, gpu: None }
+    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, gpu: None }
 }
 
 /// The precision that the configuration asks for.
@@ -124,9 +124,9 @@ pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
 }
 
 /// What a request says, else what the preset says of replies with or without thinking.
-pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> Sampling {
+pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> SamplingOptions {
     let preset = preset.sampling_for(thinking);
-    Sampling {
+    SamplingOptions {
         temperature: overrides.temperature.unwrap_or(preset.temperature),
         top_p: overrides.top_p.unwrap_or(preset.top_p),
         top_k: overrides.top_k.unwrap_or(preset.top_k) as usize,
@@ -135,19 +135,19 @@ pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) 
         frequency_penalty: overrides.frequency_penalty.unwrap_or(preset.frequency_penalty),
         repetition_penalty: overrides.repetition_penalty.unwrap_or(preset.repetition_penalty),
         logit_bias: overrides.logit_bias.clone(),
-        ..Sampling::default()
+        ..SamplingOptions::default()
     }
 }
 
 /// `open`: the prompt ends inside a think block. Without thinking its end is forced at once, also where a template knows
 /// no such switch or the model begins to think by itself.
-pub fn thinking(thinking: Thinking, open: bool) -> engine::Thinking {
+pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
     let budget_tokens = match thinking {
         Thinking::Off => Some(0),
         Thinking::On => None,
         Thinking::Budget(tokens) => Some(tokens),
     };
-    engine::Thinking { open, budget_tokens }
+    engine::ThinkingOptions { open, budget_tokens }
 }
 
 pub(super) fn native_ctx(network: &Network, file: &Path) -> Result<u32, Error> {

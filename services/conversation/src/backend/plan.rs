@@ -12,8 +12,8 @@ use super::model::{kv_formats, native_ctx};
 use engine::network::Network;
 use engine::open::{host_weight_bytes, scratch_bytes};
 use engine::snapshot;
-use engine::state::{KvFormats, PAGE, StateShape};
-use engine::{DeviceMemory, Limits, Precision};
+use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
+use engine::{DeviceMemoryPlan, EngineLimits, Precision};
 use settings::{MemoryTotal, Preset, Settings};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct Plan {
     /// States of as many sequences as compute at once.
     pub sequences: usize,
     pub sequence_bytes: u64,
-    /// Keys, values, states and trails of pasts: what is left.
+    /// Keys, values, states and recurrence logs of pasts: what is left.
     pub left_bytes: u64,
     /// Tokens between two states to come back to.
     pub snapshot_spacing_tokens: usize,
@@ -42,7 +42,7 @@ pub struct Plan {
     /// The presets of this model, by window.
     pub windows: Vec<Window>,
     /// Where weights, buffers and everything of sequences lie, if that is not the host.
-    pub device: Option<DeviceMemory>,
+    pub device: Option<DeviceMemoryPlan>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +60,7 @@ pub struct Window {
 pub fn plan<'p>(
     settings: &Settings,
     network: &Network,
-    device: Option<&DeviceMemory>,
+    device: Option<&DeviceMemoryPlan>,
     file: &Path,
     chosen: &Preset,
     presets: impl IntoIterator<Item = &'p Preset>,
@@ -83,7 +83,7 @@ pub fn plan<'p>(
     if own.fit == 0 {
         let key = if device.is_none() { "memory.total" } else { "memory.gpu_total" };
         let pages = pages_that_fit(state, &limits, kv_formats(chosen, network.precision), plan.left_bytes)?;
-        let fits_tokens = u32::try_from(pages * PAGE).unwrap_or(u32::MAX);
+        let fits_tokens = u32::try_from(pages * PAGE_TOKENS).unwrap_or(u32::MAX);
         let smaller = windows.iter().rev().find(|window| window.fit > 0);
         let advice = match smaller {
             Some(window) => {
@@ -109,10 +109,10 @@ pub fn plan<'p>(
 }
 
 /// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
-pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Limits {
+pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
     let (engine, memory) = (&settings.engine, &settings.memory);
     let exact = snapshot::FORMATS[0];
-    Limits {
+    EngineLimits {
         prefill_chunk_tokens: engine.chunk_tokens(on_device),
         max_sequences: settings.engine.max_sequences,
         max_waiting: settings.engine.max_waiting,
@@ -121,20 +121,25 @@ pub fn limits(settings: &Settings, precision: Precision, on_device: bool) -> Lim
             Precision::F32 => exact,
             Precision::Integer => snapshot::format(memory.snapshots.name()).unwrap_or(exact),
         },
-        snapshot_spacing_tokens: PAGE,
-        trail_tokens: memory.trail_tokens,
+        snapshot_spacing_tokens: PAGE_TOKENS,
+        recurrence_log_tokens: memory.trail_tokens,
     }
 }
 
 /// A page apart, or so far that the snapshots of a full window take a quarter of what is left. What is too many all the
 /// same is thinned by what it saves.
-fn spacing(shape: &StateShape, limits: &Limits, ctx_size: usize, left_bytes: u64) -> usize {
+fn spacing(shape: &StateShape, limits: &EngineLimits, ctx_size: usize, left_bytes: u64) -> usize {
     let room = (left_bytes / 4 / shape.snapshot_bytes(limits.snapshots).max(1) as u64).max(1);
     let tokens = (ctx_size as u64).div_ceil(room);
-    usize::try_from(tokens).unwrap_or(ctx_size).next_multiple_of(PAGE)
+    usize::try_from(tokens).unwrap_or(ctx_size).next_multiple_of(PAGE_TOKENS)
 }
 
-fn pages_that_fit(shape: &StateShape, limits: &Limits, kv: KvFormats, bytes: u64) -> Result<usize, engine::Error> {
+fn pages_that_fit(
+    shape: &StateShape,
+    limits: &EngineLimits,
+    kv: KvFormats,
+    bytes: u64,
+) -> Result<usize, engine::Error> {
     let page = shape.page_bytes(&shape.layout(kv)?) as u64;
     let without = limits.bytes_of(shape, kv, 0)? as u64;
     Ok(usize::try_from(bytes.saturating_sub(without) / page.max(1)).unwrap_or(usize::MAX))
@@ -153,7 +158,12 @@ const BYTES_OF_A_TOKEN: usize = 450;
 
 impl Plan {
     /// Spaced for windows of `ctx_size`.
-    fn without_windows(settings: &Settings, network: &Network, device: Option<&DeviceMemory>, ctx_size: u32) -> Plan {
+    fn without_windows(
+        settings: &Settings,
+        network: &Network,
+        device: Option<&DeviceMemoryPlan>,
+        ctx_size: u32,
+    ) -> Plan {
         let total_bytes = match settings.memory.total {
             MemoryTotal::Bytes(bytes) => bytes,
             MemoryTotal::Auto => machine_bytes() / 4 * 3,
@@ -211,8 +221,8 @@ impl Plan {
         fixed + self.sequences as u64 * self.sequence_bytes
     }
 
-    pub fn limits(&self, settings: &Settings, precision: Precision) -> Limits {
-        Limits {
+    pub fn limits(&self, settings: &Settings, precision: Precision) -> EngineLimits {
+        EngineLimits {
             memory_bytes: usize::try_from(self.engine_bytes()).unwrap_or(usize::MAX),
             snapshot_spacing_tokens: self.snapshot_spacing_tokens,
             ..limits(settings, precision, self.device.is_some())
@@ -286,10 +296,10 @@ mod tests {
             let more = [("memory.snapshots", "f32"), ("memory.trail_tokens", "0")];
             planned(&[("memory.total", total), ("memory.token_cache_bytes", cache), more[0], more[1]]).unwrap()
         };
-        assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE);
+        assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);
         // Three MiB are left, of which a window takes more than two.
         let short = of("72MiB", "26100000");
-        assert!(short.snapshot_spacing_tokens > PAGE, "{short}");
+        assert!(short.snapshot_spacing_tokens > PAGE_TOKENS, "{short}");
         let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");
         let asked = planned(&[("memory.total", "1GiB"), ("memory.snapshot_spacing_tokens", "100")]).unwrap();
@@ -300,7 +310,7 @@ mod tests {
     fn a_device_has_its_own_ceiling() {
         let settings = settings(&[("memory.total", "256MiB")]);
         let model = model::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
-        let mut device = DeviceMemory {
+        let mut device = DeviceMemoryPlan {
             name: "a card".to_owned(),
             total_bytes: 100 << 20,
             weight_bytes: 30 << 20,
@@ -310,7 +320,7 @@ mod tests {
             layers: 4,
             host_bytes: 0,
         };
-        let of = |device: &DeviceMemory| {
+        let of = |device: &DeviceMemoryPlan| {
             plan(&settings, &model.network, Some(device), &model.file, &model.preset, [&model.preset])
         };
         let planned = of(&device).unwrap();

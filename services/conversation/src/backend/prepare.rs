@@ -8,7 +8,7 @@ use super::model::{kv_formats, sampling, thinking};
 use super::{Counted, Measured};
 use crate::manner::ResponseFormat;
 use crate::realtime::ToolChoice;
-use engine::{OwnerId, Precision, Request};
+use engine::{EngineRequest, OwnerId, Precision};
 use serde_json::Value;
 use settings::Thinking;
 use std::sync::{Arc, OnceLock};
@@ -30,7 +30,7 @@ pub(super) struct Preparer {
 }
 
 pub(super) struct Prepared {
-    pub request: Request,
+    pub request: EngineRequest,
     /// The reply begins inside a think block.
     pub thinks: bool,
 }
@@ -49,11 +49,11 @@ impl Preparer {
         }
         let thinking_wanted = ask.effective_thinking();
         let (tokens, marks, thinks) = self.prompt(ask, thinking_wanted)?;
-        let mut request = Request::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
+        let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         // The last mark of a reply is in its opening.
         request.given_tokens = (ask.purpose == Purpose::Reply).then(|| marks.iter().rev().nth(1).copied()).flatten();
         request.marks = marks;
-        request.priority = ask.priority;
+        request.class = ask.priority;
         request.owner = ask.past_owner.map(OwnerId);
         request.speculative = ask.purpose == Purpose::WarmPartial;
         if ask.purpose != Purpose::Reply {

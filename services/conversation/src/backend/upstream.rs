@@ -12,7 +12,7 @@ use super::answer::{Answer, Failure, FailureCode, Finish, Piece, Report, Usage, 
 use super::ask::{Ask, Purpose};
 use super::{Counted, Error, Measured, Status};
 use count::Counter;
-use engine::Priority;
+use engine::RequestClass as Priority;
 use futures_util::StreamExt;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;

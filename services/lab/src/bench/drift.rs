@@ -12,10 +12,10 @@ use crate::output::print_json;
 use crate::output::{Align, Table};
 use anyhow::{Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::Place;
-use engine::network::{Lane, Wanted};
+use engine::Executor;
+use engine::network::{StepLane, WantedLogits};
 use engine::snapshot::FORMATS;
-use engine::state::State;
+use engine::state::SequenceState;
 use experiment::Summary;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -88,14 +88,14 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
-    let mut place = Place::host(model::cpu(settings));
+    let mut executor = Executor::host(model::cpu(settings));
     let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
     let mut rows = Vec::new();
     for every in &args.every {
-        let meter = place.meter();
+        let meter = executor.meter();
         let shape = opened.network.state_shape;
         let kv = kv_formats(&opened.preset, precision);
-        let new = || State::new(shape, kv, &meter);
+        let new = || SequenceState::new(shape, kv, &meter);
         let mut states = vec![new()?];
         for _ in FORMATS {
             states.push(new()?);
@@ -105,18 +105,18 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         let mut at = 0;
         while at < tokens.len() {
             let next = (at + CHUNK).min(tokens.len()).min((at / every + 1) * every);
-            let mut lanes: Vec<Lane> = states
+            let mut lanes: Vec<StepLane> = states
                 .iter_mut()
-                .map(|state| Lane {
+                .map(|state| StepLane {
                     state,
                     tokens: &tokens[at..next],
-                    wanted: Wanted::All,
-                    trail: None,
+                    wanted: WantedLogits::All,
+                    recurrence_log: None,
                     snapshots: &mut [],
                 })
                 .collect();
-            let Some(logits) = place.forward(&opened.network, &mut lanes) else {
-                bail!("what computes was lost: {}", place.failure().unwrap_or("it does not say why"));
+            let Some(logits) = executor.forward(&opened.network, &mut lanes) else {
+                bail!("what computes was lost: {}", executor.failure().unwrap_or("it does not say why"));
             };
             if times > 0 {
                 let of_lane = logits.len() / states.len();
@@ -130,7 +130,14 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             if at.is_multiple_of(*every) {
                 times += 1;
                 for (state, format) in states[1..].iter_mut().zip(FORMATS) {
-                    *state = State::at(&state.snapshot(format), &state.pages, shape, state.layout, &meter, place.cpu());
+                    *state = SequenceState::at(
+                        &state.snapshot(format),
+                        &state.pages,
+                        shape,
+                        state.layout,
+                        &meter,
+                        executor.cpu(),
+                    );
                 }
             }
         }

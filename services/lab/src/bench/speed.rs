@@ -11,10 +11,10 @@ use crate::output::{Align, Table};
 use crate::plot::{Plot, Series};
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::network::{Lane, Network, Wanted};
+use engine::network::{Network, StepLane, WantedLogits};
 use engine::open::Keeping;
-use engine::state::{KvFormats, State};
-use engine::{Cpu, Place, Precision};
+use engine::state::{KvFormats, SequenceState};
+use engine::{Cpu, Executor, Precision};
 use experiment::median;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -148,28 +148,28 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         weight_bytes: engine::open::weight_bytes(&opened.network.model) as u64,
         weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
     };
-    let (mut place, device) = model::place(settings, opened.place);
+    let (mut executor, device) = model::executor(settings, opened.executor);
     let most = settings.engine.max_sequences;
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
     let bench = Bench { network: &opened.network, kv, chunk, args, contexts: &contexts };
-    let mut contexts = bench.rounds(&about, &mut place)?;
+    let mut contexts = bench.rounds(&about, &mut executor)?;
     // After the peaks were read, because this takes memory itself.
     let machine = Machine { gpu: device.as_ref().map(|device| device.name.clone()), ..Machine::new(settings) };
     let memory_bytes = args.memory_mib << 20;
     let memory_gb_per_s = match device {
         None => memory_speed(memory_bytes, machine.threads.unwrap_or(1)),
         Some(_) if memory_bytes == 0 => None,
-        Some(_) => place.copy_gb_per_s(memory_bytes, MEMORY_TRIES),
+        Some(_) => executor.copy_gb_per_s(memory_bytes, MEMORY_TRIES),
     };
     for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
         decoded.share_of_memory_speed =
             decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
     }
     // Of a GPU it is not known.
-    let int8_gops = place.cpu().and_then(|_| byte_speed(machine.threads.unwrap_or(1)));
+    let int8_gops = executor.cpu().and_then(|_| byte_speed(machine.threads.unwrap_or(1)));
     let operations = operations_per_token(&bench.network.model);
     for at in &mut contexts {
         at.prefill_share_of_int8 = int8_gops.map(|peak| operations * at.prefill_tokens_per_s / 1e9 / peak);
@@ -209,20 +209,20 @@ struct Seen {
 }
 
 impl Bench<'_> {
-    fn rounds(&self, about: &About, place: &mut Place) -> Result<Vec<At>> {
+    fn rounds(&self, about: &About, executor: &mut Executor) -> Result<Vec<At>> {
         let longest = self.contexts.last().copied().unwrap_or_default();
         let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
         let bar = ProgressBar::new((self.args.rounds * (longest + decoded)) as u64);
         bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} tokens, {eta} left")?);
         // Pages of the file, buffers and threads: the first touch of them is no speed.
-        let mut state = self.state(place)?;
-        self.read(&mut state, self.chunk.min(longest), place)?;
-        self.write(std::slice::from_mut(&mut state), 2, place)?;
+        let mut state = self.state(executor)?;
+        self.read(&mut state, self.chunk.min(longest), executor)?;
+        self.write(std::slice::from_mut(&mut state), 2, executor)?;
         drop(state);
         let mut rounds = Vec::new();
         for round in 0..self.args.rounds {
             bar.set_message(format!("round {} of {}", round + 1, self.args.rounds));
-            rounds.push(self.round(place, &bar)?);
+            rounds.push(self.round(executor, &bar)?);
         }
         bar.finish_and_clear();
         let at =
@@ -230,15 +230,15 @@ impl Bench<'_> {
         self.contexts.iter().enumerate().map(at).collect::<Option<_>>().context("nothing was measured")
     }
 
-    fn round(&self, place: &mut Place, bar: &ProgressBar) -> Result<Vec<Seen>> {
-        let mut state = self.state(place)?;
+    fn round(&self, executor: &mut Executor, bar: &ProgressBar) -> Result<Vec<Seen>> {
+        let mut state = self.state(executor)?;
         let mut prefill = Took::default();
         let mut seen = Vec::new();
         for ctx in self.contexts {
             let mut last_chunk_tokens_per_s = 0.0;
             while state.position < *ctx {
                 let tokens = self.chunk.min(ctx - state.position);
-                let took = self.read(&mut state, tokens, place)?;
+                let took = self.read(&mut state, tokens, executor)?;
                 prefill.wall += took.wall;
                 prefill.cpu += took.cpu;
                 // A context that ends shortly after a whole chunk leaves a crumb, which is no measure.
@@ -249,13 +249,13 @@ impl Bench<'_> {
             }
             let mut decode = Vec::new();
             for batch in &self.args.batch {
-                let mut lanes: Vec<State> = (0..*batch).map(|_| state.branch()).collect();
+                let mut lanes: Vec<SequenceState> = (0..*batch).map(|_| state.branch()).collect();
                 // The first token copies the page that the branches share.
-                self.write(&mut lanes, 1, place)?;
-                decode.push(self.write(&mut lanes, self.args.decode, place)?);
+                self.write(&mut lanes, 1, executor)?;
+                decode.push(self.write(&mut lanes, self.args.decode, executor)?);
                 bar.inc(self.args.decode as u64);
             }
-            let (memory, gpu_bytes) = (Memory::own(), place.device_used_bytes());
+            let (memory, gpu_bytes) = (Memory::own(), executor.device_used_bytes());
             seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
         }
         Ok(seen)
@@ -293,33 +293,45 @@ impl Bench<'_> {
         })
     }
 
-    fn state(&self, place: &Place) -> Result<State> {
-        Ok(State::new(self.network.state_shape, self.kv, &place.meter())?)
+    fn state(&self, executor: &Executor) -> Result<SequenceState> {
+        Ok(SequenceState::new(self.network.state_shape, self.kv, &executor.meter())?)
     }
 
-    fn read(&self, state: &mut State, count: usize, place: &mut Place) -> Result<Took> {
+    fn read(&self, state: &mut SequenceState, count: usize, executor: &mut Executor) -> Result<Took> {
         let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
         let begin = Begin::now();
-        let lane = Lane { state, tokens: &tokens, wanted: Wanted::Nothing, trail: None, snapshots: &mut [] };
-        black_box(place.forward(self.network, &mut [lane]));
-        self.took(begin, place)
+        let lane = StepLane {
+            state,
+            tokens: &tokens,
+            wanted: WantedLogits::Nothing,
+            recurrence_log: None,
+            snapshots: &mut [],
+        };
+        black_box(executor.forward(self.network, &mut [lane]));
+        self.took(begin, executor)
     }
 
-    fn write(&self, states: &mut [State], count: usize, place: &mut Place) -> Result<Took> {
+    fn write(&self, states: &mut [SequenceState], count: usize, executor: &mut Executor) -> Result<Took> {
         let begin = Begin::now();
         for at in 0..count {
             let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
             let lanes = states.iter_mut().zip(&tokens);
-            let lane = |(state, tokens)| Lane { state, tokens, wanted: Wanted::Last, trail: None, snapshots: &mut [] };
-            let mut lanes: Vec<Lane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
-            black_box(place.forward(self.network, &mut lanes));
+            let lane = |(state, tokens)| StepLane {
+                state,
+                tokens,
+                wanted: WantedLogits::Last,
+                recurrence_log: None,
+                snapshots: &mut [],
+            };
+            let mut lanes: Vec<StepLane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
+            black_box(executor.forward(self.network, &mut lanes));
         }
-        self.took(begin, place)
+        self.took(begin, executor)
     }
 
     /// A device does what it is asked later than it is asked.
-    fn took(&self, begin: Begin, place: &Place) -> Result<Took> {
-        place.wait().filter(|()| place.failure().is_none()).ok_or_else(|| model::lost(place))?;
+    fn took(&self, begin: Begin, executor: &Executor) -> Result<Took> {
+        executor.wait().filter(|()| executor.failure().is_none()).ok_or_else(|| model::lost(executor))?;
         Ok(begin.took())
     }
 

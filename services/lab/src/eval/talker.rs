@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use conversation::backend::model::{Model, kv_formats};
-use engine::{Engine, Event, Finish, Limits, Precision, Request};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, Precision, StopReason};
 use serde_json::{Map, Value, json};
 use settings::{Preset, Settings};
 use std::sync::Arc;
@@ -30,18 +30,18 @@ pub struct Said {
 
 impl Talker {
     pub fn new(opened: Model, settings: &Settings, precision: Precision) -> Talker {
-        let Model { network, tokenizer, template, preset, place, .. } = opened;
-        let (place, device) = model::place(settings, place);
-        let limits = Limits {
+        let Model { network, tokenizer, template, preset, executor, .. } = opened;
+        let (executor, device) = model::executor(settings, executor);
+        let limits = EngineLimits {
             prefill_chunk_tokens: settings.engine.chunk_tokens(device.is_some()),
             max_sequences: 1,
             max_waiting: 1,
             memory_bytes: device.map_or(KEPT_BYTES, |memory| memory.left_bytes.min(KEPT_BYTES)),
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
-            trail_tokens: 0,
+            recurrence_log_tokens: 0,
         };
-        let engine = Engine::at(place, network, tokenizer.clone(), limits);
+        let engine = Engine::with_executor(executor, network, tokenizer.clone(), limits);
         Talker { engine, tokenizer, template, preset, precision }
     }
 
@@ -49,7 +49,7 @@ impl Talker {
     pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<Said> {
         let (tools, encoded) = self.encode(messages, tools)?;
         let formats = kv_formats(&self.preset, self.precision);
-        let mut request = Request::new(encoded.tokens, self.preset.ctx_size as usize, formats);
+        let mut request = EngineRequest::new(encoded.tokens, self.preset.ctx_size as usize, formats);
         request.marks = encoded.marks;
         request.max_new_tokens = max_tokens;
         request.sampling.temperature = 0.0;
@@ -82,22 +82,22 @@ impl Talker {
             self.engine.step(&mut events);
             for event in events.drain(..) {
                 match event {
-                    Event::Started { .. } => {}
-                    Event::Token(token) => {
+                    EngineEvent::Started { .. } => {}
+                    EngineEvent::Token(token) => {
                         tokens += 1;
                         parser.push(&token.text, &mut pieces);
                     }
-                    Event::Failed { error, .. } => return Err(error.into()),
-                    Event::Done { finish, .. } => {
-                        if let Finish::End { rest }
-                        | Finish::Length { rest }
-                        | Finish::Window { rest }
-                        | Finish::Cancelled { rest } = &finish
+                    EngineEvent::Failed { error, .. } => return Err(error.into()),
+                    EngineEvent::Done { stop_reason, .. } => {
+                        if let StopReason::End { rest }
+                        | StopReason::Length { rest }
+                        | StopReason::Window { rest }
+                        | StopReason::Cancelled { rest } = &stop_reason
                         {
                             parser.push(rest, &mut pieces);
                         }
                         parser.finish(&mut pieces);
-                        let finished = matches!(finish, Finish::End { .. });
+                        let finished = matches!(stop_reason, StopReason::End { .. });
                         return Ok(Said { tokens, finished, ..said(pieces)? });
                     }
                 }

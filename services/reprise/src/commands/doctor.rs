@@ -3,7 +3,7 @@
 use anyhow::Result;
 use conversation::backend::{Finder, machine_bytes, model};
 use engine::open::{find_gpu, host_weight_bytes};
-use engine::{Card, DeviceMemory, check_device};
+use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::machine::Machine;
 use serde::Serialize;
 use settings::{Loaded, MemoryTotal, Preset, Settings};
@@ -210,7 +210,8 @@ fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Fin
     if let Some((model, preset)) = model {
         let precision = model::precision(settings);
         let finder = Finder::new(settings).with_room_for(model::longest(settings, preset, precision));
-        let plan = Card::of(&device).and_then(|card| DeviceMemory::plan(&card, model, precision, finder.limits()));
+        let plan =
+            DeviceFacts::of(&device).and_then(|card| DeviceMemoryPlan::new(&card, model, precision, finder.limits()));
         match plan {
             Ok(plan) => {
                 let says = format!(

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::kv_formats;
-use engine::network::{Lane, Wanted};
-use engine::state::State;
+use engine::network::{StepLane, WantedLogits};
+use engine::state::SequenceState;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
@@ -38,7 +38,7 @@ pub struct Args {
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let precision = model::precision(settings, args.precision);
     let opened = model::open_to_answer(settings, &args.model, precision)?;
-    let (mut place, device) = model::place(settings, opened.place);
+    let (mut executor, device) = model::executor(settings, opened.executor);
     let network = &opened.network;
     let tokens = model::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
@@ -48,23 +48,23 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if tokens.is_empty() {
         bail!("--tokens holds no token");
     }
-    let mut state = State::new(network.state_shape, kv_formats(&opened.preset, precision), &place.meter())?;
+    let mut state = SequenceState::new(network.state_shape, kv_formats(&opened.preset, precision), &executor.meter())?;
     let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);
     let mut logits: Vec<f32> = Vec::new();
-    let mut feed = |tokens: &[u32], wanted: Wanted| -> Result<Vec<f32>> {
-        let mut lanes = [Lane { state: &mut state, tokens, wanted, trail: None, snapshots: &mut [] }];
-        let logits = place.forward(network, &mut lanes).map(|logits| logits.to_vec());
-        logits.ok_or_else(|| model::lost(&place))
+    let mut feed = |tokens: &[u32], wanted: WantedLogits| -> Result<Vec<f32>> {
+        let mut lanes = [StepLane { state: &mut state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }];
+        let logits = executor.forward(network, &mut lanes).map(|logits| logits.to_vec());
+        logits.ok_or_else(|| model::lost(&executor))
     };
     for tokens in tokens.chunks(chunk) {
-        logits.extend_from_slice(&feed(tokens, Wanted::All)?);
+        logits.extend_from_slice(&feed(tokens, WantedLogits::All)?);
     }
     let mut greedy: Vec<i64> = Vec::new();
     let mut last = logits[logits.len() - vocab..].to_vec();
     for _ in 0..args.greedy {
         let best = (0..vocab).fold(0, |best, token| if last[token] > last[best] { token } else { best });
         greedy.push(best as i64);
-        last = feed(&[best as u32], Wanted::Last)?;
+        last = feed(&[best as u32], WantedLogits::Last)?;
     }
 
     let bytes: Vec<u8> = logits.iter().flat_map(|value| value.to_le_bytes()).collect();

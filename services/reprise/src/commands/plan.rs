@@ -7,7 +7,7 @@ use conversation::backend::{Bytes, Cell, Error, model, windows};
 use engine::network::Network;
 use engine::open::find_gpu;
 use engine::state::KvFormats;
-use engine::{Card, DeviceMemory};
+use engine::{DeviceFacts, DeviceMemoryPlan};
 use serde::Serialize;
 use settings::{Device, Preset, Settings};
 use weights::mixture::Mixture;
@@ -135,15 +135,15 @@ fn examine(args: &Args, settings: &Settings) -> Result<Report> {
 }
 
 /// The GPU that is planned for: one that is only thought of, or the one that is there; and why there is none.
-fn card(args: &Args, settings: &Settings) -> Result<(Option<Card>, Vec<String>)> {
+fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<String>)> {
     if let Some(bytes) = args.gpu_memory {
-        return Ok((Some(Card::imagined(bytes)), Vec::new()));
+        return Ok((Some(DeviceFacts::imagined(bytes)), Vec::new()));
     }
     if settings.engine.device == Device::Cpu {
         return Ok((None, Vec::new()));
     }
     let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
-    match found.and_then(|device| Card::of(&device)) {
+    match found.and_then(|device| DeviceFacts::of(&device)) {
         Ok(card) => Ok((Some(card), Vec::new())),
         Err(error) if settings.engine.device == Device::Auto => Ok((None, vec![error.to_string()])),
         Err(error) => Err(error.into()),
@@ -155,8 +155,11 @@ const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
     let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, .. } = cell;
-    let on_gpu =
-        |gpu: &DeviceMemory| OnGpu { layers: gpu.ffn_layers, of_layers: gpu.layers, host_bytes: gpu.host_bytes as u64 };
+    let on_gpu = |gpu: &DeviceMemoryPlan| OnGpu {
+        layers: gpu.ffn_layers,
+        of_layers: gpu.layers,
+        host_bytes: gpu.host_bytes as u64,
+    };
     let (weight_bytes, scratch_bytes) = match &plan.device {
         Some(gpu) => (gpu.weight_bytes as u64, gpu.scratch_bytes as u64),
         None => (plan.weight_bytes, plan.scratch_bytes),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use conversation::backend::model::{Model, kv_formats, sampling};
 use conversation::manner::SamplingOverrides;
-use engine::{Engine, Event, Finish, Limits, Report, Request, Thinking};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason, ThinkingOptions};
 use serde_json::{Value, json};
 use settings::Settings;
 use text::{Piece, Reply};
@@ -72,9 +72,9 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let opened = model::open_to_answer(settings, name, precision)?;
     let thinking = thinking(&args, &opened)?;
     let prompt = prompt(&args, &opened, thinking.open)?;
-    let Model { network, tokenizer, preset, place, .. } = opened;
+    let Model { network, tokenizer, preset, executor, .. } = opened;
     let reserve = preset.reply_reserve_tokens as usize;
-    let mut request = Request::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
+    let mut request = EngineRequest::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
     request.marks = prompt.marks;
     request.max_new_tokens = args.max_tokens.unwrap_or(reserve);
     request.sampling = sampling(&preset, thinking.open, &overrides(&args));
@@ -84,7 +84,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     request.ignore_eos = args.ignore_eos;
     request.thinking = thinking;
     let prompt_tokens = request.tokens.len();
-    let mut limits = Limits {
+    let mut limits = EngineLimits {
         prefill_chunk_tokens: settings.engine.prefill_chunk_tokens,
         max_sequences: 1,
         max_waiting: 1,
@@ -92,18 +92,18 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         memory_bytes: usize::MAX,
         snapshots: engine::snapshot::FORMATS[0],
         snapshot_spacing_tokens: usize::MAX,
-        trail_tokens: 0,
+        recurrence_log_tokens: 0,
     };
-    let (place, device) = model::place(settings, place);
+    let (executor, device) = model::executor(settings, executor);
     limits.prefill_chunk_tokens = settings.engine.chunk_tokens(device.is_some());
-    let machine = match (&device, place.cpu()) {
+    let machine = match (&device, executor.cpu()) {
         (Some(memory), _) => {
             limits.memory_bytes = memory.left_bytes;
             json!({"gpu": memory.name})
         }
         (None, cpu) => json!({"level": cpu.map(|cpu| cpu.level.name()), "threads": cpu.map(|cpu| cpu.pool.threads())}),
     };
-    let mut engine = Engine::at(place, network, tokenizer, limits);
+    let mut engine = Engine::with_executor(executor, network, tokenizer, limits);
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
 
     let start = Instant::now();
@@ -111,25 +111,25 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let mut told = Told::new(args.json, thinking.open, prompt.tools);
     let mut first = None;
     let mut events = Vec::new();
-    let mut ended: Option<(Finish, Report)> = None;
+    let mut ended: Option<(StopReason, RequestReport)> = None;
     while ended.is_none() {
         engine.step(&mut events);
         for event in events.drain(..) {
             match event {
-                Event::Started { .. } => {}
-                Event::Token(token) => {
+                EngineEvent::Started { .. } => {}
+                EngineEvent::Token(token) => {
                     first.get_or_insert_with(|| start.elapsed());
                     told.tokens.push(token.token);
                     told.text(&token.text)?;
                 }
-                Event::Done { finish, report, .. } => ended = Some((finish, report)),
-                Event::Failed { error, .. } => return Err(error.into()),
+                EngineEvent::Done { stop_reason, report, .. } => ended = Some((stop_reason, report)),
+                EngineEvent::Failed { error, .. } => return Err(error.into()),
             }
         }
     }
     let total = start.elapsed().as_secs_f64();
-    let Some((finish, report)) = ended else { bail!("the engine stopped without an answer") };
-    told.end(&finish)?;
+    let Some((stop_reason, report)) = ended else { bail!("the engine stopped without an answer") };
+    told.end(&stop_reason)?;
     let prefill = first.map_or(total, |first| first.as_secs_f64());
     let decode_tokens_per_s = report.new_tokens.saturating_sub(1) as f64 / (total - prefill).max(1e-9);
     if args.json {
@@ -145,7 +145,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
             "reasoning": told.reasoning,
             "tool_calls": told.calls,
             "tokens": told.tokens,
-            "finish": finish_name(&finish),
+            "finish": finish_name(&stop_reason),
             "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": report.new_tokens},
             "timings": timings,
             "machine": machine,
@@ -194,23 +194,23 @@ fn body(request: &str) -> Result<Value> {
     serde_json::from_str(&text).context("--request is no JSON")
 }
 
-fn thinking(args: &Args, opened: &Model) -> Result<Thinking> {
+fn thinking(args: &Args, opened: &Model) -> Result<ThinkingOptions> {
     let templated = args.tokens.is_none() && !args.raw;
     let thinking = match args.thinking.as_deref() {
         None => match opened.preset.thinking {
-            settings::Thinking::Off => Thinking { open: false, budget_tokens: None },
-            settings::Thinking::On => Thinking { open: true, budget_tokens: None },
-            settings::Thinking::Budget(tokens) => Thinking { open: true, budget_tokens: Some(tokens) },
+            settings::Thinking::Off => ThinkingOptions { open: false, budget_tokens: None },
+            settings::Thinking::On => ThinkingOptions { open: true, budget_tokens: None },
+            settings::Thinking::Budget(tokens) => ThinkingOptions { open: true, budget_tokens: Some(tokens) },
         },
-        Some("off") => Thinking { open: false, budget_tokens: None },
-        Some("on") => Thinking { open: true, budget_tokens: None },
+        Some("off") => ThinkingOptions { open: false, budget_tokens: None },
+        Some("on") => ThinkingOptions { open: true, budget_tokens: None },
         Some(number) => {
             let tokens =
                 number.parse().ok().with_context(|| format!("--thinking {number}: use off, on or a number"))?;
-            Thinking { open: true, budget_tokens: Some(tokens) }
+            ThinkingOptions { open: true, budget_tokens: Some(tokens) }
         }
     };
-    Ok(if templated { thinking } else { Thinking::default() })
+    Ok(if templated { thinking } else { ThinkingOptions::default() })
 }
 
 fn overrides(args: &Args) -> SamplingOverrides {
@@ -228,12 +228,12 @@ fn seed_of_the_moment(moment: Instant) -> u64 {
     RandomState::new().hash_one(moment)
 }
 
-fn finish_name(finish: &Finish) -> &'static str {
-    match finish {
-        Finish::End { .. } | Finish::StopString { .. } => "stop",
-        Finish::Length { .. } | Finish::Window { .. } => "length",
-        Finish::Cancelled { .. } => "cancelled",
-        Finish::Warm => "warm",
+fn finish_name(stop_reason: &StopReason) -> &'static str {
+    match stop_reason {
+        StopReason::End { .. } | StopReason::StopString { .. } => "stop",
+        StopReason::Length { .. } | StopReason::Window { .. } => "length",
+        StopReason::Cancelled { .. } => "cancelled",
+        StopReason::Warm => "warm",
     }
 }
 
@@ -266,9 +266,11 @@ impl Told {
         self.print()
     }
 
-    fn end(&mut self, finish: &Finish) -> Result<()> {
-        if let Finish::End { rest } | Finish::Length { rest } | Finish::Window { rest } | Finish::Cancelled { rest } =
-            finish
+    fn end(&mut self, stop_reason: &StopReason) -> Result<()> {
+        if let StopReason::End { rest }
+        | StopReason::Length { rest }
+        | StopReason::Window { rest }
+        | StopReason::Cancelled { rest } = stop_reason
         {
             self.parser.push(rest, &mut self.pieces);
         }

@@ -4,14 +4,14 @@ use super::thread::failure_of;
 use crate::backend::answer::{Failure, FailureCode, Finish, Piece, Report, Usage, Writer};
 use crate::manner::TokenLogprob;
 use crate::sentences::{SentenceLimits, Sentences};
-use engine::{Event, OwnerId, Priority, SeqId, Token};
+use engine::{EngineEvent, OwnerId, ReplyToken, RequestClass as Priority, RequestId};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use text::{Reply, Tokenizer};
 
 pub(super) struct Replies {
-    open: HashMap<SeqId, Open>,
+    open: HashMap<RequestId, Open>,
     sentences: SentenceLimits,
 }
 
@@ -42,15 +42,15 @@ impl Replies {
     }
 
     /// Those that have completed a sentence since this was asked last.
-    pub fn marks(&mut self) -> Vec<SeqId> {
-        let marked = |(id, open): (&SeqId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
+    pub fn marks(&mut self) -> Vec<RequestId> {
+        let marked = |(id, open): (&RequestId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
         self.open.iter_mut().filter_map(marked).collect()
     }
 
     /// `thinks`: the reply begins inside a think block. `tools` give the arguments of calls their types.
     pub fn open(
         &mut self,
-        id: SeqId,
+        id: RequestId,
         owner: Option<OwnerId>,
         priority: Priority,
         writer: Writer,
@@ -80,12 +80,12 @@ impl Replies {
     }
 
     /// For whom a request computes.
-    pub fn owner(&self, id: SeqId) -> Option<OwnerId> {
+    pub fn owner(&self, id: RequestId) -> Option<OwnerId> {
         self.open.get(&id)?.owner
     }
 
     /// What is held for the owner of this one, which is done.
-    pub fn set_memory(&mut self, id: SeqId, memory_bytes: Vec<(&'static str, u64)>) {
+    pub fn set_memory(&mut self, id: RequestId, memory_bytes: Vec<(&'static str, u64)>) {
         if let Some(open) = self.open.get_mut(&id) {
             open.memory_bytes = memory_bytes;
         }
@@ -100,31 +100,31 @@ impl Replies {
     }
 
     /// Those that nobody wants any more.
-    pub fn cancelled(&self) -> Vec<SeqId> {
+    pub fn cancelled(&self) -> Vec<RequestId> {
         self.open.iter().filter(|(_, open)| open.writer.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
     /// `began` and `now` are the begin and the end of the step that made the event.
-    pub fn event(&mut self, event: Event, tokenizer: &Tokenizer, began: Instant, now: Instant) {
+    pub fn event(&mut self, event: EngineEvent, tokenizer: &Tokenizer, began: Instant, now: Instant) {
         match event {
-            Event::Started { id, reused_tokens, .. } => {
+            EngineEvent::Started { id, reused_tokens, .. } => {
                 let Some(open) = self.open.get_mut(&id) else { return };
                 open.started = Some(began);
                 open.usage.cached_tokens = reused_tokens as u64;
                 let Usage { input_tokens, cached_tokens, .. } = open.usage;
                 open.writer.push(Piece::Prompt { input_tokens, cached_tokens });
             }
-            Event::Token(token) => {
+            EngineEvent::Token(token) => {
                 if let Some(open) = self.open.get_mut(&token.id) {
                     open.token(token, tokenizer, now);
                 }
             }
-            Event::Done { id, finish, report } => {
+            EngineEvent::Done { id, stop_reason, report } => {
                 if let Some(open) = self.open.remove(&id) {
-                    open.done(finish, report, now);
+                    open.done(stop_reason, report, now);
                 }
             }
-            Event::Failed { id, error } => {
+            EngineEvent::Failed { id, error } => {
                 if let Some(open) = self.open.remove(&id) {
                     open.writer.fail(failure_of(&error));
                 }
@@ -145,7 +145,7 @@ impl Replies {
 }
 
 impl Open {
-    fn token(&mut self, token: Token, tokenizer: &Tokenizer, now: Instant) {
+    fn token(&mut self, token: ReplyToken, tokenizer: &Tokenizer, now: Instant) {
         self.first_token.get_or_insert(now);
         self.untold_tokens += 1;
         // The marks around thought and calls are no content.
@@ -159,13 +159,13 @@ impl Open {
         self.tell(pieces);
     }
 
-    fn done(mut self, finish: engine::Finish, report: engine::Report, now: Instant) {
+    fn done(mut self, finish: engine::StopReason, report: engine::RequestReport, now: Instant) {
         let (rest, finish) = match finish {
-            engine::Finish::End { rest } => (rest, Finish::Stop),
-            engine::Finish::StopString { .. } => (String::new(), Finish::Stop),
-            engine::Finish::Length { rest } | engine::Finish::Window { rest } => (rest, Finish::Length),
-            engine::Finish::Cancelled { .. } => (String::new(), Finish::Cancelled),
-            engine::Finish::Warm => (String::new(), Finish::Warm),
+            engine::StopReason::End { rest } => (rest, Finish::Stop),
+            engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
+            engine::StopReason::Length { rest } | engine::StopReason::Window { rest } => (rest, Finish::Length),
+            engine::StopReason::Cancelled { .. } => (String::new(), Finish::Cancelled),
+            engine::StopReason::Warm => (String::new(), Finish::Warm),
         };
         if finish != Finish::Cancelled {
             let mut pieces = Vec::new();
@@ -218,7 +218,7 @@ impl Open {
         }
     }
 
-    fn report(&self, report: &engine::Report, now: Instant) -> Report {
+    fn report(&self, report: &engine::RequestReport, now: Instant) -> Report {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let started = self.started.unwrap_or(now);
         Report {

@@ -3,8 +3,8 @@
 use super::replies::Replies;
 use super::{Command, Recipe, Shared, Submit, stopped};
 use crate::backend::answer::{Failure, FailureCode};
-use engine::memory::Kind;
-use engine::{Engine, Event, Priority};
+use engine::memory::MemoryKind;
+use engine::{Engine, EngineEvent, RequestClass as Priority};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -172,7 +172,7 @@ impl<'a> Serving<'a> {
             let tokenizer = self.engine.tokenizer().clone();
             let nothing = events.is_empty();
             for event in events.drain(..) {
-                if let Event::Done { id, .. } = &event
+                if let EngineEvent::Done { id, .. } = &event
                     && let Some(owner) = self.replies.owner(*id)
                 {
                     let bytes = self.engine.owner_bytes(owner).map(|(kind, bytes)| (kind.name(), bytes as u64));
@@ -269,7 +269,7 @@ impl<'a> Serving<'a> {
         if writer.is_cancelled() {
             return writer.cancelled_before_begin();
         }
-        let priority = prepared.request.priority;
+        let priority = prepared.request.class;
         let input_tokens = prepared.request.tokens.len() as u64;
         let owner = prepared.request.owner;
         match self.engine.submit(prepared.request) {
@@ -305,7 +305,7 @@ impl<'a> Serving<'a> {
         status.load.speculate = self.replies.count(Priority::Speculate);
         status.load.background = self.replies.count(Priority::Background);
         status.memory_bytes.clear();
-        let kinds = Kind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
+        let kinds = MemoryKind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
         status.memory_bytes.extend(kinds);
     }
 }

@@ -3,8 +3,8 @@
 use super::{Error, Plan, limits};
 use crate::backend::device::Finder;
 use engine::network::Network;
-use engine::state::{KvFormats, PAGE};
-use engine::{Card, DeviceMemory, Longest};
+use engine::state::{KvFormats, PAGE_TOKENS};
+use engine::{DeviceFacts, DeviceMemoryPlan, LongestConversation};
 use settings::Settings;
 
 /// One window.
@@ -29,7 +29,7 @@ pub struct Cell {
 pub fn windows(
     settings: &Settings,
     network: &Network,
-    card: Option<&Card>,
+    card: Option<&DeviceFacts>,
     kv: KvFormats,
     windows: &[u32],
 ) -> Result<Vec<Cell>, Error> {
@@ -39,13 +39,17 @@ pub fn windows(
 fn cell(
     settings: &Settings,
     network: &Network,
-    card: Option<&Card>,
+    card: Option<&DeviceFacts>,
     kv: KvFormats,
     ctx_size: u32,
 ) -> Result<Cell, Error> {
     let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
-    let finder = Finder::new(settings).with_room_for(Longest { limits: limits(settings, precision, true), kv, tokens });
-    let device = card.map(|card| DeviceMemory::plan(card, &network.model, precision, finder.limits()));
+    let finder = Finder::new(settings).with_room_for(LongestConversation {
+        limits: limits(settings, precision, true),
+        kv,
+        tokens,
+    });
+    let device = card.map(|card| DeviceMemoryPlan::new(card, &network.model, precision, finder.limits()));
     let (device, not_on_gpu) = match device.transpose() {
         Ok(device) => (device, None),
         // As the service decides it.
@@ -57,7 +61,7 @@ fn cell(
     let plan = Plan::without_windows(settings, network, device.as_ref(), ctx_size);
     let limits = limits(settings, precision, device.is_some());
     let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
-    let pages = tokens.div_ceil(PAGE);
+    let pages = tokens.div_ceil(PAGE_TOKENS);
     // A model that is shared between both needs room on both.
     let has_room = plan.fixed_bytes() <= plan.total_bytes;
     let full_conversations = if has_room { plan.left_bytes / conversation_bytes.max(1) } else { 0 };

@@ -7,14 +7,14 @@ use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use weights::{Matrix, Model, Reading};
 
-use crate::engine::Limits;
 use crate::error::Error;
-use crate::gpu_network::{GpuNetwork, GpuWorkspace, OnHost, device_bytes, ffn_bytes, scratch_bytes};
-use crate::memory::Meter;
-use crate::network::{Lane, Network, Workspace};
+use crate::gpu_network::{GpuNetwork, GpuWorkspace, HostFfn, device_bytes, ffn_bytes, scratch_bytes};
+use crate::limits::EngineLimits;
+use crate::memory::MemoryMeter;
+use crate::network::{Network, StepLane, Workspace};
 use crate::open::host_bytes;
-use crate::state::{KvFormats, State, StateShape};
-use crate::trail::Trail;
+use crate::recurrence_log::RecurrenceLog;
+use crate::state::{KvFormats, SequenceState, StateShape};
 
 /// How much of a device may be used, and for steps of which size.
 #[derive(Clone, Copy, Debug)]
@@ -27,13 +27,13 @@ pub struct DeviceLimits {
     /// Layers whose feed-forward parts lie there; the host computes those of the rest. None: as many as leave room for
     /// `longest`.
     pub ffn_layers: Option<usize>,
-    pub longest: Option<Longest>,
+    pub longest: Option<LongestConversation>,
 }
 
 /// A conversation for which there has to be room.
 #[derive(Clone, Copy, Debug)]
-pub struct Longest {
-    pub limits: Limits,
+pub struct LongestConversation {
+    pub limits: EngineLimits,
     pub kv: KvFormats,
     /// No more than the model's window.
     pub tokens: usize,
@@ -41,28 +41,28 @@ pub struct Longest {
 
 /// What a plan has to know of a device, there or not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Card {
+pub struct DeviceFacts {
     pub name: String,
     pub free_bytes: usize,
     pub processors: Processors,
 }
 
-impl Card {
-    pub fn of(device: &Device) -> Result<Card, Error> {
+impl DeviceFacts {
+    pub fn of(device: &Device) -> Result<DeviceFacts, Error> {
         let properties = device.properties()?;
-        Ok(Card { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
+        Ok(DeviceFacts { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
     }
 
     /// One of which only its memory is known. With as many processors as the largest have: what steps take grows with them.
-    pub fn imagined(bytes: usize) -> Card {
+    pub fn imagined(bytes: usize) -> DeviceFacts {
         let processors = Processors { count: 192, shared_bytes: 99 << 10 };
-        Card { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
+        DeviceFacts { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
     }
 }
 
 /// Where a device's memory goes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeviceMemory {
+pub struct DeviceMemoryPlan {
     pub name: String,
     pub total_bytes: usize,
     pub weight_bytes: usize,
@@ -77,14 +77,14 @@ pub struct DeviceMemory {
     pub host_bytes: usize,
 }
 
-impl DeviceMemory {
+impl DeviceMemoryPlan {
     /// Before anything is copied. A model that leaves nothing for a sequence is refused.
-    pub fn plan(
-        card: &Card,
+    pub fn new(
+        card: &DeviceFacts,
         model: &Model,
         precision: Precision,
         limits: &DeviceLimits,
-    ) -> Result<DeviceMemory, Error> {
+    ) -> Result<DeviceMemoryPlan, Error> {
         let free_bytes = card.free_bytes;
         let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
         let (always, ffn) = device_bytes(model);
@@ -108,7 +108,7 @@ impl DeviceMemory {
         let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, on_host)).sum();
         let weight_bytes = weight_bytes(ffn_layers);
         match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
-            Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemory {
+            Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemoryPlan {
                 name: card.name.clone(),
                 total_bytes,
                 weight_bytes,
@@ -129,7 +129,7 @@ impl DeviceMemory {
     }
 }
 
-impl DeviceMemory {
+impl DeviceMemoryPlan {
     /// What the host computes of the model, for people.
     pub fn host_part(&self) -> Option<String> {
         let (name, of_host) = (&self.name, self.layers - self.ffn_layers);
@@ -143,13 +143,13 @@ impl DeviceMemory {
     }
 }
 
-pub struct Place {
-    kind: Kind,
-    meter: Meter,
+pub struct Executor {
+    kind: ExecutorKind,
+    meter: MemoryMeter,
 }
 
 #[allow(clippy::large_enum_variant)] // One of it.
-enum Kind {
+enum ExecutorKind {
     Host {
         cpu: Cpu,
         work: Workspace,
@@ -162,16 +162,16 @@ enum Kind {
     },
 }
 
-impl Place {
-    pub fn host(cpu: Cpu) -> Place {
-        Place { kind: Kind::Host { cpu, work: Workspace::default() }, meter: Meter::default() }
+impl Executor {
+    pub fn host(cpu: Cpu) -> Executor {
+        Executor { kind: ExecutorKind::Host { cpu, work: Workspace::default() }, meter: MemoryMeter::default() }
     }
 
     /// Copies a model to a device. Its matrices must be as files hold them.
-    pub fn device(device: &Device, model: &Model, precision: Precision) -> Result<Place, Error> {
+    pub fn device(device: &Device, model: &Model, precision: Precision) -> Result<Executor, Error> {
         let network = GpuNetwork::new(device, model, precision, model.layers.len())?;
-        let kind = Kind::Device { network, work: GpuWorkspace::new(device)?, host: None };
-        Ok(Place { kind, meter: Meter::on(device) })
+        let kind = ExecutorKind::Device { network, work: GpuWorkspace::new(device)?, host: None };
+        Ok(Executor { kind, meter: MemoryMeter::on(device) })
     }
 
     /// As `device`, by a plan: what a step may need is there when this returns, and what is left is held for sequences. What
@@ -182,50 +182,50 @@ impl Place {
         precision: Precision,
         limits: &DeviceLimits,
         cpu: impl FnOnce() -> Cpu,
-    ) -> Result<(Place, DeviceMemory), Error> {
-        let memory = DeviceMemory::plan(&Card::of(device)?, model, precision, limits)?;
+    ) -> Result<(Executor, DeviceMemoryPlan), Error> {
+        let memory = DeviceMemoryPlan::new(&DeviceFacts::of(device)?, model, precision, limits)?;
         let network = GpuNetwork::new(device, model, precision, memory.ffn_layers)?;
         let mut work = GpuWorkspace::new(device)?;
         network.reserve(&mut work, limits.rows, limits.lanes)?;
         device.hold(memory.left_bytes)?;
         let host = (memory.ffn_layers < memory.layers).then(|| (cpu(), Workspace::default()));
-        Ok((Place { kind: Kind::Device { network, work, host }, meter: Meter::on(device) }, memory))
+        Ok((Executor { kind: ExecutorKind::Device { network, work, host }, meter: MemoryMeter::on(device) }, memory))
     }
 
     /// What counts the memory of sequences that are computed here.
-    pub fn meter(&self) -> Meter {
+    pub fn meter(&self) -> MemoryMeter {
         self.meter.clone()
     }
 
     /// Where it is the host that computes.
     pub fn cpu(&self) -> Option<&Cpu> {
         match &self.kind {
-            Kind::Host { cpu, .. } => Some(cpu),
-            Kind::Device { .. } => None,
+            ExecutorKind::Host { cpu, .. } => Some(cpu),
+            ExecutorKind::Device { .. } => None,
         }
     }
 
     /// Waits until a device has done all that it was asked. None: it failed.
     pub fn wait(&self) -> Option<()> {
         match &self.kind {
-            Kind::Host { .. } => Some(()),
-            Kind::Device { network, .. } => self.meter.kept(network.device.synchronize()),
+            ExecutorKind::Host { .. } => Some(()),
+            ExecutorKind::Device { network, .. } => self.meter.kept(network.device.synchronize()),
         }
     }
 
     /// How fast a device's memory copies. Where the host computes, None.
     pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
         match &self.kind {
-            Kind::Host { .. } => None,
-            Kind::Device { network, .. } => gpu::buffer::copy_gb_per_s(&network.device, bytes, rounds).ok(),
+            ExecutorKind::Host { .. } => None,
+            ExecutorKind::Device { network, .. } => gpu::buffer::copy_gb_per_s(&network.device, bytes, rounds).ok(),
         }
     }
 
     /// Bytes of a device that are taken by what computes there.
     pub fn device_used_bytes(&self) -> Option<usize> {
         match &self.kind {
-            Kind::Host { .. } => None,
-            Kind::Device { network, .. } => network.device.used_bytes().ok(),
+            ExecutorKind::Host { .. } => None,
+            ExecutorKind::Device { network, .. } => network.device.used_bytes().ok(),
         }
     }
 
@@ -236,10 +236,10 @@ impl Place {
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane. None: it
     /// failed.
-    pub fn forward(&mut self, network: &Network, lanes: &mut [Lane]) -> Option<&mut [f32]> {
+    pub fn forward(&mut self, network: &Network, lanes: &mut [StepLane]) -> Option<&mut [f32]> {
         match &mut self.kind {
-            Kind::Host { cpu, work } => Some(network.forward(cpu, lanes, work)),
-            Kind::Device { network: on_device, work, host } => {
+            ExecutorKind::Host { cpu, work } => Some(network.forward(cpu, lanes, work)),
+            ExecutorKind::Device { network: on_device, work, host } => {
                 let mut on_host = |number: usize, hidden: &mut [f32]| {
                     if let Some((cpu, work)) = host {
                         network.add_ffn(cpu, &network.model.layers[number], hidden, work);
@@ -251,11 +251,17 @@ impl Place {
     }
 
     /// Takes a state forward to `position` by its recurrences alone.
-    pub fn replay(&mut self, network: &Network, state: &mut State, trail: &Trail, position: usize) {
+    pub fn replay(
+        &mut self,
+        network: &Network,
+        state: &mut SequenceState,
+        recurrence_log: &RecurrenceLog,
+        position: usize,
+    ) {
         match &mut self.kind {
-            Kind::Host { cpu, .. } => network.replay(cpu, state, trail, position),
-            Kind::Device { network, work, .. } => {
-                if self.meter.kept(network.replay(state, trail, position, work)).is_none() {
+            ExecutorKind::Host { cpu, .. } => network.replay(cpu, state, recurrence_log, position),
+            ExecutorKind::Device { network, work, .. } => {
+                if self.meter.kept(network.replay(state, recurrence_log, position, work)).is_none() {
                     // Nobody will read it, but whoever asks finds it where it should be.
                     state.position = position;
                 }
@@ -268,10 +274,10 @@ impl Place {
 /// are the same whether one is wanted or not.
 fn on_a_device<'w>(
     network: &GpuNetwork,
-    lanes: &mut [Lane],
+    lanes: &mut [StepLane],
     work: &'w mut GpuWorkspace,
-    on_host: OnHost,
-    meter: &Meter,
+    on_host: HostFfn,
+    meter: &MemoryMeter,
 ) -> Result<&'w mut [f32], gpu::Error> {
     let logits = network.forward(lanes, work, on_host)?;
     for lane in lanes.iter_mut() {

@@ -1,10 +1,10 @@
-//! What the recurrences of a sequence consumed for its last tokens. From a snapshot and the trail behind it the state at
+//! What the recurrences of a sequence consumed for its last tokens. From a snapshot and the log behind it the state at
 //! any later token is rebuilt by running the recurrences alone: a barge-in goes back to the very word.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::memory::{Counted, Kind, Meter};
+use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::StateShape;
 
 /// Tokens of one piece.
@@ -12,27 +12,27 @@ const PIECE: usize = 16;
 
 /// The last tokens, in pieces that branches share. A row holds a token's inputs of one layer's convolution, its decays
 /// and its betas.
-pub struct Trail {
+pub struct RecurrenceLog {
     /// Tokens that are remembered, to the next piece.
     capacity: usize,
     width: usize,
     layers: usize,
-    pieces: Vec<Piece>,
-    meter: Meter,
+    pieces: Vec<LogPiece>,
+    meter: MemoryMeter,
 }
 
 #[derive(Clone)]
-struct Piece {
+struct LogPiece {
     /// Positions that count; one branch may have written further than another reads.
     range: Range<usize>,
     /// [layer, position in the piece, width]
-    rows: Arc<Counted<f32>>,
+    rows: Arc<MeteredBuffer<f32>>,
 }
 
-impl Trail {
-    pub fn new(shape: &StateShape, capacity: usize, meter: &Meter) -> Trail {
+impl RecurrenceLog {
+    pub fn new(shape: &StateShape, capacity: usize, meter: &MemoryMeter) -> RecurrenceLog {
         let width = width(shape);
-        Trail { capacity, width, layers: shape.delta_layers, pieces: Vec::new(), meter: meter.clone() }
+        RecurrenceLog { capacity, width, layers: shape.delta_layers, pieces: Vec::new(), meter: meter.clone() }
     }
 
     pub fn piece_bytes(shape: &StateShape) -> usize {
@@ -40,10 +40,11 @@ impl Trail {
     }
 
     /// The same past up to `end`, with the memory shared.
-    pub fn branch(&self, end: usize) -> Trail {
+    pub fn branch(&self, end: usize) -> RecurrenceLog {
         let before = self.pieces.iter().filter(|piece| piece.range.start < end);
-        let pieces = before.map(|piece| Piece { range: piece.range.start..piece.range.end.min(end), ..piece.clone() });
-        Trail { pieces: pieces.collect(), meter: self.meter.clone(), ..*self }
+        let pieces =
+            before.map(|piece| LogPiece { range: piece.range.start..piece.range.end.min(end), ..piece.clone() });
+        RecurrenceLog { pieces: pieces.collect(), meter: self.meter.clone(), ..*self }
     }
 
     /// Positions whose tokens are there: from a snapshot at `start` or later, any position up to `end` can be reached.
@@ -54,7 +55,7 @@ impl Trail {
         }
     }
 
-    /// Bytes that would be free without this trail.
+    /// Bytes that would be free without this log.
     pub fn own_bytes(&self) -> usize {
         let own = self.pieces.iter().filter(|piece| Arc::strong_count(&piece.rows) == 1);
         own.map(|piece| piece.rows.bytes()).sum()
@@ -90,9 +91,10 @@ impl Trail {
                     written
                 }
                 None => {
-                    let rows = Arc::new(self.meter.unwritten(Kind::Trails, self.layers * PIECE * self.width));
+                    let rows =
+                        Arc::new(self.meter.unwritten(MemoryKind::RecurrenceLogs, self.layers * PIECE * self.width));
                     let written = PIECE.min(end - next);
-                    self.pieces.push(Piece { range: next..next + written, rows });
+                    self.pieces.push(LogPiece { range: next..next + written, rows });
                     written
                 }
             };
@@ -122,7 +124,7 @@ impl Trail {
         Some(&piece.rows[at..at + self.width])
     }
 
-    /// On a device: where the first layer's row of a token lies, 0 where it is not kept. `begin` made it this trail's own
+    /// On a device: where the first layer's row of a token lies, 0 where it is not kept. `begin` made it this log's own
     /// before it is written.
     pub(crate) fn address(&self, position: usize) -> Result<u64, gpu::Error> {
         let Some(piece) = self.pieces.iter().rev().find(|piece| piece.range.contains(&position)) else { return Ok(0) };
@@ -149,30 +151,30 @@ mod tests {
     use super::*;
     use kernels::delta::Heads;
 
-    fn trail(capacity: usize, meter: &Meter) -> Trail {
+    fn log(capacity: usize, meter: &MemoryMeter) -> RecurrenceLog {
         let heads = Heads { key_heads: 1, value_heads: 1, key_dim: 1, value_dim: 1, tiled: false };
         let shape = StateShape { attention_layers: 0, delta_layers: 2, heads, conv_past: 3, kv_heads: 1, head_dim: 1 };
-        Trail::new(&shape, capacity, meter)
+        RecurrenceLog::new(&shape, capacity, meter)
     }
 
-    fn feed(trail: &mut Trail, positions: Range<usize>, chunk: usize, sign: f32) {
+    fn feed(log: &mut RecurrenceLog, positions: Range<usize>, chunk: usize, sign: f32) {
         for start in positions.clone().step_by(chunk) {
             let end = (start + chunk).min(positions.end);
-            trail.begin(start, end - start);
+            log.begin(start, end - start);
             for layer in 0..2 {
                 for position in start..end {
                     let value = sign * (position * 10 + layer) as f32;
-                    trail.write(layer, position, [&[value, value, value], &[value], &[value]]);
+                    log.write(layer, position, [&[value, value, value], &[value], &[value]]);
                 }
             }
         }
     }
 
     #[track_caller]
-    fn holds(trail: &Trail, sign: f32) {
-        for position in trail.covered() {
+    fn holds(log: &RecurrenceLog, sign: f32) {
+        for position in log.covered() {
             for layer in 0..2 {
-                assert_eq!(trail.read(layer, position), Some(&[sign * (position * 10 + layer) as f32; 5][..]));
+                assert_eq!(log.read(layer, position), Some(&[sign * (position * 10 + layer) as f32; 5][..]));
             }
         }
     }
@@ -180,22 +182,22 @@ mod tests {
     #[test]
     fn remembers_the_last_tokens_whatever_the_chunks() {
         for (capacity, chunk) in [(20, 1), (20, 7), (20, 64), (100, 33), (0, 5)] {
-            let meter = Meter::default();
-            let mut trail = trail(capacity, &meter);
-            feed(&mut trail, 3..200, chunk, 1.0);
-            let covered = trail.covered();
+            let meter = MemoryMeter::default();
+            let mut log = log(capacity, &meter);
+            feed(&mut log, 3..200, chunk, 1.0);
+            let covered = log.covered();
             assert!(covered.len() >= capacity && covered.len() <= capacity + PIECE, "{covered:?} of {capacity}");
             assert!(capacity == 0 || covered.end == 200);
-            holds(&trail, 1.0);
-            drop(trail);
+            holds(&log, 1.0);
+            drop(log);
             assert_eq!(meter.used_bytes(), 0);
         }
     }
 
     #[test]
     fn branches_share_and_do_not_disturb_each_other() {
-        let meter = Meter::default();
-        let mut first = trail(64, &meter);
+        let meter = MemoryMeter::default();
+        let mut first = log(64, &meter);
         feed(&mut first, 0..40, 9, 1.0);
         let before = meter.used_bytes();
         let mut second = first.branch(21);

@@ -3,10 +3,12 @@
 use text::grammar::Matcher;
 use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
-use crate::cache::{Line, Rights};
+use crate::cache::{CachedSequence, EvictionRights};
 use crate::error::Error;
-use crate::request::{Event, Finish, OwnerId, Priority, Reason, Report, Request, SeqId, Token};
-use crate::sampling::{Choice, Sampler};
+use crate::request::{
+    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, StopReason,
+};
+use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
 
 /// A few tokens are sooner computed again than a state is kept.
@@ -14,9 +16,9 @@ const MARKS_APART: usize = 8;
 /// More of them in one step are not worth their memory.
 const MOST_STOPS: usize = 8;
 
-pub(crate) struct Sequence {
-    pub id: SeqId,
-    pub priority: Priority,
+pub(crate) struct ActiveRequest {
+    pub id: RequestId,
+    pub class: RequestClass,
     pub speculative: bool,
     pub owner: Option<OwnerId>,
     pub ctx_size: usize,
@@ -28,23 +30,23 @@ pub(crate) struct Sequence {
     pub given_tokens: usize,
     /// Ascending positions of the prompt where the future may branch.
     pub marks: Vec<usize>,
-    /// Holds the first `position` of `tokens`. None: the sequence waits, or had to make place.
-    pub line: Option<Line>,
+    /// Holds the first `position` of `tokens`. None: the request waits, or had to make place.
+    pub sequence: Option<CachedSequence>,
     /// It had to make place for lack of memory when so many others had ended: there is no more of it before another one
     /// ends.
     pub parked_at: Option<u64>,
-    /// What was known when the sequence began. None: it has not begun.
-    pub start: Option<Start>,
-    pub reply: Reply,
+    /// What was known when the request began. None: it has not begun.
+    pub start: Option<RequestStart>,
+    pub reply: ReplyWriter,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct RequestStart {
     pub reused_tokens: usize,
-    pub reason: Reason,
+    pub reason: PrefillReason,
 }
 
-impl Sequence {
+impl ActiveRequest {
     /// Tokens that the state does not hold yet.
     pub fn pending(&self) -> &[u32] {
         &self.tokens[self.position()..]
@@ -55,19 +57,20 @@ impl Sequence {
     }
 
     pub fn position(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.state.position)
+        self.sequence.as_ref().map_or(0, |sequence| sequence.state.position)
     }
 
     /// What it may drop of others: who waits for a reply comes first.
-    pub fn rights(&self) -> Rights {
-        if self.priority == Priority::Talk { Rights::All } else { Rights::NothingNeeded }
+    pub fn rights(&self) -> EvictionRights {
+        if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::NothingNeeded }
     }
 
     /// Where on the way over `count` tokens the state is to be remembered: at marks, and at the end where the last such
     /// place is `spacing` tokens behind.
     pub fn stops(&self, count: usize, spacing: usize) -> Vec<usize> {
         let (position, end) = (self.position(), self.position() + count);
-        let mut last = self.line.as_ref().and_then(|line| line.snapshots.last()).map_or(0, |last| last.position);
+        let mut last =
+            self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
             if mark >= last + MARKS_APART {
@@ -85,9 +88,9 @@ impl Sequence {
         stops
     }
 
-    pub fn report(&self) -> Report {
-        let start = self.start.unwrap_or(Start { reused_tokens: 0, reason: Reason::Cold });
-        Report {
+    pub fn report(&self) -> RequestReport {
+        let start = self.start.unwrap_or(RequestStart { reused_tokens: 0, reason: PrefillReason::Cold });
+        RequestReport {
             prompt_tokens: self.prompt_tokens,
             reused_tokens: start.reused_tokens,
             computed_tokens: self.position().min(self.prompt_tokens).saturating_sub(start.reused_tokens),
@@ -96,18 +99,18 @@ impl Sequence {
         }
     }
 
-    /// Chooses the next token and tells of it. Returns whether the sequence goes on.
+    /// Chooses the next token and tells of it. Returns whether the request goes on.
     pub fn go_on(
         &mut self,
         logits: &mut [f32],
         stop_tokens: &[u32],
         tokenizer: &Tokenizer,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> bool {
         let choice = match self.reply.choose(logits) {
             Ok(choice) => choice,
             Err(error) => {
-                events.push(Event::Failed { id: self.id, error });
+                events.push(EngineEvent::Failed { id: self.id, error });
                 return false;
             }
         };
@@ -116,30 +119,30 @@ impl Sequence {
         let (text, stop) = match self.reply.accept(token, tokenizer) {
             Ok(accepted) => accepted,
             Err(error) => {
-                events.push(Event::Failed { id: self.id, error });
+                events.push(EngineEvent::Failed { id: self.id, error });
                 return false;
             }
         };
-        let Choice { logprob, top, .. } = choice;
-        events.push(Event::Token(Token { id: self.id, token, text, logprob, top }));
-        let finish = if let Some(stop) = stop {
-            Finish::StopString { stop }
+        let SampledToken { logprob, top, .. } = choice;
+        events.push(EngineEvent::Token(ReplyToken { id: self.id, token, text, logprob, top }));
+        let stop_reason = if let Some(stop) = stop {
+            StopReason::StopString { stop }
         } else if stop_tokens.contains(&token) || self.reply.grammar_is_finished() {
-            Finish::End { rest: self.reply.rest() }
+            StopReason::End { rest: self.reply.rest() }
         } else if self.tokens.len() - self.prompt_tokens >= self.max_new_tokens {
-            Finish::Length { rest: self.reply.rest() }
+            StopReason::Length { rest: self.reply.rest() }
         } else if self.tokens.len() >= self.ctx_size {
-            Finish::Window { rest: self.reply.rest() }
+            StopReason::Window { rest: self.reply.rest() }
         } else {
             return true;
         };
-        events.push(Event::Done { id: self.id, finish, report: self.report() });
+        events.push(EngineEvent::Done { id: self.id, stop_reason, report: self.report() });
         false
     }
 }
 
 /// Chooses tokens and turns them into text.
-pub(crate) struct Reply {
+pub(crate) struct ReplyWriter {
     sampler: Sampler,
     grammar: Option<Matcher>,
     thinking: Option<ThinkingBudget>,
@@ -148,8 +151,13 @@ pub(crate) struct Reply {
     matcher: StopMatcher,
 }
 
-impl Reply {
-    pub fn new(request: &Request, stop_tokens: &[u32], tokenizer: &Tokenizer, grammar: Option<Matcher>) -> Reply {
+impl ReplyWriter {
+    pub fn new(
+        request: &EngineRequest,
+        stop_tokens: &[u32],
+        tokenizer: &Tokenizer,
+        grammar: Option<Matcher>,
+    ) -> ReplyWriter {
         let mut sampling = request.sampling.clone();
         if request.ignore_eos {
             sampling.logit_bias.extend(stop_tokens.iter().map(|token| (*token, f32::NEG_INFINITY)));
@@ -158,7 +166,7 @@ impl Reply {
         sampler.accept_prompt(&request.tokens);
         let thinking = request.thinking;
         let budget = thinking.budget_tokens.map(|budget| ThinkingBudget::new(tokenizer, thinking.open, Some(budget)));
-        Reply {
+        ReplyWriter {
             sampler,
             grammar,
             thinking: budget,
@@ -168,9 +176,9 @@ impl Reply {
         }
     }
 
-    fn choose(&mut self, logits: &mut [f32]) -> Result<Choice, Error> {
+    fn choose(&mut self, logits: &mut [f32]) -> Result<SampledToken, Error> {
         if let Some(token) = self.thinking.as_ref().and_then(ThinkingBudget::forced) {
-            return Ok(Choice { token, logprob: None, top: Vec::new() });
+            return Ok(SampledToken { token, logprob: None, top: Vec::new() });
         }
         let allowed = self.grammar.as_mut().map(|grammar| grammar.mask()).transpose()?.flatten();
         Ok(self.sampler.sample(logits, allowed)?)

@@ -12,12 +12,12 @@ const GRAIN: usize = 64;
 const PASTS: usize = 256;
 
 #[derive(Default)]
-pub(crate) struct Gone {
+pub(crate) struct Evicted {
     /// Of each past the hashes of its beginnings, one grain longer each.
     pasts: VecDeque<(Option<OwnerId>, Vec<u64>)>,
 }
 
-impl Gone {
+impl Evicted {
     pub fn remember(&mut self, tokens: &[u32], owner: Option<OwnerId>) {
         let hashes: Vec<u64> = hashes(tokens).collect();
         if hashes.is_empty() {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_past_is_known_by_its_beginning_until_it_is_forgotten() {
-        let mut gone = Gone::default();
+        let mut gone = Evicted::default();
         let past: Vec<u32> = (0..300).collect();
         gone.remember(&past, Some(OwnerId(1)));
         assert_eq!(gone.known(&past), 256);

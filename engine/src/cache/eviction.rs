@@ -1,0 +1,106 @@
+//! What is dropped first when memory is needed: what saves the least of it.
+
+use std::sync::Arc;
+
+use super::{CacheEntry, CachedSequence};
+use crate::state::PAGE_TOKENS;
+
+/// What may be dropped to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictionRights {
+    /// Somebody waits for what needs the room.
+    All,
+    /// Nobody does: what the conversations of late will need stays.
+    NothingNeeded,
+}
+
+pub(super) enum Victim {
+    Snapshot {
+        entry: usize,
+        snapshot: usize,
+    },
+    RecurrenceLog {
+        entry: usize,
+    },
+    Sequence {
+        entry: usize,
+    },
+    /// Of a sequence that is being computed.
+    Running {
+        sequence: usize,
+        snapshot: usize,
+    },
+}
+
+/// Snapshots at the end of a past that a barge-in or a retry goes back to.
+const NEAR_THE_END: usize = 2;
+
+/// Value is the tokens that would have to be computed again, times how likely somebody comes back, per byte. `needed` are
+/// the most recent sequences that no newer one has replaced: so many of them are spared where the rights say so. Of a sequence
+/// that is being computed only snapshots can go.
+pub(super) fn least_valuable(
+    entries: &[CacheEntry],
+    running: &[&mut CachedSequence],
+    uses: u64,
+    rights: EvictionRights,
+    needed: usize,
+) -> Option<Victim> {
+    let mut recent: Vec<u64> = entries.iter().filter(|entry| entry.is_needed()).map(|entry| entry.used).collect();
+    recent.sort_unstable_by(|a, b| b.cmp(a));
+    let spared_from = match rights {
+        EvictionRights::All => u64::MAX,
+        EvictionRights::NothingNeeded => recent.get(needed.max(1) - 1).or(recent.last()).copied().unwrap_or(u64::MAX),
+    };
+    let mut least: Option<(f64, Victim)> = None;
+    let mut offer = |value: f64, bytes: usize, victim: Victim| {
+        let value = value / bytes.max(1) as f64;
+        if least.as_ref().is_none_or(|(smallest, _)| value < *smallest) {
+            least = Some((value, victim));
+        }
+    };
+    for (at, entry) in entries.iter().enumerate() {
+        let sequence = &entry.sequence;
+        let spared = entry.is_needed() && entry.used >= spared_from;
+        let likely = 1.0 / (1.0 + (uses - entry.used) as f64) * if sequence.speculative { 0.1 } else { 1.0 };
+        for (snapshot, value, bytes) in thinnable(sequence, spared) {
+            offer(value * likely, bytes, Victim::Snapshot { entry: at, snapshot });
+        }
+        if spared {
+            continue;
+        }
+        let bytes = sequence.recurrence_log.own_bytes();
+        if bytes > 0 {
+            offer(
+                sequence.recurrence_log.covered().len() as f64 / 2.0 * likely,
+                bytes,
+                Victim::RecurrenceLog { entry: at },
+            );
+        }
+        // Pages that others hold too are neither freed nor lost with this sequence.
+        let own = sequence.state.pages.iter().filter(|page| Arc::strong_count(page) == 1);
+        let (pages, bytes) = own.fold((0, 0), |(pages, bytes), page| (pages + 1, bytes + page.bytes()));
+        let bytes = bytes + sequence.state.own_bytes();
+        let tokens = (pages * PAGE_TOKENS).min(sequence.state.position) + 1;
+        offer(tokens as f64 * likely, bytes, Victim::Sequence { entry: at });
+    }
+    for (at, sequence) in running.iter().enumerate() {
+        let likely = if sequence.speculative { 0.1 } else { 1.0 };
+        for (snapshot, value, bytes) in thinnable(sequence, rights == EvictionRights::NothingNeeded) {
+            offer(value * likely, bytes, Victim::Running { sequence: at, snapshot });
+        }
+    }
+    least.map(|(_, victim)| victim)
+}
+
+/// The snapshots that only this sequence has, what each saves, and its bytes.
+fn thinnable(sequence: &CachedSequence, spares_the_end: bool) -> impl Iterator<Item = (usize, f64, usize)> {
+    let count = sequence.snapshots.len().saturating_sub(if spares_the_end { NEAR_THE_END } else { 0 });
+    let before = std::iter::once(0).chain(sequence.snapshots.iter().map(|snapshot| snapshot.position));
+    let end = sequence.state.position;
+    let all = sequence.snapshots[..count].iter().zip(before).enumerate();
+    all.filter(|(_, (snapshot, _))| Arc::strong_count(snapshot) == 1).map(move |(at, (snapshot, before))| {
+        // Voice goes back a turn or two; rarely further.
+        let near = 1.0 / (1.0 + (end - snapshot.position) as f64 / 256.0);
+        (at, (snapshot.position - before) as f64 * near, snapshot.bytes())
+    })
+}

@@ -1,0 +1,39 @@
+//! How much the engine takes on.
+
+use kernels::format::Format;
+
+use crate::error::Error;
+use crate::memory::MemoryMeter;
+use crate::recurrence_log::RecurrenceLog;
+use crate::state::{KvFormats, PAGE_TOKENS, StateShape};
+
+/// The limits of one engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineLimits {
+    /// Prompt tokens of one step. A new request or a cancel waits for one step at most.
+    pub prefill_chunk_tokens: usize,
+    /// Requests that are computed at the same time.
+    pub max_sequences: usize,
+    /// Requests of one class that may wait for that.
+    pub max_waiting: usize,
+    /// Ceiling over the pages, snapshots, recurrence logs and states of all sequences, running or cached.
+    pub memory_bytes: usize,
+    /// The format of recurrent states in snapshots: one of `snapshot::FORMATS`.
+    pub snapshots: Format,
+    /// The most tokens between two snapshots of a sequence.
+    pub snapshot_spacing_tokens: usize,
+    /// The last tokens of a sequence to which a later request can go back exactly.
+    pub recurrence_log_tokens: usize,
+}
+
+impl EngineLimits {
+    /// Bytes with which the engine can answer a conversation of so many tokens, go back in it and continue it.
+    pub fn bytes_of(&self, shape: &StateShape, kv: KvFormats, tokens: usize) -> Result<usize, Error> {
+        let pages = tokens.div_ceil(PAGE_TOKENS) + 1;
+        let log = RecurrenceLog::new(shape, self.recurrence_log_tokens, &MemoryMeter::default());
+        // A state and its branch; the snapshot to go back to and two that a step may take.
+        let states = 2 * shape.fixed_bytes() + 3 * shape.snapshot_bytes(self.snapshots);
+        let logs = log.bytes_of(self.recurrence_log_tokens) + log.bytes_of(self.prefill_chunk_tokens);
+        Ok(pages * shape.page_bytes(&shape.layout(kv)?) + states + logs)
+    }
+}
