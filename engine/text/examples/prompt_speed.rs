@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use text::{Prompt, Template, Tokenizer, encode_prompt};
+use text::{Template, TemplateInput, Tokenizer, encode_prompt};
 
 fn main() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-wide/tokenizer.json");
@@ -22,7 +22,7 @@ fn main() {
 
     ask(&mut messages, "And now?");
     for round in 0..2 {
-        let prompt = Prompt { messages: &messages, tools: &[], options: &options, now: None };
+        let prompt = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
         let start = Instant::now();
         let rendered = template.render(&prompt).expect("a valid conversation");
         let render_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -38,7 +38,7 @@ fn main() {
     let tokenizer = tokenizer.with_cache(8 << 20);
     for round in 0..3 {
         ask(&mut messages, &format!("And now {round}?"));
-        let prompt = Prompt { messages: &messages, tools: &[], options: &options, now: None };
+        let prompt = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
         let rendered = template.render(&prompt).expect("a valid conversation");
         let start = Instant::now();
         let encoded = encode_prompt(&tokenizer, &rendered);

@@ -1,19 +1,19 @@
-//! How long a model may think. The helper sees every token before it is chosen and after, and says which must come next
-//! when the budget is spent.
+//! How long a model may think. The engine asks before each token whether one is forced, and reports each token that was
+//! chosen. When the budget is spent, the tokens that close the thinking are forced.
 
 use crate::Tokenizer;
 
-/// What closes the thinking when the model does not: a line end, the tag, and the blank line that the template has.
+/// What closes the thinking when the budget is spent: a line end, the tag, and the blank line that the template has.
 pub const CLOSING: &str = "\n</think>\n\n";
 const OPEN: &[u8] = b"<think>";
 const CLOSE: &[u8] = b"</think>";
 
 #[derive(Debug, Clone)]
 pub struct ThinkingBudget {
-    /// None: as long as it likes.
+    /// None: no limit.
     budget_tokens: Option<u32>,
     spent_tokens: u32,
-    state: State,
+    state: ThinkingState,
     closing: Vec<u32>,
     closing_after_line_end: Vec<u32>,
     /// The last bytes, for a tag that comes in several tokens.
@@ -22,8 +22,8 @@ pub struct ThinkingBudget {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    /// Nothing but space so far: the model may yet open its thinking itself.
+enum ThinkingState {
+    /// Only white space so far: the model may still open its thinking itself.
     Before,
     Thinking,
     Closing {
@@ -39,7 +39,7 @@ impl ThinkingBudget {
         let mut budget = Self {
             budget_tokens,
             spent_tokens: 0,
-            state: if in_thinking { State::Thinking } else { State::Before },
+            state: if in_thinking { ThinkingState::Thinking } else { ThinkingState::Before },
             closing: tokenizer.encode(CLOSING),
             closing_after_line_end: tokenizer.encode(CLOSING.trim_start()),
             tail: Vec::new(),
@@ -52,7 +52,7 @@ impl ThinkingBudget {
     /// The token that must come now instead of what the model would choose.
     pub fn forced(&self) -> Option<u32> {
         match &self.state {
-            State::Closing { tokens, done } => tokens.get(*done).copied(),
+            ThinkingState::Closing { tokens, done } => tokens.get(*done).copied(),
             _ => None,
         }
     }
@@ -61,39 +61,39 @@ impl ThinkingBudget {
     pub fn accept(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
         match &mut self.state {
-            State::Before => {
+            ThinkingState::Before => {
                 let text = self.tail.trim_ascii();
                 if text.starts_with(OPEN) {
-                    self.state = State::Thinking;
+                    self.state = ThinkingState::Thinking;
                     self.close_when_spent();
                 } else if !OPEN.starts_with(text) {
-                    self.state = State::Over;
+                    self.state = ThinkingState::Over;
                 }
             }
-            State::Thinking => {
+            ThinkingState::Thinking => {
                 if self.tail.windows(CLOSE.len()).any(|window| window == CLOSE) {
-                    self.state = State::Over;
+                    self.state = ThinkingState::Over;
                 } else {
                     self.spent_tokens += 1;
                     self.close_when_spent();
                 }
             }
-            State::Closing { tokens, done } => {
+            ThinkingState::Closing { tokens, done } => {
                 *done += 1;
                 if *done >= tokens.len() {
-                    self.state = State::Over;
+                    self.state = ThinkingState::Over;
                 }
             }
-            State::Over => {}
+            ThinkingState::Over => {}
         }
-        if self.state != State::Before {
+        if self.state != ThinkingState::Before {
             let excess = self.tail.len().saturating_sub(CLOSE.len() - 1);
             self.tail.drain(..excess);
         }
     }
 
     pub fn is_thinking(&self) -> bool {
-        matches!(self.state, State::Thinking | State::Closing { .. })
+        matches!(self.state, ThinkingState::Thinking | ThinkingState::Closing { .. })
     }
 
     /// Tokens of reasoning so far, without the tags.
@@ -107,11 +107,12 @@ impl ThinkingBudget {
     }
 
     fn close_when_spent(&mut self) {
-        if self.state == State::Thinking && self.budget_tokens.is_some_and(|budget| self.spent_tokens >= budget) {
-            // With nothing thought at all the result is what the template writes when thinking is off.
+        if self.state == ThinkingState::Thinking && self.budget_tokens.is_some_and(|budget| self.spent_tokens >= budget)
+        {
+            // Without any token of thinking the result is what the template writes when thinking is off.
             let at_line_end = self.spent_tokens > 0 && self.tail.last() == Some(&b'\n');
             let tokens = if at_line_end { &self.closing_after_line_end } else { &self.closing };
-            self.state = State::Closing { tokens: tokens.clone(), done: 0 };
+            self.state = ThinkingState::Closing { tokens: tokens.clone(), done: 0 };
             self.was_forced = true;
         }
     }

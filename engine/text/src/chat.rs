@@ -1,7 +1,7 @@
-//! A chat-completions body to what a template renders: the many ways in which clients say the same thing become one.
+//! A chat-completions body to what a template renders: clients write the same thing in several ways, templates know one.
 
 use crate::Error;
-use crate::template::{Now, Prompt};
+use crate::template::{LocalTime, TemplateInput};
 use serde_json::{Map, Value, json};
 
 /// Messages, tools and options as templates of the family expect them.
@@ -11,13 +11,13 @@ pub struct ChatPrompt {
     pub tools: Vec<Value>,
     /// For the template: `add_generation_prompt`, `enable_thinking` when the body says, all of `chat_template_kwargs`.
     pub options: Map<String, Value>,
-    /// Parts that are no text. The template writes their place in the prompt; a model without eyes cannot fill it.
+    /// Parts of messages that are no text. The template marks their positions in the prompt.
     pub images: usize,
 }
 
 impl ChatPrompt {
-    pub fn prompt(&self, now: Option<Now>) -> Prompt<'_> {
-        Prompt { messages: &self.messages, tools: &self.tools, options: &self.options, now }
+    pub fn prompt(&self, now: Option<LocalTime>) -> TemplateInput<'_> {
+        TemplateInput { messages: &self.messages, tools: &self.tools, options: &self.options, now }
     }
 
     /// What the body says about thinking; None leaves it to the preset or the template.
@@ -53,7 +53,7 @@ fn normalise_message(at: usize, message: &Value, images: &mut usize) -> Result<V
         None => return Err(Error::Request(format!("{place}.role is missing"))),
     };
     let role = match role {
-        // Templates take one system message, the first. What a developer says later is said where it was said.
+        // Templates take one system message, the first. A later message of a developer keeps its position as a user's.
         "developer" if at == 0 => "system",
         "developer" => "user",
         "function" => "tool",

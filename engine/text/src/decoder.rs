@@ -1,5 +1,5 @@
-//! From bytes to text while they arrive. A token may end inside a character, so what is not yet a whole
-//! character waits; bytes that never become one turn into U+FFFD exactly as `String::from_utf8_lossy` has it.
+//! From bytes to text while they arrive. A token may end inside a character: the bytes of an incomplete character wait
+//! for the rest. Bytes that are no UTF-8 become U+FFFD exactly as `String::from_utf8_lossy` has it.
 
 use crate::Tokenizer;
 

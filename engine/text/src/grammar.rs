@@ -7,14 +7,15 @@
 //! Matcher     (one a sequence, some milliseconds)      env.matcher(&grammar); then mask(), accept(token), mask(), …
 //! ```
 //!
-//! **Free text costs nothing.** Reasoning before the constrained part, and the words before a tool call where the
-//! model may choose, are not parsed: there `mask` answers `None` (everything is allowed) until the control token that
-//! ends the free part. One thing is forbidden there: to spell that control token's name with ordinary tokens, because
-//! whoever reads the reply as text could not tell the two apart.
+//! **Free text costs nothing.** Reasoning before the constrained part, and the words before an optional tool call, are
+//! not parsed: there `mask` answers `None` (everything is allowed) until the control token that ends the free part. One
+//! thing is forbidden there: to spell that control token's name with ordinary tokens, because a parser of the reply's
+//! text could not tell the two apart.
 //!
 //! Architecture invariant: llguidance is told nothing but bytes, control tokens and stop tokens. It never sees a
 //! tokenizer of another library, and its types do not leave this module.
 
+mod compile;
 mod env;
 mod error;
 mod free;
@@ -35,14 +36,14 @@ use serde_json::{Value, json};
 /// What a reply must look like. Plain data: nothing is compiled before `GrammarEnv::matcher`.
 #[derive(Debug, Clone)]
 pub struct Grammar {
-    body: Body,
+    constraint: Constraint,
     /// The prompt ends inside the reasoning block: everything is allowed until `</think>`.
     after_reasoning: bool,
 }
 
 /// Whether tools are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolChoice {
+pub enum CallChoice {
     /// The model decides, and may speak first.
     Auto,
     /// At least one call and nothing else.
@@ -52,7 +53,7 @@ pub enum ToolChoice {
 }
 
 #[derive(Debug, Clone)]
-enum Body {
+enum Constraint {
     Json(Value),
     Regex(String),
     Tools(tools::Tools),
@@ -70,12 +71,12 @@ impl Grammar {
                 return Err(GrammarError::Schema { part: "#".into(), why });
             }
         };
-        Ok(Grammar::of(Body::Json(schema)))
+        Ok(Grammar::of(Constraint::Json(schema)))
     }
 
     /// Any JSON object.
     pub fn json_object() -> Grammar {
-        Grammar::of(Body::Json(json!({ "type": "object" })))
+        Grammar::of(Constraint::Json(json!({ "type": "object" })))
     }
 
     /// Text that the pattern matches from beginning to end. The syntax is that of the `regex` crate.
@@ -83,45 +84,44 @@ impl Grammar {
         if pattern.is_empty() {
             return Err(GrammarError::Regex { pattern: String::new(), why: "it is empty".into() });
         }
-        Ok(Grammar::of(Body::Regex(pattern.to_string())))
+        Ok(Grammar::of(Constraint::Regex(pattern.to_string())))
     }
 
     /// Calls of these tools, as in the `tools` of a chat-completions request, written as the family's template shows
-    /// them. With `parallel`, more than one in a reply. A tool with `"strict": true` is refused where its schema asks
-    /// for something that cannot be promised; of another tool that part is let go.
-    pub fn tool_calls(tools: &[Value], choice: &ToolChoice, parallel: bool) -> Result<Grammar, GrammarError> {
-        Ok(Grammar::of(Body::Tools(tools::Tools::new(tools, choice, parallel)?)))
+    /// them. With `parallel`, a reply may hold more than one. A demand of a schema that a grammar cannot keep is an
+    /// error for a tool with `"strict": true`, and dropped for others.
+    pub fn tool_calls(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Grammar, GrammarError> {
+        Ok(Grammar::of(Constraint::Tools(tools::Tools::new(tools, choice, parallel)?)))
     }
 
-    /// The prompt ends inside the reasoning block, so the model thinks freely first and the grammar holds for what
-    /// comes after `</think>`.
+    /// The prompt ends inside the reasoning block: the grammar holds for what comes after `</think>`.
     pub fn after_reasoning(mut self) -> Grammar {
         self.after_reasoning = true;
         self
     }
 
-    fn of(body: Body) -> Grammar {
-        Grammar { body, after_reasoning: false }
+    fn of(constraint: Constraint) -> Grammar {
+        Grammar { constraint, after_reasoning: false }
     }
 
     /// Whether a reply without the constrained part is complete.
     fn is_optional(&self) -> bool {
-        matches!(&self.body, Body::Tools(tools) if tools.is_optional())
+        matches!(&self.constraint, Constraint::Tools(tools) if tools.is_optional())
     }
 
     /// In the form llguidance reads: the first grammar is the whole, the others are named parts of it.
     fn source(&self, env: &GrammarEnv) -> Result<TopLevelGrammar, GrammarError> {
         // The template puts an empty line after the reasoning. Where the model speaks freely it writes that itself.
         let before = if self.after_reasoning && !self.is_optional() { r#""\n\n" "# } else { "" };
-        let grammars = match &self.body {
-            Body::Json(schema) => {
+        let grammars = match &self.constraint {
+            Constraint::Json(schema) => {
                 vec![lark("whole", format!("start: {before}@body")), schema::of_reply("body", schema)]
             }
-            Body::Regex(pattern) => {
+            Constraint::Regex(pattern) => {
                 let pattern = llguidance::regex_to_lark(pattern, "");
                 vec![lark("whole", format!("start: {before}PATTERN\nPATTERN: /{pattern}/"))]
             }
-            Body::Tools(tools) => tools.source(before, env)?,
+            Constraint::Tools(tools) => tools.source(before, env)?,
         };
         Ok(TopLevelGrammar { grammars, max_tokens: None })
     }

@@ -1,7 +1,7 @@
 //! Between text and tokens. Takes plain data (bytes, JSON values), knows no weights, file, clock or socket.
 //!
 //! A prompt goes `chat::normalise` -> `Template::render` -> `encode_prompt`; a reply comes back
-//! `Decoder` -> `StopMatcher` -> `Reply`, with `ThinkingBudget` beside it.
+//! `Decoder` -> `StopMatcher` -> `ReplyParser`, with `ThinkingBudget` beside it.
 
 pub mod budget;
 pub mod chat;
@@ -18,7 +18,7 @@ pub use budget::{ThinkingBudget, opens_thinking};
 pub use decoder::Decoder;
 pub use error::Error;
 pub use prompt::{EncodedPrompt, encode_prompt};
-pub use reply::{Piece, Reply};
+pub use reply::{ReplyParser, ReplyPart};
 pub use stop::StopMatcher;
-pub use template::{Prompt, Rendered, Template};
+pub use template::{Rendered, Template, TemplateInput};
 pub use tokenizer::Tokenizer;

@@ -1,5 +1,5 @@
-//! A rendered prompt to tokens. What a user typed never becomes a control token, and the positions where the future
-//! may branch are told.
+//! A rendered prompt to tokens. What a user typed never becomes a control token. Marks are the positions at which a
+//! later prompt may branch off.
 
 use crate::template::Rendered;
 use crate::tokenizer::{Segment, Tokenizer};

@@ -1,8 +1,8 @@
 //! Generated text to reasoning, content and tool calls, while it comes. A tag may be cut anywhere.
 //!
-//! Text is passed on as soon as it cannot be part of a tag. A call is held until it is complete: what turns out to be no
-//! call must come back as text, and half a call is of use to nobody. White space at the edges of reasoning and content,
-//! and before a call, is the format's and not the speaker's: it is dropped, as the template drops it from the history.
+//! Text is passed on as soon as it cannot be part of a tag. A call is held until it is complete, because an incomplete
+//! or malformed one is text. White space at the edges of reasoning and content, and before a call, belongs to the
+//! format: it is dropped, as the template drops it from the history.
 
 mod call;
 mod typed;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use typed::ToolTypes;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum ReplyPart {
     Reasoning(String),
     Content(String),
     /// A call begins; calls of a reply are numbered from 0.
@@ -27,20 +27,20 @@ pub enum Piece {
 }
 
 #[derive(Debug)]
-pub struct Reply {
+pub struct ReplyParser {
     types: ToolTypes,
-    state: State,
-    /// Text that was not passed on: the start of a tag, or a call that is not complete.
+    state: ParserState,
+    /// Text that is held: the start of a tag, or a call that is not complete.
     pending: String,
     reasoning: Trimmed,
     content: Trimmed,
     calls: usize,
-    /// Content went before the last call, so what comes after it needs a break.
+    /// There was content before the last call: content after it begins with an empty line.
     break_before_content: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Reasoning,
     Content,
     /// `pending` begins with `<tool_call>`.
@@ -54,12 +54,12 @@ const THINK_END: &str = "</think>";
 const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-impl Reply {
+impl ReplyParser {
     /// `in_reasoning`: the prompt ended inside an open `<think>`. `tools` give the arguments their types.
     pub fn new(in_reasoning: bool, tools: &[Value]) -> Self {
         Self {
             types: ToolTypes::new(tools),
-            state: if in_reasoning { State::Reasoning } else { State::Content },
+            state: if in_reasoning { ParserState::Reasoning } else { ParserState::Content },
             pending: String::new(),
             reasoning: Trimmed::default(),
             content: Trimmed::default(),
@@ -68,7 +68,7 @@ impl Reply {
         }
     }
 
-    pub fn push(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+    pub fn push(&mut self, text: &str, pieces: &mut Vec<ReplyPart>) {
         let searched = self.pending.len();
         self.pending.push_str(text);
         let mut from = searched;
@@ -77,12 +77,12 @@ impl Reply {
         }
     }
 
-    /// No more text comes: what was held for a tag or a call that never was complete is text.
-    pub fn finish(&mut self, pieces: &mut Vec<Piece>) {
+    /// No more text comes: what is held is text.
+    pub fn finish(&mut self, pieces: &mut Vec<ReplyPart>) {
         let rest = std::mem::take(&mut self.pending);
         match self.state {
-            State::Reasoning | State::Call { within_reasoning: true } => self.say_reasoning(&rest, pieces),
-            State::Content | State::Call { within_reasoning: false } => self.say_content(&rest, pieces),
+            ParserState::Reasoning | ParserState::Call { within_reasoning: true } => self.say_reasoning(&rest, pieces),
+            ParserState::Content | ParserState::Call { within_reasoning: false } => self.say_content(&rest, pieces),
         }
     }
 
@@ -91,21 +91,21 @@ impl Reply {
     }
 
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Reasoning | State::Call { within_reasoning: true })
+        matches!(self.state, ParserState::Reasoning | ParserState::Call { within_reasoning: true })
     }
 
-    /// One step; false when more text is needed. The first `searched` bytes of a held call were looked at before.
-    fn advance(&mut self, searched: usize, pieces: &mut Vec<Piece>) -> bool {
+    /// One step; false when more text is needed. The first `searched` bytes of a held call are known to hold no end.
+    fn advance(&mut self, searched: usize, pieces: &mut Vec<ReplyPart>) -> bool {
         match self.state {
-            State::Reasoning => match first_of(&self.pending, &[THINK_END, CALL]) {
+            ParserState::Reasoning => match first_of(&self.pending, &[THINK_END, CALL]) {
                 Some((at, tag)) => {
                     let before: String = self.pending.drain(..at).collect();
                     self.say_reasoning(&before, pieces);
                     if tag == THINK_END {
                         self.pending.drain(..tag.len());
-                        self.state = State::Content;
+                        self.state = ParserState::Content;
                     } else {
-                        self.state = State::Call { within_reasoning: true };
+                        self.state = ParserState::Call { within_reasoning: true };
                     }
                     true
                 }
@@ -115,14 +115,14 @@ impl Reply {
                     false
                 }
             },
-            State::Content => {
-                // A model may open its thinking itself, but only as the first thing that it says.
+            ParserState::Content => {
+                // A model may open its reasoning itself, but only at the very start of a reply.
                 let may_think = !self.content.begun && !self.reasoning.begun && self.calls == 0;
                 if may_think {
                     let text = self.pending.trim_start();
                     if let Some(after) = text.strip_prefix(THINK) {
                         self.pending = after.to_string();
-                        self.state = State::Reasoning;
+                        self.state = ParserState::Reasoning;
                         return true;
                     }
                     if THINK.starts_with(text) {
@@ -133,7 +133,7 @@ impl Reply {
                     Some(at) => {
                         let before: String = self.pending.drain(..at).collect();
                         self.say_content(&before, pieces);
-                        self.state = State::Call { within_reasoning: false };
+                        self.state = ParserState::Call { within_reasoning: false };
                         true
                     }
                     None => {
@@ -143,7 +143,7 @@ impl Reply {
                     }
                 }
             }
-            State::Call { within_reasoning } => {
+            ParserState::Call { within_reasoning } => {
                 // An end tag that was cut may begin a little before the new text.
                 let mut from = searched.saturating_sub(CALL_END.len());
                 while !self.pending.is_char_boundary(from) {
@@ -151,7 +151,7 @@ impl Reply {
                 }
                 let ends: &[&str] = if within_reasoning { &[CALL_END, THINK_END] } else { &[CALL_END] };
                 let Some((at, tag)) = first_of(&self.pending[from..], ends) else { return false };
-                self.state = if within_reasoning { State::Reasoning } else { State::Content };
+                self.state = if within_reasoning { ParserState::Reasoning } else { ParserState::Content };
                 if tag == THINK_END {
                     let mention: String = self.pending.drain(..from + at).collect();
                     self.say_reasoning(&mention, pieces);
@@ -165,8 +165,9 @@ impl Reply {
     }
 
     /// A block from `<tool_call>` to `</tool_call>`.
-    fn end_of_call(&mut self, block: &str, within_reasoning: bool, pieces: &mut Vec<Piece>) {
-        // Where the whole is no call, its innermost may be one: the tag before it was then only mentioned.
+    fn end_of_call(&mut self, block: &str, within_reasoning: bool, pieces: &mut Vec<ReplyPart>) {
+        // Where the whole block is no call, the part from its last `<tool_call>` may be one: the tags before it are
+        // then text.
         let innermost = block.rfind(CALL).unwrap_or(0);
         let parse = |from: usize| {
             call::parse(&block[from + CALL.len()..block.len() - CALL_END.len()]).map(|calls| (from, calls))
@@ -190,27 +191,27 @@ impl Reply {
         for call in calls {
             let index = self.calls;
             self.calls += 1;
-            pieces.push(Piece::Call { index, name: call.name.clone() });
+            pieces.push(ReplyPart::Call { index, name: call.name.clone() });
             let arguments = self.types.arguments(&call.name, &call.parameters);
-            pieces.extend(arguments.into_iter().map(|json| Piece::Arguments { index, json }));
+            pieces.extend(arguments.into_iter().map(|json| ReplyPart::Arguments { index, json }));
         }
     }
 
-    fn say_reasoning(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+    fn say_reasoning(&mut self, text: &str, pieces: &mut Vec<ReplyPart>) {
         let text = self.reasoning.push(text);
         if !text.is_empty() {
-            pieces.push(Piece::Reasoning(text));
+            pieces.push(ReplyPart::Reasoning(text));
         }
     }
 
-    fn say_content(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+    fn say_content(&mut self, text: &str, pieces: &mut Vec<ReplyPart>) {
         let text = if self.break_before_content { text.trim_start() } else { text };
         let mut text = self.content.push(text);
         if !text.is_empty() {
             if std::mem::take(&mut self.break_before_content) {
                 text.insert_str(0, "\n\n");
             }
-            pieces.push(Piece::Content(text));
+            pieces.push(ReplyPart::Content(text));
         }
     }
 

@@ -1,7 +1,7 @@
-//! Stop strings over token borders: text is let through as soon as it cannot be part of one any more.
+//! Stop strings over token borders: text is passed on as soon as it cannot be part of a stop string.
 
-/// The reply ends where the first stop string is complete; of those that are complete there together, the longest
-/// counts. It is not part of the reply.
+/// The reply ends where the first stop string is complete. Of several that are complete at the same position the longest
+/// counts. The stop string is not part of the reply.
 #[derive(Debug, Clone, Default)]
 pub struct StopMatcher {
     stops: Vec<String>,
@@ -11,7 +11,7 @@ pub struct StopMatcher {
 }
 
 impl StopMatcher {
-    /// Empty strings would stop everything at once and are left out; indices count them.
+    /// Empty strings are ignored, but counted by `matched`.
     pub fn new(stops: &[String]) -> Self {
         Self { stops: stops.to_vec(), held: String::new(), matched: None }
     }

@@ -1,17 +1,17 @@
 //! Chat templates: Jinja as Python's `transformers` renders it, to the byte.
 //!
-//! minijinja differs from Python's Jinja in what `tojson`, `string`, `trim`, `items` and the printing of values do; those
-//! are replaced here. Text from messages and tools is told from the template's own (template/inert.rs).
+//! minijinja differs from Python's Jinja in `tojson`, `string`, `trim`, `items` and how values are printed; those are
+//! replaced here. Text from messages and tools is told from the template's own (template/inert.rs).
 
 mod date;
 mod environment;
 mod inert;
 mod python;
 
-pub use date::Now;
+pub use date::LocalTime;
 
 use crate::Error;
-use environment::Refusal;
+use environment::TemplateRefusal;
 use inert::Mark;
 use minijinja::{Environment, Value};
 use serde_json::{Map, Value as Json};
@@ -24,13 +24,13 @@ pub struct Template {
 
 /// What a template is rendered with.
 #[derive(Debug, Clone, Copy)]
-pub struct Prompt<'a> {
+pub struct TemplateInput<'a> {
     pub messages: &'a [Json],
     pub tools: &'a [Json],
     /// `add_generation_prompt`, `enable_thinking`, and whatever else this template knows.
     pub options: &'a Map<String, Json>,
     /// For `strftime_now`; a template that asks for the date without one is an error.
-    pub now: Option<Now>,
+    pub now: Option<LocalTime>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +42,9 @@ pub struct Rendered {
 }
 
 const NAME: &str = "chat";
+
+/// The private-use plane that marks are taken from (template/inert.rs).
+const MARKS: std::ops::RangeInclusive<char> = '\u{f_0000}'..='\u{f_fffd}';
 
 impl Template {
     pub fn new(source: &str) -> Result<Self, Error> {
@@ -58,14 +61,14 @@ impl Template {
         Self::new(include_str!("template/family.jinja"))
     }
 
-    pub fn render(&self, prompt: &Prompt) -> Result<Rendered, Error> {
+    pub fn render(&self, prompt: &TemplateInput) -> Result<Rendered, Error> {
         let from_outside = prompt.messages.iter().chain(prompt.tools).chain(prompt.options.values());
         let mark = Mark::choose(from_outside, &self.source)?;
         let values = |items: &[Json]| Value::from(items.iter().map(|item| mark.value_of(item)).collect::<Vec<_>>());
         let tools = if prompt.tools.is_empty() { Value::from(()) } else { values(prompt.tools) };
         let mut context = vec![("documents".to_string(), Value::from(()))];
         context.extend(prompt.options.iter().map(|(name, value)| (name.clone(), mark.value_of(value))));
-        // Of two entries the later one holds: no option takes the place of the messages.
+        // The later of two entries counts: no option replaces the messages.
         context.extend([("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)]);
         if let Some(now) = prompt.now {
             context.push((environment::NOW.to_string(), environment::now_value(now)));
@@ -91,7 +94,7 @@ impl std::fmt::Debug for Template {
 fn refusal_or_failure(error: &minijinja::Error) -> Error {
     let mut source = error.source();
     while let Some(inner) = source {
-        if let Some(Refusal(message)) = inner.downcast_ref() {
+        if let Some(TemplateRefusal(message)) = inner.downcast_ref() {
             return Error::Refused(message.clone());
         }
         source = inner.source();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
-use text::{Piece, Prompt, Reply, Template};
+use text::{ReplyParser, ReplyPart, Template, TemplateInput};
 
 fn tools() -> Vec<Value> {
     vec![
@@ -16,15 +16,15 @@ fn tools() -> Vec<Value> {
 }
 
 /// Pieces of the same kind that follow each other become one.
-fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut out: Vec<Piece> = Vec::new();
+fn joined(pieces: Vec<ReplyPart>) -> Vec<ReplyPart> {
+    let mut out: Vec<ReplyPart> = Vec::new();
     for piece in pieces {
         match (out.last_mut(), piece) {
-            (Some(Piece::Reasoning(text)), Piece::Reasoning(more))
-            | (Some(Piece::Content(text)), Piece::Content(more)) => {
+            (Some(ReplyPart::Reasoning(text)), ReplyPart::Reasoning(more))
+            | (Some(ReplyPart::Content(text)), ReplyPart::Content(more)) => {
                 text.push_str(&more);
             }
-            (Some(Piece::Arguments { json, index }), Piece::Arguments { json: more, index: same })
+            (Some(ReplyPart::Arguments { json, index }), ReplyPart::Arguments { json: more, index: same })
                 if *index == same =>
             {
                 json.push_str(&more);
@@ -35,8 +35,8 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
     out
 }
 
-fn parse(in_reasoning: bool, texts: &[&str]) -> Vec<Piece> {
-    let mut reply = Reply::new(in_reasoning, &tools());
+fn parse(in_reasoning: bool, texts: &[&str]) -> Vec<ReplyPart> {
+    let mut reply = ReplyParser::new(in_reasoning, &tools());
     let mut pieces = Vec::new();
     for text in texts {
         reply.push(text, &mut pieces);
@@ -45,16 +45,16 @@ fn parse(in_reasoning: bool, texts: &[&str]) -> Vec<Piece> {
     joined(pieces)
 }
 
-fn reasoning(text: &str) -> Piece {
-    Piece::Reasoning(text.to_string())
+fn reasoning(text: &str) -> ReplyPart {
+    ReplyPart::Reasoning(text.to_string())
 }
 
-fn content(text: &str) -> Piece {
-    Piece::Content(text.to_string())
+fn content(text: &str) -> ReplyPart {
+    ReplyPart::Content(text.to_string())
 }
 
-fn call(index: usize, name: &str, json: &str) -> [Piece; 2] {
-    [Piece::Call { index, name: name.to_string() }, Piece::Arguments { index, json: json.to_string() }]
+fn call(index: usize, name: &str, json: &str) -> [ReplyPart; 2] {
+    [ReplyPart::Call { index, name: name.to_string() }, ReplyPart::Arguments { index, json: json.to_string() }]
 }
 
 const KITCHEN: &str = "<tool_call>\n<function=set_light>\n<parameter=room>\nkitchen\n</parameter>\n<parameter=percent>\n30\n</parameter>\n</function>\n</tool_call>";
@@ -82,7 +82,7 @@ fn a_reply_falls_into_its_parts() {
 
 #[test]
 fn text_is_passed_on_at_once_and_a_call_when_it_is_complete() {
-    let mut reply = Reply::new(true, &tools());
+    let mut reply = ReplyParser::new(true, &tools());
     let mut step = |text: &str| {
         let mut pieces = Vec::new();
         reply.push(text, &mut pieces);
@@ -97,7 +97,7 @@ fn text_is_passed_on_at_once_and_a_call_when_it_is_complete() {
     assert_eq!(step("\n<tool"), []);
     assert_eq!(step(&KITCHEN["<tool".len()..KITCHEN.len() - 1]), []);
     let pieces = step(">");
-    assert_eq!(pieces[0], Piece::Call { index: 0, name: "set_light".to_string() });
+    assert_eq!(pieces[0], ReplyPart::Call { index: 0, name: "set_light".to_string() });
     assert_eq!(pieces.len(), 3, "a piece for each argument");
 }
 
@@ -186,20 +186,20 @@ proptest! {
         let mut calls = 0;
         for (at, piece) in pieces.iter().enumerate() {
             match piece {
-                Piece::Arguments { index, json } => {
+                ReplyPart::Arguments { index, json } => {
                     prop_assert!(serde_json::from_str::<Value>(json).is_ok_and(|value| value.is_object()), "{}", json);
-                    let its_call = matches!(&pieces[at - 1], Piece::Call { index: same, .. } if same == index);
+                    let its_call = matches!(&pieces[at - 1], ReplyPart::Call { index: same, .. } if same == index);
                     prop_assert!(its_call);
                 }
-                Piece::Call { index, .. } => {
+                ReplyPart::Call { index, .. } => {
                     prop_assert_eq!(*index, calls);
                     calls += 1;
                 }
-                Piece::Content(text) => {
+                ReplyPart::Content(text) => {
                     prop_assert_eq!(text.trim_end(), text.as_str());
                     prop_assert!(!text.is_empty());
                 }
-                Piece::Reasoning(text) => prop_assert!(!text.trim().is_empty()),
+                ReplyPart::Reasoning(text) => prop_assert!(!text.trim().is_empty()),
             }
         }
     }
@@ -260,7 +260,7 @@ proptest! {
             json!({"role": "user", "content": "?"}),
             json!({"role": "assistant", "content": said, "reasoning_content": thought, "tool_calls": tool_calls})];
         let options = Map::new();
-        let rendered = TEMPLATE.render(&Prompt { messages: &messages, tools: &[], options: &options, now: None }).unwrap().text;
+        let rendered = TEMPLATE.render(&TemplateInput { messages: &messages, tools: &[], options: &options, now: None }).unwrap().text;
         let start = "<|im_start|>assistant\n<think>\n";
         let reply = &rendered[rendered.find(start).unwrap() + start.len()..rendered.rfind("<|im_end|>").unwrap()];
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 use support::read_text;
-use text::{Prompt, Rendered, Template, Tokenizer, encode_prompt};
+use text::{Rendered, Template, TemplateInput, Tokenizer, encode_prompt};
 
 fn qwen() -> Template {
     Template::new(&read_text("chat_template.jinja")).unwrap()
@@ -19,7 +19,7 @@ fn extra(file: &str) -> String {
 
 fn render(template: &Template, messages: &Value, tools: &Value, options: &Value) -> Result<Rendered, text::Error> {
     let empty = Map::new();
-    template.render(&Prompt {
+    template.render(&TemplateInput {
         messages: messages.as_array().unwrap(),
         tools: tools.as_array().map_or(&[], Vec::as_slice),
         options: options.as_object().unwrap_or(&empty),
@@ -210,8 +210,8 @@ fn jinja_is_that_of_python() {
     assert!(small.len() >= 20);
     for case in small {
         let template = Template::new(case["source"].as_str().unwrap()).unwrap();
-        let now = Some(text::template::Now { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 });
-        let prompt = Prompt { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
+        let now = Some(text::template::LocalTime { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 });
+        let prompt = TemplateInput { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
         assert_eq!(template.render(&prompt).unwrap().text, case["text"].as_str().unwrap(), "{}", case["name"]);
     }
 }
@@ -305,8 +305,8 @@ fn a_template_that_does_not_parse_is_an_error_with_its_line() {
 fn the_date_is_the_callers() {
     let template = Template::new("{{ strftime_now('%d %b %Y') }}").unwrap();
     let options = Map::new();
-    let mut prompt = Prompt { messages: &[], tools: &[], options: &options, now: None };
+    let mut prompt = TemplateInput { messages: &[], tools: &[], options: &options, now: None };
     assert!(template.render(&prompt).unwrap_err().to_string().contains("none was given"));
-    prompt.now = Some(text::template::Now { year: 2026, month: 2, day: 3, hour: 0, minute: 0, second: 0 });
+    prompt.now = Some(text::template::LocalTime { year: 2026, month: 2, day: 3, hour: 0, minute: 0, second: 0 });
     assert_eq!(template.render(&prompt).unwrap().text, "03 Feb 2026");
 }

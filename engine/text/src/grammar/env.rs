@@ -1,37 +1,35 @@
 //! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
-use llguidance::api::ParserLimits;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
-use super::error::why;
+use super::error::{GrammarError, why};
 use super::free::Marker;
-use super::matcher::Matcher;
-use super::{Body, Grammar, GrammarError, schema};
 use crate::Tokenizer;
 
-/// How far the automaton of one sequence may grow: about 2 KiB each. Only texts with a length limit in the thousands
-/// come near it.
+/// How many states the lexer of one sequence may have, at about 2 KiB each. Only texts with a length limit in the
+/// thousands come near it.
 const MOST_LEXER_STATES: usize = 50_000;
 
-/// How many grammars are kept compiled unless `remember_at_most` says otherwise: those of a household's sessions, at
+/// How many grammars are kept compiled unless `remember_at_most` says otherwise: enough for a household's sessions, at
 /// some hundred KiB each.
-const REMEMBERED: usize = 8;
+const MOST_COMPILED: usize = 8;
 
 /// What all grammars of one model share. Built once, which takes about a second for a large vocabulary; a clone is the
 /// same one.
 #[derive(Clone)]
 pub struct GrammarEnv {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedEnv>,
 }
 
-pub(super) struct Shared {
-    factory: ParserFactory,
+pub(super) struct SharedEnv {
+    pub factory: ParserFactory,
     pub tokens: Vec<Vec<u8>>,
     /// Every token that has text, as a mask.
     pub used: Vec<u32>,
@@ -40,8 +38,8 @@ pub(super) struct Shared {
     pub call_start: Option<Marker>,
     call_end: Option<u32>,
     /// Grammars that were compiled, the latest last, by their source.
-    remembered: Mutex<VecDeque<(String, llguidance::Matcher)>>,
-    most_remembered: AtomicUsize,
+    pub compiled: Mutex<VecDeque<(String, llguidance::Matcher)>>,
+    pub most_compiled: AtomicUsize,
 }
 
 impl GrammarEnv {
@@ -53,7 +51,7 @@ impl GrammarEnv {
         GrammarEnv::from_tokens(tokens, &control, stop_tokens, Some(tokenizer))
     }
 
-    /// From plain data. `tokenizer` says how forced text is best written; without one every spelling is allowed.
+    /// From plain data. The tokenizer chooses the tokens of forced text; without one the longest tokens are taken.
     pub(super) fn from_tokens(
         tokens: Vec<Vec<u8>>,
         control: &[bool],
@@ -72,7 +70,7 @@ impl GrammarEnv {
             .map(|(bytes, control)| match control {
                 // The mark that llguidance knows control tokens by: a byte that UTF-8 never has.
                 true => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes.as_slice()].concat(),
-                // A lone byte 255 must not look like that mark; as no text has it, nothing is lost.
+                // The token of the byte 255 must not look like that mark. It is left out: no text has that byte.
                 false if bytes.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
                 false => bytes.clone(),
             })
@@ -80,7 +78,7 @@ impl GrammarEnv {
         let factory = panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, first_stop), &words);
             let trie = trie.with_eos_tokens(&stop_tokens);
-            let env: TokEnv = Arc::new(Words { trie, tokenizer });
+            let env: TokEnv = Arc::new(TrieAndTokenizer { trie, tokenizer });
             let slices = SlicedBiasComputer::general_slices();
             let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)?;
             factory.quiet();
@@ -104,67 +102,21 @@ impl GrammarEnv {
             used[id / 32] |= 1 << (id % 32);
         }
         let (think_end, call_start, call_end) = (marker("</think>"), marker("<tool_call>"), control_id("</tool_call>"));
-        let (remembered, most_remembered) = (Mutex::new(VecDeque::new()), AtomicUsize::new(REMEMBERED));
-        let shared =
-            Shared { factory, used, stop_tokens, think_end, call_start, call_end, tokens, remembered, most_remembered };
+        let shared = SharedEnv {
+            factory,
+            tokens,
+            used,
+            stop_tokens,
+            think_end,
+            call_start,
+            call_end,
+            compiled: Mutex::new(VecDeque::new()),
+            most_compiled: AtomicUsize::new(MOST_COMPILED),
+        };
         Ok(GrammarEnv { shared: Arc::new(shared) })
     }
 
-    /// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn.
-    pub fn remember_at_most(&self, grammars: usize) {
-        self.shared.most_remembered.store(grammars, Relaxed);
-    }
-
-    /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. A schema that is not supported
-    /// is refused here, and the error says at which part.
-    pub fn matcher(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
-        if grammar.after_reasoning && self.shared.think_end.is_none() {
-            return Err(GrammarError::MissingToken { name: "</think>" });
-        }
-        let source = grammar.source(self)?;
-        let key = serde_json::to_string(&source).unwrap_or_default();
-        if let Some(inner) = self.recall(&key) {
-            return Ok(Matcher::new(self.shared.clone(), inner, grammar));
-        }
-        let inner = llguidance::Matcher::new(self.shared.factory.create_parser(source));
-        if let Some(error) = inner.get_error() {
-            return Err(self.refusal(grammar, why(error)));
-        }
-        self.remember(key, &inner);
-        Ok(Matcher::new(self.shared.clone(), inner, grammar))
-    }
-
-    fn refusal(&self, grammar: &Grammar, why: String) -> GrammarError {
-        match &grammar.body {
-            Body::Json(schema) => {
-                let (part, why) = schema::unsupported_part(self, schema, false, why);
-                GrammarError::Schema { part, why }
-            }
-            Body::Regex(pattern) => GrammarError::Regex { pattern: pattern.clone(), why },
-            Body::Tools(tools) => tools.unsupported_part(self, why),
-        }
-    }
-
-    /// A fresh copy: what one sequence makes of it does not weigh on the others.
-    fn recall(&self, key: &str) -> Option<llguidance::Matcher> {
-        let mut remembered = self.shared.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = remembered.iter().position(|(known, _)| known == key)?;
-        let found = remembered.remove(at)?;
-        let fresh = found.1.deep_clone();
-        remembered.push_back(found);
-        Some(fresh)
-    }
-
-    fn remember(&self, key: String, inner: &llguidance::Matcher) {
-        let most = self.shared.most_remembered.load(Relaxed);
-        let mut remembered = self.shared.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.push_back((key, inner.deep_clone()));
-        while remembered.len() > most {
-            remembered.pop_front();
-        }
-    }
-
-    pub(super) fn why_not(&self, source: llguidance::api::TopLevelGrammar) -> Option<String> {
+    pub(super) fn why_not(&self, source: TopLevelGrammar) -> Option<String> {
         self.shared.factory.create_parser(source).err().map(why)
     }
 
@@ -182,12 +134,12 @@ impl std::fmt::Debug for GrammarEnv {
     }
 }
 
-struct Words {
+struct TrieAndTokenizer {
     trie: TokTrie,
     tokenizer: Option<Arc<Tokenizer>>,
 }
 
-impl TokenizerEnv for Words {
+impl TokenizerEnv for TrieAndTokenizer {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
     }

@@ -22,7 +22,7 @@ pub enum GrammarError {
     Failed { why: String },
 }
 
-/// What llguidance says, without the dumps of its state that it appends.
+/// An error of llguidance without the dump of its state.
 pub fn why(error: impl std::fmt::Display) -> String {
     let text = error.to_string();
     let end = ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].iter().filter_map(|mark| text.find(mark)).min();

@@ -5,12 +5,12 @@
 pub struct Marker {
     pub id: u32,
     name: Vec<u8>,
-    /// At `n`: the tokens that complete the name when its first `n` bytes are written; at 0 those that hold all of it.
+    /// At `n`: the tokens that complete the name after its first `n` bytes. At 0: the tokens that hold all of it.
     completions: Vec<Vec<u32>>,
 }
 
 impl Marker {
-    /// None where the name is not one token. `tokens` gives the bytes of the ordinary ones.
+    /// None without an id: the vocabulary has no such control token. `tokens`: the ordinary ones and their bytes.
     pub fn new<'t>(id: Option<u32>, name: &str, tokens: impl Iterator<Item = (u32, &'t [u8])>) -> Option<Marker> {
         let (id, name) = (id?, name.as_bytes().to_vec());
         let mut completions = vec![Vec::new(); name.len()];
@@ -28,7 +28,7 @@ impl Marker {
         Some(Marker { id, name, completions })
     }
 
-    /// The tokens that must not follow where the first `written` bytes of the name stand.
+    /// The tokens that must not follow the first `written` bytes of the name.
     pub fn completions(&self, written: usize) -> impl Iterator<Item = u32> + '_ {
         let begun = if written > 0 { self.completions[written].as_slice() } else { &[] };
         self.completions[0].iter().chain(begun).copied()
@@ -36,7 +36,7 @@ impl Marker {
 
     /// How many bytes of the name stand at the end after `bytes` were added to `written` of them.
     pub fn written_after(&self, written: usize, bytes: &[u8]) -> usize {
-        // The names begin with '<' and have no other, so a mismatch leaves either nothing or that one byte.
+        // A name begins with '<' and has no second one, so after a mismatch at most that one byte is written.
         debug_assert!(!self.name[1..].contains(&self.name[0]));
         bytes.iter().fold(written, |written, byte| match self.name.get(written) {
             Some(wanted) if wanted == byte && written + 1 < self.name.len() => written + 1,

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use llguidance::toktrie::SimpleVob;
 
-use super::env::Shared;
-use super::error::why;
+use super::Grammar;
+use super::env::SharedEnv;
+use super::error::{GrammarError, why};
 use super::free::Marker;
-use super::{Grammar, GrammarError};
 
 /// Says before each token which ones may come, and is told after it which one came.
 #[derive(Clone)]
 pub struct Matcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEnv>,
     inner: llguidance::Matcher,
-    phase: Phase,
+    phase: MatcherPhase,
     /// The reply may end without the constrained part.
     optional: bool,
     finished: bool,
@@ -24,7 +24,7 @@ pub struct Matcher {
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum MatcherPhase {
     /// Until `</think>`. `written` bytes of that name stand at the end of the text.
     Reasoning {
         written: usize,
@@ -37,12 +37,12 @@ enum Phase {
 }
 
 impl Matcher {
-    pub(super) fn new(shared: Arc<Shared>, inner: llguidance::Matcher, grammar: &Grammar) -> Matcher {
+    pub(super) fn new(shared: Arc<SharedEnv>, inner: llguidance::Matcher, grammar: &Grammar) -> Matcher {
         let optional = grammar.is_optional();
         let phase = match (grammar.after_reasoning, optional) {
-            (true, _) => Phase::Reasoning { written: 0 },
-            (false, true) => Phase::Speech { written: 0 },
-            (false, false) => Phase::Constrained,
+            (true, _) => MatcherPhase::Reasoning { written: 0 },
+            (false, true) => MatcherPhase::Speech { written: 0 },
+            (false, false) => MatcherPhase::Constrained,
         };
         Matcher { shared, inner, phase, optional, finished: false, computed: None, free_mask: Vec::new() }
     }
@@ -50,7 +50,7 @@ impl Matcher {
     /// Which tokens may come next: bit `i % 32` of word `i / 32` for token `i`, tokens past the end may not. `None`:
     /// everything may. After the end, the stop tokens.
     pub fn mask(&mut self) -> Result<Option<&[u32]>, GrammarError> {
-        if let Phase::Constrained = self.phase {
+        if let MatcherPhase::Constrained = self.phase {
             if self.computed.is_none() {
                 let mask = self.inner.compute_mask_or_eos().map_err(failed)?;
                 self.computed = Some(mask);
@@ -77,7 +77,7 @@ impl Matcher {
         if let Some((marker, written)) = marker_of(&shared, self.phase) {
             marker.completions(written).for_each(&mut forbid);
         }
-        if let Phase::Reasoning { .. } = self.phase {
+        if let MatcherPhase::Reasoning { .. } = self.phase {
             // A call belongs after the reasoning, and so does the end of a reply that must have a constrained part.
             shared.call_start.iter().for_each(|marker| forbid(marker.id));
             if !self.optional {
@@ -94,11 +94,12 @@ impl Matcher {
         }
         let shared = self.shared.clone();
         match (self.phase, marker_of(&shared, self.phase)) {
-            (Phase::Constrained, _) | (_, None) => self.accept_constrained(token)?,
+            (MatcherPhase::Constrained, _) | (_, None) => self.accept_constrained(token)?,
             (phase, Some((marker, _))) if marker.id == token => {
-                let speech_follows = matches!(phase, Phase::Reasoning { .. }) && self.optional;
-                self.phase = if speech_follows { Phase::Speech { written: 0 } } else { Phase::Constrained };
-                if let Phase::Speech { .. } = phase {
+                let speech_follows = matches!(phase, MatcherPhase::Reasoning { .. }) && self.optional;
+                self.phase =
+                    if speech_follows { MatcherPhase::Speech { written: 0 } } else { MatcherPhase::Constrained };
+                if let MatcherPhase::Speech { .. } = phase {
                     self.accept_constrained(token)?;
                 }
             }
@@ -117,8 +118,8 @@ impl Matcher {
                 }
                 let written = marker.written_after(written, bytes);
                 self.phase = match phase {
-                    Phase::Reasoning { .. } => Phase::Reasoning { written },
-                    _ => Phase::Speech { written },
+                    MatcherPhase::Reasoning { .. } => MatcherPhase::Reasoning { written },
+                    _ => MatcherPhase::Speech { written },
                 };
             }
         }
@@ -135,7 +136,7 @@ impl Matcher {
     /// each has then to be accepted. Often empty.
     pub fn forced(&mut self) -> Vec<u32> {
         match self.phase {
-            Phase::Constrained if !self.finished => self.inner.compute_ff_tokens(),
+            MatcherPhase::Constrained if !self.finished => self.inner.compute_ff_tokens(),
             _ => Vec::new(),
         }
     }
@@ -166,11 +167,11 @@ impl std::fmt::Debug for Matcher {
 }
 
 /// The control token that ends this free part, and how much of its name is written.
-fn marker_of(shared: &Shared, phase: Phase) -> Option<(&Marker, usize)> {
+fn marker_of(shared: &SharedEnv, phase: MatcherPhase) -> Option<(&Marker, usize)> {
     match phase {
-        Phase::Reasoning { written } => shared.think_end.as_ref().map(|marker| (marker, written)),
-        Phase::Speech { written } => shared.call_start.as_ref().map(|marker| (marker, written)),
-        Phase::Constrained => None,
+        MatcherPhase::Reasoning { written } => shared.think_end.as_ref().map(|marker| (marker, written)),
+        MatcherPhase::Speech { written } => shared.call_start.as_ref().map(|marker| (marker, written)),
+        MatcherPhase::Constrained => None,
     }
 }
 

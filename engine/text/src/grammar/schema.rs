@@ -3,15 +3,16 @@
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
-use super::{GrammarEnv, GrammarError};
+use super::env::GrammarEnv;
+use super::error::GrammarError;
 
 /// How deep a schema may be nested. Compiling follows the nesting on the stack, which must not run out.
 const DEEPEST_SCHEMA: usize = 64;
-/// How many parts of a refused schema are tried on their own to say which one was at fault.
+/// How many parts of a refused schema are compiled on their own to name the one at fault.
 const MOST_PARTS_TRIED: usize = 200;
 
-/// What may stand between the parts of a JSON reply: a space, or one new line and its indentation. Without a bound a
-/// model that does not know what to say writes blanks for ever.
+/// What may stand between the parts of a JSON reply: a space, or one new line and its indentation. The bound is there
+/// because a small model may otherwise write blanks without end.
 const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 
 pub fn check_depth(schema: &Value) -> Result<(), GrammarError> {
@@ -27,8 +28,8 @@ pub fn of_reply(name: &str, schema: &Value) -> GrammarWithLexer {
     with_options(name, schema, json!({ "whitespace_pattern": WHITESPACE }))
 }
 
-/// JSON inside a tool call, spaced as the template writes it into the history. `lenient`: parts that cannot be promised
-/// are let go.
+/// JSON inside a tool call, spaced as the template writes it into the history. `lenient`: demands that a grammar cannot
+/// keep are dropped.
 pub fn of_argument(name: &str, schema: &Value, lenient: bool) -> GrammarWithLexer {
     let options = json!({
         "whitespace_flexible": false,
@@ -41,7 +42,7 @@ pub fn of_argument(name: &str, schema: &Value, lenient: bool) -> GrammarWithLexe
 
 /// The smallest part of a refused schema that is refused on its own too, as a JSON pointer, and why.
 pub fn unsupported_part(env: &GrammarEnv, schema: &Value, lenient: bool, why: String) -> (String, String) {
-    let mut search = Search { env, root: schema, lenient, tries: 0 };
+    let mut search = RefusedPartSearch { env, root: schema, lenient, tries: 0 };
     let mut found = ("#".to_string(), why);
     let mut part = schema;
     while let Some((path, child, why)) = search.refused_child(part) {
@@ -51,7 +52,7 @@ pub fn unsupported_part(env: &GrammarEnv, schema: &Value, lenient: bool, why: St
     found
 }
 
-/// The schema with the definitions of the schema it stands in, so that its references are found.
+/// The schema with the definitions of `root`, so that its references are found.
 pub fn with_definitions(schema: &Value, root: &Value) -> Value {
     let mut schema = schema.clone();
     if let (Value::Object(schema), Value::Object(root)) = (&mut schema, root) {
@@ -74,14 +75,14 @@ fn with_options(name: &str, schema: &Value, mut options: Value) -> GrammarWithLe
     GrammarWithLexer { name: Some(name.into()), lark_grammar: None, json_schema: Some(Value::Object(schema)) }
 }
 
-struct Search<'a> {
+struct RefusedPartSearch<'a> {
     env: &'a GrammarEnv,
     root: &'a Value,
     lenient: bool,
     tries: usize,
 }
 
-impl<'a> Search<'a> {
+impl<'a> RefusedPartSearch<'a> {
     fn refused_child(&mut self, schema: &'a Value) -> Option<(String, &'a Value, String)> {
         let mut children: Vec<(String, &Value)> = Vec::new();
         for key in ["properties", "patternProperties", "$defs", "definitions"] {

@@ -19,10 +19,12 @@ use std::fmt::Write as _;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 
+use super::env::GrammarEnv;
+use super::error::GrammarError;
 use super::values::{Form, NEVER_IN_TEXT, Unsupported, VALUE_END, forms_of};
-use super::{GrammarEnv, GrammarError, ToolChoice, lark, schema};
+use super::{CallChoice, lark, schema};
 
-/// llguidance remembers which parameters were given in a number of so many bits. With more they come in one order, the
+/// llguidance keeps the parameters that were given in a number of so many bits. More parameters come in one order, the
 /// required ones first.
 const MOST_IN_ANY_ORDER: usize = 64;
 
@@ -52,20 +54,20 @@ struct Parameter {
 }
 
 impl Tools {
-    pub fn new(tools: &[Value], choice: &ToolChoice, parallel: bool) -> Result<Tools, GrammarError> {
+    pub fn new(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Tools, GrammarError> {
         let mut functions = tools.iter().map(Function::new).collect::<Result<Vec<_>, _>>()?;
         if functions.is_empty() {
             return Err(GrammarError::NoTools);
         }
-        if let ToolChoice::Named(name) = choice {
+        if let CallChoice::Named(name) = choice {
             let known = functions.iter().map(|function| function.name.as_str()).collect::<Vec<_>>().join(", ");
             functions.retain(|function| function.name == *name);
             if functions.is_empty() {
                 return Err(GrammarError::UnknownTool { name: name.clone(), known });
             }
         }
-        let several = parallel && !matches!(choice, ToolChoice::Named(_));
-        Ok(Tools { functions, optional: *choice == ToolChoice::Auto, several })
+        let several = parallel && !matches!(choice, CallChoice::Named(_));
+        Ok(Tools { functions, optional: *choice == CallChoice::Auto, several })
     }
 
     /// A reply without a call is complete too.
@@ -76,7 +78,7 @@ impl Tools {
     /// `before`: what stands before the first call, as Lark.
     pub fn source(&self, before: &str, env: &GrammarEnv) -> Result<Vec<GrammarWithLexer>, GrammarError> {
         let (start, end) = env.call_tokens()?;
-        let mut source = Source::default();
+        let mut source = LarkSource::default();
         let more = if self.several { r#" ("\n" call)*"# } else { "" };
         let names: Vec<String> = (0..self.functions.len()).map(|index| format!("f{index}")).collect();
         source.line(&format!("start: {before}call{more}"));
@@ -94,7 +96,7 @@ impl Tools {
     pub fn unsupported_part(&self, env: &GrammarEnv, why: String) -> GrammarError {
         for function in &self.functions {
             for parameter in &function.parameters {
-                let mut source = Source::default();
+                let mut source = LarkSource::default();
                 source.line("start: value");
                 source.add_text();
                 source.add_value("value", &parameter.forms, !function.strict);
@@ -163,12 +165,12 @@ impl Function {
 
 /// Lark text under construction, and the JSON schemas it refers to by name.
 #[derive(Default)]
-struct Source {
+struct LarkSource {
     lark: String,
     schemas: Vec<GrammarWithLexer>,
 }
 
-impl Source {
+impl LarkSource {
     fn line(&mut self, line: &str) {
         self.lark.push_str(line);
         self.lark.push('\n');
@@ -224,7 +226,7 @@ impl Source {
                 }
                 Form::OneOf(texts) => {
                     let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
-                    // With its end in the same terminal, a text that begins like another is told from it.
+                    // The end is part of the terminal, so that "bell" and "bell tower" are told apart.
                     self.line(&format!("{terminal}-{index}: ({}) {}", texts.join(" | "), quoted(VALUE_END)));
                     choices.push(format!("{terminal}-{index}"));
                 }

@@ -1,23 +1,23 @@
 //! What the value of one tool parameter may look like, by its schema.
 //!
-//! Strings stand in a call as they are, without quotes, over as many lines as they like; objects, arrays and numbers are
-//! JSON, as the template writes them; booleans and null may also be as Python has them, which is how the template writes
-//! those. No string can contain the tags by which readers find the end of a value and of a call.
+//! In a call, a string stands without quotes and may have several lines. Objects, arrays and numbers are JSON. Booleans
+//! and null may be JSON or Python (`True`, `None`), because the template writes them as Python does. No string can
+//! contain the tags by which a parser finds the end of a value and of a call.
 
 use serde_json::Value;
 
 use super::schema::with_definitions;
 
-/// What stands behind a value that is not any text.
+/// What stands behind a value that is not free text.
 pub const VALUE_END: &str = "\n</parameter>";
-/// What no text can contain. Text also ends at the first of these where no new line is before it: whoever reads the
-/// call does not ask for one.
+/// What no text can contain. Text ends at the first of these even without a new line before it: a parser of calls
+/// does not ask for one.
 pub const NEVER_IN_TEXT: [&str; 2] = ["</parameter>", "</tool_call>"];
 
-/// Integers beyond these are not told apart by readers that know only floats.
+/// A reader that knows only floats cannot tell integers beyond these apart.
 const LARGEST_INTEGER: i64 = (1 << 53) - 1;
 
-/// How many references to other parts of the schema are followed from one value before it is called circular.
+/// How many references are followed from one value before its schema is called circular.
 const MOST_REFERENCES: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,11 +39,11 @@ pub struct Unsupported {
     pub why: String,
 }
 
-/// The forms a value may have. `root` is the schema that references point into. With `strict`, a demand that cannot be
-/// promised is an error; else it is let go.
+/// The forms that a value may have. `root` is the schema that references point into. A demand that a grammar cannot
+/// keep is an error with `strict`, and dropped without.
 pub fn forms_of(schema: &Value, root: &Value, strict: bool) -> Result<Vec<Form>, Unsupported> {
     let mut forms = Vec::new();
-    add_forms(schema, &Context { root, strict }, MOST_REFERENCES, &mut forms)?;
+    add_forms(schema, &SchemaContext { root, strict }, MOST_REFERENCES, &mut forms)?;
     if forms.contains(&Form::Text) {
         return Ok(vec![Form::Text]);
     }
@@ -53,12 +53,12 @@ pub fn forms_of(schema: &Value, root: &Value, strict: bool) -> Result<Vec<Form>,
     Ok(forms)
 }
 
-struct Context<'a> {
+struct SchemaContext<'a> {
     root: &'a Value,
     strict: bool,
 }
 
-fn add_forms(schema: &Value, context: &Context, steps: usize, forms: &mut Vec<Form>) -> Result<(), Unsupported> {
+fn add_forms(schema: &Value, context: &SchemaContext, steps: usize, forms: &mut Vec<Form>) -> Result<(), Unsupported> {
     let schema = match schema {
         Value::Object(schema) => schema,
         Value::Bool(true) => {
@@ -144,7 +144,7 @@ fn bound(schema: &mut serde_json::Map<String, Value>, keys: [&str; 2], value: i6
 fn add_intersection(
     schema: &serde_json::Map<String, Value>,
     parts: &[Value],
-    context: &Context,
+    context: &SchemaContext,
     steps: usize,
     forms: &mut Vec<Form>,
 ) -> Result<(), Unsupported> {

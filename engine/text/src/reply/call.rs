@@ -9,14 +9,14 @@
 //! ```
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct WrittenCall {
     pub name: String,
     /// In the order in which they were written, values as they were written.
     pub parameters: Vec<(String, String)>,
 }
 
 /// What stands between `<tool_call>` and `</tool_call>`: one function or several. None when it is anything else.
-pub fn parse(body: &str) -> Option<Vec<Call>> {
+pub fn parse(body: &str) -> Option<Vec<WrittenCall>> {
     let mut calls = Vec::new();
     let mut rest = body.trim();
     while !rest.is_empty() {
@@ -27,13 +27,13 @@ pub fn parse(body: &str) -> Option<Vec<Call>> {
     if calls.is_empty() { None } else { Some(calls) }
 }
 
-fn function(text: &str) -> Option<(Call, &str)> {
+fn function(text: &str) -> Option<(WrittenCall, &str)> {
     let (name, mut rest) = opening(text, "<function=")?;
     let mut parameters = Vec::new();
     loop {
         rest = rest.trim_start();
         if let Some(after) = rest.strip_prefix("</function>") {
-            return Some((Call { name: name.to_string(), parameters }, after));
+            return Some((WrittenCall { name: name.to_string(), parameters }, after));
         }
         let (key, after) = opening(rest, "<parameter=")?;
         let (value, after) = value(after)?;
@@ -68,9 +68,9 @@ fn value(text: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn call(name: &str, parameters: &[(&str, &str)]) -> Call {
+    fn call(name: &str, parameters: &[(&str, &str)]) -> WrittenCall {
         let parameters = parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        Call { name: name.to_string(), parameters }
+        WrittenCall { name: name.to_string(), parameters }
     }
 
     #[test]

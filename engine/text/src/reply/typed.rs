@@ -1,5 +1,5 @@
-//! Arguments come as text; the tool's JSON schema says what they are. What does not fit stays a string: the tool can say
-//! what is wrong with it, and nothing was lost.
+//! Arguments come as text; the tool's JSON schema gives them their types. A text that does not fit its type stays a
+//! string, so that the tool can say what is wrong with it.
 
 use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
@@ -69,12 +69,12 @@ fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
     }
     let trimmed = text.trim();
     if types.is_empty() && members.is_empty() {
-        // Anything is allowed. Only what cannot be meant as text is taken for more.
+        // The schema allows anything. Only objects and arrays are taken for more than text.
         let structure =
             serde_json::from_str(trimmed).ok().filter(|value: &Value| value.is_object() || value.is_array());
         return structure.unwrap_or_else(|| Value::from(text));
     }
-    // From the type with the fewest texts to the one that any text fits.
+    // From the type that the fewest texts fit to the one that any text fits.
     for kind in [Type::Null, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::Array] {
         if types.contains(&kind)
             && let Some(value) = read(trimmed, kind)

@@ -1,8 +1,8 @@
-//! `strftime_now` for templates that tell the model the date. The time is the caller's: nothing here asks a clock.
+//! `strftime_now` for templates that tell the model the date. The caller gives the time: nothing here asks a clock.
 
-/// A local time. Plain data, so that whoever has a clock and a time zone can fill it.
+/// Plain data: the caller has the clock and the time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
+pub struct LocalTime {
     pub year: i32,
     /// 1 to 12.
     pub month: u32,
@@ -29,7 +29,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-impl Now {
+impl LocalTime {
     /// UTC. Days are counted from March, so that the leap day is the last of its year.
     pub fn from_unix_seconds(seconds: i64) -> Self {
         let (days, in_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -131,13 +131,13 @@ mod tests {
             (4_107_542_400, "2100-03-01 00:00:00 060 Mon"),
         ];
         for (seconds, expected) in cases {
-            assert_eq!(Now::from_unix_seconds(seconds).format("%F %T %j %a").as_deref(), Ok(expected));
+            assert_eq!(LocalTime::from_unix_seconds(seconds).format("%F %T %j %a").as_deref(), Ok(expected));
         }
     }
 
     #[test]
     fn the_date_is_written_as_python_writes_it() {
-        let now = Now { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 };
+        let now = LocalTime { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 };
         let formats = [
             ("%Y-%m-%d", "2026-03-07"),
             ("%d %b %Y", "07 Mar 2026"),
@@ -147,7 +147,7 @@ mod tests {
         for (format, expected) in formats {
             assert_eq!(now.format(format).as_deref(), Ok(expected));
         }
-        let midnight = Now { year: 2024, month: 12, day: 31, hour: 0, minute: 0, second: 0 };
+        let midnight = LocalTime { year: 2024, month: 12, day: 31, hour: 0, minute: 0, second: 0 };
         assert_eq!(midnight.format("%I %p %j %a %-M").as_deref(), Ok("12 AM 366 Tue 0"));
         assert_eq!(now.format("%Q"), Err("%Q".to_string()));
     }

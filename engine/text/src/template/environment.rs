@@ -1,6 +1,6 @@
 //! A minijinja environment that does what Python's Jinja does, set up as `transformers` sets it up.
 
-use super::date::Now;
+use super::date::LocalTime;
 use super::python::{self, JsonStyle};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
@@ -10,10 +10,10 @@ use regex::Regex;
 /// Where the render context holds the date for `strftime_now`.
 pub const NOW: &str = "reprise_now";
 
-/// `raise_exception` in a template: its own words to whoever wrote the messages.
+/// What a template says with `raise_exception` about the messages.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct TemplateRefusal(pub String);
 
 pub fn like_python() -> Environment<'static> {
     let mut environment = Environment::new();
@@ -36,15 +36,15 @@ pub fn like_python() -> Environment<'static> {
         matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String)
     });
     environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
-        let refusal = Refusal(python::str_of(message));
+        let refusal = TemplateRefusal(python::str_of(message));
         Err(Error::new(ErrorKind::InvalidOperation, refusal.0.clone()).with_source(refusal))
     });
     environment.add_function("strftime_now", strftime_now);
     environment
 }
 
-/// `{% generation %}` marks what the assistant said, for training. It becomes a block that changes nothing, so that
-/// the white space rules around it still hold.
+/// `{% generation %}` marks what the assistant said, for training. It becomes `{% if true %}`, so that the rules for
+/// white space around blocks still hold.
 pub fn without_generation_tags(source: &str) -> String {
     let Ok(open) = Regex::new(r"\{%([-+]?)\s*generation\s*([-+]?)%\}") else { return source.to_string() };
     let Ok(close) = Regex::new(r"\{%([-+]?)\s*endgeneration\s*([-+]?)%\}") else { return source.to_string() };
@@ -52,8 +52,8 @@ pub fn without_generation_tags(source: &str) -> String {
     close.replace_all(&source, "{%$1 endif $2%}").into_owned()
 }
 
-pub fn now_value(now: Now) -> Value {
-    let Now { year, month, day, hour, minute, second } = now;
+pub fn now_value(now: LocalTime) -> Value {
+    let LocalTime { year, month, day, hour, minute, second } = now;
     Value::from(vec![i64::from(year), month.into(), day.into(), hour.into(), minute.into(), second.into()])
 }
 
@@ -67,7 +67,7 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     let Some(year) = year else {
         return Err(Error::new(ErrorKind::InvalidOperation, "the template asks for the date, and none was given"));
     };
-    let now = Now { year, month: part(1), day: part(2), hour: part(3), minute: part(4), second: part(5) };
+    let now = LocalTime { year, month: part(1), day: part(2), hour: part(3), minute: part(4), second: part(5) };
     now.format(format)
         .map_err(|directive| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown {directive}")))
 }
@@ -116,7 +116,7 @@ fn items(value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// Methods that Python's types have. Where white space is meant, Python means a little more of it than Rust.
+/// Methods of Python's types. Python counts a few characters more as white space than Rust does.
 fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let no_argument = arguments.is_empty() || matches!(arguments, [only] if only.is_none());
     match (value.as_str(), name) {

@@ -1,18 +1,16 @@
-//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>`; the rendered prompt then holds it
-//! like any other text, and only its place tells it from the template's own.
+//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>`; in the rendered prompt only its
+//! position tells it from the template's own.
 //!
-//! So before rendering, each `<` in messages and tools that begins (or, at the end of a string, might begin) a `<|...|>`
-//! becomes a private-use character that occurs nowhere in them; after rendering each such character becomes `<`
-//! again and its position is noted. The rendered text is the same to the byte. Only the `<|...|>` family is treated so:
-//! `<think>` and `<tool_response>` in content are looked at by the template itself.
+//! Before rendering, each `<` in messages and tools that begins (or, at the end of a string, may begin) a `<|...|>`
+//! becomes a private-use character that occurs nowhere else; after rendering that character becomes `<` again and its
+//! position is noted. The rendered text is the same to the byte. Only `<|...|>` is treated so: the template itself
+//! looks for `<think>` and `<tool_response>` in content.
 
+use super::{MARKS, python};
 use crate::Error;
 use minijinja::Value;
 use serde_json::Value as Json;
 use std::collections::HashSet;
-
-/// The private-use plane that marks are taken from.
-const MARKS: std::ops::RangeInclusive<u32> = 0xf_0000..=0xf_fffd;
 
 /// Chosen anew for each prompt: None when nothing in it needs one.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +26,12 @@ impl Mark {
             return Ok(Self(None));
         }
         let mut taken = HashSet::new();
-        let mut take = |text: &str| taken.extend(text.chars().filter(|c| may_be_mark(*c)));
+        let mut take = |text: &str| taken.extend(text.chars().filter(|c| MARKS.contains(c)));
         take(template);
         for value in values {
             each_string(value, &mut take);
         }
-        let free = MARKS.filter_map(char::from_u32).find(|c| !taken.contains(c));
+        let free = MARKS.clone().find(|c| !taken.contains(c));
         match free {
             Some(mark) => Ok(Self(Some(mark))),
             None => Err(Error::Request("its text uses every private-use character there is".to_string())),
@@ -87,17 +85,13 @@ impl Mark {
     }
 }
 
-pub fn may_be_mark(c: char) -> bool {
-    MARKS.contains(&u32::from(c))
-}
-
-/// The next `<` that could begin a control token: one before `|`, or one with nothing but space after it, which the
-/// template may put next to anything.
+/// The next `<` that may begin a control token: one before `|`, or one with only white space after it, because the
+/// template may write a `|` behind it.
 fn next_to_mark(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let may_begin = |at: usize| match bytes.get(at + 1) {
         Some(b'|') => true,
-        _ => text[at + 1..].chars().all(super::python::is_space),
+        _ => text[at + 1..].chars().all(python::is_space),
     };
     (from..bytes.len()).find(|at| bytes[*at] == b'<' && may_begin(*at))
 }

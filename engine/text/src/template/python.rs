@@ -225,8 +225,8 @@ fn write_repr_string(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(c);
             }
-            // Stands for a `<` from content while the template renders (inert.rs).
-            c if super::inert::may_be_mark(c) => out.push(c),
+            // May stand for a `<` from content while the template renders (inert.rs).
+            c if super::MARKS.contains(&c) => out.push(c),
             c if is_printable(c) => out.push(c),
             c => {
                 let _ = match u32::from(c) {

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use text::chat::ChatPrompt;
 use text::grammar::{self, Grammar, GrammarEnv, GrammarError};
-use text::template::{Now, Rendered};
+use text::template::{LocalTime, Rendered};
 use text::{Template, Tokenizer, encode_prompt, opens_thinking};
 
 /// What is needed of a model to prepare: shared by all asks.
@@ -139,8 +139,8 @@ impl Preparer {
             options.insert("add_generation_prompt".into(), Value::Bool(opens_reply));
         }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let now = Some(Now::from_unix_seconds(seconds));
-        let prompt = text::Prompt { messages: &chat.messages, tools: &chat.tools, options: &options, now };
+        let now = Some(LocalTime::from_unix_seconds(seconds));
+        let prompt = text::TemplateInput { messages: &chat.messages, tools: &chat.tools, options: &options, now };
         self.template.render(&prompt).map_err(|error| invalid(error.to_string()))
     }
 
@@ -164,9 +164,9 @@ impl Preparer {
         let tools = &ask.chat.tools;
         let may_call = !tools.is_empty() && ask.tool_choice != ToolChoice::None;
         let asked = match &ask.tool_choice {
-            ToolChoice::Required => Some(grammar::ToolChoice::Required),
-            ToolChoice::Function(name) => Some(grammar::ToolChoice::Named(name.clone())),
-            ToolChoice::Auto if may_call => Some(grammar::ToolChoice::Auto),
+            ToolChoice::Required => Some(grammar::CallChoice::Required),
+            ToolChoice::Function(name) => Some(grammar::CallChoice::Named(name.clone())),
+            ToolChoice::Auto if may_call => Some(grammar::CallChoice::Auto),
             ToolChoice::Auto | ToolChoice::None => None,
         };
         let form = match &ask.manner.response_format {
@@ -176,7 +176,7 @@ impl Preparer {
         };
         let built = match (asked, form) {
             (None, None) => return Ok(None),
-            (Some(grammar::ToolChoice::Auto), Some(_)) => {
+            (Some(grammar::CallChoice::Auto), Some(_)) => {
                 return Err(invalid(
                     "a response_format cannot be promised where the model may call tools instead; set tool_choice to \
                      none or required",
@@ -190,7 +190,7 @@ impl Preparer {
                 return match self.compile(&built) {
                     Ok(()) => Ok(Some(built)),
                     // A model without such tokens writes calls as it likes, or none.
-                    Err(GrammarError::MissingToken { .. }) if choice == grammar::ToolChoice::Auto => Ok(None),
+                    Err(GrammarError::MissingToken { .. }) if choice == grammar::CallChoice::Auto => Ok(None),
                     Err(error) => Err(refused(error)),
                 };
             }

@@ -6,7 +6,7 @@ use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, Precision, StopRe
 use serde_json::{Map, Value, json};
 use settings::{Preset, Settings};
 use std::sync::Arc;
-use text::{EncodedPrompt, Piece, Reply, Template, Tokenizer};
+use text::{EncodedPrompt, ReplyParser, ReplyPart, Template, Tokenizer};
 
 use crate::model;
 
@@ -76,7 +76,7 @@ impl Talker {
     }
 
     fn listen(&mut self, tools: &[Value]) -> Result<Said> {
-        let (mut parser, mut pieces, mut events) = (Reply::new(false, tools), Vec::new(), Vec::new());
+        let (mut parser, mut pieces, mut events) = (ReplyParser::new(false, tools), Vec::new(), Vec::new());
         let mut tokens = 0;
         loop {
             self.engine.step(&mut events);
@@ -109,14 +109,14 @@ impl Talker {
 /// Enough for one conversation of a small model; what was asked before may be forgotten.
 const KEPT_BYTES: usize = 1 << 30;
 
-fn said(pieces: Vec<Piece>) -> Result<Said> {
+fn said(pieces: Vec<ReplyPart>) -> Result<Said> {
     let (mut said, mut arguments) = (Said::default(), Vec::<(String, String)>::new());
     for piece in pieces {
         match piece {
-            Piece::Reasoning(_) => {}
-            Piece::Content(text) => said.content += &text,
-            Piece::Call { name, .. } => arguments.push((name, String::new())),
-            Piece::Arguments { json, .. } => match arguments.last_mut() {
+            ReplyPart::Reasoning(_) => {}
+            ReplyPart::Content(text) => said.content += &text,
+            ReplyPart::Call { name, .. } => arguments.push((name, String::new())),
+            ReplyPart::Arguments { json, .. } => match arguments.last_mut() {
                 Some((_, text)) => *text += &json,
                 None => bail!("arguments came before their call"),
             },

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use settings::Settings;
 use text::Template;
-use text::template::Now;
+use text::template::LocalTime;
 
 /// Print the prompt that a chat-completions body becomes
 #[derive(clap::Args)]
@@ -63,7 +63,7 @@ fn read_body(path: &Path) -> Result<Value> {
 }
 
 /// Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
-fn now() -> Now {
+fn now() -> LocalTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(0))
+    LocalTime::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(0))
 }

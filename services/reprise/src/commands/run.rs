@@ -9,7 +9,7 @@ use conversation::manner::SamplingOverrides;
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason, ThinkingOptions};
 use serde_json::{Value, json};
 use settings::Settings;
-use text::{Piece, Reply};
+use text::{ReplyParser, ReplyPart};
 
 use lab::model::{self, PrecisionArg};
 
@@ -240,8 +240,8 @@ fn finish_name(stop_reason: &StopReason) -> &'static str {
 /// What the reply is made of, and what of it was printed.
 struct Told {
     quiet: bool,
-    parser: Reply,
-    pieces: Vec<Piece>,
+    parser: ReplyParser,
+    pieces: Vec<ReplyPart>,
     content: String,
     reasoning: String,
     calls: Vec<Value>,
@@ -252,7 +252,7 @@ impl Told {
     fn new(quiet: bool, in_reasoning: bool, tools: Vec<Value>) -> Told {
         Told {
             quiet,
-            parser: Reply::new(in_reasoning, &tools),
+            parser: ReplyParser::new(in_reasoning, &tools),
             pieces: Vec::new(),
             content: String::new(),
             reasoning: String::new(),
@@ -288,21 +288,21 @@ impl Told {
     fn print(&mut self) -> Result<()> {
         for piece in self.pieces.drain(..) {
             match piece {
-                Piece::Reasoning(text) => {
+                ReplyPart::Reasoning(text) => {
                     if !self.quiet {
                         eprint!("{text}");
                     }
                     self.reasoning += &text;
                 }
-                Piece::Content(text) => {
+                ReplyPart::Content(text) => {
                     if !self.quiet {
                         print!("{text}");
                         std::io::stdout().flush()?;
                     }
                     self.content += &text;
                 }
-                Piece::Call { name, .. } => self.calls.push(json!({"name": name, "arguments": ""})),
-                Piece::Arguments { json: text, .. } => {
+                ReplyPart::Call { name, .. } => self.calls.push(json!({"name": name, "arguments": ""})),
+                ReplyPart::Arguments { json: text, .. } => {
                     if let Some(Value::String(arguments)) =
                         self.calls.last_mut().and_then(|call| call.get_mut("arguments"))
                     {

@@ -2,8 +2,8 @@ use serde_json::{Map, Value, json};
 
 use super::validator::fits;
 use super::walk::{allowed, assert_masks_are_exact, env, feed, id, walk};
-use crate::grammar::{Grammar, GrammarError, ToolChoice};
-use crate::reply::{Piece, Reply};
+use crate::grammar::{CallChoice, Grammar, GrammarError};
+use crate::reply::{ReplyParser, ReplyPart};
 
 fn tools() -> Vec<Value> {
     vec![
@@ -81,15 +81,15 @@ fn read_calls(text: &str) -> Vec<(String, Map<String, Value>)> {
 
 /// The calls as the service reads them.
 fn read_as_replies_are(text: &str) -> Vec<(String, Map<String, Value>)> {
-    let mut reply = Reply::new(false, &tools());
+    let mut reply = ReplyParser::new(false, &tools());
     let mut pieces = Vec::new();
     reply.push(text, &mut pieces);
     reply.finish(&mut pieces);
     let mut calls: Vec<(String, String)> = Vec::new();
     for piece in pieces {
         match piece {
-            Piece::Call { name, .. } => calls.push((name, String::new())),
-            Piece::Arguments { index, json } => calls[index].1.push_str(&json),
+            ReplyPart::Call { name, .. } => calls.push((name, String::new())),
+            ReplyPart::Arguments { index, json } => calls[index].1.push_str(&json),
             other => panic!("{other:?} in {text:?}"),
         }
     }
@@ -98,7 +98,7 @@ fn read_as_replies_are(text: &str) -> Vec<(String, Map<String, Value>)> {
 
 #[test]
 fn every_walk_is_calls_with_arguments_of_their_schemas() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Required, true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Required, true).unwrap();
     let mut most = 0;
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..200 {
@@ -113,18 +113,18 @@ fn every_walk_is_calls_with_arguments_of_their_schemas() {
 
 #[test]
 fn a_named_tool_is_called_once() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Named("turn_on".into()), true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Named("turn_on".into()), true).unwrap();
     for seed in 0..40 {
         let calls = read_calls(&walk(&grammar, seed, 40));
         assert_eq!(calls.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["turn_on"]);
     }
-    let one = Grammar::tool_calls(&tools(), &ToolChoice::Required, false).unwrap();
+    let one = Grammar::tool_calls(&tools(), &CallChoice::Required, false).unwrap();
     assert!((0..40).all(|seed| read_calls(&walk(&one, seed, 40)).len() == 1));
 }
 
 #[test]
 fn in_auto_mode_text_is_free_until_a_call_begins() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Auto, true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Auto, true).unwrap();
     let mut matcher = env().matcher(&grammar).unwrap();
     assert_eq!(matcher.mask(), Ok(None));
     feed(&mut matcher, "I'll <set> it. {\"a\": ").unwrap();
@@ -150,10 +150,10 @@ fn in_auto_mode_text_is_free_until_a_call_begins() {
     }
 }
 
-/// Whoever reads the reply as text could not tell a spelled-out marker from the real one.
+/// A parser of the reply's text could not tell a spelled-out marker from the real one.
 #[test]
 fn a_marker_cannot_be_spelled_out() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Auto, true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Auto, true).unwrap();
     let mut matcher = env().matcher(&grammar).unwrap();
     for piece in ["<", "tool", "_", "call"] {
         for token in super::walk::tokenizer().encode_plain(piece) {
@@ -174,12 +174,12 @@ fn a_marker_cannot_be_spelled_out() {
 
 #[test]
 fn a_call_after_reasoning() {
-    let required = Grammar::tool_calls(&tools(), &ToolChoice::Required, true).unwrap().after_reasoning();
+    let required = Grammar::tool_calls(&tools(), &CallChoice::Required, true).unwrap().after_reasoning();
     let mut matcher = env().matcher(&required).unwrap();
     feed(&mut matcher, "Hm.\n</think>\n\n<tool_call>\n<function=stop>\n</function>\n</tool_call><|im_end|>").unwrap();
     assert!(matcher.is_finished());
 
-    let auto = Grammar::tool_calls(&tools(), &ToolChoice::Auto, true).unwrap().after_reasoning();
+    let auto = Grammar::tool_calls(&tools(), &CallChoice::Auto, true).unwrap().after_reasoning();
     let mut matcher = env().matcher(&auto).unwrap();
     assert!(matcher.accept(id("<tool_call>")).is_err(), "not while it thinks");
     let calls = "<tool_call>\n<function=stop>\n</function>\n</tool_call>\n".repeat(2);
@@ -192,7 +192,7 @@ fn a_call_after_reasoning() {
 
 #[test]
 fn what_the_template_writes_is_accepted() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Required, true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Required, true).unwrap();
     let timer = |parameters: &str| format!("<tool_call>\n<function=set_timer>\n{parameters}</function>\n</tool_call>");
     let with = |key: &str, value: &str| format!("<parameter={key}>\n{value}\n</parameter>\n");
     let bell = with("tone", "bell");
@@ -244,7 +244,7 @@ fn what_the_template_writes_is_accepted() {
 
 #[test]
 fn the_mask_is_exactly_what_is_accepted() {
-    let grammar = Grammar::tool_calls(&tools(), &ToolChoice::Required, true).unwrap();
+    let grammar = Grammar::tool_calls(&tools(), &CallChoice::Required, true).unwrap();
     let timer = "<tool_call>\n<function=set_timer>\n";
     let on = "<tool_call>\n<function=turn_on>\n";
     for (seed, begun) in [
@@ -269,7 +269,7 @@ fn more_parameters_than_bits_and_tools_without_any() {
     let properties: Map<String, Value> = (0..70).map(|n| (format!("p{n}"), json!({ "type": "integer" }))).collect();
     let many = json!({ "name": "many", "parameters": { "properties": properties, "required": ["p69"] } });
     let open = json!({ "name": "open", "parameters": { "type": "object", "additionalProperties": true } });
-    let grammar = Grammar::tool_calls(&[many, open], &ToolChoice::Required, true).unwrap();
+    let grammar = Grammar::tool_calls(&[many, open], &CallChoice::Required, true).unwrap();
     let call = |name: &str, rest: &str| format!("<tool_call>\n<function={name}>\n{rest}</function>\n</tool_call>");
     for (text, may) in [
         (call("many", "<parameter=p69>\n1\n</parameter>\n<parameter=p3>\n2\n</parameter>\n"), true),
@@ -285,14 +285,14 @@ fn more_parameters_than_bits_and_tools_without_any() {
 #[test]
 fn choices_that_cannot_be_are_named() {
     let refused =
-        |tools: &[Value], choice: ToolChoice| Grammar::tool_calls(tools, &choice, true).unwrap_err().to_string();
-    assert_eq!(refused(&[], ToolChoice::Auto), "a tool call is asked for but the request has no tools; send some");
+        |tools: &[Value], choice: CallChoice| Grammar::tool_calls(tools, &choice, true).unwrap_err().to_string();
+    assert_eq!(refused(&[], CallChoice::Auto), "a tool call is asked for but the request has no tools; send some");
     assert_eq!(
-        refused(&tools(), ToolChoice::Named("sing".into())),
+        refused(&tools(), CallChoice::Named("sing".into())),
         "there is no tool \"sing\"; the request's tools are: set_timer, turn_on, stop"
     );
     let odd = json!({ "name": "a", "parameters": { "properties": { "x": { "$ref": "#/$defs/none" } } } });
-    let text = refused(&[odd], ToolChoice::Auto);
+    let text = refused(&[odd], CallChoice::Auto);
     assert!(text.starts_with("the schema of tool \"a\" is not supported at #/properties/x/$ref"), "{text}");
-    assert!(refused(&[json!({ "name": "a b" })], ToolChoice::Auto).contains("\"a b\""));
+    assert!(refused(&[json!({ "name": "a b" })], CallChoice::Auto).contains("\"a b\""));
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::walk::{env, tokenizer};
-use crate::grammar::{Grammar, GrammarEnv, GrammarError, Matcher, ToolChoice};
+use crate::grammar::{CallChoice, Grammar, GrammarEnv, GrammarError, Matcher};
 
 fn refused(schema: &Value) -> (String, String) {
     match Grammar::json_schema(schema).and_then(|grammar| env().matcher(&grammar)).map(|_| ()) {
@@ -42,7 +42,7 @@ fn an_unsupported_part_is_named() {
             "ok": { "type": "string" },
             "x": { "type": "object", "properties": { "y": { "type": "array", "uniqueItems": true } } }
         } } });
-        env().matcher(&Grammar::tool_calls(&[tool], &ToolChoice::Auto, true).unwrap()).map(|_| ())
+        env().matcher(&Grammar::tool_calls(&[tool], &CallChoice::Auto, true).unwrap()).map(|_| ())
     };
     assert_eq!(strict(false), Ok(()), "what cannot be promised is let go");
     let error = strict(true).unwrap_err();
@@ -59,7 +59,7 @@ fn depth_size_and_cycles_are_errors() {
     }
     assert!(refused(&deep).1.contains("nested"));
     let tool = json!({ "name": "t", "parameters": { "properties": { "x": deep.clone() } } });
-    assert!(matches!(Grammar::tool_calls(&[tool], &ToolChoice::Auto, true), Err(GrammarError::Tool { .. })));
+    assert!(matches!(Grammar::tool_calls(&[tool], &CallChoice::Auto, true), Err(GrammarError::Tool { .. })));
     // As deep as is allowed compiles, also on the small stack of a test thread.
     let mut nested = json!({ "type": "integer" });
     for _ in 0..31 {
@@ -77,7 +77,7 @@ fn depth_size_and_cycles_are_errors() {
         json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } });
     let _ = Grammar::json_schema(&circle).map(|grammar| env().matcher(&grammar).map(|_| ()));
     let tool = json!({ "name": "t", "parameters": { "properties": { "x": { "$ref": "#/$defs/a" } }, "$defs": circle["$defs"] } });
-    let error = Grammar::tool_calls(&[tool], &ToolChoice::Auto, true).unwrap_err();
+    let error = Grammar::tool_calls(&[tool], &CallChoice::Auto, true).unwrap_err();
     assert!(error.to_string().contains("circle"), "{error}");
 
     for pattern in ["(a{1,1000}){1,1000}", "((((a{100}){100}){100}){100})", "(", "\\", "a(?=b)", &"(".repeat(5000)] {
@@ -93,7 +93,7 @@ fn a_vocabulary_without_the_tokens_is_refused() {
     let mut control = vec![false; 257];
     control[256] = true;
     let env = GrammarEnv::from_tokens(tokens.clone(), &control, &[256], None).unwrap();
-    let calls = Grammar::tool_calls(&[json!({ "name": "a" })], &ToolChoice::Auto, true).unwrap();
+    let calls = Grammar::tool_calls(&[json!({ "name": "a" })], &CallChoice::Auto, true).unwrap();
     assert_eq!(env.matcher(&calls).unwrap_err(), GrammarError::MissingToken { name: "<tool_call>" });
     let thinking = Grammar::json_object().after_reasoning();
     assert_eq!(env.matcher(&thinking).unwrap_err(), GrammarError::MissingToken { name: "</think>" });
@@ -187,7 +187,7 @@ proptest! {
             let _ = matcher.mask().map(|mask| mask.map(<[u32]>::len));
         }
         let tool = json!({ "name": name, "parameters": { "properties": { "x": schema.clone(), "y": {} }, "$defs": { "a": schema } } });
-        if let Ok(grammar) = Grammar::tool_calls(&[tool], &ToolChoice::Required, true) {
+        if let Ok(grammar) = Grammar::tool_calls(&[tool], &CallChoice::Required, true) {
             // Whatever `tool_calls` lets through is valid Lark: only schemas and patterns may be refused now.
             if let Err(error) = env().matcher(&grammar).map(|_| ()) {
                 prop_assert!(matches!(error, GrammarError::Tool { .. }), "{error}");
@@ -197,7 +197,7 @@ proptest! {
 
     #[test]
     fn any_tokens_may_be_offered(tokens in prop::collection::vec(0u32..1100, 0..40)) {
-        let grammar = Grammar::tool_calls(&[json!({ "name": "a", "parameters": { "properties": { "x": {} } } })], &ToolChoice::Auto, true);
+        let grammar = Grammar::tool_calls(&[json!({ "name": "a", "parameters": { "properties": { "x": {} } } })], &CallChoice::Auto, true);
         let mut matcher = env().matcher(&grammar.unwrap().after_reasoning()).unwrap();
         for token in tokens {
             let may = matcher.mask().unwrap().is_none_or(|mask| {

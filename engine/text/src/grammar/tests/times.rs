@@ -3,7 +3,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::walk::Dice;
-use crate::grammar::{Grammar, GrammarEnv, ToolChoice};
+use crate::grammar::{CallChoice, Grammar, GrammarEnv};
 
 /// About as many tokens as the family's vocabulary has, and about as long: bytes, words of syllables with and without a
 /// leading blank, digits, punctuation, runs of blanks, and pieces of other scripts.
@@ -70,7 +70,7 @@ fn time_of_a_mask() {
     let tools: Vec<Value> = (0..20).map(tool).collect();
     let parameter = |key: &str| format!("\n<function=tool_7>\n<parameter={key}>\n");
     let words = "the canal on the river is in the dense region of the one rail";
-    let calls = Grammar::tool_calls(&tools, &ToolChoice::Auto, true).unwrap();
+    let calls = Grammar::tool_calls(&tools, &CallChoice::Auto, true).unwrap();
     let speech = |text: String| (calls.clone(), None, text);
     let within = |text: String| (calls.clone(), Some(call), text);
     let cases = [

@@ -8,7 +8,7 @@ use engine::{EngineEvent, OwnerId, ReplyToken, RequestClass as Priority, Request
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use text::{Reply, Tokenizer};
+use text::{ReplyParser, Tokenizer};
 
 pub(super) struct Replies {
     open: HashMap<RequestId, Open>,
@@ -20,7 +20,7 @@ struct Open {
     owner: Option<OwnerId>,
     priority: Priority,
     writer: Writer,
-    parser: Reply,
+    parser: ReplyParser,
     usage: Usage,
     /// Tokens of which no text was told yet.
     untold_tokens: u64,
@@ -63,7 +63,7 @@ impl Replies {
             owner,
             priority,
             writer,
-            parser: Reply::new(thinks, tools),
+            parser: ReplyParser::new(thinks, tools),
             usage: Usage { input_tokens, ..Usage::default() },
             untold_tokens: 0,
             untold_logprobs: Vec::new(),
@@ -175,7 +175,7 @@ impl Open {
             self.parser.finish(&mut last);
             if finish == Finish::Length {
                 // Half a call is nothing that anybody said.
-                last.retain(|piece| !matches!(piece, text::Piece::Content(text) if text.trim_start().starts_with("<tool_call>")));
+                last.retain(|piece| !matches!(piece, text::ReplyPart::Content(text) if text.trim_start().starts_with("<tool_call>")));
             }
             self.tell(last);
         }
@@ -186,19 +186,19 @@ impl Open {
         self.writer.push(Piece::Done { finish, usage, report });
     }
 
-    fn tell(&mut self, pieces: Vec<text::Piece>) {
+    fn tell(&mut self, pieces: Vec<text::ReplyPart>) {
         for piece in pieces {
             let tokens = match piece {
-                text::Piece::Call { .. } => 0,
+                text::ReplyPart::Call { .. } => 0,
                 _ => std::mem::take(&mut self.untold_tokens),
             };
             let mut logprobs = std::mem::take(&mut self.untold_logprobs);
             self.writer.push(match piece {
-                text::Piece::Reasoning(text) => {
+                text::ReplyPart::Reasoning(text) => {
                     self.usage.reasoning_tokens += tokens;
                     Piece::Reasoning { text, tokens }
                 }
-                text::Piece::Content(text) => {
+                text::ReplyPart::Content(text) => {
                     let mut complete = Vec::new();
                     self.sentences.push(&text, &mut complete);
                     self.is_at_mark |= !complete.is_empty();
@@ -209,11 +209,11 @@ impl Open {
                     }
                     Piece::Content { text, tokens, logprobs }
                 }
-                text::Piece::Call { name, .. } => {
+                text::ReplyPart::Call { name, .. } => {
                     self.calls += 1;
                     Piece::CallStarted { name, call_id: None }
                 }
-                text::Piece::Arguments { json, .. } => Piece::CallArguments { json, tokens },
+                text::ReplyPart::Arguments { json, .. } => Piece::CallArguments { json, tokens },
             });
         }
     }

@@ -109,7 +109,7 @@ fn response_format(format: &ResponseFormat) -> Value {
 /// An answer while it comes in.
 pub struct Incoming {
     /// Servers that leave thought and calls in the content are understood too.
-    parser: text::Reply,
+    parser: text::ReplyParser,
     calls: Vec<Call>,
     /// The call of which pieces are told; those behind it wait until it is complete.
     current: usize,
@@ -132,7 +132,7 @@ struct Call {
 impl Incoming {
     pub fn new(tools: &[Value]) -> Incoming {
         Incoming {
-            parser: text::Reply::new(false, tools),
+            parser: text::ReplyParser::new(false, tools),
             calls: Vec::new(),
             current: 0,
             told_calls: 0,
@@ -202,18 +202,18 @@ impl Incoming {
         self.usage
     }
 
-    fn tell(&mut self, parsed: Vec<text::Piece>, mut logprobs: Vec<TokenLogprob>, pieces: &mut Vec<Piece>) {
+    fn tell(&mut self, parsed: Vec<text::ReplyPart>, mut logprobs: Vec<TokenLogprob>, pieces: &mut Vec<Piece>) {
         for piece in parsed {
             pieces.push(match piece {
-                text::Piece::Reasoning(text) => Piece::Reasoning { text, tokens: 1 },
-                text::Piece::Content(text) => {
+                text::ReplyPart::Reasoning(text) => Piece::Reasoning { text, tokens: 1 },
+                text::ReplyPart::Content(text) => {
                     Piece::Content { text, tokens: 1, logprobs: std::mem::take(&mut logprobs) }
                 }
-                text::Piece::Call { name, .. } => {
+                text::ReplyPart::Call { name, .. } => {
                     self.told_calls += 1;
                     Piece::CallStarted { name, call_id: None }
                 }
-                text::Piece::Arguments { json, .. } => Piece::CallArguments { json, tokens: 0 },
+                text::ReplyPart::Arguments { json, .. } => Piece::CallArguments { json, tokens: 0 },
             });
         }
     }
