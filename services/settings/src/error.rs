@@ -1,5 +1,5 @@
-//! What can be wrong with a configuration. Every mistake of all layers is told at once: a user who fixes one only to be
-//! shown the next loses an evening.
+//! What can be wrong with a configuration. Every mistake of all layers is told at once: with one at a time, a user starts
+//! Reprise again for each.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -108,7 +108,7 @@ fn model_layers(folder: Option<&Path>, findings: &Findings) -> Result<Vec<Preset
     Ok(layers)
 }
 
-/// A user who names a file or a server and no preset gets the numbers that suit any model, not those of the built-in one.
+/// A file or a server without a preset gets the numbers that suit any model, not those of the built-in one.
 fn preset_to_talk_with(settings: &Settings) -> String {
     match settings.model.preset.as_str() {
         "auto" if settings.model.path.is_some() || settings.upstream.url.is_some() => "default".to_string(),

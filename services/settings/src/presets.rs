@@ -75,8 +75,8 @@ pub(crate) fn resolve(
         let own_models = || layers.models.iter().filter(|layer| layer.of_chain(&chain).next().is_some());
         tables.extend(own_models().filter_map(|layer| layer.for_all.as_ref()));
         tables.extend(own_models().flat_map(|layer| layer.of_chain(&chain)));
-        // What is written for all presets is meant for real models, and need not fit the built-in one. A user who talks with
-        // another model is told nothing about that.
+        // What is written for all presets is meant for real models, and need not fit the built-in one: the user hears of that
+        // only where the built-in one is chosen.
         let takes_for_all = !chain.contains(&built_in::BUILT_IN_PRESET) || chosen.name == *name;
         for layer in &layers.overrides {
             tables.extend(layer.for_all.iter().filter(|_| takes_for_all));
