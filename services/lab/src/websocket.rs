@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow};
 use reqwest::Url;
 use serde_json::Value;
-use settings::Limits;
+use settings::LimitSettings;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -25,7 +25,7 @@ pub struct Address<'a> {
 pub async fn connect(
     address: Address<'_>,
     asked: &[(&str, Option<&str>)],
-    limits: &Limits,
+    limits: &LimitSettings,
     patience: Duration,
 ) -> Result<Socket> {
     let Address { url, key } = address;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use settings::{Flag, Loaded, Settings, Sources};
+use settings::{Flag, LoadedSettings, Settings, Sources};
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -44,7 +44,7 @@ impl Args {
 }
 
 /// `flags` are those of the command itself; they win.
-pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<Loaded> {
+pub fn load_with(args: &Args, flags: Vec<Flag>) -> Result<LoadedSettings> {
     let mut all = Vec::new();
     for set in &args.set {
         let (key, value) = set.split_once('=').with_context(|| format!("--set {set}: expected KEY=VALUE"))?;

@@ -26,13 +26,15 @@ mod value;
 pub use error::{Error, Mistake};
 pub use experiment::{DrawnBy, Experiment, ExperimentArm};
 pub use findings::Effective;
-pub use load::Loaded;
+pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
-pub use preset::{Compaction, Kv, KvFormat, Preset, Sampling, Source, Thinking};
+pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, SamplingSettings, Thinking};
 pub use print::print_config;
 pub use settings::{
-    Auth, Conversation, CountTokens, Device, Engine, Hub, KeysRequired, Level, Limits, LogFormat, Logging, Memory,
-    MemoryTotal, Model, NotesAs, Precision, Server, Settings, Shutdown, SnapshotFormat, Speech, Store, Upstream,
+    AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
+    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, MemoryTotal, ModelSettings, NotesAs,
+    PrecisionChoice, ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings,
+    UpstreamSettings,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

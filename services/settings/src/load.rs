@@ -9,12 +9,12 @@ use crate::findings::{Effective, Findings};
 use crate::layers::{Table, merge, parse, single};
 use crate::origin::{Origin, SettingsLayer};
 use crate::presets::{self, Chosen, PresetLayer, PresetLayers};
-use crate::settings::{Model, Settings};
+use crate::settings::{ModelSettings, Settings};
 use crate::sources::{self, Sources};
 use crate::{built_in, check, reader};
 
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedSettings {
     pub settings: Settings,
     /// Every value with where it came from, in the order of `default.toml`, then preset by preset.
     pub origins: Vec<Effective>,
@@ -23,7 +23,7 @@ pub struct Loaded {
 }
 
 impl Settings {
-    pub fn load(sources: &Sources) -> Result<Loaded, Error> {
+    pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
         let findings = Findings::default();
         let file = sources::user_file(sources)?;
         let user = file.as_ref().map(|(path, text)| parse(text, &path.display().to_string(), SettingsLayer::UserFile));
@@ -50,7 +50,7 @@ impl Settings {
             check::experiment(&settings, &findings);
         }
         let origins = findings.finish().map_err(Error::Mistakes)?;
-        Ok(Loaded { settings, origins, file: file.map(|(path, _)| path) })
+        Ok(LoadedSettings { settings, origins, file: file.map(|(path, _)| path) })
     }
 }
 
@@ -118,7 +118,7 @@ fn preset_to_talk_with(settings: &Settings) -> String {
 }
 
 /// `[model] ctx_size` and `path`, as they were written.
-fn overrides_of_chosen(settings: &Model, merged: &Table) -> Table {
+fn overrides_of_chosen(settings: &ModelSettings, merged: &Table) -> Table {
     let mut overrides = Table::new();
     let Some(Value { kind: ValueKind::Table(model), .. }) = merged.get("model") else { return overrides };
     if let Some(ctx_size) = model.get("ctx_size").filter(|_| settings.ctx_size.is_some()) {

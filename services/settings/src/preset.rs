@@ -14,7 +14,7 @@ pub struct Preset {
     pub name: String,
     /// The model's name as clients see it. Empty: the name in the model file.
     pub model: String,
-    pub source: Source,
+    pub source: ModelSource,
     /// The window the model was made for. None: the one in the model file.
     pub native_ctx: Option<u32>,
     pub ctx_size: u32,
@@ -23,16 +23,16 @@ pub struct Preset {
     pub thinking: Thinking,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall: u32,
-    pub compaction: Compaction,
+    pub compaction: CompactionSettings,
     /// Of replies without thinking; see [`Preset::sampling_for`].
-    pub sampling: Sampling,
-    pub sampling_thinking: Sampling,
+    pub sampling: SamplingSettings,
+    pub sampling_thinking: SamplingSettings,
     shares: Shares,
     ctx_size_from: Origin,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct ModelSource {
     pub repo: Option<String>,
     pub file: Option<String>,
     pub path: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub enum Thinking {
 
 /// A fill is the share of `ctx_size` that the rendered prompt and the reply reserve take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compaction {
+pub struct CompactionSettings {
     pub soft_fill: f64,
     pub hard_fill: f64,
     pub target_fill: f64,
@@ -72,7 +72,7 @@ pub struct Compaction {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
+pub struct SamplingSettings {
     pub temperature: f32,
     pub top_p: f32,
     pub top_k: u32,
@@ -89,7 +89,7 @@ impl Preset {
         self.source.path.clone().or(pulled.map(|name| models_dir.join(name)))
     }
 
-    pub fn sampling_for(&self, thinking: bool) -> &Sampling {
+    pub fn sampling_for(&self, thinking: bool) -> &SamplingSettings {
         if thinking { &self.sampling_thinking } else { &self.sampling }
     }
 
@@ -133,7 +133,7 @@ impl Preset {
         Preset {
             ctx_size,
             reply_reserve_tokens: shares.reply_reserve.of(ctx_size),
-            compaction: Compaction {
+            compaction: CompactionSettings {
                 tail_tokens: shares.tail.of(ctx_size),
                 summary_tokens: shares.summary.of(ctx_size),
                 ..self.compaction
@@ -213,14 +213,14 @@ fn read_thinking(r: &SectionReader<'_>) -> Thinking {
     })
 }
 
-fn read_source(r: &SectionReader<'_>) -> Source {
+fn read_source(r: &SectionReader<'_>) -> ModelSource {
     let text = |key| Some(r.text(key)).filter(|text| !text.is_empty());
-    Source { repo: text("repo"), file: text("file"), path: text("path").map(PathBuf::from) }
+    ModelSource { repo: text("repo"), file: text("file"), path: text("path").map(PathBuf::from) }
 }
 
-fn read_compaction(r: &SectionReader<'_>) -> (Compaction, TokenCount, TokenCount) {
+fn read_compaction(r: &SectionReader<'_>) -> (CompactionSettings, TokenCount, TokenCount) {
     let fill = |key| r.number(key, 0.05..=1.0);
-    let compaction = Compaction {
+    let compaction = CompactionSettings {
         soft_fill: fill("soft_fill"),
         hard_fill: fill("hard_fill"),
         target_fill: fill("target_fill"),
@@ -230,9 +230,9 @@ fn read_compaction(r: &SectionReader<'_>) -> (Compaction, TokenCount, TokenCount
     (compaction, r.tokens("tail_tokens"), r.tokens("summary_tokens"))
 }
 
-fn read_sampling(r: &SectionReader<'_>) -> Sampling {
+fn read_sampling(r: &SectionReader<'_>) -> SamplingSettings {
     let number = |key, range| r.number(key, range) as f32;
-    Sampling {
+    SamplingSettings {
         temperature: number("temperature", 0.0..=5.0),
         top_p: number("top_p", 0.0..=1.0),
         top_k: r.whole("top_k", 0..=1_000_000),

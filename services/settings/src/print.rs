@@ -1,11 +1,11 @@
 //! `reprise serve --print-config`: the values that hold, as TOML that can be loaded again, each with its origin.
 
 use crate::findings::Effective;
-use crate::load::Loaded;
+use crate::load::LoadedSettings;
 use crate::origin::{SettingsLayer, join};
 
 /// All sections, and of the presets only the chosen one: forty others would hide it.
-pub fn print_config(loaded: &Loaded) -> String {
+pub fn print_config(loaded: &LoadedSettings) -> String {
     let chosen = join("presets", &loaded.settings.model.preset);
     let mut text = match &loaded.file {
         Some(file) => format!("# your file: {}\n", file.display()),

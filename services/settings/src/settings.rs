@@ -4,8 +4,8 @@
 mod engine;
 mod remote_servers;
 
-pub use engine::{Device, Engine, Memory, MemoryTotal, Precision, SnapshotFormat};
-pub use remote_servers::{CountTokens, Hub, Upstream};
+pub use engine::{DeviceChoice, EngineSettings, MemorySettings, MemoryTotal, PrecisionChoice, SnapshotFormat};
+pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,19 +21,19 @@ use crate::value::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    pub server: Server,
-    pub auth: Auth,
-    pub limits: Limits,
-    pub store: Store,
-    pub engine: Engine,
-    pub memory: Memory,
-    pub model: Model,
-    pub upstream: Upstream,
-    pub hub: Hub,
-    pub conversation: Conversation,
-    pub speech: Speech,
-    pub logging: Logging,
-    pub shutdown: Shutdown,
+    pub server: ServerSettings,
+    pub auth: AuthSettings,
+    pub limits: LimitSettings,
+    pub store: StoreSettings,
+    pub engine: EngineSettings,
+    pub memory: MemorySettings,
+    pub model: ModelSettings,
+    pub upstream: UpstreamSettings,
+    pub hub: HubSettings,
+    pub conversation: ConversationSettings,
+    pub speech: SpeechSettings,
+    pub logging: LoggingSettings,
+    pub shutdown: ShutdownSettings,
     /// None: every session gets the chosen preset.
     pub experiment: Option<Experiment>,
     /// Every preset by name, ready to use. "default" is always there.
@@ -41,7 +41,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Server {
+pub struct ServerSettings {
     pub host: IpAddr,
     pub port: u16,
     pub public: bool,
@@ -50,7 +50,7 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Auth {
+pub struct AuthSettings {
     pub required: KeysRequired,
     pub client_secret_s: u64,
     pub failures_per_minute: u32,
@@ -63,7 +63,7 @@ pub enum KeysRequired {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct LimitSettings {
     pub frame_bytes: usize,
     pub message_bytes: usize,
     pub header_bytes: usize,
@@ -94,7 +94,7 @@ pub struct Limits {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Store {
+pub struct StoreSettings {
     pub path: PathBuf,
     pub busy_timeout_ms: u64,
     pub readers: u32,
@@ -107,7 +107,7 @@ pub struct Store {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Model {
+pub struct ModelSettings {
     pub preset: String,
     /// Already in the chosen preset's `source.path`.
     pub path: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub struct Model {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conversation {
+pub struct ConversationSettings {
     pub instructions: String,
     pub notes_as: NotesAs,
     pub note_before: String,
@@ -137,16 +137,16 @@ pub enum NotesAs {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Speech {
+pub struct SpeechSettings {
     pub words_per_minute: u32,
     pub first_clause_chars: usize,
     pub max_sentence_chars: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logging {
+pub struct LoggingSettings {
     pub format: LogFormat,
-    pub level: Level,
+    pub level: LogLevel,
     pub user_text: bool,
 }
 
@@ -157,7 +157,7 @@ pub enum LogFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum LogLevel {
     Error,
     Warn,
     Info,
@@ -166,7 +166,7 @@ pub enum Level {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shutdown {
+pub struct ShutdownSettings {
     pub drain_s: u64,
 }
 
@@ -207,19 +207,19 @@ impl Settings {
     /// Everything but the presets.
     pub(crate) fn read(root: &SectionReader<'_>) -> Settings {
         Settings {
-            server: root.section("server", Server::read),
-            auth: root.section("auth", Auth::read),
-            limits: root.section("limits", Limits::read),
-            store: root.section("store", Store::read),
-            engine: root.section("engine", Engine::read),
-            memory: root.section("memory", Memory::read),
-            model: root.section("model", Model::read),
-            upstream: root.section("upstream", Upstream::read),
-            hub: root.section("hub", Hub::read),
-            conversation: root.section("conversation", Conversation::read),
-            speech: root.section("speech", Speech::read),
-            logging: root.section("logging", Logging::read),
-            shutdown: root.section("shutdown", Shutdown::read),
+            server: root.section("server", ServerSettings::read),
+            auth: root.section("auth", AuthSettings::read),
+            limits: root.section("limits", LimitSettings::read),
+            store: root.section("store", StoreSettings::read),
+            engine: root.section("engine", EngineSettings::read),
+            memory: root.section("memory", MemorySettings::read),
+            model: root.section("model", ModelSettings::read),
+            upstream: root.section("upstream", UpstreamSettings::read),
+            hub: root.section("hub", HubSettings::read),
+            conversation: root.section("conversation", ConversationSettings::read),
+            speech: root.section("speech", SpeechSettings::read),
+            logging: root.section("logging", LoggingSettings::read),
+            shutdown: root.section("shutdown", ShutdownSettings::read),
             experiment: root.section("experiment", Experiment::read),
             presets: BTreeMap::new(),
         }
@@ -228,9 +228,9 @@ impl Settings {
 
 const ANY: u64 = u64::MAX;
 
-impl Server {
-    fn read(r: &SectionReader<'_>) -> Server {
-        Server {
+impl ServerSettings {
+    fn read(r: &SectionReader<'_>) -> ServerSettings {
+        ServerSettings {
             host: r.text_as(
                 "host",
                 IpAddr::from([127, 0, 0, 1]),
@@ -248,9 +248,9 @@ impl Server {
     }
 }
 
-impl Auth {
-    fn read(r: &SectionReader<'_>) -> Auth {
-        Auth {
+impl AuthSettings {
+    fn read(r: &SectionReader<'_>) -> AuthSettings {
+        AuthSettings {
             required: r.choice("required"),
             client_secret_s: r.time("client_secret_s", TimeUnit::Seconds, 1..=86_400),
             failures_per_minute: r.whole("failures_per_minute", 1..=1_000_000),
@@ -258,9 +258,9 @@ impl Auth {
     }
 }
 
-impl Limits {
-    fn read(r: &SectionReader<'_>) -> Limits {
-        Limits {
+impl LimitSettings {
+    fn read(r: &SectionReader<'_>) -> LimitSettings {
+        LimitSettings {
             frame_bytes: r.bytes("frame_bytes", 1024..=1 << 30),
             message_bytes: r.bytes("message_bytes", 1024..=1 << 30),
             header_bytes: r.bytes("header_bytes", 1024..=1 << 20),
@@ -292,9 +292,9 @@ impl Limits {
     }
 }
 
-impl Store {
-    fn read(r: &SectionReader<'_>) -> Store {
-        Store {
+impl StoreSettings {
+    fn read(r: &SectionReader<'_>) -> StoreSettings {
+        StoreSettings {
             path: path(r, "path"),
             busy_timeout_ms: r.time("busy_timeout_ms", TimeUnit::Milliseconds, 0..=600_000),
             readers: r.whole("readers", 1..=64),
@@ -307,14 +307,14 @@ impl Store {
     }
 }
 
-impl Model {
-    fn read(r: &SectionReader<'_>) -> Model {
+impl ModelSettings {
+    fn read(r: &SectionReader<'_>) -> ModelSettings {
         let ctx_size: u32 =
             r.number_or_text("ctx_size", 0, "0, or a number of tokens of at least 128", |value| match value {
                 Value::Integer(number) if *number == 0 || *number >= 128 => u32::try_from(*number).map_err(|_| None),
                 _ => Err(None),
             });
-        Model {
+        ModelSettings {
             preset: r.text("preset"),
             path: unless_empty(r.text("path")).map(PathBuf::from),
             ctx_size: (ctx_size > 0).then_some(ctx_size),
@@ -324,9 +324,9 @@ impl Model {
     }
 }
 
-impl Conversation {
-    fn read(r: &SectionReader<'_>) -> Conversation {
-        Conversation {
+impl ConversationSettings {
+    fn read(r: &SectionReader<'_>) -> ConversationSettings {
+        ConversationSettings {
             instructions: r.text("instructions"),
             notes_as: r.choice("notes_as"),
             note_before: r.text("note_before"),
@@ -339,9 +339,9 @@ impl Conversation {
     }
 }
 
-impl Speech {
-    fn read(r: &SectionReader<'_>) -> Speech {
-        Speech {
+impl SpeechSettings {
+    fn read(r: &SectionReader<'_>) -> SpeechSettings {
+        SpeechSettings {
             words_per_minute: r.whole("words_per_minute", 30..=600),
             first_clause_chars: r.whole("first_clause_chars", 1..=1000),
             max_sentence_chars: r.whole("max_sentence_chars", 40..=10_000),
@@ -349,15 +349,15 @@ impl Speech {
     }
 }
 
-impl Logging {
-    fn read(r: &SectionReader<'_>) -> Logging {
-        Logging { format: r.choice("format"), level: r.choice("level"), user_text: r.bool("user_text") }
+impl LoggingSettings {
+    fn read(r: &SectionReader<'_>) -> LoggingSettings {
+        LoggingSettings { format: r.choice("format"), level: r.choice("level"), user_text: r.bool("user_text") }
     }
 }
 
-impl Shutdown {
-    fn read(r: &SectionReader<'_>) -> Shutdown {
-        Shutdown { drain_s: r.time("drain_s", TimeUnit::Seconds, 0..=3600) }
+impl ShutdownSettings {
+    fn read(r: &SectionReader<'_>) -> ShutdownSettings {
+        ShutdownSettings { drain_s: r.time("drain_s", TimeUnit::Seconds, 0..=3600) }
     }
 }
 
@@ -381,17 +381,17 @@ impl WordSet for LogFormat {
     const ALL: &'static [(&'static str, Self)] = &[("human", LogFormat::Human), ("json", LogFormat::Json)];
 }
 
-impl WordSet for Level {
+impl WordSet for LogLevel {
     const ALL: &'static [(&'static str, Self)] = &[
-        ("error", Level::Error),
-        ("warn", Level::Warn),
-        ("info", Level::Info),
-        ("debug", Level::Debug),
-        ("trace", Level::Trace),
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
     ];
 }
 
-impl Level {
+impl LogLevel {
     /// As the log filter writes it.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, level)| *level == self).map_or("info", |(name, _)| name)

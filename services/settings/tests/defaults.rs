@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use settings::{KvFormat, Loaded, Settings, SettingsLayer, Sources, Thinking};
+use settings::{KvFormat, LoadedSettings, Settings, SettingsLayer, Sources, Thinking};
 
-fn defaults() -> Loaded {
+fn defaults() -> LoadedSettings {
     Settings::load(&Sources::default()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use settings::{Error, Flag, Loaded, MemoryTotal, Settings, Sources, Thinking, print_config};
+use settings::{Error, Flag, LoadedSettings, MemoryTotal, Settings, Sources, Thinking, print_config};
 
 /// Sources with this text as the user's file.
 fn user(text: &str) -> (tempfile::TempDir, Sources) {
@@ -15,7 +15,7 @@ fn user(text: &str) -> (tempfile::TempDir, Sources) {
     (folder, sources)
 }
 
-fn load(text: &str) -> Loaded {
+fn load(text: &str) -> LoadedSettings {
     let (_folder, sources) = user(text);
     Settings::load(&sources).unwrap()
 }

@@ -46,9 +46,9 @@ impl Finder {
     pub fn new(settings: &Settings) -> Finder {
         let engine = &settings.engine;
         let source = match engine.device {
-            settings::Device::Cpu => Source::Host,
-            settings::Device::Auto => Source::Any,
-            settings::Device::Cuda => Source::Gpu,
+            settings::DeviceChoice::Cpu => Source::Host,
+            settings::DeviceChoice::Auto => Source::Any,
+            settings::DeviceChoice::Cuda => Source::Gpu,
         };
         let limits = DeviceLimits {
             total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),

@@ -108,8 +108,8 @@ pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
 /// The precision that the configuration asks for.
 pub fn precision(settings: &Settings) -> Precision {
     match settings.engine.precision {
-        settings::Precision::Default => Precision::Integer,
-        settings::Precision::F32 => Precision::F32,
+        settings::PrecisionChoice::Default => Precision::Integer,
+        settings::PrecisionChoice::F32 => Precision::F32,
     }
 }
 

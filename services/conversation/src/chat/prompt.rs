@@ -1,10 +1,10 @@
 //! Messages as clients send them to messages as templates take them: one system message, at the head, and then a user.
 
 use serde_json::{Value, json};
-use settings::{Conversation, NotesAs};
+use settings::{ConversationSettings, NotesAs};
 use text::chat::ChatPrompt;
 
-pub fn settle(chat: &mut ChatPrompt, wording: &Conversation) {
+pub fn settle(chat: &mut ChatPrompt, wording: &ConversationSettings) {
     let head = chat.messages.iter().take_while(|message| message["role"] == "system").count();
     if head > 1 {
         let texts: Vec<String> = chat.messages.drain(..head).map(|message| text_of(&message)).collect();

@@ -2,7 +2,7 @@
 
 use super::errors::ApiError;
 use axum::http::StatusCode;
-use settings::{Limits, Settings};
+use settings::{LimitSettings, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,7 +21,7 @@ struct State {
     connections: usize,
     connections_of_address: HashMap<IpAddr, usize>,
     connections_of_key: HashMap<String, usize>,
-    limits: Limits,
+    limits: LimitSettings,
 }
 
 /// What is left of an allowance.

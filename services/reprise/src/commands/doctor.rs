@@ -6,7 +6,7 @@ use engine::open::{find_gpu, host_weight_bytes};
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::machine::Machine;
 use serde::Serialize;
-use settings::{Loaded, MemoryTotal, Preset, Settings};
+use settings::{LoadedSettings, MemoryTotal, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ enum State {
 }
 
 /// `loaded`: the configuration, or what is wrong with it.
-pub fn run(args: &Args, loaded: Result<Loaded>) -> ExitCode {
+pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     let findings = examine(loaded);
     let report = Report { ok: findings.iter().all(|finding| finding.state != State::Problem), findings };
     if args.json {
@@ -66,7 +66,7 @@ pub fn run(args: &Args, loaded: Result<Loaded>) -> ExitCode {
     ExitCode::from(u8::from(!report.ok))
 }
 
-fn examine(loaded: Result<Loaded>) -> Vec<Finding> {
+fn examine(loaded: Result<LoadedSettings>) -> Vec<Finding> {
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => return vec![problem("configuration", format!("{error:#}"))],
@@ -168,11 +168,11 @@ fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>
 /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
 fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Finding> {
     let chosen = settings.engine.device;
-    if chosen == settings::Device::Cpu {
+    if chosen == settings::DeviceChoice::Cpu {
         return vec![good("GPU", "engine.device is cpu: none is looked for".to_owned())];
     }
     let trouble = |says: String| match chosen {
-        settings::Device::Cuda => problem("GPU", format!("engine.device is cuda: {says}")),
+        settings::DeviceChoice::Cuda => problem("GPU", format!("engine.device is cuda: {says}")),
         _ => note("GPU", format!("the CPU computes: {says}")),
     };
     let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));

@@ -9,7 +9,7 @@ use engine::open::find_gpu;
 use engine::state::KvFormats;
 use engine::{DeviceFacts, DeviceMemoryPlan};
 use serde::Serialize;
-use settings::{Device, Preset, Settings};
+use settings::{DeviceChoice, Preset, Settings};
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
@@ -139,13 +139,13 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
     if let Some(bytes) = args.gpu_memory {
         return Ok((Some(DeviceFacts::imagined(bytes)), Vec::new()));
     }
-    if settings.engine.device == Device::Cpu {
+    if settings.engine.device == DeviceChoice::Cpu {
         return Ok((None, Vec::new()));
     }
     let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
     match found.and_then(|device| DeviceFacts::of(&device)) {
         Ok(card) => Ok((Some(card), Vec::new())),
-        Err(error) if settings.engine.device == Device::Auto => Ok((None, vec![error.to_string()])),
+        Err(error) if settings.engine.device == DeviceChoice::Auto => Ok((None, vec![error.to_string()])),
         Err(error) => Err(error.into()),
     }
 }

@@ -9,7 +9,7 @@ use conversation::live::{Parts, Presets, check_experiment, wall_ms};
 use conversation::server::{self, LOCAL_USER};
 use futures_util::FutureExt;
 use lab::model;
-use settings::{Flag, Loaded, Settings};
+use settings::{Flag, LoadedSettings, Settings};
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ impl Args {
     }
 }
 
-pub fn run(args: Args, loaded: &Loaded) -> Result<()> {
+pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
     if args.print_config {
         print!("{}", settings::print_config(loaded));
         return Ok(());

@@ -7,8 +7,8 @@ use crate::reader::{SectionReader, WordSet};
 use crate::units::TimeUnit;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Engine {
-    pub device: Device,
+pub struct EngineSettings {
+    pub device: DeviceChoice,
     /// None: kernels are compiled at each start.
     pub kernels_path: Option<PathBuf>,
     pub gpu_prefill_chunk_tokens: usize,
@@ -25,26 +25,26 @@ pub struct Engine {
     pub packed_path: Option<PathBuf>,
     pub packed_bytes: u64,
     pub packed_min_bytes: u64,
-    pub precision: Precision,
+    pub precision: PrecisionChoice,
     pub max_sequences: usize,
     pub max_waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub enum DeviceChoice {
     Auto,
     Cpu,
     Cuda,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
+pub enum PrecisionChoice {
     Default,
     F32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Memory {
+pub struct MemorySettings {
     pub total: MemoryTotal,
     /// None: nine tenths of what is free when the service starts.
     pub gpu_total: Option<u64>,
@@ -75,14 +75,14 @@ pub enum MemoryTotal {
     Bytes(u64),
 }
 
-impl Engine {
+impl EngineSettings {
     /// Tokens of a prompt that are computed together, on a GPU or on the host.
     pub fn chunk_tokens(&self, on_device: bool) -> usize {
         if on_device { self.gpu_prefill_chunk_tokens } else { self.prefill_chunk_tokens }
     }
 
-    pub(super) fn read(r: &SectionReader<'_>) -> Engine {
-        Engine {
+    pub(super) fn read(r: &SectionReader<'_>) -> EngineSettings {
+        EngineSettings {
             device: r.choice("device"),
             kernels_path: unless_empty(r.text("kernels_path")).map(PathBuf::from),
             gpu_prefill_chunk_tokens: r.whole("gpu_prefill_chunk_tokens", 64..=8192),
@@ -103,10 +103,10 @@ impl Engine {
     }
 }
 
-impl Memory {
-    pub(super) fn read(r: &SectionReader<'_>) -> Memory {
+impl MemorySettings {
+    pub(super) fn read(r: &SectionReader<'_>) -> MemorySettings {
         let total = r.bytes_or_auto("total", 64 << 20..=ANY);
-        Memory {
+        MemorySettings {
             total: total.map_or(MemoryTotal::Auto, MemoryTotal::Bytes),
             gpu_total: r.bytes_or_auto("gpu_total", 64 << 20..=ANY),
             snapshots: r.choice("snapshots"),
@@ -133,11 +133,12 @@ impl WordSet for SnapshotFormat {
         &[("f32", SnapshotFormat::F32), ("bf16", SnapshotFormat::Bf16), ("q8", SnapshotFormat::Q8)];
 }
 
-impl WordSet for Device {
-    const ALL: &'static [(&'static str, Device)] =
-        &[("auto", Device::Auto), ("cpu", Device::Cpu), ("cuda", Device::Cuda)];
+impl WordSet for DeviceChoice {
+    const ALL: &'static [(&'static str, DeviceChoice)] =
+        &[("auto", DeviceChoice::Auto), ("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda)];
 }
 
-impl WordSet for Precision {
-    const ALL: &'static [(&'static str, Self)] = &[("default", Precision::Default), ("f32", Precision::F32)];
+impl WordSet for PrecisionChoice {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("default", PrecisionChoice::Default), ("f32", PrecisionChoice::F32)];
 }

@@ -5,7 +5,7 @@ use crate::reader::{SectionReader, WordSet};
 use crate::units::TimeUnit;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Upstream {
+pub struct UpstreamSettings {
     /// None: the engine in this process.
     pub url: Option<String>,
     pub key_env: Option<String>,
@@ -17,7 +17,7 @@ pub struct Upstream {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hub {
+pub struct HubSettings {
     pub url: String,
     pub token_env: Option<String>,
     pub connect_ms: u64,
@@ -33,12 +33,12 @@ pub enum CountTokens {
     Estimate,
 }
 
-impl Upstream {
-    pub(super) fn read(r: &SectionReader<'_>) -> Upstream {
+impl UpstreamSettings {
+    pub(super) fn read(r: &SectionReader<'_>) -> UpstreamSettings {
         let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
             if url.is_empty() || is_url(url) { Ok(url.to_string()) } else { Err(None) }
         });
-        Upstream {
+        UpstreamSettings {
             url: unless_empty(url),
             key_env: variable(r, "key_env"),
             model: unless_empty(r.text("model")),
@@ -55,12 +55,12 @@ impl WordSet for CountTokens {
         &[("auto", CountTokens::Auto), ("tokenize", CountTokens::Tokenize), ("estimate", CountTokens::Estimate)];
 }
 
-impl Hub {
-    pub(super) fn read(r: &SectionReader<'_>) -> Hub {
+impl HubSettings {
+    pub(super) fn read(r: &SectionReader<'_>) -> HubSettings {
         let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
             if is_url(url) { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
         });
-        Hub {
+        HubSettings {
             url,
             token_env: variable(r, "token_env"),
             connect_ms: r.time("connect_ms", TimeUnit::Milliseconds, 1..=600_000),

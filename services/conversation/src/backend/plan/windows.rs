@@ -53,7 +53,7 @@ fn cell(
     let (device, not_on_gpu) = match device.transpose() {
         Ok(device) => (device, None),
         // As the service decides it.
-        Err(error @ engine::Error::DeviceRoom { .. }) if settings.engine.device != settings::Device::Cuda => {
+        Err(error @ engine::Error::DeviceRoom { .. }) if settings.engine.device != settings::DeviceChoice::Cuda => {
             (None, Some(error.to_string()))
         }
         Err(error) => return Err(error.into()),

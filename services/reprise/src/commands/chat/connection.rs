@@ -5,7 +5,7 @@ use futures_util::{SinkExt, StreamExt};
 use lab::websocket::{self, Address, Socket};
 use reqwest::{Client, Url};
 use serde_json::Value;
-use settings::Limits;
+use settings::LimitSettings;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 pub struct Door {
     url: Url,
     key: Option<String>,
-    limits: Limits,
+    limits: LimitSettings,
     http: Client,
     patience: Duration,
     silence: Duration,
@@ -37,7 +37,7 @@ pub enum Heard {
 }
 
 impl Door {
-    pub fn new(url: String, key: Option<String>, limits: &Limits) -> Result<Door> {
+    pub fn new(url: String, key: Option<String>, limits: &LimitSettings) -> Result<Door> {
         let url = Url::parse(&url).with_context(|| format!("--url {url}"))?;
         if url.scheme() != "http" {
             bail!("--url {url}: only http:// is spoken here; for https put a proxy in front, or use a tunnel");

@@ -1,11 +1,11 @@
 //! Where log lines go: to the standard error, for people or for collectors.
 
 use anyhow::{Result, anyhow};
-use settings::{LogFormat, Logging};
+use settings::{LogFormat, LoggingSettings};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-pub fn start(logging: &Logging) -> Result<()> {
+pub fn start(logging: &LoggingSettings) -> Result<()> {
     let level = logging.level.name();
     // The libraries tell what they do and not what went wrong for a user: warnings are enough.
     let ours = ["conversation", "engine", "reprise"].map(|name| format!(",{name}={level}")).concat();
