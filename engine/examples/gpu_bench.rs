@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::model_bytes::weight_bytes;
 use engine::network::{Network, StepLane, WantedLogits};
-use engine::open::weight_bytes;
 use engine::sampling::SamplingOptions;
+use engine::snapshot::Snapshot;
 use engine::state::{KvFormats, SequenceState};
 use engine::{
     Cpu, Device, DeviceLimits, DeviceMemoryPlan, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, Precision,
@@ -91,7 +92,7 @@ struct Bench {
 const Q8: KvFormats = KvFormats { key: Format::Q8_0, value: Format::Q8_0 };
 
 impl Bench {
-    /// What windows take, as planned and by the device's own count.
+    /// Memory of windows, as planned and as the device counts it.
     fn windows(&mut self) -> Result<(), Failure> {
         let formats = [
             ("f16", Format::F16, Format::F16),
@@ -145,7 +146,7 @@ impl Bench {
         for _ in 0..self.args.rounds.max(3) {
             let mut snapshot = None;
             there.push(f64::from(self.device.time(|| {
-                snapshot = Some(state.snapshot(Format::BF16));
+                snapshot = Some(Snapshot::of(&state, Format::BF16));
                 Ok(())
             })?));
             let Some(snapshot) = snapshot else { continue };
@@ -176,7 +177,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Where the time of a token and of a chunk of a prompt goes, kernel by kernel. Each waits for the one before here.
+    /// The time of each kernel of a token and of a chunk of a prompt. Kernels do not overlap here.
     fn kernels(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let mut state = self.state(Q8)?;
@@ -207,7 +208,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What only some GPUs have against what all have, taking turns.
+    /// Paths that only some GPUs have, against the common ones, taking turns.
     fn compared(&mut self) -> Result<(), Failure> {
         let Some(&ctx) = self.args.contexts.first() else { return Ok(()) };
         let chunk = self.args.chunk_tokens;
@@ -218,7 +219,7 @@ impl Bench {
             let mut state = self.state(Q8)?;
             self.device.use_groups(with && could.0);
             self.device.overlap_kernels(could.1);
-            // The first chunk makes room.
+            // The first chunk allocates.
             self.fill(&mut state, chunk)?;
             let begin = Instant::now();
             self.fill(&mut state, 3 * chunk)?;
@@ -239,7 +240,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Tokens up to a position, and a wait for them.
+    /// Computes tokens up to a position and waits for them.
     fn fill(&mut self, state: &mut SequenceState, position: usize) -> Result<(), Failure> {
         while state.position < position {
             let count = (position - state.position).min(self.args.chunk_tokens);
@@ -249,7 +250,7 @@ impl Bench {
         Ok(self.device.synchronize()?)
     }
 
-    /// An ordinary turn behind a long history, through the engine: until the first token is told.
+    /// An ordinary turn after a long history, through the engine, until its first token.
     fn turn(self, tokenizer: Arc<text::Tokenizer>, memory: &DeviceMemoryPlan) -> Result<(), Failure> {
         let history = self.tokens(0, self.args.history_tokens);
         let Bench { network, executor, args, .. } = self;
@@ -262,7 +263,7 @@ impl Bench {
             snapshot_spacing_tokens: engine::state::PAGE_TOKENS,
             recurrence_log_tokens: 256,
         };
-        let mut engine = Engine::with_executor(executor, network, tokenizer, limits);
+        let mut engine = Engine::new(executor, network, tokenizer, limits);
         let mut tokens = history;
         let ask = |engine: &mut Engine, tokens: &[u32], new: usize| -> Result<(f64, Vec<u32>), Failure> {
             let mut request = EngineRequest::new(tokens.to_vec(), usize::MAX, Q8);
@@ -310,7 +311,7 @@ impl Bench {
             self.feed(states, &tokens, WantedLogits::Last)?;
             steps.push(begin.elapsed());
         }
-        // The first ones make room and record.
+        // The first ones allocate and record.
         steps.drain(..steps.len().min(4) / 2);
         steps.sort_unstable();
         Ok(steps[steps.len() / 2])
@@ -336,7 +337,7 @@ impl Bench {
         Ok(SequenceState::new(self.network.state_shape, kv, &self.executor.meter())?)
     }
 
-    /// Not one token again and again: experts are chosen by it.
+    /// Different tokens, because they decide which experts run.
     fn tokens(&self, start: usize, count: usize) -> Vec<u32> {
         let vocab = self.network.shape().vocab;
         (start..start + count).map(|at| (at.wrapping_mul(7919) % vocab) as u32).collect()

@@ -1,9 +1,10 @@
-//! One request on its way: how far its prompt is computed, and how its reply is chosen token by token.
+//! A request that has not ended: how far its prompt is computed, and how its reply is chosen token by token.
 
 use text::grammar::Matcher;
 use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
-use crate::cache::{CachedSequence, EvictionRights};
+use crate::cache::EvictionRights;
+use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
 use crate::request::{
     EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, StopReason,
@@ -11,10 +12,10 @@ use crate::request::{
 use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
 
-/// A few tokens are sooner computed again than a state is kept.
-const MARKS_APART: usize = 8;
-/// More of them in one step are not worth their memory.
-const MOST_STOPS: usize = 8;
+/// Snapshots lie at least this far apart: fewer tokens are cheaper to compute again.
+const SNAPSHOT_DISTANCE_TOKENS: usize = 8;
+/// More snapshots in one step are not worth their memory.
+const MOST_SNAPSHOTS: usize = 8;
 
 pub(crate) struct ActiveRequest {
     pub id: RequestId,
@@ -24,18 +25,17 @@ pub(crate) struct ActiveRequest {
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub max_new_tokens: usize,
-    /// The prompt and what was chosen since.
+    /// The prompt and the reply so far.
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
     pub given_tokens: usize,
-    /// Ascending positions of the prompt where the future may branch.
+    /// Ascending positions of the prompt where a later prompt may branch.
     pub marks: Vec<usize>,
-    /// Holds the first `position` of `tokens`. None: the request waits, or had to make place.
+    /// Holds the first `position` of `tokens`. None: the request waits, or is suspended.
     pub sequence: Option<CachedSequence>,
-    /// It had to make place for lack of memory when so many others had ended: there is no more of it before another one
-    /// ends.
+    /// How many requests had ended when this one was suspended for lack of memory. It waits until another one ends.
     pub parked_at: Option<u64>,
-    /// What was known when the request began. None: it has not begun.
+    /// What was reused when the request began. None: it has not begun.
     pub start: Option<RequestStart>,
     pub reply: ReplyWriter,
 }
@@ -47,7 +47,11 @@ pub(crate) struct RequestStart {
 }
 
 impl ActiveRequest {
-    /// Tokens that the state does not hold yet.
+    pub fn is_running(&self) -> bool {
+        self.sequence.is_some()
+    }
+
+    /// Tokens that are not computed yet.
     pub fn pending(&self) -> &[u32] {
         &self.tokens[self.position()..]
     }
@@ -60,20 +64,20 @@ impl ActiveRequest {
         self.sequence.as_ref().map_or(0, |sequence| sequence.state.position)
     }
 
-    /// What it may drop of others: who waits for a reply comes first.
+    /// What may be evicted for it: everything if a user waits for its reply.
     pub fn rights(&self) -> EvictionRights {
-        if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::NothingNeeded }
+        if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }
     }
 
-    /// Where on the way over `count` tokens the state is to be remembered: at marks, and at the end where the last such
-    /// place is `spacing` tokens behind.
+    /// Where a step over `count` tokens takes snapshots: at marks, and at its end if the last snapshot is `spacing` tokens
+    /// before it.
     pub fn stops(&self, count: usize, spacing: usize) -> Vec<usize> {
         let (position, end) = (self.position(), self.position() + count);
         let mut last =
             self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
-            if mark >= last + MARKS_APART {
+            if mark >= last + SNAPSHOT_DISTANCE_TOKENS {
                 stops.push(mark);
                 last = mark;
             }
@@ -81,9 +85,9 @@ impl ActiveRequest {
         if end - last >= spacing {
             stops.push(end);
         }
-        // The first may be the end of what many conversations share; who goes back goes back a little.
-        if stops.len() > MOST_STOPS {
-            stops.drain(1..=stops.len() - MOST_STOPS);
+        // The first may be the end of a prompt that many conversations share. A conversation goes back to one of the last.
+        if stops.len() > MOST_SNAPSHOTS {
+            stops.drain(1..=stops.len() - MOST_SNAPSHOTS);
         }
         stops
     }
@@ -99,31 +103,23 @@ impl ActiveRequest {
         }
     }
 
-    /// Chooses the next token and tells of it. Returns whether the request goes on.
-    pub fn go_on(
+    /// Chooses the next token of the reply. Returns whether the reply continues.
+    pub fn write_token(
         &mut self,
         logits: &mut [f32],
         stop_tokens: &[u32],
         tokenizer: &Tokenizer,
         events: &mut Vec<EngineEvent>,
     ) -> bool {
-        let choice = match self.reply.choose(logits) {
-            Ok(choice) => choice,
+        let (sampled, text, stop) = match self.reply.write_token(logits, tokenizer) {
+            Ok(written) => written,
             Err(error) => {
                 events.push(EngineEvent::Failed { id: self.id, error });
                 return false;
             }
         };
-        let token = choice.token;
+        let SampledToken { token, logprob, top } = sampled;
         self.tokens.push(token);
-        let (text, stop) = match self.reply.accept(token, tokenizer) {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                events.push(EngineEvent::Failed { id: self.id, error });
-                return false;
-            }
-        };
-        let SampledToken { logprob, top, .. } = choice;
         events.push(EngineEvent::Token(ReplyToken { id: self.id, token, text, logprob, top }));
         let stop_reason = if let Some(stop) = stop {
             StopReason::StopString { stop }
@@ -141,7 +137,7 @@ impl ActiveRequest {
     }
 }
 
-/// Chooses tokens and turns them into text.
+/// Chooses the tokens of a reply and turns them into text.
 pub(crate) struct ReplyWriter {
     sampler: Sampler,
     grammar: Option<Matcher>,
@@ -176,6 +172,17 @@ impl ReplyWriter {
         }
     }
 
+    /// The next token, the text that can be shown now, and the stop string that ended the reply.
+    fn write_token(
+        &mut self,
+        logits: &mut [f32],
+        tokenizer: &Tokenizer,
+    ) -> Result<(SampledToken, String, Option<String>), Error> {
+        let sampled = self.choose(logits)?;
+        let (text, stop) = self.accept(sampled.token, tokenizer)?;
+        Ok((sampled, text, stop))
+    }
+
     fn choose(&mut self, logits: &mut [f32]) -> Result<SampledToken, Error> {
         if let Some(token) = self.thinking.as_ref().and_then(ThinkingBudget::forced) {
             return Ok(SampledToken { token, logprob: None, top: Vec::new() });
@@ -184,7 +191,6 @@ impl ReplyWriter {
         Ok(self.sampler.sample(logits, allowed)?)
     }
 
-    /// The text that can be shown now, and the stop string that ended it.
     fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Result<(String, Option<String>), Error> {
         self.sampler.accept(token);
         if let Some(grammar) = &mut self.grammar {
@@ -206,7 +212,7 @@ impl ReplyWriter {
         self.grammar.as_ref().is_some_and(|grammar| grammar.is_finished())
     }
 
-    /// What was held back and can be shown now that nothing follows.
+    /// Text that was held back because a stop string or a character might have followed.
     pub fn rest(&mut self) -> String {
         let mut text = self.matcher.push(&self.decoder.finish());
         text += &self.matcher.finish();

@@ -1,10 +1,9 @@
-//! What was computed and may be of use again.
+//! The cache of sequences that were computed.
 //!
-//! A sequence is one past that was computed: its tokens, its pages, the state at its end, snapshots at positions before and
-//! a recurrence log of its last tokens. A request finds the sequence that takes it furthest; a past that was left stays findable
-//! until its memory is needed. What is kept decides how fast a request is answered, never what is answered.
+//! A request begins from the cached sequence that shares the longest usable prefix with its prompt. Sequences that
+//! conversations have left stay until their memory is needed. What is cached decides how fast the engine replies, never what it
+//! replies.
 
-mod cached_sequence;
 mod evicted;
 mod eviction;
 
@@ -13,26 +12,27 @@ use std::sync::Arc;
 use kernels::attention::Layout;
 use kernels::format::Format;
 
+use crate::cached_sequence::{CachedSequence, common_prefix};
 use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
 use crate::memory::MemoryMeter;
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{OwnerId, PrefillReason};
-use crate::state::{KvFormats, KvPages, PAGE_TOKENS, SequenceState};
+use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
 use evicted::Evicted;
 use eviction::{Victim, least_valuable};
 
-pub(crate) use cached_sequence::{CachedSequence, MemoryChecksums};
 pub(crate) use eviction::EvictionRights;
 
 struct CacheEntry {
     tokens: Vec<u32>,
     sequence: CachedSequence,
+    /// The count of uses when it was used last.
     used: u64,
-    /// Handed to the disk, or not worth it.
+    /// The disk's thread has it, or it is not worth writing.
     saved: bool,
-    /// A newer sequence holds most of it: it was left, and is kept for who comes back.
+    /// Its conversation has left it: a newer sequence has most of its tokens.
     left: bool,
 }
 
@@ -44,50 +44,50 @@ impl CacheEntry {
 
 #[derive(Clone, Copy)]
 pub(crate) struct CacheLimits {
-    /// Ceiling over all that is held of sequences, running ones included.
+    /// Ceiling over the memory of all sequences, cached or running.
     pub budget_bytes: usize,
     pub recurrence_log_tokens: usize,
     pub snapshots: Format,
-    /// So many of the most recent pasts are spared by work that nobody waits for.
+    /// The most recent sequences that `EvictionRights::Unneeded` spares.
     pub needed_sequences: usize,
 }
 
 pub(crate) struct SequenceCache {
     entries: Vec<CacheEntry>,
-    gone: Evicted,
+    evicted: Evicted,
     /// Counts uses, to tell old from new: the engine knows no clock.
     uses: u64,
     limits: CacheLimits,
     meter: MemoryMeter,
     disk: Option<DiskCache>,
-    /// A file is read for a past only where that many tokens come with it.
+    /// A file is read only if it gives at least so many tokens more than memory.
     worth_reading_tokens: usize,
 }
 
-/// Where a request begins.
+/// The sequence that a request begins with, and why the rest of its prompt has to be computed.
 pub(crate) struct PrefixMatch {
     pub sequence: Option<CachedSequence>,
     pub reason: PrefillReason,
 }
 
-/// A prompt that is looked for.
+/// A prompt for which the cache looks for a sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct PrefixQuery<'a> {
     pub tokens: &'a [u32],
     pub layout: Layout,
-    /// No further than this.
+    /// The most tokens of it to reuse.
     pub limit: usize,
-    /// To make room for what is read from disk.
+    /// What may be evicted for a sequence that is read from disk.
     pub rights: EvictionRights,
 }
 
-/// Less than this is what a template puts first, which is everybody's: to know only that is to know nothing.
-const NOTHING_TOKENS: usize = 16;
+/// Prompts of all conversations begin alike, with what the template puts first. Fewer common tokens than this mean nothing.
+const TEMPLATE_TOKENS: usize = 16;
 
 impl SequenceCache {
     pub fn new(limits: CacheLimits, meter: &MemoryMeter) -> SequenceCache {
-        let (entries, gone, meter) = (Vec::new(), Evicted::default(), meter.clone());
-        SequenceCache { entries, gone, uses: 0, limits, meter, disk: None, worth_reading_tokens: 0 }
+        let (entries, evicted, meter) = (Vec::new(), Evicted::default(), meter.clone());
+        SequenceCache { entries, evicted, uses: 0, limits, meter, disk: None, worth_reading_tokens: 0 }
     }
 
     pub fn set_disk(&mut self, disk: DiskCache, worth_reading_tokens: usize) {
@@ -98,21 +98,21 @@ impl SequenceCache {
         self.disk.as_mut()
     }
 
-    /// Hands one sequence to the disk, the one used last first. Returns whether there was one. Where somebody may be waiting it
-    /// neither waits for the writer nor takes the room of what is needed.
-    pub fn save_one(&mut self, nobody_waits: bool) -> bool {
+    /// Hands one sequence to the disk's thread, the most recently used one first. Returns whether there may be more. Unless
+    /// `is_idle` it neither waits for the disk's thread nor evicts what is needed.
+    pub fn save_one(&mut self, is_idle: bool) -> bool {
         if self.disk.is_none() || !self.entries.iter().any(|entry| !entry.saved) {
             return false;
         }
-        // Its end becomes a snapshot until it is written. The writer may hold what others need.
+        // The disk's thread writes the end as a snapshot. Waiting for that thread frees the memory of earlier ones.
         let snapshot = self.entries.iter().map(|entry| entry.sequence.state.shape).next();
         let bytes = snapshot.map_or(0, |shape| shape.snapshot_bytes(self.limits.snapshots));
-        if !self.make_room(bytes, EvictionRights::NothingNeeded, &mut []) {
-            if !nobody_waits {
+        if !self.make_room(bytes, EvictionRights::Unneeded, &mut []) {
+            if !is_idle {
                 return true;
             }
             self.disk.iter_mut().for_each(DiskCache::flush);
-            if !self.make_room(bytes, EvictionRights::NothingNeeded, &mut [])
+            if !self.make_room(bytes, EvictionRights::Unneeded, &mut [])
                 && !self.make_room(bytes, EvictionRights::All, &mut [])
             {
                 return false;
@@ -125,10 +125,10 @@ impl SequenceCache {
         true
     }
 
-    /// Drops what was computed for an owner, here and on disk.
+    /// Drops what was computed for an owner, in memory and on disk.
     pub fn forget(&mut self, owner: OwnerId) {
         self.entries.retain(|entry| entry.sequence.owner != Some(owner));
-        self.gone.forget(owner);
+        self.evicted.forget(owner);
         if let Some(disk) = &mut self.disk {
             disk.forget(owner);
         }
@@ -142,59 +142,59 @@ impl SequenceCache {
         self.entries.len()
     }
 
-    /// Keeps a sequence that ended; `tokens` are those its state holds.
+    /// Caches a sequence; `tokens` are all of its tokens.
     pub fn keep(&mut self, tokens: Vec<u32>, sequence: CachedSequence) {
         if sequence.state.position == 0 {
             return;
         }
         self.uses += 1;
         let layout = sequence.state.layout;
-        // A sequence that this one only makes longer holds nothing that this one lacks.
+        // A sequence that this one continues has nothing that this one lacks.
         self.entries.retain(|old| old.sequence.state.layout != layout || !tokens.starts_with(&old.tokens));
         if !sequence.speculative {
             for old in self.entries.iter_mut().filter(|old| old.sequence.state.layout == layout) {
-                // Little is lost with it now. Whoever comes back to it makes it needed again.
-                old.left |= common(&old.tokens, &tokens) >= old.tokens.len() / 4 * 3;
+                // A conversation that comes back to it makes it needed again.
+                old.left |= common_prefix(&old.tokens, &tokens) >= old.tokens.len() / 4 * 3;
                 old.saved |= old.left;
             }
         }
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: false, left: false });
     }
 
-    /// A prompt is about to be looked for: the sequence that it will begin from is the last that should go.
+    /// Marks the sequence from which a prompt will begin as just used, so that it is evicted last.
     pub fn touch(&mut self, tokens: &[u32], layout: Layout) {
         self.uses += 1;
         let uses = self.uses;
         let ours = self.entries.iter_mut().filter(|entry| entry.sequence.state.layout == layout);
-        let best = ours.map(|entry| (entry.sequence.reach(common(&entry.tokens, tokens)).0, entry));
+        let best = ours.map(|entry| (entry.sequence.reach(common_prefix(&entry.tokens, tokens)).0, entry));
         if let Some((1.., entry)) = best.max_by_key(|(reached, _)| *reached) {
             entry.used = uses;
         }
     }
 
-    /// The sequence that takes a prompt furthest. `running` are the sequences of requests that are being computed: they can be
-    /// branched from, not taken.
+    /// The sequence that takes a prompt furthest. `running` are those of running requests: a new request can branch from them,
+    /// but not take them.
     pub fn find(
         &mut self,
         network: &Network,
         executor: &mut Executor,
-        sought: PrefixQuery,
+        query: PrefixQuery,
         running: &[(&[u32], &CachedSequence)],
     ) -> PrefixMatch {
-        let PrefixQuery { tokens, layout, limit, .. } = sought;
+        let PrefixQuery { tokens, layout, limit, .. } = query;
         self.uses += 1;
-        self.read_if_worth_it(network, executor, sought, running);
+        self.read_if_worth_it(network, executor, query, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
         let mut known = 0;
-        // The past that was known furthest, where the prompt is another one from there on.
+        // The tokens of the sequence that is known furthest, if the prompt differs from there on.
         let mut edited: Option<&[u32]> = None;
         let mut best: Option<(usize, usize)> = None;
         for (at, (past, sequence)) in kept.chain(running.iter().copied()).enumerate() {
             if sequence.state.layout != layout {
                 continue;
             }
-            let common = common(past, tokens);
-            // One that is not computed to its end may have been given more.
+            let common = common_prefix(past, tokens);
+            // A running sequence may not have all of its given tokens yet.
             let changed = common < past.len().min(sequence.given_tokens);
             if common > known || (common == known && !changed) {
                 (known, edited) = (common, changed.then_some(past));
@@ -205,24 +205,9 @@ impl SequenceCache {
             }
         }
         let reached = best.map_or(0, |(reached, _)| reached);
-        let gone = self.gone.known(tokens).min(limit);
-        let foreign = self.disk.as_ref().map_or(0, |disk| disk.known_to_others(tokens)).min(limit);
-        // What is told is what most had to be computed for.
-        let lost = known.min(limit).saturating_sub(reached);
-        let edited = edited.filter(|past| known < tokens.len() && (reached > 0 || goes_on_alike(past, tokens, known)));
-        let reason = if gone > reached.max(known) {
-            PrefillReason::Evicted { known_tokens: gone }
-        } else if foreign > reached.max(known) && foreign >= self.worth_reading_tokens {
-            PrefillReason::OtherModel { known_tokens: foreign }
-        } else if lost > limit - known.min(limit) && (reached > 0 || known >= NOTHING_TOKENS) {
-            PrefillReason::Evicted { known_tokens: known }
-        } else if edited.is_some() {
-            PrefillReason::Edited { at: known }
-        } else if reached == 0 {
-            PrefillReason::Cold
-        } else {
-            PrefillReason::NewText
-        };
+        let is_edited =
+            edited.is_some_and(|past| known < tokens.len() && (reached > 0 || continues_alike(past, tokens, known)));
+        let reason = self.reason(query, known, reached, is_edited);
         let sequence = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
             Some(running_at) => running[running_at].1.branch(network, executor, reached),
             None => self.begin_from(network, executor, at, reached),
@@ -230,22 +215,45 @@ impl SequenceCache {
         PrefixMatch { sequence, reason }
     }
 
-    /// Brings a sequence from disk where it takes the prompt further than any that is here, and no more of it than that.
+    /// What caused most of the computation of a prompt whose first `known` tokens are cached, and the first `reached` reused.
+    fn reason(&self, query: PrefixQuery, known: usize, reached: usize, is_edited: bool) -> PrefillReason {
+        let PrefixQuery { tokens, limit, .. } = query;
+        let evicted = self.evicted.known(tokens).min(limit);
+        let foreign = self.disk.as_ref().map_or(0, |disk| disk.known_to_others(tokens)).min(limit);
+        let lost = known.min(limit).saturating_sub(reached);
+        if evicted > reached.max(known) {
+            PrefillReason::Evicted { known_tokens: evicted }
+        } else if foreign > reached.max(known) && foreign >= self.worth_reading_tokens {
+            PrefillReason::OtherModel { known_tokens: foreign }
+        } else if lost > limit - known.min(limit) && (reached > 0 || known >= TEMPLATE_TOKENS) {
+            PrefillReason::Evicted { known_tokens: known }
+        } else if is_edited {
+            PrefillReason::Edited { at: known }
+        } else if reached == 0 {
+            PrefillReason::Cold
+        } else {
+            PrefillReason::NewText
+        }
+    }
+
+    /// Reads a sequence from disk if it takes the prompt far enough beyond those in memory, and only as far as the prompt goes
+    /// with it.
     fn read_if_worth_it(
         &mut self,
         network: &Network,
         executor: &Executor,
-        sought: PrefixQuery,
+        query: PrefixQuery,
         running: &[(&[u32], &CachedSequence)],
     ) {
-        let PrefixQuery { tokens, layout, limit, rights } = sought;
+        let PrefixQuery { tokens, layout, limit, rights } = query;
         let Some(disk) = &mut self.disk else { return };
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
         let all = kept.chain(running.iter().copied()).filter(|(_, sequence)| sequence.state.layout == layout);
-        let here = all.map(|(past, sequence)| sequence.reach(common(past, tokens).min(limit)).0).max().unwrap_or(0);
+        let here =
+            all.map(|(past, sequence)| sequence.reach(common_prefix(past, tokens).min(limit)).0).max().unwrap_or(0);
         let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
         let reach = |stored: &StoredSequence| {
-            let limit = common(&stored.tokens, tokens).min(limit);
+            let limit = common_prefix(&stored.tokens, tokens).min(limit);
             stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
         };
         let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && ours(stored.kv));
@@ -253,10 +261,10 @@ impl SequenceCache {
         let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
             return;
         };
-        // Pages that another past has in memory are the same ones.
+        // Pages of another sequence with the same tokens are the same.
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
         let all = kept.chain(running.iter().copied()).filter(|(_, sequence)| sequence.state.layout == layout);
-        let shared = all.map(|(past, sequence)| (common(past, tokens).min(reached) / PAGE_TOKENS, sequence));
+        let shared = all.map(|(past, sequence)| (common_prefix(past, tokens).min(reached) / PAGE_TOKENS, sequence));
         let shared: KvPages = match shared.max_by_key(|(pages, _)| *pages) {
             Some((pages, sequence)) => sequence.state.pages[..pages].to_vec(),
             None => KvPages::new(),
@@ -275,7 +283,7 @@ impl SequenceCache {
         let LoadedSequence { tokens, snapshots, pages } = loaded;
         let Some(end) = snapshots.last() else { return };
         let sequence = CachedSequence {
-            state: SequenceState::at(end, &pages, shape, layout, &self.meter, executor.cpu()),
+            state: end.restore(&pages, shape, layout, &self.meter, executor.cpu()),
             snapshots: snapshots.into_iter().map(Arc::new).collect(),
             recurrence_log: RecurrenceLog::new(&shape, self.limits.recurrence_log_tokens, &self.meter),
             speculative: false,
@@ -299,8 +307,8 @@ impl SequenceCache {
         sequence
     }
 
-    /// Frees what saves the least, until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
-    /// sequences that are being computed, as far as they can be thinned.
+    /// Evicts the least valuable parts until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
+    /// sequences of running requests, which only lose snapshots.
     pub fn make_room(&mut self, bytes: usize, rights: EvictionRights, running: &mut [&mut CachedSequence]) -> bool {
         while self.meter.used_bytes() + bytes > self.limits.budget_bytes {
             let needed = self.limits.needed_sequences;
@@ -314,7 +322,7 @@ impl SequenceCache {
                 Victim::Sequence { entry } => {
                     let entry = self.entries.remove(entry);
                     if !entry.sequence.speculative {
-                        self.gone.remember(&entry.tokens, entry.sequence.owner);
+                        self.evicted.remember(&entry.tokens, entry.sequence.owner);
                     }
                 }
             }
@@ -323,9 +331,8 @@ impl SequenceCache {
     }
 }
 
-/// Whether a prompt is what was known but for a few tokens here, as where a sequence with the time was changed: what follows is
-/// the same again soon.
-fn goes_on_alike(past: &[u32], tokens: &[u32], from: usize) -> bool {
+/// Whether a prompt that differs from `past` at `from` soon has the same tokens again, as where it names another time.
+fn continues_alike(past: &[u32], tokens: &[u32], from: usize) -> bool {
     let Some(follows) = past.get(from + ALIKE_TOKENS..from + 2 * ALIKE_TOKENS) else { return false };
     let here = &tokens[from..tokens.len().min(from + 4 * ALIKE_TOKENS)];
     here.windows(ALIKE_TOKENS).any(|window| window == follows)
@@ -333,22 +340,17 @@ fn goes_on_alike(past: &[u32], tokens: &[u32], from: usize) -> bool {
 
 const ALIKE_TOKENS: usize = 24;
 
-/// How many tokens two pasts begin with together.
-fn common(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_changed_line_is_told_from_another_text() {
+    fn an_edit_of_a_few_tokens_is_told_from_another_text() {
         let past: Vec<u32> = (0..200).collect();
         let changed = [&past[..10], &[900, 901, 902], &past[12..]].concat();
-        assert!(goes_on_alike(&past, &changed, 10));
+        assert!(continues_alike(&past, &changed, 10));
         let other: Vec<u32> = (0..200).map(|i| if i < 10 { i } else { i * 7 }).collect();
-        assert!(!goes_on_alike(&past, &other, 10));
-        assert!(!goes_on_alike(&past, &past[..5], 5) && !goes_on_alike(&past[..20], &changed, 10));
+        assert!(!continues_alike(&past, &other, 10));
+        assert!(!continues_alike(&past, &past[..5], 5) && !continues_alike(&past[..20], &changed, 10));
     }
 }

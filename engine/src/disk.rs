@@ -1,8 +1,7 @@
-//! Lines on disk: a restart goes on with a warm prefix.
+//! Cached sequences on disk, so that conversations continue from warm prefixes after a restart.
 //!
-//! One file a sequence and one a full page, which sequences share. What they hold is a cache: a file that is damaged, foreign or
-//! of another version is a miss with a note, never an error. Files are written beside their name and renamed, by a
-//! thread of their own, from memory that the sequence shares with it.
+//! One file for each sequence, and one for each full page, which sequences share. A file that is damaged, foreign or of another
+//! version is a miss with a note, never an error. The disk's thread writes files from memory that it shares with the cache.
 
 mod file;
 
@@ -14,7 +13,7 @@ use std::thread::JoinHandle;
 
 use kernels::format::Format;
 
-use crate::cache::CachedSequence;
+use crate::cached_sequence::{CachedSequence, common_prefix};
 use crate::memory::MemoryMeter;
 use crate::request::OwnerId;
 use crate::snapshot::Snapshot;
@@ -22,36 +21,36 @@ use crate::state::{KvFormats, KvPages, StateShape};
 
 pub(crate) use file::{LoadedSequence, PageName};
 
-/// Where sequences are kept, and how much of them.
+/// Where cached sequences are kept on disk, and how many.
 #[derive(Clone, Debug)]
 pub struct DiskLimits {
     pub folder: PathBuf,
     pub max_bytes: u64,
-    /// Shorter pasts are computed as quickly as they are read.
+    /// Shorter sequences are computed as quickly as they are read.
     pub min_tokens: usize,
 }
 
-/// What a file must have been made with to be of use.
+/// The model of which a file must be to be read.
 #[derive(Clone, Copy)]
 pub(crate) struct ModelIdentity {
     pub fingerprint: [u8; 32],
     pub shape: StateShape,
 }
 
-/// A sequence's file that is there.
+/// A sequence's file, known by its head.
 pub(crate) struct StoredSequence {
     pub path: PathBuf,
-    /// Of the model that runs. What another one has left is of no use until it comes back.
+    /// The file is of the running model. Files of other models wait for these to run again.
     pub ours: bool,
     pub owner: Option<OwnerId>,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub snapshots: Format,
-    /// Ascending; the last is the end.
+    /// Of the snapshots, ascending; the last is the end.
     pub positions: Vec<usize>,
-    /// Of its full pages.
+    /// Of the full pages.
     pub names: Vec<PageName>,
-    /// Without those of its pages, which others may share.
+    /// Without the files of full pages.
     pub bytes: u64,
     pub page_file_bytes: u64,
     used: u64,
@@ -59,34 +58,34 @@ pub(crate) struct StoredSequence {
 
 pub(crate) struct DiskCache {
     limits: DiskLimits,
-    owner: ModelIdentity,
+    model: ModelIdentity,
     stored: Vec<StoredSequence>,
     uses: u64,
     jobs: Option<Sender<WriteJob>>,
     done: Receiver<Result<StoredSequence, String>>,
-    writer: Option<JoinHandle<()>>,
-    /// The pages of each job that is not done: no sequence that is there has them yet.
+    thread: Option<JoinHandle<()>>,
+    /// The pages of each job that is not done, which no stored sequence names yet.
     waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
 }
 
-/// What the writer writes.
+/// A sequence for the disk's thread to write.
 pub(crate) struct WriteJob {
     pub path: PathBuf,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub owner: Option<OwnerId>,
-    /// Of the states.
+    /// Of the recurrent states.
     pub format: Format,
     pub snapshots: Vec<Arc<Snapshot>>,
-    /// Of the full ones among the pages.
+    /// Of the full pages, which are the first of `pages`.
     pub names: Vec<PageName>,
     pub pages: KvPages,
 }
 
 impl DiskCache {
-    /// Looks through the folder. An unusable folder is a note and no disk.
-    pub fn open(limits: DiskLimits, owner: ModelIdentity) -> Result<DiskCache, String> {
+    /// Reads the heads of all files in the folder. An unusable folder is an error.
+    pub fn open(limits: DiskLimits, model: ModelIdentity) -> Result<DiskCache, String> {
         let folder = &limits.folder;
         std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
         let mut notes = Vec::new();
@@ -95,8 +94,8 @@ impl DiskCache {
             std::fs::read_dir(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             match path.extension().and_then(|extension| extension.to_str()) {
-                Some("line") => {}
-                // Left by a process that was stopped while it wrote.
+                Some(file::EXTENSION) => {}
+                // A process that ended while it wrote left this.
                 Some("part") => {
                     let _ = std::fs::remove_file(&path);
                     continue;
@@ -104,7 +103,7 @@ impl DiskCache {
                 _ => continue,
             }
             let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
-            match file::read_head(&path, &owner) {
+            match file::read_head(&path, &model) {
                 Ok(stored) => found.push((modified, stored)),
                 Err(what) => {
                     notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
@@ -116,12 +115,12 @@ impl DiskCache {
         let stored: Vec<StoredSequence> = found.into_iter().map(|(_, stored)| stored).collect();
         let (jobs, work) = channel::<WriteJob>();
         let (tell, done) = channel();
-        let writer = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("state-writer".to_string())
             .spawn(move || {
                 for job in work {
-                    let written = file::write(&job, &owner);
-                    // Who hears that it is done may count on its memory being free.
+                    let written = file::write(&job, &model);
+                    // The engine counts on the job's memory being free when it hears that the job is done.
                     drop(job);
                     if tell.send(written).is_err() {
                         return;
@@ -129,24 +128,24 @@ impl DiskCache {
                 }
             })
             .map_err(|error| format!("no state on disk: {error}"))?;
-        let (jobs, writer) = (Some(jobs), Some(writer));
+        let (jobs, thread) = (Some(jobs), Some(thread));
         let mut disk =
-            DiskCache { limits, owner, stored, uses: 0, jobs, done, writer, waiting: VecDeque::new(), notes };
+            DiskCache { limits, model, stored, uses: 0, jobs, done, thread, waiting: VecDeque::new(), notes };
         disk.enforce();
         disk.sweep();
         Ok(disk)
     }
 
-    /// Hands a sequence to the writer. Returns whether there was anything to write.
-    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, format: Format) -> bool {
+    /// Hands a sequence to the disk's thread, unless it is not worth it or is stored already.
+    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, format: Format) {
         self.collect();
         let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
         let held = self.stored.iter().any(|stored| stored.ours && stored.kv == kv && stored.tokens.starts_with(tokens));
         if held || tokens.len() < self.limits.min_tokens || sequence.speculative {
-            return false;
+            return;
         }
-        // The head, which other conversations share; what was said last, from where the reply may come back in another form;
-        // what a barge-in or a retry would go back to; the end.
+        // The first, which other conversations share; the last before the reply, which the next prompt may render differently;
+        // the last two, to which a barge-in or a retry goes back; the end.
         let kept: Vec<&Arc<Snapshot>> =
             sequence.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
         let near = kept.len().saturating_sub(2);
@@ -154,19 +153,18 @@ impl DiskCache {
         let chosen = (0..kept.len()).filter(|at| *at == 0 || Some(*at) == before || *at >= near);
         let mut snapshots: Vec<Arc<Snapshot>> = chosen.map(|at| kept[at].clone()).collect();
         if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
-            snapshots.push(Arc::new(sequence.state.snapshot(format)));
+            snapshots.push(Arc::new(Snapshot::of(&sequence.state, format)));
         }
         let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner));
-        let names = file::page_names(tokens, kv, &self.owner);
+        let names = file::page_names(tokens, kv, &self.model);
         let waiting = names.clone();
         let (tokens, pages) = (tokens.to_vec(), sequence.state.pages.clone());
         let job = WriteJob { path, tokens, kv, owner: sequence.owner, format, snapshots, names, pages };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.waiting.extend(sent.then_some(waiting));
-        sent
     }
 
-    /// Waits for the writer.
+    /// Waits until the disk's thread has written everything.
     pub fn flush(&mut self) {
         while !self.waiting.is_empty() {
             match self.done.recv() {
@@ -181,18 +179,17 @@ impl DiskCache {
         &self.stored
     }
 
-    /// How many tokens of a prompt another model's files know.
+    /// How many tokens of a prompt are stored for other models.
     pub fn known_to_others(&self, tokens: &[u32]) -> usize {
         let others = self.stored.iter().filter(|stored| !stored.ours);
-        others.map(|stored| common(&stored.tokens, tokens)).max().unwrap_or(0)
+        others.map(|stored| common_prefix(&stored.tokens, tokens)).max().unwrap_or(0)
     }
 
-    /// Reads a past up to one of its positions; `shared` are its first pages, where they are in memory. A file that does
-    /// not hold what it promised is deleted.
+    /// Reads a sequence up to one of its positions; `shared` are its first pages that are in memory. A damaged file is deleted.
     pub fn load(&mut self, at: usize, end: usize, shared: KvPages, meter: &MemoryMeter) -> Option<LoadedSequence> {
         self.uses += 1;
         self.stored[at].used = self.uses;
-        match file::read(&self.stored[at].path, &self.owner, end, shared, meter) {
+        match file::read(&self.stored[at].path, &self.model, end, shared, meter) {
             Ok(loaded) => Some(loaded),
             Err(what) => {
                 let stored = self.stored.remove(at);
@@ -204,7 +201,7 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the owner's files, also those of other models, with the pages that nobody else has.
+    /// Deletes an owner's files, also those of other models, and the pages that no other sequence has.
     pub fn forget(&mut self, owner: OwnerId) {
         self.flush();
         self.stored.retain(|stored| stored.owner != Some(owner));
@@ -226,7 +223,7 @@ impl DiskCache {
             Ok(mut stored) => {
                 self.uses += 1;
                 stored.used = self.uses;
-                // The same conversation, longer: its earlier file holds nothing more.
+                // The earlier files of a sequence that became longer are of no use.
                 self.stored.retain(|old| {
                     let replaced = old.ours && old.kv == stored.kv && stored.tokens.starts_with(&old.tokens);
                     !replaced || (old.path != stored.path && delete(&old.path).is_err())
@@ -237,7 +234,7 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the files that were not used for the longest time, until the rest fits.
+    /// Deletes the files that were not used for the longest time until the rest fits.
     fn enforce(&mut self) {
         let mut is_swept = true;
         while self.bytes() > self.limits.max_bytes {
@@ -259,7 +256,7 @@ impl DiskCache {
         sequences + pages.collect::<HashMap<_, _>>().values().sum::<u64>()
     }
 
-    /// Deletes the pages that no sequence has any more.
+    /// Deletes the pages that no sequence names any more.
     fn sweep(&mut self) {
         let sequences = self.stored.iter().flat_map(|stored| &stored.names);
         let held = sequences.chain(self.waiting.iter().flatten()).copied().collect();
@@ -278,20 +275,16 @@ fn sweep(folder: &Path, held: &HashSet<PageName>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn common(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
 impl Drop for DiskCache {
     fn drop(&mut self) {
         self.jobs = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }
 
-/// Deletes what is on disk of an owner, where no engine may be running. Returns how many files that were.
+/// Deletes the files of an owner while no engine runs. Returns how many there were.
 pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
@@ -305,8 +298,8 @@ pub fn forget_files(folder: &Path, owner: OwnerId) -> std::io::Result<usize> {
         if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
             delete(&path)?;
             deleted += 1;
-        } else if path.extension().is_some_and(|extension| extension == "line") {
-            // One that cannot be read keeps no page alive: whoever uses it deletes it.
+        } else if path.extension().is_some_and(|extension| extension == file::EXTENSION) {
+            // An unreadable file keeps no page: the next engine deletes it.
             held.extend(file::read_names(&path).unwrap_or_default());
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong on the way from bytes to tokens, said so that one knows what to do.
+//! What can go wrong between a model's file and a reply. Each message says what to do.
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -1,6 +1,6 @@
-//! The model's arithmetic on a GPU: the twin of `network`, with states that live on the device.
+//! The model's arithmetic on a GPU: the twin of `network`, with states on the device.
 //!
-//! Nothing here waits for the device but the copy of the logits that are wanted.
+//! Only the copy of the wanted logits waits for the device.
 
 mod attention;
 mod delta;
@@ -28,7 +28,7 @@ use workspace::{BufferSizes, GraphKey};
 pub use upload::{device_bytes, ffn_bytes};
 pub use workspace::GpuWorkspace;
 
-/// A model that is ready to compute on a device.
+/// A model on a device.
 pub struct GpuNetwork {
     pub device: Device,
     pub shape: Shape,
@@ -43,27 +43,28 @@ pub struct GpuNetwork {
     magnitude: f32,
 }
 
-/// Adds the feed-forward part of a layer, by its number, to rows of the residual stream, [rows, hidden].
+/// The CPU's part: adds the feed-forward part of the layer of this number to rows of the residual stream, [rows, hidden].
 pub type HostFfn<'a> = &'a mut dyn FnMut(usize, &mut [f32]);
 
-/// Bytes that the buffers of a step take, of no more rows and lanes than these.
+/// The most bytes that the buffers of a step take, with up to so many rows and lanes.
 pub fn scratch_bytes(shape: &Shape, processors: Processors, rows: usize, lanes: usize) -> usize {
     BufferSizes::most(shape, processors, rows, lanes, lanes).bytes()
 }
 
-/// What the rows of a step are, for kernels.
+/// The sizes of a step, and where its inputs are on the device.
 struct GpuStep {
     rows: usize,
     lanes: usize,
-    /// Rows of the lane with the most.
+    /// The most rows of a lane.
     longest: usize,
+    /// Whether the products of the step are those for few rows.
     few: bool,
     at: InputAddresses,
 }
 
 impl GpuNetwork {
-    /// Copies a model to the device, with the feed-forward parts of its first `ffn_layers`; everything that has a state is
-    /// among it. The matrices must be as files hold them.
+    /// Copies a model to the device, with the feed-forward parts of only the first `ffn_layers` layers. The matrices must not be
+    /// packed.
     pub fn new(device: &Device, model: &Model, precision: Precision, ffn_layers: usize) -> Result<GpuNetwork, Error> {
         let shape = model.shape.clone();
         gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
@@ -84,8 +85,8 @@ impl GpuNetwork {
         })
     }
 
-    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
-    /// Snapshots of a lane that stand before its end are taken on the way.
+    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane. Takes the
+    /// snapshots that lie before the end of their lane.
     pub fn forward<'w>(
         &self,
         lanes: &mut [StepLane],
@@ -107,7 +108,7 @@ impl GpuNetwork {
         Ok(on_host)
     }
 
-    /// Makes room for the new tokens and tells the device where everything lies.
+    /// Makes room for the new tokens and sends the inputs of the step to the device.
     fn begin(&self, lanes: &mut [StepLane], work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         work.inputs.clear();
         let mut first = 0;
@@ -134,12 +135,12 @@ impl GpuNetwork {
         self.step(work)
     }
 
-    /// Room for the largest step that may come, so that none asks for more later.
+    /// Allocates the buffers of the largest step that may come.
     pub fn reserve(&self, work: &mut GpuWorkspace, rows: usize, lanes: usize) -> Result<(), Error> {
         work.reserve(&self.device, &BufferSizes::most(&self.shape, self.device.processors(), rows, lanes, lanes))
     }
 
-    /// Room for what the inputs name, and the inputs on the device.
+    /// Allocates buffers for the collected inputs, and sends them to the device.
     fn step(&self, work: &mut GpuWorkspace) -> Result<GpuStep, Error> {
         let (rows, lanes, longest) = work.inputs.sizes();
         let sizes = (rows, lanes, longest);
@@ -149,8 +150,8 @@ impl GpuNetwork {
         Ok(GpuStep { rows, lanes, longest, few: rows <= FEW_ROWS, at })
     }
 
-    /// Steps of a token each come by the thousand and are the same but for what the inputs hold: their kernels are recorded
-    /// once and started together.
+    /// Computes a step. Steps with one token a lane come by the thousand and differ only in their inputs, so their kernels are
+    /// recorded once and started together.
     fn run(&self, step: &GpuStep, work: &mut GpuWorkspace) -> Result<(), Error> {
         let sizes = (step.rows, step.lanes, work.inputs.wanted());
         let key = GraphKey { sizes, at: step.at, overlaps: self.device.overlaps() };
@@ -161,9 +162,9 @@ impl GpuNetwork {
         let compute = || self.compute(step, work, |_| Ok(())).and_then(|()| self.logits(step, work));
         compute()?;
         if step.longest == 1 && !is_profiled {
-            // What it took to start them the first time is behind us: now they can be recorded.
+            // The first run has loaded the kernels, so that they can be recorded now.
             let graph = match self.device.record(compute) {
-                // A driver that cannot keep in a graph that kernels overlap.
+                // This driver cannot record kernels that overlap.
                 Err(error) if key.overlaps && !matches!(error, Error::Lost { .. }) => {
                     self.device.overlap_kernels(false);
                     return Ok(());
@@ -175,7 +176,7 @@ impl GpuNetwork {
         Ok(())
     }
 
-    /// The rows go to the host and back for each layer of which it has a part.
+    /// Computes a step in which the CPU has feed-forward parts. For each of them the rows go to the host and back.
     fn run_with_host(&self, step: &GpuStep, work: &mut GpuWorkspace, on_host: HostFfn) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(step.rows * self.shape.hidden, 0.0);
@@ -188,26 +189,26 @@ impl GpuNetwork {
         self.logits(step, work)
     }
 
-    /// Kernels only, but for what `elsewhere` does for the layers whose feed-forward part is not here: addresses and sizes
-    /// depend on the numbers of rows and lanes and on nothing else.
+    /// Starts the kernels of all layers, and calls `host_ffn` for each feed-forward part that the CPU computes. The kernels'
+    /// addresses and sizes depend only on the numbers of rows and lanes.
     fn compute(
         &self,
         step: &GpuStep,
         work: &GpuWorkspace,
-        mut elsewhere: impl FnMut(usize) -> Result<(), Error>,
+        mut host_ffn: impl FnMut(usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.enter(step, work)?;
         for (number, layer) in self.layers.iter().enumerate() {
             self.mix(layer, step, work)?;
             match &layer.ffn {
                 Some(ffn) => self.feed(layer, ffn, step, work)?,
-                None => elsewhere(number)?,
+                None => host_ffn(number)?,
             }
         }
         Ok(())
     }
 
-    /// The tokens' rows, and how each of them turns.
+    /// The embeddings of the tokens, and the rotation of each row.
     fn enter(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
         embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
@@ -226,8 +227,8 @@ impl GpuNetwork {
     fn mix(&self, layer: &GpuLayer, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let normed = self.norm(step, work, &layer.attn_norm)?;
         match &layer.mixer {
-            GpuMixer::Attention(weights) => self.attention(weights, layer.place, normed, step, work),
-            GpuMixer::Delta(weights) => self.delta(weights, layer.place, normed, step, work),
+            GpuMixer::Attention(weights) => self.attention(weights, layer.index, normed, step, work),
+            GpuMixer::Delta(weights) => self.delta(weights, layer.index, normed, step, work),
         }
     }
 
@@ -236,7 +237,7 @@ impl GpuNetwork {
         self.ffn(ffn, normed, step, work)
     }
 
-    /// Logits of the rows that are wanted, and of no other.
+    /// Logits of the wanted rows only.
     fn logits(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let head = self.head.as_ref().unwrap_or(&self.embed);
         let wanted = work.inputs.wanted();
@@ -271,8 +272,8 @@ impl GpuNetwork {
         Ok(to)
     }
 
-    /// The forms that this network's products of few or of many rows read. Values are always among them: decays and
-    /// routers are computed exactly.
+    /// The forms of rows that this network's products read, for few or for many rows. Values are always among them, because
+    /// decays and routers are computed exactly.
     fn forms(&self, few: bool) -> Forms {
         let halves = match (few, self.reading) {
             (true, _) => Halves::No,
@@ -282,13 +283,13 @@ impl GpuNetwork {
         Forms { values: true, integers: few && self.reading == Reading::Rounded, halves }
     }
 
-    /// The same for rows that one product alone reads, which is no exact one.
+    /// The same for rows that no exact product reads.
     fn inner_forms(&self, few: bool) -> Forms {
         Forms { values: few, ..self.forms(few) }
     }
 }
 
-/// How kernels call a format of keys or values.
+/// The number of a format of keys or values in kernels.
 fn kind_of(format: kernels::format::Format) -> u32 {
     Kind::of(format) as u32
 }

@@ -2,6 +2,8 @@
 
 mod active_request;
 mod cache;
+mod cached_sequence;
+mod device_memory;
 mod disk;
 mod engine;
 pub mod error;
@@ -9,21 +11,24 @@ mod executor;
 pub mod gpu_network;
 mod limits;
 pub mod memory;
+pub mod model_bytes;
 pub mod network;
 pub mod open;
 pub mod recurrence_log;
 pub mod request;
 pub mod sampling;
+mod self_check;
 pub mod snapshot;
 pub mod state;
 pub mod vocabulary;
 
+pub use device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, LongestConversation};
 pub use disk::{DiskLimits, forget_files};
 pub use engine::Engine;
 pub use error::Error;
-pub use executor::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, Executor, LongestConversation};
+pub use executor::Executor;
 pub use gpu::Device;
-pub use gpu::check::{Checked, check as check_device};
+pub use gpu::check::check as check_device;
 pub use kernels::cpu::Cpu;
 pub use kernels::peak;
 pub use kernels::product::Precision;

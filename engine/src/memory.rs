@@ -1,12 +1,12 @@
-//! What the engine holds, counted where it is allocated and freed: on the host, or on a GPU that computes.
+//! The memory of sequences, on the host or on a GPU, counted where it is allocated and freed.
 //!
-//! Pages, states and snapshots are large, live for seconds to days and die in no order: a heap that holds them keeps the
-//! holes. So each large piece is a mapping of its own, and what is counted is what the process takes, but for the rest of
-//! each piece's last 4 KiB. They have few sizes, and the first touch of new memory costs more than all that is done with
-//! it: what was dropped waits a while for the next piece of its size, and is counted as well.
+//! Pages, states and snapshots are large, live for seconds to days and die in no order, so that a heap would keep the holes.
+//! Each large buffer is a mapping of its own: what is counted is what the process takes, but for the rest of each buffer's
+//! last 4 KiB. Buffers have few sizes, and the first touch of new memory costs more than the work on it. So a dropped mapping
+//! waits for the next buffer of its size, and is counted meanwhile.
 //!
-//! A GPU tells late that it failed, and then everything on it is lost. So memory is given and copied without an answer,
-//! and the failure is kept: whoever tells of results asks for it first (`MemoryMeter::failure`).
+//! A GPU reports a failure late, and then all its memory is lost. So allocations and copies there return no error: the meter
+//! keeps the first failure, and the engine asks for it before it tells of results (`MemoryMeter::failure`).
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -17,30 +17,30 @@ use bytemuck::Pod;
 use gpu::{Buffer, Device};
 use memmap2::MmapMut;
 
-/// Smaller pieces are left to the heap: a mapping costs a system call and the rest of a page.
-const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a piece
+/// Smaller buffers are on the heap: a mapping costs a system call and the rest of a page.
+const MAPPED_BYTES: usize = 1 << 16; // not a window: bytes of a buffer
 
-/// A clone counts into the same sums.
+/// Allocates and counts the memory of sequences. Clones share their counts.
 #[derive(Clone, Default)]
 pub struct MemoryMeter {
     counts: Arc<[AtomicUsize; MemoryKind::COUNT]>,
     spare: Arc<Mutex<SpareMappings>>,
-    /// Where its memory lies. None: on the host.
+    /// None: the memory is on the host.
     device: Option<Arc<MeteredDevice>>,
 }
 
-/// Mappings that wait for the next piece of their size, the oldest first.
+/// Mappings that wait for the next buffer of their size, the oldest first.
 #[derive(Default)]
 struct SpareMappings {
     maps: Vec<MmapMut>,
-    /// All that is counted stays below this.
+    /// Used and waiting memory together stay below this.
     ceiling_bytes: usize,
 }
 
-/// So much of the ceiling may wait at most.
+/// At most this part of the ceiling may wait.
 const SPARE_PART: usize = 8;
 
-/// What a system gives at a time, at least.
+/// The smallest page of any system.
 const SMALLEST_PAGE: usize = 4096; // not a window: bytes
 
 struct MeteredDevice {
@@ -48,17 +48,18 @@ struct MeteredDevice {
     failure: OnceLock<String>,
 }
 
+/// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Keys and values.
     Pages,
-    /// Recurrent and convolution states at positions to come back to.
+    /// Recurrent and convolution states at positions that later requests continue from.
     Snapshots,
-    /// What the recurrences consumed for the last tokens.
+    /// Inputs of the recurrences for the last tokens.
     RecurrenceLogs,
-    /// States of sequences that are being computed.
+    /// Recurrent and convolution states at the ends of sequences.
     Live,
-    /// Given back, and kept for what comes next.
+    /// Dropped, and waiting for the next buffer of its size.
     Spare,
 }
 
@@ -79,7 +80,7 @@ impl MemoryKind {
 }
 
 impl MemoryMeter {
-    /// Memory of a device.
+    /// Counts memory of a GPU.
     pub fn on(device: &Device) -> MemoryMeter {
         let device = MeteredDevice { device: device.clone(), failure: OnceLock::new() };
         MemoryMeter { device: Some(Arc::new(device)), ..MemoryMeter::default() }
@@ -89,13 +90,13 @@ impl MemoryMeter {
         self.device.as_ref().map(|on| &on.device)
     }
 
-    /// Why nothing that lies on the device counts any more.
+    /// Why all memory on the GPU is lost.
     pub fn failure(&self) -> Option<&str> {
         self.device.as_ref()?.failure.get().map(String::as_str)
     }
 
-    /// Keeps the first failure. None: it failed.
-    pub(crate) fn kept<R>(&self, result: Result<R, gpu::Error>) -> Option<R> {
+    /// Keeps the error if it is the first. None: an error.
+    pub(crate) fn keep_failure<R>(&self, result: Result<R, gpu::Error>) -> Option<R> {
         let keep = |error: gpu::Error| self.device.as_ref().map(|on| on.failure.set(error.to_string()));
         result.map_err(keep).ok()
     }
@@ -104,14 +105,14 @@ impl MemoryMeter {
         self.counts[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// What is in use. What waits to be used again gives way to it.
+    /// Bytes in use. Waiting mappings do not count: they are freed when memory is needed.
     pub fn used_bytes(&self) -> usize {
         MemoryKind::ALL.iter().filter(|kind| **kind != MemoryKind::Spare).map(|kind| self.bytes(*kind)).sum()
     }
 
-    /// From now on a part of this may wait to be used again, as long as all together stays below it.
+    /// Sets the ceiling. From now on dropped mappings may wait.
     pub fn set_ceiling(&self, bytes: usize) {
-        // What passes through the host on its way to a device is counted there.
+        // Memory on the host is only a stage on the way to a GPU then.
         self.spare().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
     }
 
@@ -119,8 +120,8 @@ impl MemoryMeter {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A mapping of this size, with whatever stands in it.
-    fn used_before(&self, bytes: usize) -> Option<MmapMut> {
+    /// A waiting mapping of this size, with its old contents.
+    fn take_spare(&self, bytes: usize) -> Option<MmapMut> {
         let mut spare = self.spare();
         let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
         self.counts[MemoryKind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
@@ -135,15 +136,15 @@ impl MemoryMeter {
         self.shrink(&mut spare, most);
     }
 
-    /// Touches one more piece for what comes next, where of its size less than so many wait and there is room. Returns whether
-    /// it did: where there is nothing else to do, as the first touch takes longer than what is done with it.
-    pub fn stock(&self, pieces: &[(usize, usize)]) -> bool {
+    /// Touches the first of these buffers, given as bytes and a count, of which fewer wait, and lets it wait. Returns whether
+    /// there was one, and room for it. For idle moments.
+    pub fn stock(&self, buffers: &[(usize, usize)]) -> bool {
         let mut spare = self.spare();
         let most = spare.ceiling_bytes / SPARE_PART;
         let lacks = |&&(bytes, count): &&(usize, usize)| {
             bytes >= MAPPED_BYTES && spare.maps.iter().filter(|map| map.len() == bytes).count() < count
         };
-        let Some(&(bytes, _)) = pieces.iter().find(lacks) else { return false };
+        let Some(&(bytes, _)) = buffers.iter().find(lacks) else { return false };
         let waiting = self.bytes(MemoryKind::Spare) + bytes;
         if waiting > most || self.used_bytes() + waiting > spare.ceiling_bytes {
             return false;
@@ -162,8 +163,8 @@ impl MemoryMeter {
         }
     }
 
-    /// What waits gives way to so many bytes more.
-    fn make_way(&self, bytes: usize) {
+    /// Frees waiting mappings so that so many bytes more stay below the ceiling.
+    fn free_spare(&self, bytes: usize) {
         if self.bytes(MemoryKind::Spare) > 0 {
             let mut spare = self.spare();
             let room = spare.ceiling_bytes.saturating_sub(self.used_bytes() + bytes);
@@ -171,28 +172,28 @@ impl MemoryMeter {
         }
     }
 
-    /// Zeroed memory that is counted until it is dropped.
+    /// A buffer of zeros.
     pub fn zeroed<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         let Some(device) = self.device() else { return self.staged(kind, len) };
-        self.count(kind, len, BufferStorage::Device(self.kept(Buffer::zeroed(device, len))))
+        self.count(kind, len, BufferStorage::Device(self.keep_failure(Buffer::zeroed(device, len))))
     }
 
-    /// A copy that is counted until it is dropped.
-    pub fn counted<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
+    /// A buffer with a copy of these values.
+    pub fn copied<T: Pod>(&self, kind: MemoryKind, values: &[T]) -> MeteredBuffer<T> {
         let Some(device) = self.device() else {
-            let mut counted = self.unwritten(kind, values.len());
-            counted.copy_from_slice(values);
-            return counted;
+            let mut copy = self.unwritten(kind, values.len());
+            copy.copy_from_slice(values);
+            return copy;
         };
-        self.count(kind, values.len(), BufferStorage::Device(self.kept(Buffer::of(device, values))))
+        self.count(kind, values.len(), BufferStorage::Device(self.keep_failure(Buffer::of(device, values))))
     }
 
-    /// Zeroed memory that the host can write to wherever the rest lies; `MeteredBuffer::settled` brings it there.
+    /// A buffer of zeros on the host, to be filled there. `MeteredBuffer::settled` moves it to the GPU if the meter has one.
     pub fn staged<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         self.on_host(kind, len, true)
     }
 
-    /// For what is written whole before it is read: on the host there stands whatever stood there.
+    /// A buffer that is written completely before it is read. On the host it has old contents.
     pub fn unwritten<T: Pod>(&self, kind: MemoryKind, len: usize) -> MeteredBuffer<T> {
         if self.device.is_some() { self.zeroed(kind, len) } else { self.on_host(kind, len, false) }
     }
@@ -200,14 +201,14 @@ impl MemoryMeter {
     fn on_host<T: Pod>(&self, kind: MemoryKind, len: usize, zeroed: bool) -> MeteredBuffer<T> {
         let bytes = len * size_of::<T>();
         let is_large = bytes >= MAPPED_BYTES;
-        if let Some(mut map) = is_large.then(|| self.used_before(bytes)).flatten() {
+        if let Some(mut map) = is_large.then(|| self.take_spare(bytes)).flatten() {
             if zeroed {
                 map.fill(0);
             }
             return self.count(kind, len, BufferStorage::Mapped(map, PhantomData));
         }
-        self.make_way(bytes);
-        // A system that gives no more mappings may still have room in the heap.
+        self.free_spare(bytes);
+        // A system that refuses more mappings may still have room on the heap.
         let values = match is_large.then(|| weights::zeroed_pages(bytes)) {
             Some(Ok(map)) => BufferStorage::Mapped(map, PhantomData),
             _ => BufferStorage::Heap(vec![T::zeroed(); len].into_boxed_slice()),
@@ -222,7 +223,7 @@ impl MemoryMeter {
     }
 }
 
-/// Values that a meter knows of. On the host a slice.
+/// Memory that a meter counts until it is dropped. On the host it is a slice.
 pub struct MeteredBuffer<T> {
     values: BufferStorage<T>,
     bytes: usize,
@@ -233,13 +234,12 @@ pub struct MeteredBuffer<T> {
 enum BufferStorage<T> {
     Heap(Box<[T]>),
     Mapped(MmapMut, PhantomData<T>),
-    /// None: the device had failed when it was asked for.
+    /// None: the GPU had failed before.
     Device(Option<Buffer<T>>),
-    /// Dropped.
     Dropped,
 }
 
-const NOT_HERE: &str = "memory of a device is read by kernels and by `on_host`";
+const NOT_ON_HOST: &str = "memory of a device is read by kernels and by `on_host`";
 
 impl<T: Pod> std::ops::Deref for MeteredBuffer<T> {
     type Target = [T];
@@ -248,7 +248,7 @@ impl<T: Pod> std::ops::Deref for MeteredBuffer<T> {
         match &self.values {
             BufferStorage::Heap(values) => values,
             BufferStorage::Mapped(map, _) => bytemuck::cast_slice(map),
-            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_HERE}"),
+            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_ON_HOST}"),
         }
     }
 }
@@ -258,7 +258,7 @@ impl<T: Pod> std::ops::DerefMut for MeteredBuffer<T> {
         match &mut self.values {
             BufferStorage::Heap(values) => values,
             BufferStorage::Mapped(map, _) => bytemuck::cast_slice_mut(map),
-            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_HERE}"),
+            BufferStorage::Device(_) | BufferStorage::Dropped => panic!("{NOT_ON_HOST}"),
         }
     }
 }
@@ -276,22 +276,22 @@ impl<T> MeteredBuffer<T> {
 }
 
 impl<T: Pod> MeteredBuffer<T> {
-    /// A copy in the same place.
+    /// A copy, on the same side.
     pub fn copy_as(&self, kind: MemoryKind) -> MeteredBuffer<T> {
         let copy = match &self.values {
-            BufferStorage::Device(from) => from.as_ref().and_then(|from| self.meter.kept(from.duplicate())),
-            _ => return self.meter.counted(kind, self),
+            BufferStorage::Device(from) => from.as_ref().and_then(|from| self.meter.keep_failure(from.duplicate())),
+            _ => return self.meter.copied(kind, self),
         };
         self.meter.count(kind, self.bytes / size_of::<T>().max(1), BufferStorage::Device(copy))
     }
 
-    /// What `MemoryMeter::staged` gave, where the meter's memory lies.
+    /// Moves a buffer of `MemoryMeter::staged` to where the meter's memory is.
     pub fn settled(self) -> MeteredBuffer<T> {
-        if self.meter.device.is_none() { self } else { self.meter.counted(self.kind, &self) }
+        if self.meter.device.is_none() { self } else { self.meter.copied(self.kind, &self) }
     }
 
-    /// The values, copied where they lie on a device. That waits until they are there, but for nothing that is asked of
-    /// the device meanwhile.
+    /// The values, copied from the GPU if they are there. It waits until they are computed, but not for work that the GPU is
+    /// given meanwhile.
     pub fn on_host(&self) -> Result<Cow<'_, [T]>, gpu::Error> {
         match &self.values {
             BufferStorage::Device(Some(buffer)) => buffer.to_vec_beside().map(Cow::Owned),
@@ -300,7 +300,7 @@ impl<T: Pod> MeteredBuffer<T> {
         }
     }
 
-    /// What kernels are given.
+    /// The address on a GPU, for kernels.
     pub(crate) fn address(&self) -> Result<u64, gpu::Error> {
         match &self.values {
             BufferStorage::Device(Some(buffer)) => Ok(buffer.address()),
@@ -327,10 +327,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_no_longer_counted() {
+    fn a_dropped_buffer_is_no_longer_counted() {
         let meter = MemoryMeter::default();
         let page = meter.zeroed::<u8>(MemoryKind::Pages, 100);
-        let state = meter.counted(MemoryKind::Live, &[1.0f32; 5]);
+        let state = meter.copied(MemoryKind::Live, &[1.0f32; 5]);
         let snapshot = state.copy_as(MemoryKind::Snapshots);
         assert_eq!(
             (meter.bytes(MemoryKind::Pages), meter.bytes(MemoryKind::Live), meter.bytes(MemoryKind::Snapshots)),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_used_again_below_the_ceiling() {
+    fn a_dropped_mapping_is_used_again_below_the_ceiling() {
         let (meter, len) = (MemoryMeter::default(), 2 * MAPPED_BYTES);
         meter.set_ceiling(10 * len);
         let mut first = meter.zeroed::<u8>(MemoryKind::Pages, len);
@@ -350,12 +350,12 @@ mod tests {
         let address = first.as_ptr();
         drop(first);
         assert_eq!((meter.used_bytes(), meter.bytes(MemoryKind::Spare)), (0, len));
-        // Of the same size and zero, or as it was left.
+        // A buffer of the same size uses it, as zeros or with the old contents.
         let again = meter.zeroed::<u8>(MemoryKind::Pages, len);
         assert!(again.as_ptr() == address && again.iter().all(|byte| *byte == 0));
         drop(again);
         assert_eq!(meter.unwritten::<f32>(MemoryKind::Live, len / 4).as_ptr() as usize, address as usize);
-        // No more than a part of the ceiling waits, and what is needed takes its place.
+        // No more than a part of the ceiling waits, and a buffer that is needed frees it.
         drop([(); 5].map(|()| meter.zeroed::<u8>(MemoryKind::Pages, len)));
         assert_eq!(meter.bytes(MemoryKind::Spare), len);
         let most = meter.zeroed::<u8>(MemoryKind::Pages, 10 * len);
@@ -365,31 +365,31 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_touched_before_as_far_as_there_is_room() {
+    fn buffers_are_touched_in_advance_as_far_as_there_is_room() {
         let (meter, bytes) = (MemoryMeter::default(), MAPPED_BYTES);
-        let pieces = [(bytes / 2, 3), (bytes, 2), (2 * bytes, 1)];
-        let all = || std::iter::from_fn(|| meter.stock(&pieces).then_some(())).count();
+        let buffers = [(bytes / 2, 3), (bytes, 2), (2 * bytes, 1)];
+        let all = || std::iter::from_fn(|| meter.stock(&buffers).then_some(())).count();
         assert_eq!(all(), 0, "nothing may wait where no ceiling is known");
         meter.set_ceiling(8 * 4 * bytes);
         assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (3, 4 * bytes));
         let taken = meter.zeroed::<u8>(MemoryKind::Pages, bytes);
         assert!(meter.bytes(MemoryKind::Spare) == 3 * bytes && taken.iter().all(|byte| *byte == 0));
         assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (1, 4 * bytes));
-        // What is used comes first.
+        // Buffers in use come first.
         let most = meter.zeroed::<u8>(MemoryKind::Pages, 30 * bytes);
         assert_eq!((all(), meter.used_bytes() + meter.bytes(MemoryKind::Spare)), (0, 32 * bytes));
         drop((taken, most));
     }
 
     #[test]
-    fn large_pieces_are_as_small_ones() {
+    fn large_buffers_behave_as_small_ones() {
         let meter = MemoryMeter::default();
         for len in [0, 1, MAPPED_BYTES / 4 - 1, MAPPED_BYTES / 4, MAPPED_BYTES] {
-            let mut piece = meter.zeroed::<f32>(MemoryKind::Live, len);
-            assert!(piece.len() == len && piece.iter().all(|value| *value == 0.0));
-            piece.fill(2.0);
-            let copy = piece.copy_as(MemoryKind::Snapshots);
-            drop(piece);
+            let mut buffer = meter.zeroed::<f32>(MemoryKind::Live, len);
+            assert!(buffer.len() == len && buffer.iter().all(|value| *value == 0.0));
+            buffer.fill(2.0);
+            let copy = buffer.copy_as(MemoryKind::Snapshots);
+            drop(buffer);
             assert!(copy.len() == len && copy.iter().all(|value| *value == 2.0));
             assert_eq!(meter.used_bytes(), len * 4);
         }

@@ -1,4 +1,4 @@
-//! The model's arithmetic: tokens of several sequences in, logits out, states advanced.
+//! The model's arithmetic on the CPU: tokens of several sequences in, logits out, states advanced.
 
 mod attention;
 mod delta;
@@ -19,7 +19,7 @@ use crate::state::{SequenceState, StateShape};
 
 pub use workspace::Workspace;
 
-/// A model that is ready to compute.
+/// A model, with what the CPU needs to compute it.
 pub struct Network {
     pub model: Model,
     pub state_shape: StateShape,
@@ -30,26 +30,26 @@ pub struct Network {
     taps: Vec<Vec<f32>>,
 }
 
-/// Some tokens of one sequence.
+/// The tokens of one sequence in a step.
 pub struct StepLane<'a> {
     pub state: &'a mut SequenceState,
     pub tokens: &'a [u32],
     pub wanted: WantedLogits,
-    /// Remembers what the recurrences consume.
+    /// Logs the inputs of the recurrences.
     pub recurrence_log: Option<&'a mut RecurrenceLog>,
-    /// Take the state as it passes their positions: ascending, behind where it stands and not behind the last token.
+    /// Taken when the state passes their positions, which are ascending, after `state.position` and up to the last token.
     pub snapshots: &'a mut [Snapshot],
 }
 
 impl StepLane<'_> {
-    /// The snapshots that are taken before the last token.
+    /// The snapshots that are taken before the end of the lane.
     pub(crate) fn stops(&self) -> impl Iterator<Item = &Snapshot> {
         let end = self.state.position + self.tokens.len();
         self.snapshots.iter().filter(move |snapshot| snapshot.position < end)
     }
 }
 
-/// For which of a lane's tokens logits are computed.
+/// The tokens of a lane for which logits are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedLogits {
     Nothing,
@@ -129,7 +129,7 @@ impl Network {
         add(hidden, &work.mixed);
     }
 
-    /// Logits of the positions that are wanted, and of no other: the head is the largest matrix of a small model.
+    /// Logits of the wanted positions only: the head is the largest matrix of a small model.
     fn head(&self, cpu: &Cpu, lanes: &[StepLane], work: &mut Workspace) {
         let hidden = self.shape().hidden;
         work.wanted.clear();
@@ -179,13 +179,13 @@ impl Network {
         product(cpu, self.precision, x, weights_of(matrix), out);
     }
 
-    /// The product into a buffer that takes the size it needs.
+    /// A product into a buffer, which is resized.
     fn product_into(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>) {
         out.resize(x.rows() * matrix.rows, 0.0);
         self.product(cpu, x, matrix, out);
     }
 
-    /// Several products of the same activations, into buffers that take the size they need.
+    /// Several products of the same activations, into buffers, which are resized.
     fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
         let matrices = matrices.map(|(matrix, out)| {
             out.resize(x.rows() * matrix.rows, 0.0);
@@ -199,7 +199,7 @@ impl Network {
     }
 }
 
-/// How the heads of a model turn with their position, on any device.
+/// The rotation of a model's heads by position, for the CPU and for a GPU.
 pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
     let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
         factor: yarn.factor.into(),
@@ -212,7 +212,7 @@ pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
     Rotation::new(shape.rope.dims, shape.rope.theta, stretch)
 }
 
-/// Weights of 8 bits are so near to the original that the rounding of activations would be most of the error.
+/// Weights of 8 bits are so exact that coarse rounding of activations would be most of the error.
 fn rounding_for(model: &Model) -> Rounding {
     let format = model.layers.first().map(|layer| match &layer.mixer {
         Mixer::Attention(weights) => weights.q.format,
@@ -221,7 +221,7 @@ fn rounding_for(model: &Model) -> Rounding {
     if format == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
 }
 
-/// Without rounding of activations, whatever the precision of the rest.
+/// Products without rounding of activations, whatever the precision of the others.
 fn exact_products(cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); 2]) {
     let matrices = matrices.map(|(matrix, out)| {
         out.resize(x.rows() * matrix.rows, 0.0);

@@ -1,5 +1,5 @@
-//! What the recurrences of a sequence consumed for its last tokens. From a snapshot and the log behind it the state at
-//! any later token is rebuilt by running the recurrences alone: a barge-in goes back to the very word.
+//! The inputs of a sequence's recurrences for its last tokens. From a snapshot and the log after it the state at any logged
+//! token is rebuilt by running the recurrences alone, so that a request after a barge-in continues from the exact word.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,108 +7,112 @@ use std::sync::Arc;
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::StateShape;
 
-/// Tokens of one piece.
-const PIECE: usize = 16;
+/// Tokens of one segment.
+const SEGMENT_TOKENS: usize = 16;
 
-/// The last tokens, in pieces that branches share. A row holds a token's inputs of one layer's convolution, its decays
-/// and its betas.
+/// The last tokens, in segments that branches of a sequence share. A row is one token of one layer: the inputs of the
+/// convolution, the decays and the betas.
 pub struct RecurrenceLog {
-    /// Tokens that are remembered, to the next piece.
+    /// Tokens to keep, rounded up to whole segments.
     capacity: usize,
     width: usize,
     layers: usize,
-    pieces: Vec<LogPiece>,
+    segments: Vec<LogSegment>,
     meter: MemoryMeter,
 }
 
 #[derive(Clone)]
-struct LogPiece {
-    /// Positions that count; one branch may have written further than another reads.
+struct LogSegment {
+    /// The positions of this log in `rows`. Another branch that shares the rows may have written more.
     range: Range<usize>,
-    /// [layer, position in the piece, width]
+    /// [layer, position in the segment, width]
     rows: Arc<MeteredBuffer<f32>>,
 }
 
 impl RecurrenceLog {
     pub fn new(shape: &StateShape, capacity: usize, meter: &MemoryMeter) -> RecurrenceLog {
         let width = width(shape);
-        RecurrenceLog { capacity, width, layers: shape.delta_layers, pieces: Vec::new(), meter: meter.clone() }
+        RecurrenceLog { capacity, width, layers: shape.delta_layers, segments: Vec::new(), meter: meter.clone() }
     }
 
-    pub fn piece_bytes(shape: &StateShape) -> usize {
-        shape.delta_layers * PIECE * width(shape) * size_of::<f32>()
+    pub fn segment_bytes(shape: &StateShape) -> usize {
+        shape.delta_layers * SEGMENT_TOKENS * width(shape) * size_of::<f32>()
     }
 
-    /// The same past up to `end`, with the memory shared.
+    /// A log of the same tokens up to `end`. It shares the memory.
     pub fn branch(&self, end: usize) -> RecurrenceLog {
-        let before = self.pieces.iter().filter(|piece| piece.range.start < end);
-        let pieces =
-            before.map(|piece| LogPiece { range: piece.range.start..piece.range.end.min(end), ..piece.clone() });
-        RecurrenceLog { pieces: pieces.collect(), meter: self.meter.clone(), ..*self }
+        let before = self.segments.iter().filter(|segment| segment.range.start < end);
+        let segments = before
+            .map(|segment| LogSegment { range: segment.range.start..segment.range.end.min(end), ..segment.clone() });
+        RecurrenceLog { segments: segments.collect(), meter: self.meter.clone(), ..*self }
     }
 
-    /// Positions whose tokens are there: from a snapshot at `start` or later, any position up to `end` can be reached.
+    /// The logged positions: a snapshot at `start` or later can be taken forward to any position up to `end`.
     pub fn covered(&self) -> Range<usize> {
-        match (self.pieces.first(), self.pieces.last()) {
+        match (self.segments.first(), self.segments.last()) {
             (Some(first), Some(last)) => first.range.start..last.range.end,
             _ => 0..0,
         }
     }
 
-    /// Bytes that would be free without this log.
+    /// Bytes that would be freed without this log.
     pub fn own_bytes(&self) -> usize {
-        let own = self.pieces.iter().filter(|piece| Arc::strong_count(&piece.rows) == 1);
-        own.map(|piece| piece.rows.bytes()).sum()
+        let own = self.segments.iter().filter(|segment| Arc::strong_count(&segment.rows) == 1);
+        own.map(|segment| segment.rows.bytes()).sum()
     }
 
-    /// Each piece's address and its bytes.
-    pub fn pieces(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.pieces.iter().map(|piece| (Arc::as_ptr(&piece.rows) as usize, piece.rows.bytes()))
+    /// Each segment's address and bytes.
+    pub fn segments(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.segments.iter().map(|segment| (Arc::as_ptr(&segment.rows) as usize, segment.rows.bytes()))
     }
 
-    /// The most that `count` more tokens allocate.
+    /// The most bytes that logging `count` more tokens allocates.
     pub fn bytes_of(&self, count: usize) -> usize {
-        let pieces = if self.capacity == 0 { 0 } else { count.min(self.capacity).div_ceil(PIECE) + 1 };
-        pieces * PIECE * self.layers * self.width * size_of::<f32>()
+        let segments = if self.capacity == 0 { 0 } else { count.min(self.capacity).div_ceil(SEGMENT_TOKENS) + 1 };
+        segments * SEGMENT_TOKENS * self.layers * self.width * size_of::<f32>()
     }
 
-    /// Makes room for `count` tokens from `position` on. The oldest are forgotten, and all where these do not follow.
+    /// Makes room for `count` tokens from `position` on and drops the oldest ones. Where `position` is not the end of the
+    /// log, all of it is dropped.
     pub fn begin(&mut self, position: usize, count: usize) {
         if self.covered().end != position {
-            self.pieces.clear();
+            self.segments.clear();
         }
         let end = position + count;
-        // Of more tokens than fit only the last are written.
+        // Of more tokens than fit only the last ones are written.
         let mut next = position.max(end.saturating_sub(self.capacity));
         while next < end {
-            let open = self.pieces.last_mut().filter(|last| {
-                last.range.end == next && last.range.len() < PIECE && Arc::strong_count(&last.rows) == 1
+            let open = self.segments.last_mut().filter(|last| {
+                last.range.end == next && last.range.len() < SEGMENT_TOKENS && Arc::strong_count(&last.rows) == 1
             });
             let written = match open {
                 Some(last) => {
-                    let written = (PIECE - last.range.len()).min(end - next);
+                    let written = (SEGMENT_TOKENS - last.range.len()).min(end - next);
                     last.range.end += written;
                     written
                 }
                 None => {
-                    let rows =
-                        Arc::new(self.meter.unwritten(MemoryKind::RecurrenceLogs, self.layers * PIECE * self.width));
-                    let written = PIECE.min(end - next);
-                    self.pieces.push(LogPiece { range: next..next + written, rows });
+                    let rows = Arc::new(
+                        self.meter.unwritten(MemoryKind::RecurrenceLogs, self.layers * SEGMENT_TOKENS * self.width),
+                    );
+                    let written = SEGMENT_TOKENS.min(end - next);
+                    self.segments.push(LogSegment { range: next..next + written, rows });
                     written
                 }
             };
             next += written;
         }
-        self.pieces.retain(|piece| piece.range.end + self.capacity > end);
+        self.segments.retain(|segment| segment.range.end + self.capacity > end);
     }
 
-    /// Writes one token of one layer: inputs, decays, betas. `begin` made room, or chose to forget it.
+    /// Writes one token of one layer: inputs, decays, betas. A token for which `begin` kept no room is ignored.
     pub fn write(&mut self, layer: usize, position: usize, parts: [&[f32]; 3]) {
         let width = self.width;
-        let Some(piece) = self.pieces.iter_mut().rev().find(|piece| piece.range.contains(&position)) else { return };
-        let at = (layer * PIECE + position - piece.range.start) * width;
-        let Some(rows) = Arc::get_mut(&mut piece.rows) else { return };
+        let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.range.contains(&position)) else {
+            return;
+        };
+        let at = (layer * SEGMENT_TOKENS + position - segment.range.start) * width;
+        let Some(rows) = Arc::get_mut(&mut segment.rows) else { return };
         let mut row = &mut rows[at..at + width];
         for part in parts {
             let (own, rest) = row.split_at_mut(part.len());
@@ -119,26 +123,28 @@ impl RecurrenceLog {
 
     /// One token of one layer, as it was written.
     pub fn read(&self, layer: usize, position: usize) -> Option<&[f32]> {
-        let piece = self.pieces.iter().rev().find(|piece| piece.range.contains(&position))?;
-        let at = (layer * PIECE + position - piece.range.start) * self.width;
-        Some(&piece.rows[at..at + self.width])
+        let segment = self.segments.iter().rev().find(|segment| segment.range.contains(&position))?;
+        let at = (layer * SEGMENT_TOKENS + position - segment.range.start) * self.width;
+        Some(&segment.rows[at..at + self.width])
     }
 
-    /// On a device: where the first layer's row of a token lies, 0 where it is not kept. `begin` made it this log's own
-    /// before it is written.
+    /// The address on a device of a token's row of the first layer; 0: the token is not logged. `begin` has made the row this
+    /// log's own before a kernel writes it.
     pub(crate) fn address(&self, position: usize) -> Result<u64, gpu::Error> {
-        let Some(piece) = self.pieces.iter().rev().find(|piece| piece.range.contains(&position)) else { return Ok(0) };
-        let row = (position - piece.range.start) * self.width * size_of::<f32>();
-        Ok(piece.rows.address()? + row as u64)
+        let Some(segment) = self.segments.iter().rev().find(|segment| segment.range.contains(&position)) else {
+            return Ok(0);
+        };
+        let row = (position - segment.range.start) * self.width * size_of::<f32>();
+        Ok(segment.rows.address()? + row as u64)
     }
 
-    /// Values from a token's row of one layer to that of the next.
+    /// Values from a token's row of one layer to its row of the next.
     pub(crate) fn layer_values(shape: &StateShape) -> usize {
-        PIECE * width(shape)
+        SEGMENT_TOKENS * width(shape)
     }
 
     pub fn clear(&mut self) {
-        self.pieces.clear();
+        self.segments.clear();
     }
 }
 
@@ -186,7 +192,10 @@ mod tests {
             let mut log = log(capacity, &meter);
             feed(&mut log, 3..200, chunk, 1.0);
             let covered = log.covered();
-            assert!(covered.len() >= capacity && covered.len() <= capacity + PIECE, "{covered:?} of {capacity}");
+            assert!(
+                covered.len() >= capacity && covered.len() <= capacity + SEGMENT_TOKENS,
+                "{covered:?} of {capacity}"
+            );
             assert!(capacity == 0 || covered.end == 200);
             holds(&log, 1.0);
             drop(log);

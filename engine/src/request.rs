@@ -4,30 +4,30 @@ use crate::error::Error;
 use crate::sampling::SamplingOptions;
 use crate::state::KvFormats;
 
-/// The whole prompt, as tokens. What the engine remembers of it decides only how fast it is answered.
+/// A prompt as tokens, and how to reply to it. What the engine has cached of the prompt decides only how fast it replies.
 #[derive(Clone, Debug)]
 pub struct EngineRequest {
     pub tokens: Vec<u32>,
-    /// Positions where the future may branch: the end of the system prompt, of each message, of each spoken sentence.
+    /// Positions where a later prompt may branch: the end of the system prompt, of each message, of each spoken sentence.
     pub marks: Vec<usize>,
-    /// Where the last message ends; behind it the reply is opened, and may come back in another form without that anybody
-    /// changed it. None: the whole prompt is what was said.
+    /// Where the last message ends. After it the template opens the reply, which the next prompt may render differently
+    /// without an edit. None: at the end of the prompt.
     pub given_tokens: Option<usize>,
-    /// Prompt and reply together never grow beyond this.
+    /// The window: the most tokens of prompt and reply together.
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub class: RequestClass,
-    /// Whose words these are: what comes of them goes with `Engine::forget`. None: nobody's, and only age ends it.
+    /// Whose data this is: `Engine::forget` drops what was computed for it. None: it stays until it is evicted.
     pub owner: Option<OwnerId>,
-    /// What it computes may never be asked for: it is the first to be forgotten, and never goes to disk.
+    /// The prompt may never be asked for. What is computed for it is evicted first, and is never written to disk.
     pub speculative: bool,
-    /// 0 warms the cache and answers nothing.
+    /// 0: the prompt is computed and cached, without a reply.
     pub max_new_tokens: usize,
     pub sampling: SamplingOptions,
-    /// Used where `sampling` names no seed.
+    /// Used if `sampling` has no seed.
     pub seed: u64,
     pub stop: Vec<String>,
-    /// Stop tokens cannot be chosen: the reply goes on to its limit.
+    /// Stop tokens cannot be chosen, so that the reply continues to its limit.
     pub ignore_eos: bool,
     pub thinking: ThinkingOptions,
     pub grammar: Option<text::grammar::Grammar>,
@@ -55,32 +55,37 @@ impl EngineRequest {
     }
 }
 
-/// A conversation that can be deleted, by a number that whoever asks has chosen.
+/// A conversation that can be forgotten. The caller chooses the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u64);
 
-/// Who goes first: somebody waits for a reply, somebody may soon, nobody does.
+/// How urgent a request is. A more urgent one is computed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestClass {
+    /// A user waits for the reply.
     Talk,
+    /// A user may soon wait for it.
     Speculate,
+    /// No user waits for it.
     Background,
 }
 
+/// How much the model may think before it replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThinkingOptions {
     /// The prompt ends inside a think block.
     pub open: bool,
-    /// After so many tokens of thought its end is forced. None: as long as the model likes.
+    /// The engine ends the think block after so many tokens. None: the model ends it.
     pub budget_tokens: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
+/// What a step tells of a request.
 #[derive(Debug)]
 pub enum EngineEvent {
-    /// Work on the request begins; so much of its prompt was known.
+    /// The request begins. `reused_tokens` of its prompt were cached.
     Started {
         id: RequestId,
         reused_tokens: usize,
@@ -93,7 +98,7 @@ pub enum EngineEvent {
         stop_reason: StopReason,
         report: RequestReport,
     },
-    /// The last event of a request that could not be finished.
+    /// The last event of a request that failed.
     Failed {
         id: RequestId,
         error: Error,
@@ -104,23 +109,24 @@ pub enum EngineEvent {
 pub struct ReplyToken {
     pub id: RequestId,
     pub token: u32,
-    /// What can be shown: whole characters, nothing that may still become a stop string, no control tokens but those
-    /// that a reply's parser needs.
+    /// Text that can be shown now: whole characters, without the beginning of a stop string, and without control tokens other
+    /// than those that a reply's parser needs.
     pub text: String,
     pub logprob: Option<f32>,
     pub top: Vec<(u32, f32)>,
 }
 
+/// Why a reply ended. `rest` is text that was held back because it might have become a stop string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The model ended its turn. `rest` is text that was held back and turned out to be no stop string.
+    /// The model ended its turn.
     End {
         rest: String,
     },
     StopString {
         stop: String,
     },
-    /// `max_new_tokens` are there.
+    /// The reply has `max_new_tokens`.
     Length {
         rest: String,
     },
@@ -135,14 +141,14 @@ pub enum StopReason {
     Warm,
 }
 
-/// What a request cost.
+/// How much of a request was reused and how much was computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestReport {
     pub prompt_tokens: usize,
     pub reused_tokens: usize,
     /// Tokens of the prompt that went through the model.
     pub computed_tokens: usize,
-    /// Why they had to.
+    /// Why they had to be computed.
     pub reason: PrefillReason,
     pub new_tokens: usize,
 }
@@ -153,13 +159,13 @@ pub enum PrefillReason {
     /// Nothing of this prompt could be reused.
     #[default]
     Cold,
-    /// All that is known of it was reused.
+    /// Everything that was cached of it was reused.
     NewText,
-    /// The prompt differs from what is known from this token on.
+    /// The prompt differs from a cached sequence from this token on.
     Edited { at: usize },
-    /// So many tokens were known once, but the state to go on from them is gone.
+    /// So many tokens were cached once, but the state to continue from was evicted.
     Evicted { known_tokens: usize },
-    /// So many tokens are known to another model, whose state is of no use to this one.
+    /// So many tokens are cached on disk for another model, whose state this model cannot use.
     OtherModel { known_tokens: usize },
 }
 

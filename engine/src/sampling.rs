@@ -28,18 +28,18 @@ use select::TokenSelector;
 pub struct SamplingOptions {
     /// 0: the most probable token; 1: the model's own distribution; more: flatter.
     pub temperature: f32,
-    /// Only the so many most probable tokens; 0: all of them.
+    /// Only so many of the most probable tokens; 0: all of them.
     pub top_k: usize,
     /// Only the fewest tokens that together have this probability, at least one; 1: all of them.
     pub top_p: f32,
     /// Only tokens at least this many times as probable as the most probable one; 0: all of them.
     pub min_p: f32,
-    /// Divides the positive and multiplies the negative logits of every token that stands in the prompt or in the
-    /// reply; 1: off.
+    /// Divides the positive and multiplies the negative logits of every token that is in the prompt or in the reply;
+    /// 1: off.
     pub repetition_penalty: f32,
-    /// Subtracted once from the logit of every token that stands in the reply; 0: off.
+    /// Subtracted once from the logit of every token that is in the reply; 0: off.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of every token as often as it stands in the reply; 0: off.
+    /// Subtracted from the logit of every token as often as it is in the reply; 0: off.
     pub frequency_penalty: f32,
     /// How many tokens the penalties look back over prompt and reply together; 0: all of them.
     pub penalty_last_tokens: usize,
@@ -70,8 +70,8 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// What is wrong with these numbers, for whoever takes them from a client. A `Sampler` never fails on them: it
-    /// reads what makes no sense as 'off'.
+    /// What is wrong with these numbers, for a client's error. A `Sampler` never fails on them: it reads values that make no
+    /// sense as 'off'.
     pub fn check(&self) -> Result<(), SamplingError> {
         let wrong = |field, found, allowed| Err(SamplingError::Field { field, found, allowed });
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
@@ -99,7 +99,7 @@ impl SamplingOptions {
     }
 }
 
-/// What was chosen. `logprob` and `top` are filled when `SamplingOptions::logprobs` asked for them.
+/// The next token of a reply. `logprob` and `top` are filled when `SamplingOptions::logprobs` asked for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
     pub token: u32,
@@ -132,12 +132,12 @@ pub struct Sampler {
     random: SplitMix64,
     history: TokenHistory,
     selector: TokenSelector,
-    /// Logits before bias and penalties of the tokens that these changed: log probabilities are told of the original.
+    /// The logits that bias and penalties changed, as they were before: log probabilities are of the model's own logits.
     originals: Vec<(u32, f32)>,
 }
 
 impl Sampler {
-    /// `seed_if_none` is used where the request named no seed; whoever has a clock or a source of chance chooses it.
+    /// `seed_if_none` is used if the request has no seed. The caller has a source of chance for it.
     pub fn new(sampling: &SamplingOptions, seed_if_none: u64) -> Sampler {
         Sampler {
             random: SplitMix64::new(sampling.seed.unwrap_or(seed_if_none)),
@@ -148,7 +148,7 @@ impl Sampler {
         }
     }
 
-    /// The prompt, for the repetition penalty. Costs nothing where that is off.
+    /// The prompt, for the repetition penalty. It costs nothing if that is off.
     pub fn accept_prompt(&mut self, tokens: &[u32]) {
         self.history.extend_prompt(tokens);
     }
@@ -166,8 +166,8 @@ impl Sampler {
         self.apply_bias(logits);
         self.history.apply_penalties(logits, &mut self.originals);
 
-        // One number is drawn for every token, also where no chance is involved: the n-th token of a reply then uses
-        // the n-th number of its seed, whatever the grammar forced before it.
+        // One number is drawn for every token, even if it is not needed: the n-th token of a reply then uses the n-th number
+        // of its seed, whatever the grammar forced before it.
         let chance = self.random.next_unit();
         let token = if self.sampling.temperature > 0.0 {
             self.selector.draw(&self.sampling, logits, allowed, chance)

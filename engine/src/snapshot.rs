@@ -1,21 +1,23 @@
-//! The part of a state that cannot be cut back, at one position to come back to.
+//! A copy of a sequence's recurrent and convolution states at one position, from which a later request continues.
 //!
-//! Recurrent states are the largest thing that is kept of a short past, so they may be kept smaller than they are
-//! computed. The convolution's memory is a twentieth of them and stays as it is. What is lost shows only where a past
-//! is gone back to: a sequence that goes on is never rounded. `reprise bench drift` measures it.
+//! Keys and values can be cut back to any position; recurrent states cannot. They are the largest part of a short cached
+//! sequence, so a snapshot may hold them in fewer bits than they are computed with. The convolution states are a
+//! twentieth of them and stay f32. Only a request that continues from a snapshot is affected: a running sequence is never
+//! rounded. `reprise bench drift` measures the loss.
 
 use std::ops::Range;
 
+use kernels::attention::Layout;
 use kernels::cpu::{Cpu, Parts};
 use kernels::format::{Format, dequantize, quantize};
 
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
-use crate::state::{SequenceState, StateShape};
+use crate::state::{KvPages, PAGE_TOKENS, SequenceState, StateShape, packed_bytes};
 
-/// The formats that recurrent states may be kept in: exact, half, and a quarter with a scale for each 32 values.
+/// The formats for recurrent states: exact, half the bytes, and a quarter of them with a scale for each 32 values.
 pub const FORMATS: [Format; 3] = [Format::F32, Format::BF16, Format::Q8_0];
 
-/// The format that a configuration calls by this name.
+/// The format of this name in a configuration.
 pub fn format(name: &str) -> Option<Format> {
     match name {
         "q8" => Some(Format::Q8_0),
@@ -26,15 +28,15 @@ pub fn format(name: &str) -> Option<Format> {
 pub struct Snapshot {
     pub position: usize,
     pub format: Format,
-    /// [linear layer][value head, key dim, value dim] in blocks of `format`, the last one of a layer filled up with zeros.
+    /// [linear layer][value head, key dim, value dim] in blocks of `format`; the last block of a layer is padded with zeros.
     pub recurrent: MeteredBuffer<u8>,
     /// [linear layer, kernel - 1, channel]
     pub conv: MeteredBuffer<f32>,
 }
 
 impl Snapshot {
-    /// Room for the state at a position that is not there yet.
-    pub fn to_come(position: usize, shape: &StateShape, format: Format, meter: &MemoryMeter) -> Snapshot {
+    /// Room for a state at a position that its sequence has not reached yet.
+    pub fn unwritten(position: usize, shape: &StateShape, format: Format, meter: &MemoryMeter) -> Snapshot {
         Snapshot {
             position,
             format,
@@ -44,15 +46,15 @@ impl Snapshot {
         }
     }
 
-    pub fn of(state: &SequenceState, format: Format, meter: &MemoryMeter) -> Snapshot {
-        let mut snapshot = Snapshot::to_come(state.position, &state.shape, format, meter);
-        snapshot.take(state, meter);
+    pub fn of(state: &SequenceState, format: Format) -> Snapshot {
+        let mut snapshot = Snapshot::unwritten(state.position, &state.shape, format, &state.meter);
+        snapshot.take(state);
         snapshot
     }
 
-    /// All of a state that stands at this position.
-    pub fn take(&mut self, state: &SequenceState, meter: &MemoryMeter) {
-        let shape = &state.shape;
+    /// Copies the whole state, which stands at this position.
+    pub fn take(&mut self, state: &SequenceState) {
+        let (shape, meter) = (&state.shape, &state.meter);
         let layer_bytes = packed_bytes(self.format, shape.recurrent());
         match meter.device() {
             None => {
@@ -64,15 +66,15 @@ impl Snapshot {
             }
             Some(device) => {
                 let all = 0..shape.delta_layers;
-                meter.kept(SnapshotCopy::of(state, self).and_then(|taken| taken.take(device, shape, all)));
+                meter.keep_failure(SnapshotCopy::of(state, self).and_then(|copy| copy.run(device, shape, all)));
             }
         }
     }
 
-    /// One layer of a state that stands at this position, where the host computes.
+    /// Copies one layer of a state that stands at this position. For states on the host.
     pub fn take_layer(&mut self, cpu: &Cpu, layer: usize, state: &mut SequenceState) {
         let (format, heads) = (self.format, state.shape.heads);
-        let (recurrent, conv) = state.of_delta_layer(layer);
+        let (recurrent, conv) = state.delta_layer(layer);
         self.conv[layer * conv.len()..][..conv.len()].copy_from_slice(conv);
         let layer_bytes = packed_bytes(format, recurrent.len());
         let to = &mut self.recurrent[layer * layer_bytes..][..layer_bytes];
@@ -89,14 +91,37 @@ impl Snapshot {
         });
     }
 
-    /// The recurrent state, as it is computed with; where the host computes, layer by layer on its threads.
-    pub fn unpack(&self, shape: &StateShape, meter: &MemoryMeter, cpu: Option<&Cpu>) -> MeteredBuffer<f32> {
+    /// The state at this position. `pages` hold at least the positions before it; `cpu`: the threads to use, if the states
+    /// are on the host.
+    pub fn restore(
+        &self,
+        pages: &KvPages,
+        shape: StateShape,
+        layout: Layout,
+        meter: &MemoryMeter,
+        cpu: Option<&Cpu>,
+    ) -> SequenceState {
+        SequenceState {
+            shape,
+            layout,
+            position: self.position,
+            pages: pages[..self.position.div_ceil(PAGE_TOKENS)].to_vec(),
+            recurrent: self.unpack(&shape, meter, cpu),
+            conv: self.conv.copy_as(MemoryKind::Live),
+            meter: meter.clone(),
+        }
+    }
+
+    /// The recurrent states as f32.
+    fn unpack(&self, shape: &StateShape, meter: &MemoryMeter, cpu: Option<&Cpu>) -> MeteredBuffer<f32> {
         let (values, layer) = (shape.delta_layers * shape.recurrent(), shape.recurrent());
         let mut recurrent = meter.unwritten(MemoryKind::Live, values);
         match (meter.device(), cpu) {
             (Some(device), _) => {
                 let both = self.recurrent.address().and_then(|from| Ok((from, recurrent.address()?)));
-                meter.kept(both.and_then(|(from, to)| gpu::snapshot::unpack(device, self.format, values, from, to)));
+                meter.keep_failure(
+                    both.and_then(|(from, to)| gpu::snapshot::unpack(device, self.format, values, from, to)),
+                );
             }
             (None, cpu) => {
                 let layer_bytes = packed_bytes(self.format, layer);
@@ -120,11 +145,11 @@ impl Snapshot {
     }
 }
 
-/// A state on a device, and where a snapshot of it goes: for whoever takes it layer by layer while others still move on.
+/// The addresses of a state on a device and of its snapshot, so that a step can copy layer by layer between its kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotCopy {
     format: Format,
-    /// Addresses: from the state, to the snapshot.
+    /// The state's address and the snapshot's.
     recurrent: [u64; 2],
     conv: [u64; 2],
 }
@@ -138,8 +163,8 @@ impl SnapshotCopy {
         })
     }
 
-    /// These linear layers, behind everything that was asked of the device before.
-    pub fn take(&self, device: &gpu::Device, shape: &StateShape, layers: Range<usize>) -> Result<(), gpu::Error> {
+    /// Copies these linear layers, after everything that the device was asked to do before.
+    pub fn run(&self, device: &gpu::Device, shape: &StateShape, layers: Range<usize>) -> Result<(), gpu::Error> {
         let (recurrent, conv) = (shape.recurrent(), shape.conv());
         let at = |[from, to]: [u64; 2], values: usize, bytes: usize| {
             (from + (layers.start * values * size_of::<f32>()) as u64, to + (layers.start * bytes) as u64)
@@ -149,10 +174,6 @@ impl SnapshotCopy {
         let (from, to) = at(self.conv, conv, conv * size_of::<f32>());
         gpu::snapshot::copy(device, layers.len() * conv, from, to)
     }
-}
-
-pub fn packed_bytes(format: Format, values: usize) -> usize {
-    values.div_ceil(format.block_len()) * format.block_bytes()
 }
 
 fn pack(format: Format, values: &[f32], bytes: &mut [u8]) {

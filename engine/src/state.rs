@@ -1,22 +1,20 @@
-//! What a sequence remembers: the recurrent state of its linear layers at one position, and the keys and values of its
-//! attention layers up to there.
+//! The state of a sequence: the recurrent state of its linear layers at one position, and the keys and values of its
+//! attention layers up to that position.
 
 use std::sync::Arc;
 
 use kernels::attention::Layout;
-use kernels::cpu::Cpu;
 use kernels::delta::Heads;
 use kernels::format::Format;
 use weights::{LayerKind, Shape};
 
 use crate::error::Error;
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
-use crate::snapshot::{Snapshot, packed_bytes};
 
 /// Positions of a page of keys and values.
 pub const PAGE_TOKENS: usize = 256;
 
-/// How keys and values are kept, each apart.
+/// The formats in which keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvFormats {
     pub key: Format,
@@ -26,7 +24,7 @@ pub struct KvFormats {
 impl KvFormats {
     pub const ALLOWED: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
 
-    /// The format that a configuration calls by this name.
+    /// The format of this name in a configuration.
     pub fn format(name: &str) -> Option<Format> {
         match name {
             "q8" => Some(Format::Q8_0),
@@ -36,7 +34,7 @@ impl KvFormats {
     }
 }
 
-/// The sizes of a model's state.
+/// The sizes of the state of a model's sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct StateShape {
     pub attention_layers: usize,
@@ -85,47 +83,52 @@ impl StateShape {
         })
     }
 
-    /// Values of one linear layer's recurrent state, and of its convolution's memory.
+    /// Values of one linear layer's recurrent state.
     pub fn recurrent(&self) -> usize {
         self.heads.state()
     }
 
+    /// Values of one linear layer's convolution state.
     pub fn conv(&self) -> usize {
         self.conv_past * self.heads.channels()
     }
 
-    /// Bytes of a page for all attention layers.
+    /// Bytes of a page, which holds all attention layers.
     pub fn page_bytes(&self, layout: &Layout) -> usize {
         self.attention_layers * layout.bytes()
     }
 
-    /// Bytes of the recurrent and convolution state of one sequence.
+    /// Bytes of a sequence's recurrent and convolution states.
     pub fn fixed_bytes(&self) -> usize {
         self.delta_layers * (self.recurrent() + self.conv()) * size_of::<f32>()
     }
 
-    /// Bytes of a snapshot of it.
+    /// Bytes of a snapshot with recurrent states in `format`.
     pub fn snapshot_bytes(&self, format: Format) -> usize {
-        self.delta_layers * packed_bytes(format, self.recurrent()) + self.delta_layers * self.conv() * size_of::<f32>()
+        self.delta_layers * (packed_bytes(format, self.recurrent()) + self.conv() * size_of::<f32>())
     }
 }
 
-/// Where a sequence stands.
+/// Bytes of so many values in `format`. The last block is padded.
+pub fn packed_bytes(format: Format, values: usize) -> usize {
+    values.div_ceil(format.block_len()) * format.block_bytes()
+}
+
+/// The state of one sequence after its first `position` tokens.
 pub struct SequenceState {
     pub shape: StateShape,
     pub layout: Layout,
-    /// Tokens that the state holds.
     pub position: usize,
     pub pages: KvPages,
     /// [linear layer, value head, key dim, value dim]
     pub recurrent: MeteredBuffer<f32>,
-    /// [linear layer, kernel - 1, channel]: the last inputs, oldest first, before the activation.
+    /// [linear layer, kernel - 1, channel]: the last inputs of the convolution, oldest first.
     pub conv: MeteredBuffer<f32>,
-    meter: MemoryMeter,
+    pub meter: MemoryMeter,
 }
 
-/// Keys and values of a sequence, `PAGE_TOKENS` positions a page, all attention layers in each. Pages are shared between the
-/// branches of a conversation; who writes into a shared one gets a copy first.
+/// Keys and values of a sequence: `PAGE_TOKENS` positions a page, all attention layers in each page. Sequences that begin
+/// alike share pages; `reserve` copies a shared page before its sequence writes to it.
 pub type KvPages = Vec<Arc<MeteredBuffer<u8>>>;
 
 impl SequenceState {
@@ -141,27 +144,7 @@ impl SequenceState {
         })
     }
 
-    /// The state at a snapshot's position; `pages` hold at least the positions up to there.
-    pub fn at(
-        snapshot: &Snapshot,
-        pages: &[Arc<MeteredBuffer<u8>>],
-        shape: StateShape,
-        layout: Layout,
-        meter: &MemoryMeter,
-        cpu: Option<&Cpu>,
-    ) -> SequenceState {
-        SequenceState {
-            shape,
-            layout,
-            position: snapshot.position,
-            pages: pages[..snapshot.position.div_ceil(PAGE_TOKENS)].to_vec(),
-            recurrent: snapshot.unpack(&shape, meter, cpu),
-            conv: snapshot.conv.copy_as(MemoryKind::Live),
-            meter: meter.clone(),
-        }
-    }
-
-    /// Another state at this position, which shares the pages.
+    /// A second state at this position. It shares the pages.
     pub fn branch(&self) -> SequenceState {
         SequenceState {
             pages: self.pages.clone(),
@@ -172,11 +155,7 @@ impl SequenceState {
         }
     }
 
-    pub fn snapshot(&self, format: Format) -> Snapshot {
-        Snapshot::of(self, format, &self.meter)
-    }
-
-    /// Pages for `more` positions behind the present one, owned by this state alone.
+    /// Makes room for `more` positions, in pages that no other sequence shares.
     pub fn reserve(&mut self, more: usize) {
         let bytes = self.shape.page_bytes(&self.layout);
         let needed = (self.position + more).div_ceil(PAGE_TOKENS);
@@ -190,10 +169,10 @@ impl SequenceState {
         }
     }
 
-    /// Writes keys and values [kv heads, head dim] of one position, of which `reserve` made room.
+    /// Writes keys and values [kv heads, head dim] of one position, for which `reserve` made room.
     pub fn write(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
         let size = self.layout.bytes();
-        let page = Arc::get_mut(&mut self.pages[position / PAGE_TOKENS]).expect("reserve made the page our own");
+        let page = Arc::get_mut(&mut self.pages[position / PAGE_TOKENS]).expect("reserve copied shared pages");
         self.layout.write(&mut page[layer * size..][..size], position % PAGE_TOKENS, keys, values);
     }
 
@@ -204,13 +183,13 @@ impl SequenceState {
         self.layout.read(page, head, position % PAGE_TOKENS, key, value);
     }
 
-    /// Bytes of what cannot be shared.
+    /// Bytes that no other sequence can share.
     pub fn own_bytes(&self) -> usize {
         self.recurrent.bytes() + self.conv.bytes()
     }
 
-    /// One linear layer's recurrent state and its convolution's memory.
-    pub fn of_delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
+    /// One linear layer's recurrent state and convolution state.
+    pub fn delta_layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let (recurrent, conv) = (self.shape.recurrent(), self.shape.conv());
         (&mut self.recurrent[layer * recurrent..][..recurrent], &mut self.conv[layer * conv..][..conv])
     }

@@ -1,4 +1,4 @@
-//! The tokenizer of a model, from whatever its file brings.
+//! The tokenizer of a model, from the vocabulary in its file.
 
 use std::path::Path;
 use text::{Template, Tokenizer};
@@ -6,7 +6,7 @@ use weights::VocabSource;
 
 use crate::error::Error;
 
-/// What a model file says of its texts, and nothing of its weights.
+/// The tokenizer and the template of a model file, without its weights.
 pub fn open(path: &Path) -> Result<(Tokenizer, Template), Error> {
     let model = weights::open(path, &weights::OpenOptions { mmap: true })?;
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;

@@ -42,7 +42,7 @@ fn no_allocation_per_token_after_warm_up() {
     for (file, threads, kv) in [
         ("dense-wide.q4_k_m.gguf", 2, Format::F16),
         ("dense-wide.q8_0.gguf", 1, Format::Q8_0),
-        // More threads than heads: the past is cut between them.
+        // More threads than heads: attention cuts the earlier positions between them.
         ("dense-wide.q4_k_m.gguf", 8, Format::Q8_0),
         ("moe.bf16.gguf", 2, Format::F16),
     ] {
@@ -63,19 +63,19 @@ fn no_allocation_per_token_after_warm_up() {
             }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };
-        // Tokens of many kinds, so that each expert has been asked once and every thread has had every kind of task.
+        // Different tokens, so that each expert has run once and each thread has had each kind of task.
         for token in 0..100 {
             one(&mut state, token * 3);
         }
-        // All on the state's first page: a new page is memory that is wanted.
+        // All on the state's first page: a new page is memory that a state needs.
         let before = COUNT.load(Ordering::Relaxed);
         for token in 0..100 {
             one(&mut state, token * 3 + 1);
         }
         let allocations = COUNT.load(Ordering::Relaxed) - before;
-        // A thread that slept through the warm-up meets its first task later, and an expert its first token: each once.
+        // A thread that had no task in the warm-up may get its first one later, and an expert its first token: each once.
         assert!(allocations < 20, "{file} with {threads} threads: {allocations} allocations for 100 tokens");
-        // The same far into a long past, whose pages are all that grew: 20 whole ones, and the first tokens of the next.
+        // The same after a long prompt, of which only pages grew: 20 whole ones, and the first tokens of the next.
         let tokens: Vec<u32> = (state.position as u32..20 * 256 + 10).map(|token| token % 300).collect();
         for tokens in tokens.chunks(256) {
             let mut lanes = [StepLane {

@@ -1,7 +1,8 @@
 //! Whole models on the device against the reference implementation's results and against the CPU; on an emulated device
 //! where there is no GPU (REQUIRE_CUDA makes that a failure).
 
-use std::path::{Path, PathBuf};
+#[path = "support/golden.rs"]
+mod golden;
 
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::MemoryMeter;
@@ -16,6 +17,8 @@ use kernels::format::Format;
 use kernels::product::Precision;
 use kernels::testing::distance;
 use weights::{Model, OpenOptions, Part};
+
+use golden::{GoldenFile, close, reference};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 const F16: KvFormats = KvFormats { key: Format::F16, value: Format::F16 };
@@ -33,36 +36,8 @@ fn device() -> Option<Device> {
 }
 
 /// Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
-fn reference() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
-    std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from)
-}
-
 fn open(name: &str) -> Model {
     weights::open(&reference().join(name), &OpenOptions { mmap: true }).unwrap()
-}
-
-struct Golden {
-    file: Vec<u8>,
-}
-
-impl Golden {
-    fn open(folder: &str) -> Golden {
-        Golden { file: std::fs::read(reference().join(folder).join("golden.safetensors")).unwrap() }
-    }
-
-    fn bytes(&self, name: &str) -> Vec<u8> {
-        safetensors::SafeTensors::deserialize(&self.file).unwrap().tensor(name).unwrap().data().to_vec()
-    }
-
-    fn logits(&self) -> Vec<f32> {
-        self.bytes("logits").chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-    }
-
-    fn prompt(&self) -> Vec<u32> {
-        let bytes = self.bytes("prompt");
-        bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
-    }
 }
 
 fn state(network: &GpuNetwork, kv: KvFormats) -> SequenceState {
@@ -86,16 +61,9 @@ fn logits(
     chunks.flat_map(feed).collect()
 }
 
-#[track_caller]
-fn close(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
-    let distance = distance(ours, golden);
-    println!("{what}: {distance:.1e}");
-    assert!(distance <= tolerance, "{what}: {distance:e} is over {tolerance:e}");
-}
-
 fn check_golden(device: &Device, name: &str, folder: &str, tokens: usize, chunks: &[usize]) {
-    let golden = Golden::open(folder);
-    let (prompt, expected) = (golden.prompt(), golden.logits());
+    let golden = GoldenFile::of_folder(folder);
+    let (prompt, expected) = (golden.tokens("prompt"), golden.floats("logits"));
     let model = open(name);
     let network = GpuNetwork::new(device, &model, Precision::F32, ALL).unwrap();
     let mut work = GpuWorkspace::new(device).unwrap();
@@ -110,7 +78,7 @@ fn check_golden(device: &Device, name: &str, folder: &str, tokens: usize, chunks
 #[test]
 fn dense_models_give_the_golden_logits() {
     let Some(device) = device() else { return };
-    // Emulated, the shortest that has several chunks of the delta rule and a token alone.
+    // On the emulator, the shortest prompt that has several chunks of the delta rule and a token alone.
     let (tokens, chunks): (usize, &[usize]) =
         if device.is_emulated() { (100, &[100]) } else { (180, &[180, 1, 7, 64, 65]) };
     check_golden(&device, "dense-gva3", "dense-gva3", tokens, chunks);
@@ -146,10 +114,10 @@ fn states_are_taken_on_the_way() {
     let model = open("dense-gva3");
     let network = GpuNetwork::new(&device, &model, Precision::F32, ALL).unwrap();
     let (mut work, meter) = (GpuWorkspace::new(&device).unwrap(), MemoryMeter::on(&device));
-    let prompt = Golden::open("dense-gva3").prompt();
+    let prompt = GoldenFile::of_folder("dense-gva3").tokens("prompt");
     let (tokens, others, stops) = (&prompt[..75], &prompt[10..50], [4, 40]);
     let mut at_once = (state(&network, F32), state(&network, F32));
-    let to_come = |position| Snapshot::to_come(position, &network.state_shape, Format::F32, &meter);
+    let to_come = |position| Snapshot::unwritten(position, &network.state_shape, Format::F32, &meter);
     let mut snapshots = stops.map(to_come);
     let lane = |state, tokens, snapshots| StepLane {
         state,
@@ -158,7 +126,7 @@ fn states_are_taken_on_the_way() {
         recurrence_log: None,
         snapshots,
     };
-    // The second lane has a stop of its own, and no second one.
+    // The second lane has one snapshot before its end, at another position than the first lane's.
     let mut of_others = [to_come(33)];
     let mut lanes =
         [lane(&mut at_once.0, tokens, &mut snapshots[..]), lane(&mut at_once.1, others, &mut of_others[..])];
@@ -196,7 +164,7 @@ fn quantised_models_are_as_near_as_the_cpu_is() {
         if device.is_emulated() { (&names[..1], &[20, 4], 20) } else { (&names, &[40, 4, 1], 40) };
     for name in names {
         let path = format!("gguf/{name}.gguf");
-        let tokens = Golden::open("dense-wide").prompt()[..count].to_vec();
+        let tokens = GoldenFile::of_folder("dense-wide").tokens("prompt")[..count].to_vec();
         let exact = of_cpu(open(&path), Precision::F32, F16, &tokens);
         let theirs = distance(&of_cpu(open(&path), Precision::Integer, F16, &tokens), &exact);
         let network = GpuNetwork::new(&device, &open(&path), Precision::Integer, ALL).unwrap();
@@ -218,7 +186,7 @@ fn several_sequences_are_each_as_alone() {
     let alone: Vec<Vec<f32>> =
         prompts.iter().map(|prompt| logits(&network, &mut work, &mut state(&network, F16), prompt, 100)).collect();
     let mut states = [(); 3].map(|()| state(&network, F16));
-    // A chunk of each together, then the rest token by token of two of them beside each other.
+    // A chunk of each together, then the rest of two of them together, token by token.
     for (from, to) in [(0, 0.5), (1, 0.9)].map(|(round, share)| (round, share)) {
         let mut parts: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
         let mut lanes: Vec<StepLane> = Vec::new();
@@ -256,19 +224,19 @@ fn a_past_is_gone_back_to_and_branched() {
             [StepLane { state, tokens, wanted: WantedLogits::Last, recurrence_log: Some(log), snapshots: &mut [] }];
         network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
-    let mut line = new();
-    feed(&mut line, &mut work, &words[..290]);
-    let snapshot = line.0.snapshot(Format::F32);
-    feed(&mut line, &mut work, &words[290..310]);
-    feed(&mut line, &mut work, &words[310..311]);
-    feed(&mut line, &mut work, &words[311..]);
-    assert!(line.1.covered().end == 330 && line.1.covered().start <= 330 - LOG_TOKENS, "{:?}", line.1.covered());
+    let mut long = new();
+    feed(&mut long, &mut work, &words[..290]);
+    let snapshot = Snapshot::of(&long.0, Format::F32);
+    feed(&mut long, &mut work, &words[290..310]);
+    feed(&mut long, &mut work, &words[310..311]);
+    feed(&mut long, &mut work, &words[311..]);
+    assert!(long.1.covered().end == 330 && long.1.covered().start <= 330 - LOG_TOKENS, "{:?}", long.1.covered());
 
-    // To a word in the middle of what was said behind the snapshot: no matrix product, and something else follows.
-    let back = SequenceState::at(&snapshot, &line.0.pages, line.0.shape, line.0.layout, &meter, None);
-    let mut heard = (back, line.1.branch(313));
-    heard.0.pages = line.0.pages.clone();
-    network.replay(&mut heard.0, &line.1, 313, &mut work).unwrap();
+    // Back to a word after the snapshot, without a matrix product; then other tokens follow.
+    let back = snapshot.restore(&long.0.pages, long.0.shape, long.0.layout, &meter, None);
+    let mut heard = (back, long.1.branch(313));
+    heard.0.pages = long.0.pages.clone();
+    network.replay(&mut heard.0, &long.1, 313, &mut work).unwrap();
     let mut straight = new();
     feed(&mut straight, &mut work, &words[..313]);
     for (what, of) in [("recurrent state", 0), ("memory of the convolution", 1)] {
@@ -276,12 +244,12 @@ fn a_past_is_gone_back_to_and_branched() {
         close(what, &part(&heard.0), &part(&straight.0), 1e-5);
     }
     let after = feed(&mut heard, &mut work, &other);
-    close("a cut past", &after, &feed(&mut straight, &mut work, &other), 1e-4);
+    close("a sequence that went back", &after, &feed(&mut straight, &mut work, &other), 1e-4);
 
-    // The line that was left goes on, and knows nothing of it: pages are copied by who writes into a shared one.
-    let mut branch = (line.0.branch(), line.1.branch(330));
+    // The first sequence continues unchanged, because the branch copied the shared page before it wrote to it.
+    let mut branch = (long.0.branch(), long.1.branch(330));
     let first = feed(&mut branch, &mut work, &other);
-    let second = feed(&mut line, &mut work, &other);
+    let second = feed(&mut long, &mut work, &other);
     assert_eq!(first, second);
     assert_eq!(meter.failure(), None);
 }
@@ -289,7 +257,7 @@ fn a_past_is_gone_back_to_and_branched() {
 #[test]
 fn the_plan_knows_what_weights_take() {
     let model = open("gguf/dense-wide.q4_k_m.gguf");
-    let file: usize = engine::open::weight_bytes(&model);
+    let file: usize = engine::model_bytes::weight_bytes(&model);
     let (always, ffn) = device_bytes(&model);
     let ours = always + ffn.iter().sum::<usize>();
     assert!(ours >= file && ours < file + file / 100, "{ours} and {file}");
@@ -310,7 +278,7 @@ fn a_plan_is_what_is_taken() {
         // Norms, gates and frequencies are small and not planned.
         assert!(taken >= planned && taken < planned + planned / 50, "{name}: {taken} are taken, {planned} planned");
 
-        // No step asks for more than that but what is counted of sequences, and the step's own inputs.
+        // A step takes no more memory than that, but for counted memory of sequences and the step's own inputs.
         let network = Network::new(model, Precision::Integer);
         let meter = executor.meter();
         let tokens: Vec<u32> = (0..rows as u32).collect();
@@ -351,7 +319,7 @@ fn a_window_takes_what_is_planned() {
     let Some(device) = own_device() else { return };
     let model = open("gguf/dense-wide.q4_k_m.gguf");
     let shape = engine::state::StateShape::new(&model.shape);
-    let executor = Executor::device(&device, &model, Precision::Integer).unwrap();
+    let executor = Executor::on_gpu(&device, &model, Precision::Integer).unwrap();
     let q8_q4 = KvFormats { key: Format::Q8_0, value: Format::Q4_0 };
     for kv in [F16, KvFormats { key: Format::Q8_0, value: Format::Q8_0 }, q8_q4] {
         for tokens in [1, 300, 5000] {
@@ -384,9 +352,9 @@ fn what_has_no_room_is_computed_by_the_host() {
         let (always, ffn) = device_bytes(&model);
         let limits = DeviceLimits { total_bytes: None, rows: 12, lanes: 2, ffn_layers: None, longest: None };
         let whole = DeviceMemoryPlan::new(&DeviceFacts::of(&device).unwrap(), &model, precision, &limits).unwrap();
-        assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_part()), (ffn.len(), 0, None));
+        assert_eq!((whole.ffn_layers, whole.host_bytes, whole.host_note()), (ffn.len(), 0, None));
 
-        // A conversation for which there is room when all but two of those parts are elsewhere.
+        // A conversation for which there is room if the CPU computes all but two of those parts.
         let tokens = 300;
         let of_longest = engine::EngineLimits { prefill_chunk_tokens: 12, ..LIMITS };
         let longest = LongestConversation { limits: of_longest, kv: F16, tokens };
@@ -397,7 +365,7 @@ fn what_has_no_room_is_computed_by_the_host() {
         let (mut executor, plan) = Executor::planned(&device, &model, precision, &limits, || Cpu::new(1)).unwrap();
         assert_eq!((plan.ffn_layers, plan.layers), (2, ffn.len()));
         assert_eq!(plan.left_bytes, needed);
-        assert!(plan.host_bytes > 0 && plan.host_part().unwrap().contains("feed-forward"), "{plan:?}");
+        assert!(plan.host_bytes > 0 && plan.host_note().unwrap().contains("feed-forward"), "{plan:?}");
 
         let mut packed = open(name);
         let on_host = Part::FeedForward { from: plan.ffn_layers };
@@ -431,7 +399,7 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     recurrence_log_tokens: 32,
 };
 
-/// A device of this test's own. A GPU shares its memory with whoever else is there.
+/// A device for this test alone. A GPU's memory is shared with other programs.
 fn own_device() -> Option<Device> {
     let folder = std::env::temp_dir().join("reprise-gpu-tests");
     let device = Device::emulated(&folder);

@@ -1,5 +1,8 @@
 //! Whole models against the reference implementation's results (tests/data/reference, with their recipe).
 
+#[path = "support/golden.rs"]
+mod golden;
+
 use std::path::{Path, PathBuf};
 
 use engine::memory::MemoryMeter;
@@ -8,15 +11,12 @@ use engine::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
-use kernels::testing::distance;
 use weights::{HeadOrder, LayerKind, OpenOptions};
+
+use golden::{GoldenFile, close, reference};
 
 const FOLDERS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
-
-fn reference() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference")
-}
 
 fn open(path: &Path, precision: Precision) -> Network {
     Network::new(weights::open(path, &OpenOptions { mmap: true }).unwrap(), precision)
@@ -25,28 +25,6 @@ fn open(path: &Path, precision: Precision) -> Network {
 /// Every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
 fn of_folder(name: &str) -> [PathBuf; 2] {
     [reference().join(name), reference().join(format!("gguf/{name}.bf16.gguf"))]
-}
-
-struct Golden {
-    file: Vec<u8>,
-}
-
-impl Golden {
-    fn open(path: PathBuf) -> Golden {
-        Golden { file: std::fs::read(path).unwrap() }
-    }
-
-    fn bytes(&self, name: &str) -> Vec<u8> {
-        safetensors::SafeTensors::deserialize(&self.file).unwrap().tensor(name).unwrap().data().to_vec()
-    }
-
-    fn floats(&self, name: &str) -> Vec<f32> {
-        self.bytes(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-    }
-
-    fn tokens(&self, name: &str) -> Vec<u32> {
-        self.bytes(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
-    }
 }
 
 /// Logits of all tokens, fed in chunks.
@@ -61,18 +39,11 @@ fn logits(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32
     all
 }
 
-#[track_caller]
-fn close(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
-    let distance = distance(ours, golden);
-    println!("{what}: {distance:.1e}");
-    assert!(distance <= tolerance, "{what}: {distance:e} is over {tolerance:e}");
-}
-
 #[test]
 fn logits_in_one_pass_in_two_and_in_chunks() {
     let cpu = Cpu::new(2);
     for name in FOLDERS {
-        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let golden = GoldenFile::of_folder(name);
         let (prompt, expected) = (golden.tokens("prompt"), golden.floats("logits"));
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
@@ -93,7 +64,7 @@ fn logits_in_one_pass_in_two_and_in_chunks() {
 fn state_after_a_hundred_tokens() {
     let cpu = Cpu::new(2);
     for name in FOLDERS {
-        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let golden = GoldenFile::of_folder(name);
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
@@ -116,7 +87,7 @@ fn state_after_a_hundred_tokens() {
     }
 }
 
-fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &Golden) {
+fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &GoldenFile) {
     let heads = network.state_shape.heads;
     // The golden state sorts value heads by key head; a GGUF file tiles them.
     let ratio = heads.value_heads / heads.key_heads;
@@ -130,7 +101,7 @@ fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: us
         (0..heads.value_heads).flat_map(|head| expected[golden_head(head) * size..][..size].to_vec()).collect();
     close(&format!("recurrent.{layer}"), &state.recurrent[index * heads.state()..][..heads.state()], &expected, 1e-4);
 
-    // The golden memory is [channel, 4 inputs], of which the last three are ours.
+    // The golden convolution state is [channel, 4 inputs], of which ours are the last three.
     let (past, channels) = (network.state_shape.conv_past, heads.channels());
     let golden_channel = |channel: usize| match channel.checked_sub(2 * heads.keys()) {
         None => channel,
@@ -145,7 +116,7 @@ fn check_delta(network: &Network, state: &SequenceState, index: usize, layer: us
     close(&format!("conv.{layer}"), &state.conv[index * past * channels..][..past * channels], &expected, 1e-4);
 }
 
-fn check_attention(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &Golden) {
+fn check_attention(network: &Network, state: &SequenceState, index: usize, layer: usize, golden: &GoldenFile) {
     let (heads, dim) = (network.shape().kv_heads, network.shape().head_dim);
     let (mut keys, mut values) = (vec![0.0; heads * 100 * dim], vec![0.0; heads * 100 * dim]);
     for head in 0..heads {
@@ -162,7 +133,7 @@ fn check_attention(network: &Network, state: &SequenceState, index: usize, layer
 fn greedy_tokens() {
     let cpu = Cpu::new(2);
     for name in FOLDERS {
-        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let golden = GoldenFile::of_folder(name);
         let prompt = golden.tokens("prompt");
         for path in of_folder(name) {
             let network = open(&path, Precision::F32);
@@ -185,7 +156,7 @@ fn greedy_tokens() {
 fn quantised_files_against_their_own_weights() {
     let cpu = Cpu::new(2);
     for name in ["dense-wide.q4_k_m", "dense-wide.q8_0"] {
-        let golden = Golden::open(reference().join(format!("gguf/{name}.logits.safetensors")));
+        let golden = GoldenFile::open(reference().join(format!("gguf/{name}.logits.safetensors")));
         let path = reference().join(format!("gguf/{name}.gguf"));
         let cases =
             [(Precision::F32, false, 1e-4), (Precision::Integer, false, 5e-2), (Precision::Integer, true, 5e-2)];
@@ -205,7 +176,7 @@ fn quantised_files_against_their_own_weights() {
 fn a_batch_computes_what_each_computes_alone() {
     let cpu = Cpu::new(2);
     for name in FOLDERS {
-        let golden = Golden::open(reference().join(name).join("golden.safetensors"));
+        let golden = GoldenFile::of_folder(name);
         let prompt = golden.tokens("prompt");
         let network = open(&reference().join(name), Precision::F32);
         let cuts = [1, 37, 64, 100];

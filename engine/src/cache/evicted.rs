@@ -1,20 +1,21 @@
-//! Pasts whose state had to go, kept as hashes so that a report can say that they were known once.
+//! Evicted sequences, kept as hashes so that a report can say that a prompt was cached once.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
+use crate::cached_sequence::common_prefix;
 use crate::request::OwnerId;
 
-/// Tokens of one hash: what is remembered of a past is told to the next of these.
-const GRAIN: usize = 64;
+/// Tokens of one hash. The length of a common prefix is known in such steps.
+const HASHED_TOKENS: usize = 64;
 
-/// Older ones are forgotten: a household has fewer conversations that it may come back to.
-const PASTS: usize = 256;
+/// Older sequences are dropped: a household has fewer conversations to come back to.
+const MOST_SEQUENCES: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Evicted {
-    /// Of each past the hashes of its beginnings, one grain longer each.
-    pasts: VecDeque<(Option<OwnerId>, Vec<u64>)>,
+    /// For each sequence the hashes of its prefixes, each `HASHED_TOKENS` longer than the one before.
+    sequences: VecDeque<(Option<OwnerId>, Vec<u64>)>,
 }
 
 impl Evicted {
@@ -23,37 +24,33 @@ impl Evicted {
         if hashes.is_empty() {
             return;
         }
-        self.pasts.retain(|(_, past)| !hashes.starts_with(past));
-        self.pasts.push_back((owner, hashes));
-        if self.pasts.len() > PASTS {
-            self.pasts.pop_front();
+        self.sequences.retain(|(_, theirs)| !hashes.starts_with(theirs));
+        self.sequences.push_back((owner, hashes));
+        if self.sequences.len() > MOST_SEQUENCES {
+            self.sequences.pop_front();
         }
     }
 
-    /// So many tokens of this prompt were known once.
+    /// How many tokens of this prompt were cached once.
     pub fn known(&self, tokens: &[u32]) -> usize {
-        if self.pasts.is_empty() {
+        if self.sequences.is_empty() {
             return 0;
         }
         let hashes: Vec<u64> = hashes(tokens).collect();
-        self.pasts.iter().map(|(_, past)| common(past, &hashes)).max().unwrap_or(0) * GRAIN
+        self.sequences.iter().map(|(_, theirs)| common_prefix(theirs, &hashes)).max().unwrap_or(0) * HASHED_TOKENS
     }
 
     pub fn forget(&mut self, owner: OwnerId) {
-        self.pasts.retain(|(theirs, _)| *theirs != Some(owner));
+        self.sequences.retain(|(owned_by, _)| *owned_by != Some(owner));
     }
 }
 
 fn hashes(tokens: &[u32]) -> impl Iterator<Item = u64> {
     let mut hasher = DefaultHasher::new();
-    tokens.chunks_exact(GRAIN).map(move |grain| {
-        grain.iter().for_each(|token| hasher.write_u32(*token));
+    tokens.chunks_exact(HASHED_TOKENS).map(move |tokens| {
+        tokens.iter().for_each(|token| hasher.write_u32(*token));
         hasher.finish()
     })
-}
-
-fn common(a: &[u64], b: &[u64]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]
@@ -61,17 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_past_is_known_by_its_beginning_until_it_is_forgotten() {
-        let mut gone = Evicted::default();
+    fn a_sequence_is_known_by_its_beginning_until_it_is_forgotten() {
+        let mut evicted = Evicted::default();
         let past: Vec<u32> = (0..300).collect();
-        gone.remember(&past, Some(OwnerId(1)));
-        assert_eq!(gone.known(&past), 256);
-        assert_eq!(gone.known(&past[..130]), 128);
-        assert_eq!(gone.known(&[&past[..200], &[7; 100]].concat()), 192);
-        assert_eq!(gone.known(&past[1..]), 0);
-        gone.forget(OwnerId(2));
-        assert_eq!(gone.known(&past), 256);
-        gone.forget(OwnerId(1));
-        assert_eq!(gone.known(&past), 0);
+        evicted.remember(&past, Some(OwnerId(1)));
+        assert_eq!(evicted.known(&past), 256);
+        assert_eq!(evicted.known(&past[..130]), 128);
+        assert_eq!(evicted.known(&[&past[..200], &[7; 100]].concat()), 192);
+        assert_eq!(evicted.known(&past[1..]), 0);
+        evicted.forget(OwnerId(2));
+        assert_eq!(evicted.known(&past), 256);
+        evicted.forget(OwnerId(1));
+        assert_eq!(evicted.known(&past), 0);
     }
 }

@@ -1,17 +1,18 @@
-//! What is dropped first when memory is needed: what saves the least of it.
+//! Which part of the cache is dropped first when memory is needed.
 
 use std::sync::Arc;
 
-use super::{CacheEntry, CachedSequence};
+use super::CacheEntry;
+use crate::cached_sequence::CachedSequence;
 use crate::state::PAGE_TOKENS;
 
-/// What may be dropped to make room.
+/// Which sequences may be evicted to make room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionRights {
-    /// Somebody waits for what needs the room.
+    /// All of them: a user waits for the reply.
     All,
-    /// Nobody does: what the conversations of late will need stays.
-    NothingNeeded,
+    /// Only those that the latest conversations will not need.
+    Unneeded,
 }
 
 pub(super) enum Victim {
@@ -25,19 +26,19 @@ pub(super) enum Victim {
     Sequence {
         entry: usize,
     },
-    /// Of a sequence that is being computed.
+    /// A snapshot of a running request's sequence.
     Running {
         sequence: usize,
         snapshot: usize,
     },
 }
 
-/// Snapshots at the end of a past that a barge-in or a retry goes back to.
+/// The last snapshots of a sequence, to which a barge-in or a retry goes back.
 const NEAR_THE_END: usize = 2;
 
-/// Value is the tokens that would have to be computed again, times how likely somebody comes back, per byte. `needed` are
-/// the most recent sequences that no newer one has replaced: so many of them are spared where the rights say so. Of a sequence
-/// that is being computed only snapshots can go.
+/// The part with the least value. Value is the tokens that would have to be computed again, times how likely a conversation
+/// needs them, per byte. `EvictionRights::Unneeded` spares the `needed` most recent sequences that no newer one has replaced. A
+/// running request's sequence only loses snapshots.
 pub(super) fn least_valuable(
     entries: &[CacheEntry],
     running: &[&mut CachedSequence],
@@ -49,7 +50,7 @@ pub(super) fn least_valuable(
     recent.sort_unstable_by(|a, b| b.cmp(a));
     let spared_from = match rights {
         EvictionRights::All => u64::MAX,
-        EvictionRights::NothingNeeded => recent.get(needed.max(1) - 1).or(recent.last()).copied().unwrap_or(u64::MAX),
+        EvictionRights::Unneeded => recent.get(needed.max(1) - 1).or(recent.last()).copied().unwrap_or(u64::MAX),
     };
     let mut least: Option<(f64, Victim)> = None;
     let mut offer = |value: f64, bytes: usize, victim: Victim| {
@@ -76,7 +77,7 @@ pub(super) fn least_valuable(
                 Victim::RecurrenceLog { entry: at },
             );
         }
-        // Pages that others hold too are neither freed nor lost with this sequence.
+        // Pages that other sequences share are neither freed nor lost with this one.
         let own = sequence.state.pages.iter().filter(|page| Arc::strong_count(page) == 1);
         let (pages, bytes) = own.fold((0, 0), |(pages, bytes), page| (pages + 1, bytes + page.bytes()));
         let bytes = bytes + sequence.state.own_bytes();
@@ -85,21 +86,21 @@ pub(super) fn least_valuable(
     }
     for (at, sequence) in running.iter().enumerate() {
         let likely = if sequence.speculative { 0.1 } else { 1.0 };
-        for (snapshot, value, bytes) in thinnable(sequence, rights == EvictionRights::NothingNeeded) {
+        for (snapshot, value, bytes) in thinnable(sequence, rights == EvictionRights::Unneeded) {
             offer(value * likely, bytes, Victim::Running { sequence: at, snapshot });
         }
     }
     least.map(|(_, victim)| victim)
 }
 
-/// The snapshots that only this sequence has, what each saves, and its bytes.
+/// The snapshots that no other sequence shares: index, tokens that each saves, bytes.
 fn thinnable(sequence: &CachedSequence, spares_the_end: bool) -> impl Iterator<Item = (usize, f64, usize)> {
     let count = sequence.snapshots.len().saturating_sub(if spares_the_end { NEAR_THE_END } else { 0 });
     let before = std::iter::once(0).chain(sequence.snapshots.iter().map(|snapshot| snapshot.position));
     let end = sequence.state.position;
     let all = sequence.snapshots[..count].iter().zip(before).enumerate();
     all.filter(|(_, (snapshot, _))| Arc::strong_count(snapshot) == 1).map(move |(at, (snapshot, before))| {
-        // Voice goes back a turn or two; rarely further.
+        // Conversations go back a turn or two, rarely further.
         let near = 1.0 / (1.0 + (end - snapshot.position) as f64 / 256.0);
         (at, (snapshot.position - before) as f64 * near, snapshot.bytes())
     })

@@ -1,19 +1,19 @@
-//! The formats of what is on disk. All numbers are little-endian, every part is followed by its CRC-32.
+//! The formats of files on disk. All numbers are little-endian, every part is followed by its CRC-32.
 //!
 //! ```text
-//! NAME.line
-//!   head    magic, version, fingerprint, formats, sizes, counts     the file's whole length follows from it
+//! NAME.line, a sequence
+//!   head    magic, version, fingerprint, formats, sizes, counts     the file's length follows from it
 //!   tokens  u32 each
 //!   index   for each snapshot its position u64, for each full page its name
 //!   states  for each snapshot: recurrent in its format, convolution f32 each
-//!   rest    the last page, where it is not full
-//! NAME.page
+//!   rest    the last page, if it is not full
+//! NAME.page, a full page
 //!   head    magic, version, formats, the page's own name, bytes
 //!   bytes
 //! ```
 //!
-//! A page's name is a hash of the model, the formats and all tokens up to the page's end: pasts that begin alike share
-//! their pages' files, and a past that grew writes only what is new.
+//! A page's name is a hash of the model, the formats and all tokens up to the page's end: sequences that begin alike share
+//! pages, and for a sequence that became longer only new pages are written.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -27,22 +27,24 @@ use sha2::{Digest, Sha256};
 use super::{ModelIdentity, StoredSequence, WriteJob};
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::request::OwnerId;
-use crate::snapshot::{self, Snapshot, packed_bytes};
-use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
+use crate::snapshot::{self, Snapshot};
+use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
 
-const LINE: &[u8; 8] = b"REPRISEL";
+/// Of a sequence's file.
+pub(super) const EXTENSION: &str = "line";
+const SEQUENCE_MAGIC: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
-/// 3: full pages have files of their own. From 2 on a line's name says whose it is.
+/// 3: full pages have files of their own. Since 2 the name of a sequence's file begins with its owner.
 const VERSION: u32 = 3;
 const HEAD_BYTES: usize = 8 + 4 + 32 + 3 * 4 + 3 * 8 + 8 + 4;
 const PAGE_HEAD_BYTES: usize = 8 + 4 + 2 * 4 + 16 + 8;
 
-/// Of a page: see above.
+/// A hash, as above.
 pub(crate) type PageName = [u8; 16];
 
 pub(crate) struct LoadedSequence {
     pub tokens: Vec<u32>,
-    /// Ascending; the last is the end.
+    /// Ascending by position; the last is the end.
     pub snapshots: Vec<Snapshot>,
     pub pages: KvPages,
 }
@@ -58,17 +60,17 @@ struct SequenceFileHeader {
     snapshots: usize,
 }
 
-/// A file's name: the same past of the same owner in the same formats has the same. The owner stands in the name so that
-/// its files are found without reading them.
+/// The name of a sequence's file: the same for the same tokens, owner and formats. It begins with the owner, so that an
+/// owner's files are found without reading them.
 pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
         hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
-    format!("{}{hash:016x}.line", owner.map(prefix).unwrap_or_default())
+    format!("{}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
 }
 
-/// What the names of an owner's files begin with.
+/// The beginning of the names of an owner's files.
 pub(super) fn prefix(owner: OwnerId) -> String {
     format!("{:016x}-", owner.0)
 }
@@ -78,10 +80,10 @@ fn owner_of(path: &Path) -> Option<OwnerId> {
     u64::from_str_radix(owner, 16).ok().map(OwnerId)
 }
 
-/// The names of all full pages.
-pub(super) fn page_names(tokens: &[u32], kv: KvFormats, owner: &ModelIdentity) -> Vec<PageName> {
+/// The names of a sequence's full pages.
+pub(super) fn page_names(tokens: &[u32], kv: KvFormats, model: &ModelIdentity) -> Vec<PageName> {
     let mut hash = Sha256::new();
-    hash.update(owner.fingerprint);
+    hash.update(model.fingerprint);
     hash.update(kv.key.to_gguf().to_le_bytes());
     hash.update(kv.value.to_gguf().to_le_bytes());
     let pages = tokens.chunks_exact(PAGE_TOKENS).map(|page| {
@@ -98,8 +100,8 @@ pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
     folder.join(format!("{hex}.page"))
 }
 
-/// Pages first: a line that is there has all of its own.
-pub(super) fn write(job: &WriteJob, owner: &ModelIdentity) -> Result<StoredSequence, String> {
+/// Writes the pages first, so that a sequence's file never names a page that is not there.
+pub(super) fn write(job: &WriteJob, model: &ModelIdentity) -> Result<StoredSequence, String> {
     let folder = job.path.parent().unwrap_or(Path::new("."));
     let failed = |path: &Path, error: std::io::Error| {
         let _ = std::fs::remove_file(path.with_extension("part"));
@@ -112,7 +114,7 @@ pub(super) fn write(job: &WriteJob, owner: &ModelIdentity) -> Result<StoredSeque
             written.map_err(|error| failed(&path, error))?;
         }
     }
-    let bytes = write_line(&job.path, job, owner).map_err(|error| failed(&job.path, error))?;
+    let bytes = write_sequence(&job.path, job, model).map_err(|error| failed(&job.path, error))?;
     let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.bytes() + 8) as u64);
     Ok(StoredSequence {
         path: job.path.clone(),
@@ -129,12 +131,12 @@ pub(super) fn write(job: &WriteJob, owner: &ModelIdentity) -> Result<StoredSeque
     })
 }
 
-/// Beside its place, then renamed into it: a file that is there is whole.
+/// Writes another file and renames it, so that a file of this name is complete.
 fn written(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> std::io::Result<u64> {
     let part = path.with_extension("part");
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
-    // What people said can be read out of it.
+    // Only the user of this process may read it: it holds what people said.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&part)?;
@@ -165,13 +167,13 @@ fn page_head(kv: KvFormats, name: &PageName, bytes: usize) -> Vec<u8> {
     head
 }
 
-fn write_line(path: &Path, job: &WriteJob, owner: &ModelIdentity) -> std::io::Result<u64> {
-    let shape = &owner.shape;
+fn write_sequence(path: &Path, job: &WriteJob, model: &ModelIdentity) -> std::io::Result<u64> {
+    let shape = &model.shape;
     let page_bytes = job.pages.first().map_or(0, |page| page.bytes());
     let mut head = Vec::with_capacity(HEAD_BYTES);
-    head.extend_from_slice(LINE);
+    head.extend_from_slice(SEQUENCE_MAGIC);
     head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&owner.fingerprint);
+    head.extend_from_slice(&model.fingerprint);
     for format in [job.kv.key, job.kv.value, job.format] {
         head.extend_from_slice(&format.to_gguf().to_le_bytes());
     }
@@ -200,20 +202,20 @@ fn on_host<T: bytemuck::Pod>(values: &MeteredBuffer<T>) -> std::io::Result<Cow<'
     values.on_host().map_err(std::io::Error::other)
 }
 
-fn write_part(out: &mut impl Write, pieces: &[&[u8]]) -> std::io::Result<()> {
+fn write_part(out: &mut impl Write, parts: &[&[u8]]) -> std::io::Result<()> {
     let mut crc = crc32fast::Hasher::new();
-    for piece in pieces {
-        crc.update(piece);
-        out.write_all(piece)?;
+    for part in parts {
+        crc.update(part);
+        out.write_all(part)?;
     }
     out.write_all(&crc.finalize().to_le_bytes())
 }
 
-/// What a line's file holds, without its states and pages.
-pub(super) fn read_head(path: &Path, owner: &ModelIdentity) -> Result<StoredSequence, String> {
+/// A sequence's file, without its states and pages.
+pub(super) fn read_head(path: &Path, model: &ModelIdentity) -> Result<StoredSequence, String> {
     let (mut input, head) = open(path)?;
-    let ours = head.fingerprint == owner.fingerprint;
-    if ours && !head.fits(owner) {
+    let ours = head.fingerprint == model.fingerprint;
+    if ours && !head.fits(model) {
         return Err("its sizes are not those of its model".to_string());
     }
     let (tokens, positions, names) = contents(&mut input, &head)?;
@@ -232,22 +234,22 @@ pub(super) fn read_head(path: &Path, owner: &ModelIdentity) -> Result<StoredSequ
     })
 }
 
-/// The pages that a line's file needs.
+/// The full pages that a sequence's file names.
 pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
     let (mut input, head) = open(path)?;
     contents(&mut input, &head).map(|(_, _, names)| names)
 }
 
-/// The past up to `end`, which is one of its snapshots' positions. `shared` are its first pages, where they are in memory.
+/// The sequence up to `end`, which is the position of a snapshot. `shared` are its first pages that are in memory.
 pub(super) fn read(
     path: &Path,
-    owner: &ModelIdentity,
+    model: &ModelIdentity,
     end: usize,
     shared: KvPages,
     meter: &MemoryMeter,
 ) -> Result<LoadedSequence, String> {
     let (mut input, head) = open(path)?;
-    if head.fingerprint != owner.fingerprint || !head.fits(owner) {
+    if head.fingerprint != model.fingerprint || !head.fits(model) {
         return Err("it is another file than at the start".to_string());
     }
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
@@ -282,7 +284,7 @@ pub(super) fn read(
 
 fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Result<(), String> {
     let file = File::open(path).map_err(|error| format!("its page {}: {error}", path.display()))?;
-    // Its head is small, its bytes are read straight into their place.
+    // Only the head is read through the buffer.
     let mut input = BufReader::with_capacity(PAGE_HEAD_BYTES + 4, file);
     let mut head = [0; PAGE_HEAD_BYTES];
     let damaged = |why: String| {
@@ -296,7 +298,7 @@ fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Re
     read_part(&mut input, [page]).map_err(damaged)
 }
 
-/// Checks everything that sizes follow from before anything is allocated.
+/// Reads and checks the head, before anything of the sizes in it is allocated.
 fn open(path: &Path) -> Result<(BufReader<File>, SequenceFileHeader), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let length = file.metadata().map_err(|error| error.to_string())?.len();
@@ -306,7 +308,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, SequenceFileHeader), String> {
     let (magic, rest) = bytes.split_at(8);
     let (version, rest) = rest.split_at(4);
     let (fingerprint, mut rest) = rest.split_at(32);
-    if magic != LINE {
+    if magic != SEQUENCE_MAGIC {
         return Err("it is no file of ours".to_string());
     }
     if version != VERSION.to_le_bytes() {
@@ -348,11 +350,11 @@ fn contents(input: &mut BufReader<File>, head: &SequenceFileHeader) -> Result<Co
     Ok((tokens, positions, names))
 }
 
-fn read_part<const N: usize>(input: &mut impl Read, pieces: [&mut [u8]; N]) -> Result<(), String> {
+fn read_part<const N: usize>(input: &mut impl Read, parts: [&mut [u8]; N]) -> Result<(), String> {
     let mut crc = crc32fast::Hasher::new();
-    for piece in pieces {
-        input.read_exact(piece).map_err(|error| error.to_string())?;
-        crc.update(piece);
+    for part in parts {
+        input.read_exact(part).map_err(|error| error.to_string())?;
+        crc.update(part);
     }
     check(input, crc.finalize())
 }
@@ -364,8 +366,8 @@ fn check(input: &mut impl Read, crc: u32) -> Result<(), String> {
 }
 
 impl SequenceFileHeader {
-    fn fits(&self, owner: &ModelIdentity) -> bool {
-        let shape = &owner.shape;
+    fn fits(&self, model: &ModelIdentity) -> bool {
+        let shape = &model.shape;
         let layout = shape.layout(self.kv);
         layout.is_ok_and(|layout| self.page_bytes == shape.page_bytes(&layout))
             && snapshot::FORMATS.contains(&self.snapshots_as)

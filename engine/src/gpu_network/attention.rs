@@ -1,4 +1,4 @@
-//! An attention layer: gated queries, norms of heads, rotation, pages.
+//! An attention layer: gated queries, norms of heads, rotation, keys and values in pages.
 
 use gpu::Error;
 use gpu::attention::{Heads, Parts, Prepare, Spread, attend, combine, prepare};

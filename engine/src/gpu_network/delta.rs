@@ -26,7 +26,7 @@ impl GpuNetwork {
         let heads = self.state_shape.heads;
         let jobs = [(&weights.qkv, work.q.address()), (&weights.z, work.k.address())];
         product(device, self.reading, normed, step.rows, &jobs, false)?;
-        // A decay is an exponential, and acts on all that was said: its few rows are worth exact activations.
+        // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
         let exact = [(&weights.a, work.decay.address()), (&weights.b, work.beta.address())];
         exact_product(device, normed, step.rows, &exact)?;
         let of_gates = Gates {
@@ -56,8 +56,8 @@ impl GpuNetwork {
         product(device, self.reading, inner, step.rows, &[(&weights.out, work.hidden.address())], true)
     }
 
-    /// Convolution and delta rule: all of a linear layer that remembers. Reads `work.q`, `decay` and `beta`, and puts the
-    /// inputs aside where `recurrence log` says.
+    /// The part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and `beta`, and logs the
+    /// inputs at the addresses of `log_rows`; 0: it logs nothing.
     fn recur(
         &self,
         weights: &GpuDelta,
@@ -66,20 +66,20 @@ impl GpuNetwork {
         log_rows: u64,
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
-        let stretches = work.inputs.stretches();
-        if stretches.is_empty() {
+        let spans = work.inputs.spans();
+        if spans.is_empty() {
             return self.recur_over(weights, layer, [step.lanes, step.longest], step.at.lanes, log_rows, work);
         }
-        for stretch in stretches {
-            self.recur_over(weights, layer, [stretch.lanes(), stretch.longest()], stretch.at, log_rows, work)?;
-            for taken in &stretch.taken {
-                taken.take(&self.device, &self.state_shape, layer..layer + 1)?;
+        for span in spans {
+            self.recur_over(weights, layer, [span.lanes(), span.longest()], span.at, log_rows, work)?;
+            for copy in &span.copies {
+                copy.run(&self.device, &self.state_shape, layer..layer + 1)?;
             }
         }
         Ok(())
     }
 
-    /// The rows of lanes whose table is at `at`; `longest`: rows of the one with the most.
+    /// The rows of the lanes in the table at `at`; `longest`: the most rows of a lane.
     fn recur_over(
         &self,
         weights: &GpuDelta,
@@ -124,13 +124,13 @@ impl GpuNetwork {
         advance(&self.device, lanes, longest, &work.chunks, of_rule)
     }
 
-    /// Values before the layer's row, behind where a token's place in the recurrence log begins.
+    /// Values between a token's address in the log and its row of this layer.
     fn in_log(&self, layer: usize) -> u64 {
         (layer * RecurrenceLog::layer_values(&self.state_shape)) as u64
     }
 
-    /// Takes a state forward to `position` by its recurrences alone, with what the recurrence log remembers of the tokens
-    /// between. The pages of the state must hold their keys and values already.
+    /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
+    /// keys and values already.
     pub fn replay(
         &self,
         state: &mut SequenceState,
@@ -161,7 +161,7 @@ impl GpuNetwork {
                 heads: heads.value_heads as u32,
             };
             read_log(&self.device, rows, &of_log)?;
-            // What is replayed is in the recurrence log already.
+            // Replayed tokens are in the log already.
             self.recur(weights, layer, &step, 0, work)?;
         }
         state.position = position;

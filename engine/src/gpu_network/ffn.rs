@@ -1,4 +1,4 @@
-//! Feed-forward: SwiGLU, dense or by experts.
+//! A feed-forward part: SwiGLU, dense or by experts.
 
 use gpu::Error;
 use gpu::activation::silu_times;
@@ -40,18 +40,18 @@ impl GpuNetwork {
         product(&self.device, self.reading, inner, step.rows, &[(&weights.down, out)], accumulate)
     }
 
-    /// Pairs of a token and one of its experts: where they are many they are sorted by expert, so that each expert is read
-    /// once for all its tokens.
+    /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each expert are
+    /// read once for all its tokens.
     fn moe(&self, moe: &GpuMoe, x: RowsArguments, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let (device, routing) = (&self.device, &work.moe);
         let (used, renormalise) =
             self.shape.moe.as_ref().map_or((moe.count, true), |shape| (shape.used, shape.renormalise));
         let pairs = step.rows * used;
-        // Which expert is chosen hangs on small differences.
+        // Small differences decide which expert is chosen.
         let mut exact = vec![(&moe.router, routing.scores.address())];
         exact.extend(moe.shared.iter().map(|shared| (&shared.router, routing.shared_score.address())));
         exact_product(device, x, step.rows, &exact)?;
-        // The few pairs of a few rows stay as they come: each reads its expert for itself.
+        // Pairs of few rows are not sorted: each reads its expert's weights for itself.
         let unsorted = |address: u64| if step.few { address } else { 0 };
         let of_route = Route {
             scores: routing.scores.address(),

@@ -1,4 +1,5 @@
-//! What changes from step to step: tokens, whose they are, and where everything lies. One copy brings it to the device.
+//! The inputs of a step: tokens, their lanes, and the addresses of states, pages and log rows. One copy brings them to the
+//! device.
 
 use bytemuck::Pod;
 use gpu::lanes::Lane;
@@ -10,31 +11,31 @@ use crate::state::SequenceState;
 
 pub(super) struct StepInputs {
     lanes: Vec<Lane>,
-    /// The rows of lanes in pieces, from one place to come back to to the next: the first piece of each lane that has more
-    /// than one, or is one, then the second ones. Empty: every lane is one.
-    stretches: Vec<RecurrenceSpan>,
+    /// The lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the second
+    /// those up to the next one, and so on. Empty: no lane has a snapshot before its end.
+    spans: Vec<RecurrenceSpan>,
     tokens: Vec<u32>,
     lane_of_row: Vec<u32>,
-    /// Rows of which logits are wanted.
+    /// Rows for which logits are wanted.
     wanted: Vec<u32>,
-    /// Where each row goes in its lane's recurrence log, or comes from.
+    /// The address of each row in its lane's recurrence log.
     log_rows: Vec<u64>,
     has_log: bool,
     /// Addresses of pages, lane after lane.
     pages: Vec<u64>,
-    /// All of it, as it lies on the device.
+    /// Everything, in the layout of the device.
     bytes: Vec<u8>,
     there: Buffer<u8>,
 }
 
-/// What the recurrences of a step go over without a stop.
+/// Rows over which the recurrences of a step run without a snapshot between.
 #[derive(Default)]
 pub(super) struct RecurrenceSpan {
     lanes: Vec<Lane>,
-    /// Address of the lanes.
+    /// The address of the lanes.
     pub at: u64,
-    /// Taken at the end of it.
-    pub taken: Vec<SnapshotCopy>,
+    /// The snapshots that are taken at the end of the span.
+    pub copies: Vec<SnapshotCopy>,
 }
 
 impl RecurrenceSpan {
@@ -42,7 +43,7 @@ impl RecurrenceSpan {
         self.lanes.len()
     }
 
-    /// Rows of the lane with the most.
+    /// The most rows of a lane.
     pub fn longest(&self) -> usize {
         longest(&self.lanes)
     }
@@ -52,7 +53,7 @@ fn longest(lanes: &[Lane]) -> usize {
     lanes.iter().map(|lane| lane.count as usize).max().unwrap_or(0)
 }
 
-/// Addresses on the device, for kernels. Those before the pages hang on nothing but the numbers of rows and lanes.
+/// Addresses of inputs on the device. They depend only on the numbers of rows and lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct InputAddresses {
     pub lanes: u64,
@@ -67,7 +68,7 @@ impl StepInputs {
     pub fn new(device: &Device) -> Result<StepInputs, Error> {
         Ok(StepInputs {
             lanes: Vec::new(),
-            stretches: Vec::new(),
+            spans: Vec::new(),
             tokens: Vec::new(),
             lane_of_row: Vec::new(),
             wanted: Vec::new(),
@@ -81,17 +82,17 @@ impl StepInputs {
 
     pub fn clear(&mut self) {
         self.lanes.clear();
-        self.stretches.clear();
+        self.spans.clear();
         [&mut self.tokens, &mut self.lane_of_row, &mut self.wanted].into_iter().for_each(Vec::clear);
         [&mut self.log_rows, &mut self.pages].into_iter().for_each(Vec::clear);
         self.has_log = false;
     }
 
-    /// The next `count` rows are tokens of this state. They lie in the recurrence log from the state's position on.
+    /// Adds a lane: the next `count` rows are tokens of this state, from its position on.
     pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
         self.lanes.push(Lane {
-            // Where its pages begin among all, until it is known where those lie.
+            // The index of its first page, which `send` replaces by an address.
             pages: self.pages.len() as u64,
             recurrent: state.recurrent.address()?,
             conv: state.conv.address()?,
@@ -113,31 +114,30 @@ impl StepInputs {
         Ok(())
     }
 
-    /// Of the lane that was added last a snapshot is taken where each of these stands, which is behind some of its rows and
-    /// before others. To be called for all lanes or for none.
+    /// Cuts the lane that was added last at these snapshots, which are before its end. To be called for all lanes or for none.
     pub fn add_stops(&mut self, state: &SequenceState, snapshots: &[&Snapshot]) -> Result<(), Error> {
         let Some(lane) = self.lanes.last().copied() else { return Ok(()) };
         let end = state.position + lane.count as usize;
         let stops = snapshots.iter().map(|snapshot| snapshot.position).chain([end]);
         let mut begin = state.position;
         for (number, stop) in stops.enumerate() {
-            if self.stretches.len() == number {
-                self.stretches.push(RecurrenceSpan::default());
+            if self.spans.len() == number {
+                self.spans.push(RecurrenceSpan::default());
             }
-            let stretch = &mut self.stretches[number];
+            let span = &mut self.spans[number];
             let first = lane.first + (begin - state.position) as u32;
-            stretch.lanes.push(Lane { first, count: (stop - begin) as u32, pages: 0, ..lane });
+            span.lanes.push(Lane { first, count: (stop - begin) as u32, pages: 0, ..lane });
             if let Some(snapshot) = snapshots.get(number) {
-                stretch.taken.push(SnapshotCopy::of(state, snapshot)?);
+                span.copies.push(SnapshotCopy::of(state, snapshot)?);
             }
             begin = stop;
         }
         Ok(())
     }
 
-    /// Empty: all lanes are one.
-    pub fn stretches(&self) -> &[RecurrenceSpan] {
-        &self.stretches
+    /// Empty: no lane is cut.
+    pub fn spans(&self) -> &[RecurrenceSpan] {
+        &self.spans
     }
 
     pub fn add_tokens(&mut self, tokens: &[u32]) {
@@ -152,7 +152,7 @@ impl StepInputs {
         self.wanted.len()
     }
 
-    /// Rows and lanes, and the rows of the lane with the most.
+    /// Rows, lanes, and the most rows of a lane.
     pub fn sizes(&self) -> (usize, usize, usize) {
         (self.lane_of_row.len(), self.lanes.len(), longest(&self.lanes))
     }
@@ -165,28 +165,28 @@ impl StepInputs {
                 .map(|values| size_of_val(&**values))
                 .iter()
                 .sum::<usize>()
-            + self.stretches.iter().map(|stretch| size_of_val(&*stretch.lanes)).sum::<usize>()
-            + ALIGNED_TO * (6 + self.stretches.len());
+            + self.spans.iter().map(|span| size_of_val(&*span.lanes)).sum::<usize>()
+            + ALIGNED_TO * (6 + self.spans.len());
         if self.there.len() < bytes {
             self.there = Buffer::new(&self.there.device().clone(), bytes.next_power_of_two())?;
         }
         let base = self.there.address();
         let mut next = 0;
-        let mut place = |bytes: usize| {
+        let mut next_address = |bytes: usize| {
             let at = next;
             next = (at + bytes).next_multiple_of(ALIGNED_TO);
             base + at as u64
         };
-        let mut places = InputAddresses {
-            lanes: place(size_of_val(&*self.lanes)),
-            log_rows: place(size_of_val(&*self.log_rows)),
-            tokens: place(self.lane_of_row.len() * size_of::<u32>()),
-            lane_of_row: place(size_of_val(&*self.lane_of_row)),
-            wanted: place(size_of_val(&*self.wanted)),
+        let mut addresses = InputAddresses {
+            lanes: next_address(size_of_val(&*self.lanes)),
+            log_rows: next_address(size_of_val(&*self.log_rows)),
+            tokens: next_address(self.lane_of_row.len() * size_of::<u32>()),
+            lane_of_row: next_address(size_of_val(&*self.lane_of_row)),
+            wanted: next_address(size_of_val(&*self.wanted)),
         };
-        let pages = place(size_of_val(&*self.pages));
-        for stretch in &mut self.stretches {
-            stretch.at = place(size_of_val(&*stretch.lanes));
+        let pages = next_address(size_of_val(&*self.pages));
+        for span in &mut self.spans {
+            span.at = next_address(size_of_val(&*span.lanes));
         }
         for lane in &mut self.lanes {
             lane.pages = pages + lane.pages * size_of::<u64>() as u64;
@@ -194,20 +194,20 @@ impl StepInputs {
         self.bytes.clear();
         append(&mut self.bytes, &self.lanes);
         append(&mut self.bytes, &self.log_rows);
-        // What is replayed has no tokens any more.
+        // A replay has no tokens.
         self.tokens.resize(self.lane_of_row.len(), 0);
         [&self.tokens, &self.lane_of_row, &self.wanted].into_iter().for_each(|all| append(&mut self.bytes, all));
         append(&mut self.bytes, &self.pages);
-        self.stretches.iter().for_each(|stretch| append(&mut self.bytes, &stretch.lanes));
+        self.spans.iter().for_each(|span| append(&mut self.bytes, &span.lanes));
         self.there.write(0, &self.bytes)?;
         if !self.has_log {
-            places.log_rows = 0;
+            addresses.log_rows = 0;
         }
-        Ok(places)
+        Ok(addresses)
     }
 }
 
-/// So that kernels may read whole lanes at once.
+/// Kernels read whole lanes at once.
 const ALIGNED_TO: usize = 16;
 
 fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) {

@@ -6,16 +6,16 @@ use kernels::format::Format;
 use weights::Model;
 
 pub struct GpuLayer {
-    /// Among the layers of its kind.
-    pub place: usize,
+    /// Among the layers with the same mixer.
+    pub index: usize,
     pub attn_norm: Buffer<f32>,
     pub mixer: GpuMixer,
     pub ffn_norm: Buffer<f32>,
-    /// None: the host computes it.
+    /// None: the CPU computes it.
     pub ffn: Option<GpuFfn>,
 }
 
-#[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
+#[allow(clippy::large_enum_variant)] // A model has tens of layers.
 pub enum GpuMixer {
     Attention(GpuAttention),
     Delta(GpuDelta),
@@ -73,10 +73,10 @@ pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<Matrix, Error
     Matrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
 }
 
-/// The layer of this number; `with_ffn`: its feed-forward part too.
+/// Copies the layer of this number; `with_ffn`: with its feed-forward part.
 pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
     let (shape, layer) = (&model.shape, &model.layers[number]);
-    let place = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
+    let index = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
         weights::Mixer::Attention(from) => GpuMixer::Attention(GpuAttention {
             q: matrix(device, &from.q)?,
@@ -109,10 +109,10 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
         weights::Ffn::Moe(moe) => Some(GpuFfn::Moe(experts(device, moe)?)),
     };
     let norm = |values: &[f32]| Buffer::of(device, values);
-    Ok(GpuLayer { place, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
+    Ok(GpuLayer { index, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
 }
 
-/// Bytes that a model's matrices take on a device, for plans; those of the layers' feed-forward parts apart.
+/// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
     let bytes = |m: &weights::Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
     let mixers = model.layers.iter().map(|layer| match &layer.mixer {
@@ -123,7 +123,7 @@ pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
     (outside + mixers.sum::<usize>(), model.layers.iter().map(|layer| ffn_bytes(&layer.ffn, bytes)).collect())
 }
 
-/// What the matrices of a feed-forward part take where one takes `bytes`.
+/// Bytes of the matrices of a feed-forward part; `bytes` gives those of one.
 pub fn ffn_bytes(ffn: &weights::Ffn, bytes: impl Fn(&weights::Matrix) -> usize) -> usize {
     match ffn {
         weights::Ffn::Dense { gate, up, down } => [gate, up, down].map(&bytes).iter().sum(),

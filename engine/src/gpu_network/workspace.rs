@@ -1,4 +1,4 @@
-//! Buffers of one step, kept for the next: they grow to the largest batch and stay.
+//! Buffers of a step, kept for the next one. They grow to the largest step.
 
 use bytemuck::Pod;
 use gpu::attention::Spread;
@@ -23,7 +23,7 @@ pub struct GpuWorkspace {
     pub(super) q: Buffer<f32>,
     pub(super) k: Buffer<f32>,
     pub(super) v: Buffer<f32>,
-    /// Linear layers: behind the convolution, and what the rule gives.
+    /// Linear layers: the outputs of the convolution and of the delta rule.
     pub(super) convolved: Buffer<f32>,
     pub(super) out: Buffer<f32>,
     pub(super) decay: Buffer<f32>,
@@ -36,18 +36,18 @@ pub struct GpuWorkspace {
     pub(super) up: Buffer<f32>,
     pub(super) moe: GpuExpertRouting,
     pub(super) logits: Buffer<f32>,
-    /// [wanted rows, vocab]: what was brought back.
+    /// [wanted rows, vocab]
     pub(super) logits_on_host: HostBuffer<f32>,
-    /// [rows, hidden]: on their way through layers of which the host has a part.
+    /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
     pub(super) rows_on_host: Vec<f32>,
-    /// Kernels of steps of a token each, which name the buffers above.
+    /// Recorded steps with one token a lane. They hold addresses of the buffers above.
     pub(super) graphs: Vec<(GraphKey, Graph)>,
 }
 
-/// What the kernels of a step of a token each depend on.
+/// What the kernels of a recorded step depend on.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct GraphKey {
-    /// Rows, lanes, and rows of which logits are wanted.
+    /// Rows, lanes, and rows for which logits are wanted.
     pub sizes: (usize, usize, usize),
     pub at: InputAddresses,
     pub overlaps: bool,
@@ -116,7 +116,7 @@ impl GpuWorkspace {
         self.graphs.push((key, graph));
     }
 
-    /// Room for a step of so many rows.
+    /// Allocates buffers for a step of these sizes.
     pub(super) fn reserve(&mut self, device: &Device, needed: &BufferSizes) -> Result<(), Error> {
         let mut grown = false;
         let moe = &mut self.moe;
@@ -151,26 +151,26 @@ impl GpuWorkspace {
         }
         for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
             if rows.row_scales.len() < count {
-                // What is there goes first: both may not fit beside each other.
+                // The old buffers are freed first: both may not fit at the same time.
                 *rows = Rows::new(device, 0, 0, ALL)?;
                 *rows = Rows::new(device, count, cols, ALL)?;
                 grown = true;
             }
         }
         if grown {
-            // They name what is gone.
+            // They hold addresses of the old buffers.
             self.graphs.clear();
         }
         Ok(())
     }
 }
 
-/// One for each number of sequences that write at once, and for places of the inputs that changed since.
+/// One for each number of replies that are written at the same time, and for each place where the inputs were.
 const MOST_GRAPHS: usize = 64;
 
-/// What a step of so many rows and lanes takes, of which so many rows are wanted.
+/// The sizes of the buffers of a step.
 pub(super) struct BufferSizes {
-    /// In the order of `reserve`.
+    /// In the order in which `reserve` lists the buffers.
     floats: [usize; 20],
     numbers: [usize; 5],
     normed: (usize, usize),
@@ -178,7 +178,7 @@ pub(super) struct BufferSizes {
 }
 
 impl BufferSizes {
-    /// The most that any step takes of no more rows and lanes than these.
+    /// The most that any step takes with up to so many rows and lanes.
     pub fn most(shape: &Shape, processors: Processors, rows: usize, lanes: usize, wanted: usize) -> BufferSizes {
         let none = BufferSizes { floats: [0; 20], numbers: [0; 5], normed: (0, 0), inner: (0, 0) };
         let steps = (1..=lanes).flat_map(|lanes| (1..=rows).map(move |longest| (lanes, longest)));
@@ -194,7 +194,7 @@ impl BufferSizes {
         })
     }
 
-    /// `longest`: rows of the lane with the most.
+    /// For a step of so many rows, lanes, and rows of the longest lane.
     pub fn new(
         shape: &Shape,
         processors: Processors,
@@ -208,7 +208,7 @@ impl BufferSizes {
             shape.moe.as_ref().map_or((0, 0, 0, 0), |moe| (moe.used, moe.experts, moe.expert_ffn, moe.shared_ffn));
         let (pairs, ffn) = (rows * used, if used == 0 { shape.ffn } else { (used * expert_ffn).max(shared_ffn) });
         let routed = |values: usize| if used == 0 { 0 } else { values };
-        // Rows of other widths share one room: an expert's are narrow and many.
+        // Rows of several widths share a buffer: those of experts are narrow and many.
         let widest = queries.max(values).max(if used == 0 { shape.ffn } else { shared_ffn });
         let inner = match used {
             0 => (rows, widest),
@@ -250,7 +250,7 @@ impl BufferSizes {
     }
 }
 
-/// Whether there is another buffer now.
+/// Replaces a buffer that is too small. Returns whether it did.
 fn grow<T: Pod>(buffer: &mut Buffer<T>, len: usize) -> Result<bool, Error> {
     let grows = buffer.len() < len;
     if grows {

@@ -1,4 +1,4 @@
-//! An attention layer: gated queries, norms of heads, rotation, pages.
+//! An attention layer: gated queries, norms of heads, rotation, keys and values in pages.
 
 use kernels::activation::times_sigmoid;
 use kernels::attention::{Queries, attend};

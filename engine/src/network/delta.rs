@@ -31,7 +31,7 @@ impl Network {
         let (channels, values, value_heads) = (heads.channels(), heads.values(), heads.value_heads);
         let rows = work.normed.rows();
         self.products_into(cpu, &work.normed, [(&weights.qkv, &mut work.q), (&weights.z, &mut work.k)]);
-        // A decay is an exponential, and acts on all that was said: its few rows are worth exact activations.
+        // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
         exact_products(cpu, &work.normed, [(&weights.a, &mut work.decay), (&weights.b, &mut work.beta)]);
         for (decay, beta) in work.decay.chunks_exact_mut(value_heads).zip(work.beta.chunks_exact_mut(value_heads)) {
             for head in 0..value_heads {
@@ -60,12 +60,12 @@ impl Network {
                 let count = snapshot.position - begin - done;
                 let (out, rest) = left.split_at_mut(count * values);
                 let (now, later) = inputs.split_at(count, heads);
-                self.recur(cpu, layer, lane.state.of_delta_layer(layer), now, out);
+                self.recur(cpu, layer, lane.state.delta_layer(layer), now, out);
                 snapshot.take_layer(cpu, layer, lane.state);
                 (inputs, left, done) = (later, rest, done + count);
             }
             if !left.is_empty() {
-                self.recur(cpu, layer, lane.state.of_delta_layer(layer), inputs, left);
+                self.recur(cpu, layer, lane.state.delta_layer(layer), inputs, left);
             }
             first = last;
         }
@@ -81,8 +81,8 @@ impl Network {
         self.product(cpu, &work.inner, &weights.out, &mut work.mixed);
     }
 
-    /// Convolution, norms of queries and keys, delta rule: all of a linear layer that remembers, as its recurrent state and
-    /// its convolution's memory.
+    /// The part of a linear layer with a state: convolution, norms of queries and keys, delta rule. `memory`: the recurrent state
+    /// and the convolution state.
     fn recur(
         &self,
         cpu: &Cpu,
@@ -107,9 +107,8 @@ impl Network {
         advance(cpu, heads, Rows { qkv, decay, beta }, recurrent, out);
     }
 
-    /// Takes a state forward to `position` by its recurrences alone, with what the recurrence log remembers of the tokens
-    /// between. The pages of the state must hold their keys and values already. Layers know nothing of each other here, so
-    /// each is one task.
+    /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
+    /// keys and values already. Layers do not depend on each other here, so each is one task.
     pub fn replay(&self, cpu: &Cpu, state: &mut SequenceState, recurrence_log: &RecurrenceLog, position: usize) {
         let begin = std::mem::replace(&mut state.position, position);
         let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
@@ -131,14 +130,14 @@ impl Network {
     }
 }
 
-/// Tokens that are replayed at a time: what a task copies stays small.
+/// Tokens that are replayed at a time, so that a task's copy of their inputs stays small.
 const REPLAYED_TOGETHER: usize = 64; // not a window: tokens of a step
 
 thread_local! {
     static REPLAYED: RefCell<ReplayedRows> = RefCell::default();
 }
 
-/// Rows of a recurrence log in one piece, and what comes of them, which nobody reads.
+/// Rows of a recurrence log, copied together, and their outputs, which are not used.
 #[derive(Default)]
 struct ReplayedRows {
     qkv: Vec<f32>,
@@ -160,7 +159,7 @@ impl ReplayedRows {
     }
 }
 
-/// What a linear layer's recurrence reads, rows as in `kernels::delta::Rows` but before the convolution.
+/// The inputs of a linear layer's recurrence: rows as in `kernels::delta::Rows`, but before the convolution.
 struct RecurrenceInputs<'a> {
     qkv: &'a mut [f32],
     decay: &'a [f32],

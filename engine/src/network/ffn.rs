@@ -1,4 +1,4 @@
-//! Feed-forward: SwiGLU, dense or by experts.
+//! A feed-forward part: SwiGLU, dense or by experts.
 
 use kernels::activation::{sigmoid, silu_times, top_of_softmax};
 use kernels::cpu::{Cpu, Parts};
@@ -41,7 +41,7 @@ impl Network {
         self.product(cpu, inner, down, out);
     }
 
-    /// Tokens are grouped by expert, so each expert that is used is read once for all its tokens.
+    /// Tokens are grouped by expert, so that the weights of each expert are read once for all its tokens.
     fn moe(&self, cpu: &Cpu, moe: &MoeWeights, work: &mut Workspace) {
         let Workspace { normed, inner, mixed, gate: gates, up: ups, moe: routing, .. } = work;
         let hidden = normed.cols();

@@ -1,4 +1,4 @@
-//! Buffers of one forward pass, kept for the next: they grow to the largest batch and stay.
+//! Buffers of a step, kept for the next one. They grow to the largest step.
 
 use kernels::product::Activations;
 
@@ -6,7 +6,7 @@ use kernels::product::Activations;
 pub struct Workspace {
     /// [rows, hidden]: the residual stream.
     pub(super) hidden: Vec<f32>,
-    /// [rows, hidden]: what a mixer or a feed-forward adds to it.
+    /// [rows, hidden]: what a mixer or a feed-forward part adds to the residual stream.
     pub(super) mixed: Vec<f32>,
     /// What products read.
     pub(super) normed: Activations,
@@ -24,18 +24,18 @@ pub struct Workspace {
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,
     pub(super) moe: ExpertRouting,
-    /// Rows of which logits are wanted.
+    /// Rows for which logits are wanted.
     pub(super) wanted: Vec<usize>,
     /// [wanted rows, vocab]
     pub(super) logits: Vec<f32>,
 }
 
-/// Which tokens each expert works on.
+/// Which rows each expert computes.
 #[derive(Default)]
 pub struct ExpertRouting {
     pub(super) scores: Vec<f32>,
     pub(super) top: Vec<(usize, f32)>,
-    /// For each expert its rows and their weights.
+    /// For each expert its rows, and their weights.
     pub(super) rows: Vec<Vec<usize>>,
     pub(super) shares: Vec<Vec<f32>>,
     pub(super) gathered: Activations,

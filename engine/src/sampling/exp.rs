@@ -4,12 +4,12 @@
 //! This one gives the same bits everywhere, and the compiler can vectorise it.
 
 /// e^x for x ≤ 0, within 2 units in the last place; 0 below -87, where f32 leaves its normal range, and for NaN and
-/// what is above 0, which only a broken logit gives.
+/// numbers above 0, which only a broken logit gives.
 #[inline(always)]
 pub fn exp_of_negative(x: f32) -> f32 {
     const LN_2_HIGH: f32 = 0.693_359_4; // 355 / 512: few bits, so its products with small integers are exact
-    const LN_2_LOW: f32 = -2.121_944_4e-4; // what is missing
-    // 1.5 × 2^23: adding it rounds to an integer, which then stands in the lowest bits.
+    const LN_2_LOW: f32 = -2.121_944_4e-4; // the rest of ln 2
+    // 1.5 × 2^23: adding it rounds to an integer, which is then in the lowest bits.
     const ROUNDER: f32 = 12_582_912.0;
     let inside = u32::from(x >= -87.0) & u32::from(x <= 0.0);
     let x = x.clamp(-87.0, 0.0);

@@ -1,10 +1,10 @@
-//! What was said so far, as far as the penalties look, and the penalties themselves.
+//! The tokens that the penalties count, and the penalties.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::SamplingOptions;
 
-/// How often a token stands in the text the penalties look at.
+/// How often a token is in the counted text.
 #[derive(Debug, Clone, Copy, Default)]
 struct TokenCount {
     anywhere: u32,
@@ -17,8 +17,7 @@ pub struct TokenHistory {
     presence: f32,
     frequency: f32,
     counts: HashMap<u32, TokenCount>,
-    /// The tokens that `counts` counts, oldest first, and whether each is of the reply. Kept only where there is a
-    /// window to fall out of.
+    /// The tokens in `counts`, oldest first, and whether each is of the reply. Empty if the penalties look back over everything.
     window: VecDeque<(u32, bool)>,
     window_tokens: usize,
 }
@@ -39,7 +38,7 @@ impl TokenHistory {
 
     pub fn extend_prompt(&mut self, tokens: &[u32]) {
         if self.repetition == 1.0 && (!self.reply_counts() || self.window_tokens == 0) {
-            return; // nobody asks what the prompt holds
+            return; // no penalty needs the prompt
         }
         let first = if self.window_tokens == 0 { 0 } else { tokens.len().saturating_sub(self.window_tokens) };
         for &token in &tokens[first..] {
@@ -53,7 +52,7 @@ impl TokenHistory {
         }
     }
 
-    /// Changes the logits of the tokens that were said, and notes in `originals` what they were.
+    /// Changes the logits of the counted tokens, and adds their old values to `originals`.
     pub fn apply_penalties(&self, logits: &mut [f32], originals: &mut Vec<(u32, f32)>) {
         for (&token, count) in &self.counts {
             let Some(logit) = logits.get_mut(token as usize) else { continue };

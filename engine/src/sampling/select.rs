@@ -1,5 +1,5 @@
-//! Choosing among many logits without sorting them all: a vocabulary has a quarter of a million entries and a draw
-//! looks at a few dozen of them.
+//! Chooses among many logits without sorting them all: a vocabulary has a quarter of a million tokens, and a draw needs a few
+//! dozen of them.
 
 use std::cmp::Ordering;
 
@@ -10,11 +10,11 @@ use super::exp::exp_of_negative;
 const GROUP_TOKENS: usize = 32;
 /// Tokens whose weights are summed together where the whole vocabulary takes part in a draw.
 const BLOCK_TOKENS: usize = 1024;
-/// How many candidates the search for `top_p` begins with; it multiplies them until they hold enough probability.
+/// The search for `top_p` begins with so many candidates, and multiplies them until they hold enough probability.
 const FIRST_CANDIDATES: usize = 64;
 const MORE_CANDIDATES: usize = 8;
 
-/// The smallest log probability that is told.
+/// The smallest log probability in an answer.
 const LEAST_LOG_PROBABILITY: f32 = -9999.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,7 +114,7 @@ impl TokenSelector {
         let mut threshold = f32::NEG_INFINITY;
         for (group, logits) in logits.chunks(GROUP_TOKENS).enumerate() {
             let word = word_of(allowed, group);
-            // Most groups hold nothing that is high enough, and one vectorised comparison tells.
+            // One vectorised comparison skips a group without a logit that is high enough, as most are.
             if word == 0 || !logits.iter().fold(false, |any, logit| any | (*logit > threshold)) {
                 continue;
             }
@@ -212,7 +212,7 @@ impl TokenSelector {
 }
 
 /// From a logit to a weight: e^((logit - highest) / temperature), so the best token weighs 1 and nothing overflows.
-/// Whatever is not finite weighs nothing.
+/// A logit that is not finite weighs nothing.
 #[derive(Clone, Copy)]
 struct Scale {
     highest: f32,

@@ -38,7 +38,7 @@ fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory:
     let least = limits.bytes_of(&engine(model, LIMITS).network().state_shape, F32, 180).unwrap() as f64;
     let steps = [
         Step::Extend { count: 59, seed: 1 },
-        // Some words back, as a barge-in goes, from a reply and from a prompt.
+        // Some tokens back, as after a barge-in, from a reply and from a prompt.
         Step::Cut { share: 0.97 },
         Step::Cut { share: 0.85 },
         Step::Spill,
@@ -89,7 +89,7 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
             engine.use_disk(disk(folder.path()));
             engine
         };
-        // Host and device have the same arithmetic of states; of keys and values only the rounding of ties may differ.
+        // CPU and GPU compute states alike; of keys and values only the rounding of ties may differ.
         let exact = answer(&mut engine("dense-wide", limits), asked(&prompt)).logprobs[0];
         let mut before = start(Some(&device));
         let whole = answer(&mut before, asked(&[&prompt[..48], &words(20, 2)].concat()));
@@ -100,7 +100,7 @@ fn every_format_of_keys_values_and_states_is_kept_and_comes_back_from_disk() {
         assert_eq!(before.check_invariants(), Ok(()));
         before.save_all();
         drop(before);
-        // What a device wrote, another one reads, and the host does.
+        // A GPU's file is read by another GPU and by the CPU.
         for device in [Some(&device), None] {
             let mut after = start(device);
             let back = answer(&mut after, asked(&prompt));
@@ -147,7 +147,7 @@ fn a_lost_device_fails_what_it_computes_and_the_next_engine_goes_on_from_disk() 
         }
         assert!(before.failure().is_some_and(|why| why.contains("as a test wanted")));
         assert!(matches!(before.submit(request(&prompt, 1)), Err(Error::Lost { .. })));
-        // What is garbage now is not written.
+        // A failed engine writes nothing, because its memory is lost.
         before.save_all();
         assert_eq!((before.take_notes(), files()), (Vec::new(), 1));
         drop(before);

@@ -1,4 +1,4 @@
-//! Pasts on disk: what comes back, what is a miss, what is gone.
+//! Cached sequences on disk: what is read again, what is a miss, what is deleted.
 
 use super::support::*;
 use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, StopReason, forget_files};
@@ -40,7 +40,7 @@ fn what_a_person_has_deleted_is_gone_here_and_on_disk_and_what_is_anothers_stays
     let second = answer(&mut engine, owned(&bobs, bob));
     assert!(second.report.reused_tokens > 0, "the persona is known: {:?}", second.report);
     engine.save_all();
-    // One that Ann goes on with, is being computed.
+    // A request that continues Ann's sequence is running.
     let longer = [&anns[..], &words(20, 4)].concat();
     engine.submit(owned(&longer, ann)).unwrap();
     engine.step(&mut Vec::new());
@@ -108,7 +108,7 @@ fn a_bad_file_is_a_miss_with_a_note() {
     with_page(folder.path());
     let mut other = engine("dense-gva3", LIMITS);
     other.use_disk(disk(folder.path()));
-    // The marks of the request are where its states stand, the last of them at 299 tokens.
+    // The request's snapshots are at its marks, the last of them at 299 tokens.
     assert_eq!(answer(&mut other, request(&prompt, 5)).report.reason, PrefillReason::OtherModel { known_tokens: 299 });
     assert_eq!((other.take_notes().len(), std::fs::read_dir(folder.path()).unwrap().count()), (0, 2));
 }
@@ -137,7 +137,7 @@ fn a_past_that_grew_writes_only_what_is_new_and_a_persona_is_on_disk_once() {
     let second = files("page");
     assert_eq!((second.len(), first.iter().filter(|file| second.contains(file)).count()), (3, 2));
 
-    // Beyond its bytes the folder loses the oldest, with the pages that no other has.
+    // Beyond its limit the folder loses the oldest file, with the pages that no other file names.
     drop(engine);
     let all: u64 =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
@@ -175,7 +175,7 @@ fn a_damaged_page_is_a_miss_with_a_note() {
         assert_eq!(answer(&mut engine, request(&prompt, 5)).tokens, expected);
         assert_eq!(engine.take_notes().len(), 1);
         assert!(!page.exists(), "what is damaged is not kept");
-        // And it is written again.
+        // The sequence is written again.
         engine.save_all();
         assert_eq!(std::fs::read(&page).unwrap(), bytes);
     }

@@ -39,7 +39,7 @@ fn replies_that_do_not_fit_together_wait_for_each_other() {
     let memory_bytes = bytes_of("dense-tied", 600, 0) * 3 / 2;
     let mut tight = engine("dense-tied", EngineLimits { memory_bytes, ..LIMITS });
     let requests: Vec<EngineRequest> = (0..4).map(|seed| request(&words(500, 20 + seed), 40)).collect();
-    // `answers` looks at the ceiling after every step.
+    // `answers` checks the ceiling after every step.
     let ours = answers(&mut tight, requests.clone());
     for (ours, request) in ours.iter().zip(requests) {
         assert_eq!(ours.tokens, answer(&mut engine("dense-tied", LIMITS), request).tokens);
@@ -84,7 +84,7 @@ fn work_that_nobody_waits_for_evicts_nothing_that_a_conversation_needs() {
     let next = [&history[..], &words(10, 2)].concat();
     let report = answer(&mut engine, request(&next, 5)).report;
     assert_eq!((report.reused_tokens, report.reason), (history.len() - 1, PrefillReason::NewText));
-    // Who is waited for may.
+    // A request for which a user waits may evict it.
     assert_eq!(answer(&mut engine, request(&words(1000, 9), 5)).tokens.len(), 5);
 }
 
@@ -101,7 +101,7 @@ fn what_is_thinned_is_what_saves_least() {
         let report = answer(&mut engine, guess).report;
         at - report.reused_tokens.min(at)
     };
-    // In the order of first come, first gone, the oldest 33 marks would be gone and 700 tokens with them.
+    // If the oldest were evicted first, 33 marks would be missing, and 700 tokens with them.
     let (near, far): (Vec<usize>, Vec<usize>) =
         ((0..5).map(|i| recomputed(1100 - 40 * i)).collect(), (1..9).map(|i| recomputed(100 * i)).collect());
     assert!(near.iter().all(|tokens| *tokens <= 69), "{near:?}");
@@ -113,8 +113,7 @@ fn states_that_are_kept_smaller_change_little() {
     for model in ["dense-tied", "dense-gva2", "moe"] {
         let prompt = words(150, 1);
         let exact = answer(&mut engine(model, LIMITS), request(&prompt, 1)).logprobs[0];
-        // Random weights make rounding loud; the order of the formats is what is told here. `reprise bench drift` tells
-        // how much it is.
+        // Random weights exaggerate rounding, so this checks only the order of the formats. `reprise bench drift` measures it.
         for (format, tolerance) in [(Format::F32, 1e-4), (Format::BF16, 0.02), (Format::Q8_0, 0.05)] {
             let folder = tempfile::tempdir().unwrap();
             let start = || {
@@ -124,7 +123,7 @@ fn states_that_are_kept_smaller_change_little() {
             };
             let mut before = start();
             answer(&mut before, request(&[&prompt[..120], &words(60, 2)].concat(), 1));
-            // Back into the middle, by a snapshot and what the log does not hold any more.
+            // Back to a snapshot that the log no longer covers.
             let ours = answer(&mut before, request(&prompt, 1));
             assert!(ours.report.reused_tokens >= 115, "{:?}", ours.report);
             assert!((ours.logprobs[0] - exact).abs() <= tolerance, "{model} {format:?}: {} {exact}", ours.logprobs[0]);

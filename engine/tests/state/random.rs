@@ -38,9 +38,9 @@ pub fn step() -> impl Strategy<Value = Step> {
 pub struct Stage<'a> {
     pub model: &'a str,
     pub limits: EngineLimits,
-    /// Where the engine that remembers computes; the one that remembers nothing does so on the host.
+    /// The device of the engine with a cache. The engine without one computes on the CPU.
     pub device: Option<&'a Device>,
-    /// A conversation is cut there.
+    /// Where a conversation is cut.
     pub longest: usize,
 }
 
@@ -95,7 +95,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
             for i in 0..ours.tokens.len() {
                 let (a, b) = (ours.logprobs[i], theirs.logprobs[i]);
                 prop_assert!((a - b).abs() <= 1e-3, "{} and {}: {:?}", a, b, ours.report);
-                // Two processors may round to either side of a tie, and then what follows is another reply.
+                // CPU and GPU may round a tie to either side, and then the replies differ.
                 if device.is_some() && ours.tokens[i] != theirs.tokens[i] && theirs.leads[i] <= 1e-3 {
                     break;
                 }
@@ -112,9 +112,9 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
 
 fn plays(model: &'static str, cases: u32) {
     let engine = engine(model, LIMITS);
-    // A long log lets the marks of a short turn be passed and remembered afterwards.
+    // A long log lets a turn go back to marks that it passed without a snapshot.
     let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
-    // From what one prompt needs, so that nothing can be kept, upwards.
+    // From what one prompt needs, so that nothing can be cached, upwards.
     let least = limits(160).bytes_of(&engine.network().state_shape, F32, 930).unwrap();
     let budgets = prop_oneof![Just(64usize << 20), least..4 * least];
     let logs = prop_oneof![Just(32usize), Just(160), Just(0)];

@@ -13,30 +13,30 @@ fn what_was_computed_is_not_computed_again() {
     let first = answer(&mut engine, request(&prompt, 10));
     assert_eq!((first.report.reason, first.report.computed_tokens), (PrefillReason::Cold, 150));
 
-    // The next turn: prompt, reply, new words. The last token of the reply was never fed.
+    // The next turn: prompt, reply, new text. The last token of the reply was never computed.
     let mut next = [&prompt[..], &first.tokens].concat();
     next.extend(words(20, 2));
     let second = answer(&mut engine, request(&next, 10));
     assert_eq!((second.report.reason, second.report.reused_tokens), (PrefillReason::NewText, 159));
 
-    // The same again: all but the last token is known.
+    // The same again: all but the last token is cached.
     let again = answer(&mut engine, request(&next, 10));
     assert_eq!(again.tokens, second.tokens);
     assert_eq!(again.report.reused_tokens, next.len() - 1);
 
-    // A barge-in: the reply is cut inside, at no mark, and something else follows.
+    // A barge-in: the reply is cut where no mark is, and other tokens follow.
     let mut cut = [&next[..], &second.tokens[..4]].concat();
     let heard = cut.len();
     cut.extend(words(9, 3).iter().map(|token| token + 3));
     let third = answer(&mut engine, request(&cut, 5));
     assert_eq!((third.report.reused_tokens, third.report.reason), (heard, PrefillReason::NewText));
 
-    // What was said before the reply is another thing to change.
+    // A change before the reply is an edit.
     let mut edited = next.clone();
     edited[155] += 1;
     assert_eq!(answer(&mut engine, request(&edited, 1)).report.reason, PrefillReason::Edited { at: 155 });
 
-    // The branch that was left is still there.
+    // The branch that was left is still cached.
     let back = answer(&mut engine, request(&next, 10));
     assert_eq!((back.tokens, back.report.computed_tokens), (second.tokens, 1));
 }
@@ -53,7 +53,7 @@ fn marks_are_remembered_without_a_step_for_each() {
             steps += 1;
         }
         assert_eq!(steps, 1, "{} tokens are one step", prompt.len());
-        // Of 20 and 24, which are so near to each other, one is enough.
+        // 20 and 24 are so near to each other that one snapshot is enough.
         for (at, reused) in [(59, 41), (42, 41), (40, 20), (23, 20), (19, 0)] {
             let mut other = prompt.clone();
             other[at] += 1;
@@ -74,13 +74,13 @@ fn ten_sessions_hold_one_persona_once() {
         request.marks = vec![persona.len()];
         let answer = answer(&mut engine, request);
         let new = if session == 0 { 612 } else { 12 };
-        // The first of the new words may be another session's by chance.
+        // The first new token may be that of another session by chance.
         assert!((new - 2..=new).contains(&answer.report.computed_tokens), "session {session}: {:?}", answer.report);
     }
 }
 
 #[test]
-fn a_running_line_can_be_branched_from() {
+fn a_running_sequence_can_be_branched_from() {
     let mut engine = engine("dense-tied", LIMITS);
     let persona = words(200, 1);
     let mut first = request(&[&persona[..], &words(5, 2)].concat(), 30);
@@ -116,7 +116,7 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
         }
     }
     assert_eq!(done, [talk, slow]);
-    // What the background work had computed before it had to make place is not lost.
+    // What the background request had computed before it was suspended is reused.
     let mut again = request(&words(2000, 1), 1);
     again.marks.clear();
     assert!(answer(&mut engine, again).report.reused_tokens >= 5);
@@ -175,7 +175,7 @@ fn an_edit_is_told_with_its_place_also_where_no_state_is_near() {
         assert_eq!(report.reason, PrefillReason::Edited { at }, "{report:?}");
         prompt = words(600, 2);
     }
-    // Another text of which only the first words are the same.
+    // Another prompt with the same first tokens.
     let other = [&words(600, 1)[..4], &words(300, 9)].concat();
     assert_eq!(answer(&mut engine, request(&other, 2)).report.reason, PrefillReason::Cold);
 }
@@ -190,10 +190,10 @@ fn speculation_is_replaced_as_it_changes() {
         let guess = EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&partial, 0) };
         let report = answer(&mut engine, guess).report;
         assert!(report.computed_tokens <= 1, "{report:?}");
-        // The conversation and one guess at its future.
-        assert!(engine.kept_sequences() <= 2, "{} lines", engine.kept_sequences());
+        // The conversation and one speculative prompt.
+        assert!(engine.cached_sequences() <= 2, "{} lines", engine.cached_sequences());
     }
-    // The last word was another one.
+    // The speculation was wrong in its last token.
     let said = [&history[..], &words(28, 7), &[499, 3]].concat();
     assert_eq!(answer(&mut engine, request(&said, 5)).report.computed_tokens, 2);
 }
@@ -218,12 +218,12 @@ fn a_long_reply_can_be_gone_back_to_where_it_was_marked_and_at_the_spacing() {
                 }
             }
         }
-        // Far behind the log, which has the last 32 tokens.
+        // Far before the log, which has the last 32 tokens.
         let mut back_to = |heard: usize| {
             let tokens = [&prompt[..], &reply[..heard], &[7, 8, 9]].concat();
             answer(&mut engine, request(&tokens, 1)).report.reused_tokens
         };
-        // The token that was chosen when the mark came was not computed yet.
+        // The last chosen token was not computed yet when the mark was set.
         let marked = 50 + mark_at - 1;
         assert_eq!((back_to(100), back_to(mark_at + 8)), if marks { (marked, marked) } else { (130, 50) });
     }
@@ -254,10 +254,10 @@ fn every_format_of_keys_and_values_gives_nearly_the_same() {
     let exact = answer(&mut engine, request(&words(300, 1), 1)).logprobs[0];
     for (key, value) in formats.iter().flat_map(|key| formats.iter().map(move |value| (*key, *value))) {
         let ours = answer(&mut engine, EngineRequest { kv: KvFormats { key, value }, ..request(&words(300, 1), 1) });
-        // Random weights make rounding loud; the order of the formats is what is told here.
+        // Random weights exaggerate rounding, so this checks only the order of the formats.
         let tolerance = if [key, value].contains(&Format::Q4_0) { 1.5 } else { 0.1 };
         assert!((ours.logprobs[0] - exact).abs() < tolerance, "{key:?} {value:?}: {} and {exact}", ours.logprobs[0]);
-        // A past in another format is not this one's.
+        // A sequence in another format is not reused.
         assert_eq!(ours.report.reused_tokens, 0);
     }
 }

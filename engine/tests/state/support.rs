@@ -32,16 +32,16 @@ pub fn engine(model: &str, limits: EngineLimits) -> Engine {
 
 /// On a device; None: on the host.
 pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> Engine {
-    // Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
+    // In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
     let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from).join(model);
     let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab).unwrap());
     let executor = match device {
-        None => Executor::host(Cpu::new(1)),
-        Some(device) => Executor::device(device, &model, Precision::F32).unwrap(),
+        None => Executor::on_cpu(Cpu::new(1)),
+        Some(device) => Executor::on_gpu(device, &model, Precision::F32).unwrap(),
     };
-    Engine::with_executor(executor, Network::new(model, Precision::F32), tokenizer, limits)
+    Engine::new(executor, Network::new(model, Precision::F32), tokenizer, limits)
 }
 
 pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
@@ -60,7 +60,7 @@ pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
 pub struct Answer {
     pub tokens: Vec<u32>,
     pub logprobs: Vec<f32>,
-    /// By how much the best token was ahead of the second.
+    /// How much more probable the best token was than the second.
     pub leads: Vec<f32>,
     pub text: String,
     pub report: RequestReport,

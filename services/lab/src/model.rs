@@ -58,7 +58,7 @@ pub fn executor(
     executor: Option<(Executor, DeviceMemoryPlan)>,
 ) -> (Executor, Option<DeviceMemoryPlan>) {
     match executor {
-        None => (Executor::host(cpu(settings)), None),
+        None => (Executor::on_cpu(cpu(settings)), None),
         Some((executor, memory)) => (executor, Some(memory)),
     }
 }

@@ -252,14 +252,14 @@ impl Recipe {
             grammars: Default::default(),
         };
         let (executor, limits) = match opened.executor {
-            None => (Executor::host(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
+            None => (Executor::on_cpu(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
             // What is free may be less than it was.
             Some((executor, memory)) => {
                 let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
                 (executor, EngineLimits { memory_bytes, ..self.limits })
             }
         };
-        let mut engine = Engine::with_executor(executor, opened.network, opened.tokenizer, limits);
+        let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
         if let Some(disk) = &self.disk {
             engine.use_disk(disk.clone());
         }

@@ -10,7 +10,7 @@ use super::Error;
 use super::error::NoRoom;
 use super::model::{kv_formats, native_ctx};
 use engine::network::Network;
-use engine::open::{host_weight_bytes, scratch_bytes};
+use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::snapshot;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
 use engine::{DeviceMemoryPlan, EngineLimits, Precision};

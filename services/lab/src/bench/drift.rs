@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use conversation::backend::model::kv_formats;
 use engine::Executor;
 use engine::network::{StepLane, WantedLogits};
-use engine::snapshot::FORMATS;
+use engine::snapshot::{FORMATS, Snapshot};
 use engine::state::SequenceState;
 use experiment::Summary;
 use indicatif::ProgressBar;
@@ -88,7 +88,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
-    let mut executor = Executor::host(model::cpu(settings));
+    let mut executor = Executor::on_cpu(model::cpu(settings));
     let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
     let mut rows = Vec::new();
     for every in &args.every {
@@ -130,14 +130,8 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             if at.is_multiple_of(*every) {
                 times += 1;
                 for (state, format) in states[1..].iter_mut().zip(FORMATS) {
-                    *state = SequenceState::at(
-                        &state.snapshot(format),
-                        &state.pages,
-                        shape,
-                        state.layout,
-                        &meter,
-                        executor.cpu(),
-                    );
+                    let snapshot = Snapshot::of(state, format);
+                    *state = snapshot.restore(&state.pages, shape, state.layout, &meter, executor.cpu());
                 }
             }
         }

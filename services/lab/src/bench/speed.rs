@@ -145,7 +145,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         name: opened.network.model.name.clone(),
         precision: if precision == Precision::F32 { "f32" } else { "default" },
         kv: [kv.key.name(), kv.value.name()],
-        weight_bytes: engine::open::weight_bytes(&opened.network.model) as u64,
+        weight_bytes: engine::model_bytes::weight_bytes(&opened.network.model) as u64,
         weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
     };
     let (mut executor, device) = model::executor(settings, opened.executor);

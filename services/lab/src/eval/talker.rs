@@ -41,7 +41,7 @@ impl Talker {
             snapshot_spacing_tokens: usize::MAX,
             recurrence_log_tokens: 0,
         };
-        let engine = Engine::with_executor(executor, network, tokenizer.clone(), limits);
+        let engine = Engine::new(executor, network, tokenizer.clone(), limits);
         Talker { engine, tokenizer, template, preset, precision }
     }
 

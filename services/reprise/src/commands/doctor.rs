@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use conversation::backend::{Finder, machine_bytes, model};
-use engine::open::{find_gpu, host_weight_bytes};
+use engine::model_bytes::host_weight_bytes;
+use engine::open::find_gpu;
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::machine::Machine;
 use serde::Serialize;
@@ -221,7 +222,7 @@ fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Fin
                     mib(plan.left_bytes as u64)
                 );
                 findings.push(good("GPU's memory", says));
-                findings.extend(plan.host_part().map(|says| note("GPU's memory", says)));
+                findings.extend(plan.host_note().map(|says| note("GPU's memory", says)));
             }
             Err(error) => findings.push(trouble(error.to_string())),
         }

@@ -103,7 +103,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         }
         (None, cpu) => json!({"level": cpu.map(|cpu| cpu.level.name()), "threads": cpu.map(|cpu| cpu.pool.threads())}),
     };
-    let mut engine = Engine::with_executor(executor, network, tokenizer, limits);
+    let mut engine = Engine::new(executor, network, tokenizer, limits);
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
 
     let start = Instant::now();

@@ -1,0 +1,114 @@
+//! What a running request holds, and the cache keeps when the request ends.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kernels::format::Format;
+
+use crate::executor::Executor;
+use crate::memory::MemoryKind;
+use crate::network::Network;
+use crate::recurrence_log::RecurrenceLog;
+use crate::request::OwnerId;
+use crate::snapshot::Snapshot;
+use crate::state::{PAGE_TOKENS, SequenceState};
+
+/// Everything that is known of one sequence of tokens. Its owner holds the tokens themselves.
+pub(crate) struct CachedSequence {
+    /// Stands at the end of the sequence.
+    pub state: SequenceState,
+    /// Ascending by position, none after the end.
+    pub snapshots: Vec<Arc<Snapshot>>,
+    pub recurrence_log: RecurrenceLog,
+    /// Computed for a prompt that may never be asked for. The cache drops it first, and never writes it to disk.
+    pub speculative: bool,
+    /// The owner with which `Engine::forget` drops it.
+    pub owner: Option<OwnerId>,
+    /// Tokens that came with the request. After them are the opening of the reply and the reply. The next prompt may render
+    /// these differently, which does not count as an edit.
+    pub given_tokens: usize,
+}
+
+/// How many first values two slices have in common.
+pub(crate) fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl CachedSequence {
+    /// Adds its bytes to `bytes`, by kind. Shared parts that are in `seen` already do not count.
+    pub fn add_bytes(&self, seen: &mut HashSet<usize>, bytes: &mut [usize; MemoryKind::ALL.len()]) {
+        bytes[MemoryKind::Live as usize] += self.state.own_bytes();
+        for page in self.state.pages.iter().filter(|page| seen.insert(Arc::as_ptr(page) as usize)) {
+            bytes[MemoryKind::Pages as usize] += page.bytes();
+        }
+        for snapshot in self.snapshots.iter().filter(|snapshot| seen.insert(Arc::as_ptr(snapshot) as usize)) {
+            bytes[MemoryKind::Snapshots as usize] += snapshot.bytes();
+        }
+        for (_, size) in self.recurrence_log.segments().filter(|(segment, _)| seen.insert(*segment)) {
+            bytes[MemoryKind::RecurrenceLogs as usize] += size;
+        }
+    }
+
+    /// The furthest position up to `limit` that a branch can start from without running the model, and the snapshot to restore
+    /// for it. No snapshot: the state itself is there.
+    pub fn reach(&self, limit: usize) -> (usize, Option<&Arc<Snapshot>>) {
+        if self.state.position <= limit {
+            return (self.state.position, None);
+        }
+        let before = self.snapshots.iter().rev().find(|snapshot| snapshot.position <= limit);
+        let covered = self.recurrence_log.covered();
+        match before {
+            Some(snapshot) if covered.start <= snapshot.position && limit <= covered.end => (limit, Some(snapshot)),
+            Some(snapshot) => (snapshot.position, Some(snapshot)),
+            None => (0, None),
+        }
+    }
+
+    /// Takes a snapshot of the state, unless there is one at this position.
+    pub fn take_snapshot(&mut self, format: Format) {
+        if self.snapshots.last().is_none_or(|last| last.position < self.state.position) {
+            self.snapshots.push(Arc::new(Snapshot::of(&self.state, format)));
+        }
+    }
+
+    /// A second sequence that ends at a position that `reach` found.
+    pub fn branch(&self, network: &Network, executor: &mut Executor, reached: usize) -> CachedSequence {
+        let recurrence_log = self.recurrence_log.branch(reached);
+        let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.position <= reached).cloned().collect();
+        let state = match self.reach(reached) {
+            (_, Some(snapshot)) => {
+                let SequenceState { pages, shape, layout, .. } = &self.state;
+                let mut state = snapshot.restore(pages, *shape, *layout, &executor.meter(), executor.cpu());
+                if reached > state.position {
+                    // A replay computes no keys and values: those up to here are in the pages already.
+                    state.pages = pages[..reached.div_ceil(PAGE_TOKENS)].to_vec();
+                    executor.replay(network, &mut state, &self.recurrence_log, reached);
+                }
+                state
+            }
+            _ => self.state.branch(),
+        };
+        let given_tokens = self.given_tokens.min(reached);
+        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner: self.owner, given_tokens }
+    }
+
+    /// Whether its parts agree.
+    pub fn check(&self, tokens: usize) -> Result<(), String> {
+        let position = self.state.position;
+        if tokens != position {
+            return Err(format!("the state of a sequence of {tokens} tokens is at {position}"));
+        }
+        if self.state.pages.len() < position.div_ceil(PAGE_TOKENS) {
+            return Err(format!("{} pages for {position} positions", self.state.pages.len()));
+        }
+        if !self.snapshots.is_sorted_by(|a, b| a.position < b.position) {
+            return Err("snapshots out of order".to_string());
+        }
+        if self.snapshots.last().is_some_and(|last| last.position > position)
+            || self.recurrence_log.covered().end > position
+        {
+            return Err(format!("a snapshot or the recurrence log goes past the end at {position}"));
+        }
+        Ok(())
+    }
+}

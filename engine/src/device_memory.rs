@@ -1,0 +1,139 @@
+//! Whether and how a model fits into the memory of a GPU, known before anything is copied.
+
+use gpu::Device;
+use gpu::device::Processors;
+use kernels::product::Precision;
+use weights::{Matrix, Model, Reading};
+
+use crate::error::Error;
+use crate::gpu_network::{device_bytes, ffn_bytes, scratch_bytes};
+use crate::limits::EngineLimits;
+use crate::model_bytes::host_bytes;
+use crate::state::{KvFormats, StateShape};
+
+/// How much of a GPU's memory the engine may use, and for steps of which size.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceLimits {
+    /// For everything. None: nine tenths of what is free; the rest is left to other programs.
+    pub total_bytes: Option<usize>,
+    /// Tokens of a step.
+    pub rows: usize,
+    /// Sequences of a step.
+    pub lanes: usize,
+    /// Layers whose feed-forward parts the GPU computes; the CPU computes the others. None: as many as leave room for
+    /// `longest`.
+    pub ffn_layers: Option<usize>,
+    pub longest: Option<LongestConversation>,
+}
+
+/// The conversation for which the plan keeps room.
+#[derive(Clone, Copy, Debug)]
+pub struct LongestConversation {
+    pub limits: EngineLimits,
+    pub kv: KvFormats,
+    /// At most the model's own window counts.
+    pub tokens: usize,
+}
+
+/// What a plan needs to know of a GPU, which may be an imagined one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceFacts {
+    pub name: String,
+    pub free_bytes: usize,
+    pub processors: Processors,
+}
+
+impl DeviceFacts {
+    pub fn of(device: &Device) -> Result<DeviceFacts, Error> {
+        let properties = device.properties()?;
+        Ok(DeviceFacts { name: properties.name, free_bytes: properties.free_bytes, processors: device.processors() })
+    }
+
+    /// A GPU of which only the memory is known. It gets as many processors as the largest GPUs have, because the buffers of a
+    /// step grow with them.
+    pub fn imagined(bytes: usize) -> DeviceFacts {
+        let processors = Processors { count: 192, shared_bytes: 99 << 10 };
+        DeviceFacts { name: format!("a GPU with {} MiB", bytes >> 20), free_bytes: bytes, processors }
+    }
+}
+
+/// What takes how much of a GPU's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceMemoryPlan {
+    pub name: String,
+    pub total_bytes: usize,
+    pub weight_bytes: usize,
+    /// Buffers of one step.
+    pub scratch_bytes: usize,
+    /// What is left for sequences.
+    pub left_bytes: usize,
+    /// Layers whose feed-forward parts the GPU computes.
+    pub ffn_layers: usize,
+    pub layers: usize,
+    /// Weights that the CPU computes with.
+    pub host_bytes: usize,
+}
+
+impl DeviceMemoryPlan {
+    /// Plans before anything is copied. A model that leaves no room for a sequence is an error.
+    pub fn new(
+        facts: &DeviceFacts,
+        model: &Model,
+        precision: Precision,
+        limits: &DeviceLimits,
+    ) -> Result<DeviceMemoryPlan, Error> {
+        let free_bytes = facts.free_bytes;
+        let total_bytes = limits.total_bytes.map_or(free_bytes / 10 * 9, |bytes| bytes.min(free_bytes));
+        let (always, ffn) = device_bytes(model);
+        let layers = ffn.len();
+        let weight_bytes = |ffn_layers: usize| always + ffn[..ffn_layers].iter().sum::<usize>();
+        let scratch_bytes = scratch_bytes(&model.shape, facts.processors, limits.rows, limits.lanes);
+        let shape = StateShape::new(&model.shape);
+        let wanted = match &limits.longest {
+            None => shape.fixed_bytes(),
+            Some(longest) => {
+                let tokens = longest.tokens.min(model.shape.native_ctx);
+                limits.lanes * shape.fixed_bytes() + longest.limits.bytes_of(&shape, longest.kv, tokens)?
+            }
+        };
+        let fits = |ffn_layers: &usize| weight_bytes(*ffn_layers) + scratch_bytes + wanted <= total_bytes;
+        let ffn_layers = match limits.ffn_layers {
+            Some(ffn_layers) => ffn_layers.min(layers),
+            None => (0..=layers).rev().find(fits).unwrap_or(0),
+        };
+        let on_host = |matrix: &Matrix| host_bytes(matrix, Reading::Products, precision);
+        let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, on_host)).sum();
+        let weight_bytes = weight_bytes(ffn_layers);
+        match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
+            Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemoryPlan {
+                name: facts.name.clone(),
+                total_bytes,
+                weight_bytes,
+                scratch_bytes,
+                left_bytes,
+                ffn_layers,
+                layers,
+                host_bytes,
+            }),
+            _ => Err(Error::DeviceRoom {
+                name: facts.name.clone(),
+                weights_mib: weight_bytes >> 20,
+                scratch_mib: scratch_bytes >> 20,
+                total_mib: total_bytes >> 20,
+                free_mib: free_bytes >> 20,
+            }),
+        }
+    }
+
+    /// Which part of the model the CPU computes, as a note for the user.
+    pub fn host_note(&self) -> Option<String> {
+        let (name, of_host) = (&self.name, self.layers - self.ffn_layers);
+        let says = format!(
+            "the CPU computes the feed-forward parts of {of_host} of {} layers, {} MiB, which are not on {name} \
+             (engine.gpu_layers); a smaller window or fewer bits leave room for more of them there",
+            self.layers,
+            self.host_bytes >> 20
+        );
+        (of_host > 0).then_some(says)
+    }
+}

@@ -1,0 +1,167 @@
+//! Which request is computed next: classes, waiting requests, and requests that wait for memory.
+
+use super::Engine;
+use crate::active_request::{ActiveRequest, RequestStart};
+use crate::cache::{EvictionRights, PrefixQuery};
+use crate::cached_sequence::CachedSequence;
+use crate::error::Error;
+use crate::recurrence_log::RecurrenceLog;
+use crate::request::{EngineEvent, RequestClass, StopReason};
+use crate::state::SequenceState;
+
+/// A background request computes a part of a chunk in a step, so that a new request waits less for the step's end.
+const BACKGROUND_PARTS: usize = 4;
+
+impl Engine {
+    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one.
+    pub(super) fn admit(&mut self, events: &mut Vec<EngineEvent>) {
+        loop {
+            let running = self.requests.iter().filter(|request| request.is_running()).count();
+            let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
+            let requests = self.requests.iter().enumerate();
+            let waiting = requests.clone().filter(|(_, request)| !request.is_running() && !parked(request));
+            let Some((class, at)) = waiting.map(|(at, request)| (request.class, at)).min() else {
+                return;
+            };
+            let running_ones = requests.filter(|(_, request)| request.is_running());
+            let least_urgent = running_ones.map(|(at, request)| (request.class, request.id, at)).max();
+            let less_urgent = least_urgent.filter(|(theirs, _, _)| *theirs > class);
+            if running >= self.limits.max_sequences.max(1) {
+                let Some((_, _, last)) = less_urgent else { return };
+                self.suspend(last);
+            }
+            // A state, and a snapshot if the request begins at a mark.
+            let shape = self.network.state_shape;
+            let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
+            let rights = self.requests[at].rights();
+            if let Ok(layout) = shape.layout(self.requests[at].kv) {
+                self.cache.touch(&self.requests[at].tokens, layout);
+            }
+            if !self.make_room(bytes, rights) {
+                if let Some((_, _, last)) = less_urgent {
+                    self.requests[last].parked_at = Some(self.done);
+                    self.suspend(last);
+                } else if running > 0 {
+                    self.requests[at].parked_at = Some(self.done);
+                } else if self.requests[at].max_new_tokens == 0 || !self.make_room(bytes, EvictionRights::All) {
+                    self.fail_for_memory(at, events);
+                }
+                continue;
+            }
+            if let Err(error) = self.begin(at, events) {
+                let id = self.requests.remove(at).id;
+                events.push(EngineEvent::Failed { id, error });
+            }
+        }
+    }
+
+    /// Starts a request from the cached sequence that takes it furthest.
+    fn begin(&mut self, at: usize, events: &mut Vec<EngineEvent>) -> Result<(), Error> {
+        let shape = self.network.state_shape;
+        let request = &self.requests[at];
+        let layout = shape.layout(request.kv)?;
+        // The model has to compute the last token to give the logits of the next one.
+        let limit = request.tokens.len() - usize::from(request.max_new_tokens > 0);
+        let running: Vec<(&[u32], &CachedSequence)> = self
+            .requests
+            .iter()
+            .filter_map(|other| {
+                other.sequence.as_ref().map(|sequence| (&other.tokens[..sequence.state.position], sequence))
+            })
+            .collect();
+        let (network, executor) = (&self.network, &mut self.executor);
+        let query = PrefixQuery { tokens: &request.tokens, layout, limit, rights: request.rights() };
+        let found = self.cache.find(network, executor, query, &running);
+        let mut sequence = match found.sequence {
+            Some(sequence) => sequence,
+            None => CachedSequence {
+                state: SequenceState::new(shape, request.kv, &self.meter)?,
+                snapshots: Vec::new(),
+                recurrence_log: RecurrenceLog::new(&shape, self.limits.recurrence_log_tokens, &self.meter),
+                speculative: false,
+                owner: None,
+                given_tokens: 0,
+            },
+        };
+        (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
+        sequence.given_tokens = request.given_tokens;
+        let reused_tokens = sequence.state.position;
+        if request.marks.contains(&reused_tokens) {
+            sequence.take_snapshot(self.limits.snapshots);
+        }
+        let request = &mut self.requests[at];
+        request.sequence = Some(sequence);
+        if request.start.is_none() {
+            request.start = Some(RequestStart { reused_tokens, reason: found.reason });
+            events.push(EngineEvent::Started { id: request.id, reused_tokens, reason: found.reason });
+        }
+        if request.pending().is_empty() && request.max_new_tokens == 0 {
+            let request = self.requests.remove(at);
+            events.push(EngineEvent::Done { id: request.id, stop_reason: StopReason::Warm, report: request.report() });
+            self.keep(request);
+        }
+        Ok(())
+    }
+
+    /// Which requests of a class the next step computes: the index of each, and its tokens.
+    pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
+        let mut budget = self.limits.prefill_chunk_tokens;
+        if class == RequestClass::Background {
+            budget = (budget / BACKGROUND_PARTS).max(1);
+        }
+        let mut chosen: Vec<(usize, usize)> = Vec::new();
+        for decoding in [true, false] {
+            for (at, request) in self.requests.iter().enumerate() {
+                let ours = request.is_running() && request.class == class;
+                let count = request.pending().len().min(budget.max(usize::from(decoding)));
+                if ours && request.is_decoding() == decoding && count > 0 {
+                    chosen.push((at, count));
+                    budget = budget.saturating_sub(count);
+                }
+            }
+        }
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// The next step does not fit into memory: suspends the least urgent running request until another one has ended. The only
+    /// running request fails instead, because no other one will free memory for it.
+    pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
+        let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
+        let least_urgent = running.clone().map(|(at, request)| (request.class, request.id, at)).max();
+        let Some((_, _, at)) = least_urgent else { return };
+        if running.count() > 1 {
+            self.requests[at].parked_at = Some(self.done);
+            self.suspend(at);
+            return;
+        }
+        let request = &self.requests[at];
+        // A reply is worth more than sequences that a conversation may come back to; a warm prompt is not.
+        let needed = self.bytes_of(&[(at, 1)]);
+        if request.max_new_tokens > 0
+            && request.rights() != EvictionRights::All
+            && self.make_room(needed, EvictionRights::All)
+        {
+            return;
+        }
+        self.fail_for_memory(at, events);
+    }
+
+    /// Fails a request for lack of memory. What it has computed stays in the cache.
+    fn fail_for_memory(&mut self, at: usize, events: &mut Vec<EngineEvent>) {
+        let request = self.requests.remove(at);
+        events.push(EngineEvent::Failed {
+            id: request.id,
+            error: Error::NoRoom { budget_bytes: self.limits.memory_bytes },
+        });
+        self.keep(request);
+    }
+
+    /// Takes a request's sequence back into the cache. The request waits and starts again from there.
+    fn suspend(&mut self, at: usize) {
+        let request = &mut self.requests[at];
+        if let Some(sequence) = request.sequence.take() {
+            self.cache.keep(request.tokens[..sequence.state.position].to_vec(), sequence);
+        }
+    }
+}

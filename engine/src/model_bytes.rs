@@ -1,0 +1,66 @@
+//! What a model's weights, and the buffers to compute with them, take of the host's memory.
+
+use kernels::cpu::Level;
+use kernels::product::Precision;
+use weights::{Matrix, Mixer, Model, Reading};
+
+use crate::gpu_network::ffn_bytes;
+use crate::network::Network;
+
+/// Bytes of a model's weights, as its file holds them.
+pub fn weight_bytes(model: &Model) -> usize {
+    all_bytes(model, |matrix, _| bytes(matrix))
+}
+
+/// Bytes of a model's weights once the CPU has packed them. They need not be packed yet.
+pub fn host_weight_bytes(model: &Model, precision: Precision) -> usize {
+    all_bytes(model, |matrix, reading| host_bytes(matrix, reading, precision))
+}
+
+/// Bytes of a matrix once the CPU has packed it.
+pub fn host_bytes(matrix: &Matrix, reading: Reading, precision: Precision) -> usize {
+    match precision {
+        Precision::Integer => weights::packed_bytes(matrix, reading, Level::detect()),
+        Precision::F32 => bytes(matrix),
+    }
+}
+
+fn all_bytes(model: &Model, of: impl Fn(&Matrix, Reading) -> usize) -> usize {
+    let product = |matrix: &Matrix| of(matrix, Reading::Products);
+    let outside = match &model.head {
+        Some(head) => of(&model.embed, Reading::Rows) + product(head),
+        None => product(&model.embed),
+    };
+    let layers = model.layers.iter().map(|layer| {
+        let mixer = match &layer.mixer {
+            Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(product).iter().sum::<usize>(),
+            Mixer::Delta(w) => {
+                let exact: usize = [&w.a, &w.b].map(|matrix| of(matrix, Reading::ExactProducts)).iter().sum();
+                [&w.qkv, &w.z, &w.out].map(product).iter().sum::<usize>() + exact
+            }
+        };
+        mixer + ffn_bytes(&layer.ffn, product)
+    });
+    outside + layers.sum::<usize>()
+}
+
+/// The most that the CPU's buffers of one step take: `rows` tokens, of which `wanted` get logits.
+pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
+    let shape = network.shape();
+    let queries = 2 * shape.q_heads * shape.head_dim;
+    let values = shape.value_heads * shape.value_dim;
+    let ffn = match &shape.moe {
+        None => shape.ffn,
+        Some(moe) => (moe.used * moe.expert_ffn).max(moe.shared_ffn) + shape.hidden,
+    };
+    let inner = ffn.max(values).max(shape.q_heads * shape.head_dim);
+    // Bytes of a value as f32, and of one that is also rounded to 8 bits, with the scale and the sum of its group of 16.
+    let (plain, rounded) = (size_of::<f32>(), size_of::<f32>() + 1 + 2 * size_of::<f32>() / 16);
+    let row = plain * (2 * shape.hidden + queries.max(shape.delta_channels()) + 2 * values.max(shape.hidden) + 2 * ffn)
+        + rounded * (shape.hidden + inner);
+    rows * row + wanted * plain * shape.vocab
+}
+
+fn bytes(matrix: &Matrix) -> usize {
+    matrix.data.len()
+}

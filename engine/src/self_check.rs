@@ -1,0 +1,67 @@
+//! Finds memory that changed although it is shared, and counts that are wrong. It reads all memory of all sequences, so only
+//! tests and debug builds run it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use crate::cached_sequence::CachedSequence;
+use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
+use crate::snapshot::Snapshot;
+use crate::state::PAGE_TOKENS;
+
+/// Checksums of full pages and of snapshots, by address, from the checks before.
+#[derive(Default)]
+pub(crate) struct MemoryChecksums {
+    pages: HashMap<usize, (Weak<MeteredBuffer<u8>>, u32)>,
+    snapshots: HashMap<usize, (Weak<Snapshot>, u32)>,
+}
+
+impl MemoryChecksums {
+    /// Checks each sequence, with the number of its tokens, then compares the bytes of all of them with the meter's.
+    pub fn check<'a>(
+        &mut self,
+        sequences: impl Iterator<Item = (usize, &'a CachedSequence)>,
+        meter: &MemoryMeter,
+        budget_bytes: usize,
+    ) -> Result<(), String> {
+        self.pages.retain(|_, (page, _)| page.strong_count() > 0);
+        self.snapshots.retain(|_, (snapshot, _)| snapshot.strong_count() > 0);
+        let mut seen = HashSet::new();
+        // Shared pages and snapshots are read once.
+        let mut summed = HashSet::new();
+        let mut bytes = [0usize; MemoryKind::ALL.len()];
+        for (tokens, sequence) in sequences {
+            sequence.check(tokens)?;
+            sequence.add_bytes(&mut seen, &mut bytes);
+            for (number, page) in sequence.state.pages.iter().enumerate() {
+                let at = Arc::as_ptr(page) as usize;
+                if (number + 1) * PAGE_TOKENS <= sequence.state.position && summed.insert(at) {
+                    let now = crc32fast::hash(&page.on_host().map_err(|error| error.to_string())?);
+                    let (_, sum) = self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now));
+                    if *sum != now {
+                        return Err(format!("page {number} of a sequence of {tokens} tokens has changed"));
+                    }
+                }
+            }
+            for snapshot in sequence.snapshots.iter().filter(|snapshot| summed.insert(Arc::as_ptr(snapshot) as usize)) {
+                let at = Arc::as_ptr(snapshot) as usize;
+                let now = crc32fast::hash(&snapshot.recurrent.on_host().map_err(|error| error.to_string())?);
+                let (_, sum) = self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now));
+                if *sum != now {
+                    return Err(format!("the snapshot at {} has changed", snapshot.position));
+                }
+            }
+        }
+        for kind in MemoryKind::ALL.into_iter().filter(|kind| *kind != MemoryKind::Spare) {
+            if bytes[kind as usize] != meter.bytes(kind) {
+                let (held, counted) = (bytes[kind as usize], meter.bytes(kind));
+                return Err(format!("{}: {held} bytes held, {counted} counted", kind.name()));
+            }
+        }
+        let held = meter.used_bytes() + meter.bytes(MemoryKind::Spare);
+        if held > budget_bytes {
+            return Err(format!("{held} bytes held, the ceiling is {budget_bytes}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Golden values of the reference implementation, and how near to them a result has to be.
+
+use std::path::{Path, PathBuf};
+
+use kernels::testing::distance;
+
+pub fn reference() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
+    std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from)
+}
+
+pub struct GoldenFile {
+    file: Vec<u8>,
+}
+
+impl GoldenFile {
+    pub fn open(path: PathBuf) -> GoldenFile {
+        GoldenFile { file: std::fs::read(path).unwrap() }
+    }
+
+    pub fn of_folder(name: &str) -> GoldenFile {
+        GoldenFile::open(reference().join(name).join("golden.safetensors"))
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        safetensors::SafeTensors::deserialize(&self.file).unwrap().tensor(name).unwrap().data().to_vec()
+    }
+
+    pub fn floats(&self, name: &str) -> Vec<f32> {
+        self.bytes(name).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    pub fn tokens(&self, name: &str) -> Vec<u32> {
+        self.bytes(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
+    }
+}
+
+#[track_caller]
+pub fn close(what: &str, ours: &[f32], golden: &[f32], tolerance: f64) {
+    let distance = distance(ours, golden);
+    println!("{what}: {distance:.1e}");
+    assert!(distance <= tolerance, "{what}: {distance:e} is over {tolerance:e}");
+}
