@@ -78,7 +78,6 @@ async fn append_until(store: Store, session: SessionRef, end: Instant) -> Result
             item_id: None,
             position: Position::End,
             body: Body::Message { role: Role::User, parts: vec![Part { kind: PartKind::InputText, text }] },
-            tokens: None,
             response: None,
             created_at_ms: 1,
         };

@@ -58,30 +58,6 @@ impl Store {
         Ok(deleted)
     }
 
-    /// The user with all sessions and keys.
-    pub async fn delete_user(&self, user: &str, now_ms: i64) -> Result<Deleted, Error> {
-        let query = sqlx::query("SELECT key, id, user FROM sessions WHERE user = ? AND deleted_at_ms IS NULL");
-        let sessions = self.each(&self.rows(query.bind(user)).await?, session_ref)?;
-        let mut deleted = Deleted::default();
-        for session in sessions {
-            self.mark_and_remove(&session, None, now_ms).await?;
-            deleted.sessions += 1;
-            deleted.past_owners.push(session.past_owner());
-        }
-        let user = user.to_owned();
-        self.write(move |connection| {
-            Box::pin(async move {
-                sqlx::query("DELETE FROM client_secrets WHERE user = ?").bind(&user).execute(&mut *connection).await?;
-                sqlx::query("DELETE FROM api_keys WHERE user = ?").bind(&user).execute(&mut *connection).await?;
-                let gone = sqlx::query("DELETE FROM users WHERE id = ?").bind(&user).execute(connection).await?;
-                if gone.rows_affected() == 1 { Ok(()) } else { Err(Error::NoUser { user }.into()) }
-            })
-        })
-        .await?;
-        self.forget_the_log().await?;
-        Ok(deleted)
-    }
-
     /// Sessions that are deleted, and what was computed of them may still be there: at start, and after each deletion.
     pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
         let rows = self.rows(sqlx::query("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner")).await?;

@@ -35,6 +35,9 @@ pub enum Line {
     Piece {
         seq: u64,
         n: u64,
+        /// Releases before the schema's step 4 want it there.
+        #[serde(default, skip_deserializing)]
+        tokens: [u32; 0],
         #[serde(flatten)]
         piece: ReplyPiece,
     },
@@ -118,10 +121,7 @@ async fn send_items(
 ) -> Result<bool, Failure> {
     let mut after = 0i64;
     loop {
-        let query = sqlx::query(
-            "SELECT v.*, t.fingerprint FROM item_versions v LEFT JOIN tokenizers t ON t.key = v.tokenizer
-             WHERE v.session = ? AND v.seq > ? ORDER BY v.seq LIMIT ?",
-        );
+        let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?");
         let rows = query.bind(session.key).bind(after).bind(ITEMS_AT_ONCE).fetch_all(&mut *connection).await?;
         let Some(last) = rows.last() else { return Ok(true) };
         after = column(last, "seq")?;
@@ -144,13 +144,8 @@ async fn send_rest(
          WHERE v.session = ? ORDER BY v.seq, p.n",
     );
     for row in pieces.bind(session.key).fetch_all(&mut *connection).await? {
-        let bytes: Option<&[u8]> = column(&row, "tokens")?;
-        let piece = ReplyPiece {
-            text: column(&row, "text")?,
-            tokens: crate::items::token_ids(bytes.unwrap_or_default()),
-            sent_at_ms: column(&row, "sent_at_ms")?,
-        };
-        lines.push(Line::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, piece });
+        let piece = ReplyPiece { text: column(&row, "text")?, sent_at_ms: column(&row, "sent_at_ms")? };
+        lines.push(Line::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, tokens: [], piece });
     }
     let responses = sqlx::query("SELECT * FROM responses WHERE session = ? ORDER BY key");
     for row in responses.bind(session.key).fetch_all(&mut *connection).await? {

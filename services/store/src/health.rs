@@ -19,7 +19,6 @@ pub struct Statistics {
     pub summaries: u64,
     pub measurements: u64,
     pub text_bytes: u64,
-    pub token_bytes: u64,
 }
 
 impl Store {
@@ -52,17 +51,6 @@ impl Store {
         .await
     }
 
-    /// Builds the search index anew from the words.
-    pub async fn rebuild_index(&self) -> Result<(), Error> {
-        self.upkeep(|connection| {
-            Box::pin(async move {
-                sqlx::query("INSERT INTO words (words) VALUES ('rebuild')").execute(connection).await?;
-                Ok(())
-            })
-        })
-        .await
-    }
-
     pub async fn statistics(&self) -> Result<Statistics, Error> {
         let query = sqlx::query(
             "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS file_bytes,
@@ -73,8 +61,7 @@ impl Store {
                 (SELECT count(*) FROM item_versions) AS versions,
                 (SELECT count(*) FROM summaries) AS summaries,
                 (SELECT count(*) FROM measurements) AS measurements,
-                (SELECT coalesce(sum(octet_length(text)), 0) FROM item_versions) AS text_bytes,
-                (SELECT coalesce(sum(length(tokens)), 0) FROM item_versions) AS token_bytes",
+                (SELECT coalesce(sum(octet_length(text)), 0) FROM item_versions) AS text_bytes",
         );
         let rows = self.rows(query).await?;
         let wal = std::fs::metadata(format!("{}-wal", self.path().display())).map_or(0, |wal| wal.len());
@@ -90,7 +77,6 @@ impl Store {
                 summaries: count(row, "summaries")?,
                 measurements: count(row, "measurements")?,
                 text_bytes: count(row, "text_bytes")?,
-                token_bytes: count(row, "token_bytes")?,
             })
         })?;
         statistics.into_iter().next().ok_or(Error::Closed)
@@ -120,8 +106,8 @@ async fn check_checksums(
     let mut after = 0i64;
     loop {
         let query = sqlx::query(
-            "SELECT v.*, t.fingerprint, s.id AS session_id FROM item_versions v JOIN sessions s ON s.key = v.session
-             LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE v.key > ? ORDER BY v.key LIMIT 500",
+            "SELECT v.*, s.id AS session_id FROM item_versions v JOIN sessions s ON s.key = v.session
+             WHERE v.key > ? ORDER BY v.key LIMIT 500",
         );
         let rows = query.bind(after).fetch_all(&mut *connection).await?;
         let Some(last) = rows.last() else { break };

@@ -4,7 +4,7 @@
 //! sees half a conversation, and what a crash or a bad line leaves is removed like one.
 
 use crate::export::{FORMAT, Line};
-use crate::items::{insert_version, point_to, token_bytes};
+use crate::items::{insert_version, point_to};
 use crate::measurements::insert_measurement;
 use crate::responses::insert_response;
 use crate::rows::column;
@@ -196,7 +196,7 @@ async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, lin
             let version_key = insert_version(connection, session, &item).await?;
             point_to(connection, session, &item, version_key).await
         }
-        Line::Piece { seq, n, piece } => write_piece(connection, session, seq, n, piece).await,
+        Line::Piece { seq, n, piece, .. } => write_piece(connection, session, seq, n, piece).await,
         Line::Response(response) => insert_response(connection, session, &response).await,
         Line::Summary(summary) => insert_summary(connection, session, &summary).await,
         Line::Pin(pin) => insert_pin(connection, session, &pin).await,
@@ -215,12 +215,11 @@ async fn write_piece(
     let find = sqlx::query("SELECT key FROM item_versions WHERE session = ? AND seq = ?");
     let row = find.bind(session.key).bind(seq as i64).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NoItem { item: format!("with seq {seq}") })?;
-    let query = sqlx::query("INSERT INTO reply_pieces (version, n, text, tokens, sent_at_ms) VALUES (?, ?, ?, ?, ?)");
+    let query = sqlx::query("INSERT INTO reply_pieces (version, n, text, sent_at_ms) VALUES (?, ?, ?, ?)");
     query
         .bind(column::<i64>(&row, "key")?)
         .bind(n as i64)
         .bind(&piece.text)
-        .bind(token_bytes(&piece.tokens))
         .bind(piece.sent_at_ms)
         .execute(connection)
         .await?;

@@ -4,7 +4,7 @@ use crate::place;
 use crate::rows::{column, count, optional_count, unreadable, word};
 use crate::spacing::spaced;
 use crate::writer::Failure;
-use crate::{Body, Change, Error, Item, NewItem, Position, SessionRef, Status, Store, Stored, Tokens, ids};
+use crate::{Body, Change, Error, Item, NewItem, Position, SessionRef, Status, Store, Stored, ids};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 impl Store {
@@ -19,36 +19,14 @@ impl Store {
         .await
     }
 
-    /// New words in the same place, as when a transcript gets its final form.
-    pub async fn edit(
-        &self,
-        session: &SessionRef,
-        item_id: &str,
-        body: Body,
-        tokens: Option<Tokens>,
-        now_ms: i64,
-    ) -> Result<Stored, Error> {
-        let (session, item_id) = (session.clone(), item_id.to_owned());
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                let old = settled_item(connection, &session, &item_id).await?;
-                let next = Item { change: Change::Edited, body, tokens, created_at_ms: now_ms, ..old };
-                next_version(connection, &session, &next).await
-            })
-        })
-        .await
-    }
-
     /// The user heard only the first `heard_chars` characters of one part: that is what was said. What was sent beyond it
-    /// stays in the version before. `tokens` are those of the words that remain.
+    /// stays in the version before.
     pub async fn truncate(
         &self,
         session: &SessionRef,
         item_id: &str,
         content_index: usize,
         heard_chars: u64,
-        tokens: Option<Tokens>,
         now_ms: i64,
     ) -> Result<Stored, Error> {
         let (session, item_id) = (session.clone(), item_id.to_owned());
@@ -63,7 +41,6 @@ impl Store {
                     status: if shorter { Status::Interrupted } else { old.status },
                     sent_chars: old.sent_chars.or_else(|| Some(old.body.chars())),
                     heard_chars: Some(body.chars()),
-                    tokens: if shorter { tokens } else { old.tokens.clone() },
                     body,
                     created_at_ms: now_ms,
                     ..old
@@ -81,13 +58,7 @@ impl Store {
             Box::pin(async move {
                 touch(connection, &session, now_ms).await?;
                 let old = settled_item(connection, &session, &item_id).await?;
-                let next = Item {
-                    change: Change::Deleted,
-                    body: emptied(&old.body),
-                    tokens: None,
-                    created_at_ms: now_ms,
-                    ..old
-                };
+                let next = Item { change: Change::Deleted, body: emptied(&old.body), created_at_ms: now_ms, ..old };
                 next_version(connection, &session, &next).await
             })
         })
@@ -155,7 +126,6 @@ pub async fn insert_item(
         change,
         place,
         body: new.body,
-        tokens: new.tokens,
         status,
         sent_chars: None,
         heard_chars: None,
@@ -176,8 +146,7 @@ pub async fn next_version(
 /// The item as it stands, if it stands and is not being said at the moment.
 async fn settled_item(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<Item, Failure> {
     let query = sqlx::query(
-        "SELECT v.*, t.fingerprint FROM items i JOIN item_versions v ON v.key = i.current
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
     );
     let row = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
@@ -244,16 +213,11 @@ pub async fn insert_version(
 ) -> Result<i64, Failure> {
     let content = serde_json::to_string(&item.body).map_err(|error| unreadable("content", error.to_string()))?;
     let text = item.body.said();
-    let tokenizer = match &item.tokens {
-        Some(tokens) => Some(tokenizer_key(connection, &tokens.fingerprint).await?),
-        None => None,
-    };
-    let tokens = item.tokens.as_ref().map(|tokens| token_bytes(&tokens.ids));
-    let crc = checksum(&item.item_id, &content, tokens.as_deref(), item.status);
+    let crc = checksum(&item.item_id, &content, &[], item.status);
     let query = sqlx::query(
         "INSERT INTO item_versions (session, seq, item_id, version, change, place, kind, role, content, text, spaced,
-            tokenizer, tokens, status, sent_chars, heard_chars, response, created_at_ms, crc)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+            status, sent_chars, heard_chars, response, created_at_ms, crc)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let row = query
         .bind(session.key)
@@ -267,8 +231,6 @@ pub async fn insert_version(
         .bind(&content)
         .bind(&text)
         .bind(spaced(&text))
-        .bind(tokenizer)
-        .bind(tokens)
         .bind(item.status.word())
         .bind(item.sent_chars.map(|chars| chars as i64))
         .bind(item.heard_chars.map(|chars| chars as i64))
@@ -278,15 +240,6 @@ pub async fn insert_version(
         .fetch_one(connection)
         .await?;
     column(&row, "key")
-}
-
-async fn tokenizer_key(connection: &mut SqliteConnection, fingerprint: &[u8; 32]) -> Result<i64, Failure> {
-    let find = sqlx::query("SELECT key FROM tokenizers WHERE fingerprint = ?").bind(fingerprint.as_slice());
-    if let Some(row) = find.fetch_optional(&mut *connection).await? {
-        return column(&row, "key");
-    }
-    let add = sqlx::query("INSERT INTO tokenizers (fingerprint) VALUES (?) RETURNING key");
-    column(&add.bind(fingerprint.as_slice()).fetch_one(connection).await?, "key")
 }
 
 /// Deleted items still take part: nothing new may land before one that a summary ends with.
@@ -317,29 +270,23 @@ async fn find_place(
     Ok(place::between(before.as_deref(), after.as_deref()))
 }
 
-/// From a row of `item_versions` with its tokenizer's `fingerprint` beside it.
+/// From a row of `item_versions`.
 pub fn item_of(row: &SqliteRow, session_id: &str) -> Result<Item, Failure> {
     let item_id: String = column(row, "item_id")?;
     let content: &str = column(row, "content")?;
     let status = word(row, "status", Status::from_word)?;
     let version = count(row, "version")?;
-    let token_column: Option<&[u8]> = column(row, "tokens")?;
+    let tokens: Option<&[u8]> = column(row, "tokens")?;
     let crc: i64 = column(row, "crc")?;
-    if i64::from(checksum(&item_id, content, token_column, status)) != crc {
+    if i64::from(checksum(&item_id, content, tokens.unwrap_or_default(), status)) != crc {
         return Err(Error::DamagedItem { session: session_id.to_owned(), item: item_id, version }.into());
     }
-    let fingerprint: Option<&[u8]> = column(row, "fingerprint")?;
-    let tokens = match (token_column, fingerprint.and_then(|bytes| bytes.try_into().ok())) {
-        (Some(bytes), Some(fingerprint)) => Some(Tokens { fingerprint, ids: token_ids(bytes) }),
-        _ => None,
-    };
     Ok(Item {
         seq: count(row, "seq")?,
         version,
         change: word(row, "change", Change::from_word)?,
         place: column(row, "place")?,
         body: serde_json::from_str(content).map_err(|error| unreadable("content", error.to_string()))?,
-        tokens,
         status,
         sent_chars: optional_count(row, "sent_chars")?,
         heard_chars: optional_count(row, "heard_chars")?,
@@ -349,18 +296,11 @@ pub fn item_of(row: &SqliteRow, session_id: &str) -> Result<Item, Failure> {
     })
 }
 
-pub fn token_bytes(ids: &[u32]) -> Vec<u8> {
-    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
-}
-
-pub fn token_ids(bytes: &[u8]) -> Vec<u32> {
-    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
-}
-
 /// SQLite keeps no checksum of its pages. With this one, a disk that changes a word is found when the word is read.
-fn checksum(item_id: &str, content: &str, tokens: Option<&[u8]>, status: Status) -> u32 {
+/// `tokens` is empty in all rows but those of releases before the schema's step 4.
+fn checksum(item_id: &str, content: &str, tokens: &[u8], status: Status) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    for field in [item_id.as_bytes(), content.as_bytes(), tokens.unwrap_or_default(), status.word().as_bytes()] {
+    for field in [item_id.as_bytes(), content.as_bytes(), tokens, status.word().as_bytes()] {
         crc.update(&(field.len() as u64).to_le_bytes());
         crc.update(field);
     }

@@ -37,7 +37,7 @@ pub use keys::{ClientSecret, Identity, Key, NewKey, Scope};
 pub use measurements::{ExperimentTurn, Measurement};
 pub use records::{
     Body, Change, Item, NewItem, NewSession, Part, PartKind, Placement, Position, Role, Session, SessionChange,
-    SessionLine, SessionRef, Status, Stored, Tokens, User,
+    SessionLine, SessionRef, Status, Stored, User,
 };
 pub use replies::{FinishedReply, Reply, ReplyPiece};
 pub use responses::{Conversation, FinishedResponse, Response, ResponseStatus};

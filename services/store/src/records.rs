@@ -190,14 +190,6 @@ impl Body {
     }
 }
 
-/// Token ids, and whose: another tokenizer's ids are of no use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
-    #[serde(with = "hex")]
-    pub fingerprint: [u8; 32],
-    pub ids: Vec<u32>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -232,7 +224,6 @@ pub struct NewItem {
     pub item_id: Option<String>,
     pub position: Position,
     pub body: Body,
-    pub tokens: Option<Tokens>,
     pub response: Option<String>,
     pub created_at_ms: i64,
 }
@@ -247,7 +238,6 @@ pub struct Item {
     #[serde(with = "hex")]
     pub place: Vec<u8>,
     pub body: Body,
-    pub tokens: Option<Tokens>,
     pub status: Status,
     pub sent_chars: Option<u64>,
     pub heard_chars: Option<u64>,

@@ -4,12 +4,12 @@
 //! crash makes the history claim words that nobody was sent. A reply that a crash cut off is found at the next start and
 //! becomes a version like any other, marked interrupted, with the pieces that were stored.
 
-use crate::items::{insert_item, item_of, next_version, token_bytes, token_ids, touch};
+use crate::items::{insert_item, item_of, next_version, touch};
 use crate::measurements::{Measurement, insert_measurement};
 use crate::responses::{FinishedResponse, finish_response};
 use crate::rows::column;
 use crate::writer::Failure;
-use crate::{Body, Change, Error, Item, NewItem, SessionRef, Status, Store, Stored, Tokens};
+use crate::{Body, Change, Error, Item, NewItem, SessionRef, Status, Store, Stored};
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::oneshot;
@@ -42,8 +42,6 @@ impl Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyPiece {
     pub text: String,
-    /// Ids in the tokenizer the reply was begun with; empty when it was begun without.
-    pub tokens: Vec<u32>,
     pub sent_at_ms: i64,
 }
 
@@ -53,12 +51,11 @@ pub struct FinishedReply {
     pub status: Status,
     /// All of what was sent, and nothing beyond it.
     pub body: Body,
-    pub tokens: Option<Tokens>,
     pub finished_at_ms: i64,
 }
 
 impl Store {
-    /// Takes the reply's place in the conversation. `new.body` is empty, `new.tokens` names the tokenizer with no ids.
+    /// Takes the reply's place in the conversation. `new.body` is empty.
     pub async fn begin_reply(&self, session: &SessionRef, new: NewItem) -> Result<(Reply, Stored), Error> {
         let session = session.clone();
         self.write(move |connection| {
@@ -72,16 +69,9 @@ impl Store {
         .await
     }
 
-    /// Call after sending. Returns when the piece is on disk.
-    pub async fn extend_reply(&self, reply: &mut Reply, piece: ReplyPiece) -> Result<(), Error> {
-        let (begun, n) = (reply.begun.clone(), reply.next_piece);
-        reply.next_piece += 1;
-        self.write(move |connection| Box::pin(insert_piece(connection, begun, n, piece))).await
-    }
-
-    /// As `extend_reply`, without waiting for the disk: for the task that sends. `Error::Busy` means that the queue of writes
-    /// is full and the piece was not taken; join it to the next one.
-    pub fn extend_reply_later(
+    /// Call after sending. The receiver hears when the piece is on disk. `Error::Busy` means that the queue of writes is full
+    /// and the piece was not taken; join it to the next one.
+    pub fn extend_reply(
         &self,
         reply: &mut Reply,
         piece: ReplyPiece,
@@ -137,18 +127,12 @@ async fn insert_piece(
     piece: ReplyPiece,
 ) -> Result<(), Failure> {
     let query = sqlx::query(
-        "INSERT INTO reply_pieces (version, n, text, tokens, sent_at_ms)
-         SELECT v.key, ?, ?, ?, ? FROM items i JOIN item_versions v ON v.key = i.current
+        "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
+         SELECT v.key, ?, ?, ? FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.current = ? AND i.being_said = 1",
     );
-    let inserted = query
-        .bind(n)
-        .bind(&piece.text)
-        .bind(token_bytes(&piece.tokens))
-        .bind(piece.sent_at_ms)
-        .bind(begun.version_key)
-        .execute(connection)
-        .await?;
+    let inserted =
+        query.bind(n).bind(&piece.text).bind(piece.sent_at_ms).bind(begun.version_key).execute(connection).await?;
     if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item: begun.item_id }.into()) }
 }
 
@@ -159,8 +143,7 @@ async fn finish_one(
 ) -> Result<Stored, Failure> {
     touch(connection, &reply.session, finished.finished_at_ms).await?;
     let query = sqlx::query(
-        "SELECT v.*, t.fingerprint FROM items i JOIN item_versions v ON v.key = i.current
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE i.current = ? AND i.being_said = 1",
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current WHERE i.current = ? AND i.being_said = 1",
     );
     let row = query.bind(reply.version_key).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NotInProgress { item: reply.item_id.clone() })?;
@@ -170,7 +153,6 @@ async fn finish_one(
         change: Change::Finished,
         status: finished.status,
         body: finished.body,
-        tokens: finished.tokens,
         sent_chars,
         created_at_ms: finished.finished_at_ms,
         ..unfinished
@@ -182,13 +164,9 @@ async fn finish_one(
 
 /// The item with the pieces that were stored since it was begun.
 pub async fn with_pieces(connection: &mut SqliteConnection, version_key: i64, mut item: Item) -> Result<Item, Failure> {
-    let query = sqlx::query("SELECT text, tokens FROM reply_pieces WHERE version = ? ORDER BY n");
+    let query = sqlx::query("SELECT text FROM reply_pieces WHERE version = ? ORDER BY n");
     for row in query.bind(version_key).fetch_all(connection).await? {
         item.body.extend(column(&row, "text")?);
-        let bytes: Option<&[u8]> = column(&row, "tokens")?;
-        if let (Some(tokens), Some(bytes)) = (item.tokens.as_mut(), bytes) {
-            tokens.ids.extend(token_ids(bytes));
-        }
     }
     item.sent_chars = Some(item.body.chars());
     Ok(item)
@@ -196,9 +174,9 @@ pub async fn with_pieces(connection: &mut SqliteConnection, version_key: i64, mu
 
 async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64, Failure> {
     let query = sqlx::query(
-        "SELECT v.*, t.fingerprint, s.user AS session_user, s.id AS session_id
+        "SELECT v.*, s.user AS session_user, s.id AS session_id
          FROM items i JOIN item_versions v ON v.key = i.current JOIN sessions s ON s.key = i.session
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer WHERE i.being_said = 1",
+         WHERE i.being_said = 1",
     );
     let rows = query.fetch_all(&mut *connection).await?;
     for row in &rows {

@@ -87,16 +87,6 @@ impl Store {
         })
         .await
     }
-
-    pub async fn response(&self, session: &SessionRef, id: &str) -> Result<Response, Error> {
-        let query = sqlx::query(
-            "SELECT r.* FROM responses r JOIN sessions s ON s.key = r.session
-             WHERE s.key = ? AND s.user = ? AND s.deleted_at_ms IS NULL AND r.id = ?",
-        );
-        let row = self.optional_row(query.bind(session.key).bind(session.user.to_string()).bind(id)).await?;
-        let row = row.ok_or_else(|| Error::NoResponse { response: id.to_owned() })?;
-        response_of(&row).map_err(|failure| failure.at(self.path()))
-    }
 }
 
 pub async fn insert_response(

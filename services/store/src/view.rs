@@ -60,23 +60,10 @@ impl Store {
         items.map_err(|failure| failure.at(self.path()))
     }
 
-    /// One item as it stands today.
-    pub async fn item(&self, session: &SessionRef, item_id: &str) -> Result<Item, Error> {
-        let query = sqlx::query(
-            "SELECT v.*, t.fingerprint FROM sessions s JOIN items i ON i.session = s.key
-             JOIN item_versions v ON v.key = i.current LEFT JOIN tokenizers t ON t.key = v.tokenizer
-             WHERE s.key = ? AND s.user = ? AND s.deleted_at_ms IS NULL AND i.item_id = ? AND i.deleted = 0",
-        );
-        let row = self.optional_row(query.bind(session.key).bind(session.user.to_string()).bind(item_id)).await?;
-        let row = row.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?;
-        item_of(&row, &session.id).map_err(|failure| failure.at(self.path()))
-    }
-
     /// Every version of everything, in the order in which it happened. `after_seq` continues a page.
     pub async fn history(&self, session: &SessionRef, after_seq: u64, limit: u32) -> Result<Vec<Item>, Error> {
         let query = sqlx::query(
-            "SELECT v.*, t.fingerprint FROM sessions s JOIN item_versions v ON v.session = s.key
-             LEFT JOIN tokenizers t ON t.key = v.tokenizer
+            "SELECT v.* FROM sessions s JOIN item_versions v ON v.session = s.key
              WHERE s.key = ? AND s.user = ? AND s.deleted_at_ms IS NULL AND v.seq > ? ORDER BY v.seq LIMIT ?",
         );
         let query = query.bind(session.key).bind(session.user.to_string()).bind(after_seq as i64).bind(limit);
@@ -141,8 +128,7 @@ async fn items_after(
     limit: i64,
 ) -> Result<Vec<Item>, Failure> {
     let query = sqlx::query(
-        "SELECT v.*, t.fingerprint FROM items i JOIN item_versions v ON v.key = i.current
-         LEFT JOIN tokenizers t ON t.key = v.tokenizer
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
          WHERE i.session = ? AND i.place > ? AND i.deleted = 0 ORDER BY i.place LIMIT ?",
     );
     let rows = query.bind(session.key).bind(place).bind(limit).fetch_all(&mut *connection).await?;

@@ -13,7 +13,6 @@ async fn a_session_comes_back_as_it_was_left() {
         item_id: Some("a1".into()),
         position: Position::End,
         body: message(Role::Assistant, "Hello, Ada."),
-        tokens: tokens(&[1, 70_000, u32::MAX]),
         response: Some("resp_1".into()),
         created_at_ms: 30,
     };
@@ -26,7 +25,6 @@ async fn a_session_comes_back_as_it_was_left() {
     let session = fixture.store.open_session("ada", session.id()).await.unwrap();
     let after = fixture.store.load(&session).await.unwrap();
     assert_eq!(before, after);
-    assert_eq!(after.items[1].tokens, tokens(&[1, 70_000, u32::MAX]));
     assert_eq!(after.session.updated_at_ms, 30);
     assert_eq!(after.session.settings.to_string(), r#"{"zeta":1,"alpha":2.5}"#);
     assert_eq!(after.last_seq, 2);
@@ -72,20 +70,19 @@ async fn truncation_keeps_what_was_heard_and_the_version_before() {
     let (store, session) = (&fixture.store, fixture.session().await);
     let text = "Es läutet: zwölf Uhr 🕛 ist es";
     store.append(&session, item("a", message(Role::Assistant, text), Position::End, 20)).await.unwrap();
-    let stored = store.truncate(&session, "a", 0, 22, tokens(&[5]), 30).await.unwrap();
+    let stored = store.truncate(&session, "a", 0, 22, 30).await.unwrap();
     assert_eq!((stored.seq, stored.version), (2, 2));
-    let now = store.item(&session, "a").await.unwrap();
+    let now = store.load(&session).await.unwrap().items.remove(0);
     assert_eq!(text_of(&now.body), "Es läutet: zwölf Uhr 🕛");
     assert_eq!((now.status, now.sent_chars, now.heard_chars), (Status::Interrupted, Some(29), Some(22)));
-    assert_eq!(now.tokens, tokens(&[5]));
 
     // More than there is changes no word; a part that is not there is an error.
-    store.truncate(&session, "a", 0, 1_000, None, 31).await.unwrap();
-    let now = store.item(&session, "a").await.unwrap();
-    assert_eq!((now.heard_chars, now.sent_chars, now.tokens), (Some(22), Some(29), tokens(&[5])));
-    let error = store.truncate(&session, "a", 1, 1, None, 32).await;
+    store.truncate(&session, "a", 0, 1_000, 31).await.unwrap();
+    let now = store.load(&session).await.unwrap().items.remove(0);
+    assert_eq!((now.heard_chars, now.sent_chars), (Some(22), Some(29)));
+    let error = store.truncate(&session, "a", 1, 1, 32).await;
     assert_eq!(error, Err(Error::NotTruncatable { item: "a".into(), index: 1 }));
-    store.truncate(&session, "a", 0, 0, None, 33).await.unwrap();
+    store.truncate(&session, "a", 0, 0, 33).await.unwrap();
     assert_eq!(texts(store, &session).await, [""]);
     assert_eq!(text_of(&store.history(&session, 0, 1).await.unwrap()[0].body), text);
 }
@@ -98,22 +95,16 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
         item_id: Some(id.into()),
         position: Position::End,
         body: Body::Message { role: Role::Assistant, parts: Vec::new() },
-        tokens: tokens(&[]),
         response: Some(response.into()),
         created_at_ms: 20,
     };
-    let piece = |text: &str, ids: &[u32]| ReplyPiece { text: text.into(), tokens: ids.to_vec(), sent_at_ms: 21 };
     let store = fixture.store.clone();
     store.begin_response(&session, "resp_1", Conversation::Auto, json!({"k": "v"}), 20).await.unwrap();
     let (mut whole, _) = store.begin_reply(&session, begin("whole", "resp_1")).await.unwrap();
-    store.extend_reply(&mut whole, piece("One. ", &[1, 2])).await.unwrap();
+    extend(&store, &mut whole, "One. ", 21).await.unwrap();
     assert_eq!(store.delete_item(&session, "whole", 22).await, Err(Error::InProgress { item: "whole".into() }));
-    let finished = FinishedReply {
-        status: Status::Completed,
-        body: message(Role::Assistant, "One. Two."),
-        tokens: tokens(&[1, 2, 3]),
-        finished_at_ms: 25,
-    };
+    let finished =
+        FinishedReply { status: Status::Completed, body: message(Role::Assistant, "One. Two."), finished_at_ms: 25 };
     let response = FinishedResponse {
         id: "resp_1".into(),
         status: ResponseStatus::Completed,
@@ -130,15 +121,14 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     assert_eq!((item.status, text_of(&item.body)), (Status::InProgress, "One. ".into()));
     let stored = store.finish_turn(&session, vec![(&whole, finished)], response.clone(), None).await.unwrap();
     assert_eq!((stored[0].version, stored[0].seq), (2, 2));
-    assert_eq!(store.response(&session, "resp_1").await.unwrap().status, ResponseStatus::Completed);
+    assert_eq!(response_of(&store, &session, "resp_1").await["status"], "completed");
     let twice = store.finish_turn(&session, Vec::new(), response, None).await;
     assert_eq!(twice, Err(Error::NoResponse { response: "resp_1".into() }));
 
     store.begin_response(&session, "resp_2", Conversation::Auto, json!({}), 30).await.unwrap();
     let (mut cut, _) = store.begin_reply(&session, begin("cut", "resp_2")).await.unwrap();
-    store.extend_reply(&mut cut, piece("It is ", &[4])).await.unwrap();
-    let later = store.extend_reply_later(&mut cut, piece("twelve", &[5, 6])).unwrap();
-    later.await.unwrap().unwrap();
+    extend(&store, &mut cut, "It is ", 21).await.unwrap();
+    extend(&store, &mut cut, "twelve", 21).await.unwrap();
     let open = store.load(&session).await.unwrap();
     assert_eq!((open.items[1].status, text_of(&open.items[1].body)), (Status::InProgress, "It is twelve".into()));
 
@@ -147,10 +137,10 @@ async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     let view = fixture.store.load(&session).await.unwrap();
     let item = &view.items[1];
     assert_eq!((item.status, text_of(&item.body)), (Status::Interrupted, "It is twelve".into()));
-    assert_eq!((item.tokens.clone(), item.sent_chars, item.created_at_ms), (tokens(&[4, 5, 6]), Some(12), 50));
-    let response = fixture.store.response(&session, "resp_2").await.unwrap();
-    assert_eq!((response.status, response.finished_at_ms), (ResponseStatus::Incomplete, Some(50)));
-    let late = fixture.store.extend_reply(&mut cut, piece(" o'clock", &[])).await;
+    assert_eq!((item.sent_chars, item.created_at_ms), (Some(12), 50));
+    let response = response_of(&fixture.store, &session, "resp_2").await;
+    assert_eq!((&response["status"], &response["finished_at_ms"]), (&json!("incomplete"), &json!(50)));
+    let late = extend(&fixture.store, &mut cut, " o'clock", 21).await;
     assert_eq!(late, Err(Error::NotInProgress { item: "cut".into() }));
 }
 

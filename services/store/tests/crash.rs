@@ -142,11 +142,11 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
             // Sent first, stored then: the order that a service must keep.
             tell(&format!("sent {id} {text}"));
             whole.push_str(&text);
-            store.extend_reply(&mut reply, ReplyPiece { text, tokens: Vec::new(), sent_at_ms: 11 }).await.unwrap();
+            extend(&store, &mut reply, &text, 11).await.unwrap();
             tell(&format!("stored {id} {}", whole.len()));
         }
         let body = message(Role::Assistant, &whole);
-        let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 12 };
+        let finished = FinishedReply { status: Status::Completed, body, finished_at_ms: 12 };
         store.finish_reply(&reply, finished).await.unwrap();
         tell(&format!("ack {id}"));
     }

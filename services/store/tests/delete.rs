@@ -84,18 +84,6 @@ async fn retention_takes_the_unused_and_only_them() {
 }
 
 #[tokio::test]
-async fn a_user_goes_with_everything() {
-    let fixture = Fixture::new().await;
-    let (store, _session) = (&fixture.store, fixture.session().await);
-    let new = NewKey { user: "ada".into(), name: "kitchen".into(), scopes: vec![Scope::Talk], created_at_ms: 1 };
-    let (_, key) = store.create_key(new).await.unwrap();
-    assert_eq!(store.delete_user("ada", 50).await.unwrap().sessions, 1);
-    assert_eq!(store.identify(&key, 60).await.unwrap(), None);
-    assert_eq!(store.users().await.unwrap().len(), 1);
-    assert_eq!(store.delete_user("ada", 70).await, Err(Error::NoUser { user: "ada".into() }));
-}
-
-#[tokio::test]
 async fn a_deletion_that_a_crash_cut_off_is_finished_at_the_next_start() {
     use sqlx::{ConnectOptions, Connection};
     let mut fixture = Fixture::new().await;

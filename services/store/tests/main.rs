@@ -5,6 +5,7 @@ mod crash;
 mod delete;
 mod keys;
 mod model;
+mod old_release;
 mod search;
 mod summaries;
 mod support;

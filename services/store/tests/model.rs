@@ -9,7 +9,6 @@ use store::*;
 #[derive(Debug, Clone)]
 enum Step {
     Append { id: u8, place: Where, text: String },
-    Edit { id: u8, text: String },
     Truncate { id: u8, chars: u8 },
     Delete { id: u8 },
     Begin { id: u8 },
@@ -35,7 +34,6 @@ fn step() -> impl Strategy<Value = Step> {
     let place = prop_oneof![4 => Just(Where::End), 1 => Just(Where::Start), 2 => id().prop_map(Where::After)];
     prop_oneof![
         8 => (id(), place, text()).prop_map(|(id, place, text)| Step::Append { id, place, text }),
-        2 => (id(), text()).prop_map(|(id, text)| Step::Edit { id, text }),
         2 => (id(), 0u8..12).prop_map(|(id, chars)| Step::Truncate { id, chars }),
         3 => id().prop_map(|id| Step::Delete { id }),
         2 => id().prop_map(|id| Step::Begin { id }),
@@ -148,17 +146,8 @@ impl World {
                     assert_eq!(stored.seq, self.model.history.len() as u64);
                 }
             }
-            Step::Edit { id, text } => {
-                let edited = store.edit(&session, &name(id), message(Role::Assistant, &text), None, now_ms).await;
-                let expected = self.model.at(&name(id)).is_some_and(|(_, said)| said.status != Status::InProgress);
-                assert_eq!(edited.is_ok(), expected, "{edited:?}");
-                if expected {
-                    self.model.at(&name(id)).unwrap().1.text = text.clone();
-                    self.model.log(&name(id), Change::Edited, &text);
-                }
-            }
             Step::Truncate { id, chars } => {
-                let truncated = store.truncate(&session, &name(id), 0, chars.into(), None, now_ms).await;
+                let truncated = store.truncate(&session, &name(id), 0, chars.into(), now_ms).await;
                 let settled = self.model.at(&name(id)).filter(|(_, said)| said.status != Status::InProgress);
                 assert_eq!(truncated.is_ok(), settled.is_some(), "{truncated:?}");
                 if let Some((_, said)) = settled {
@@ -191,8 +180,7 @@ impl World {
             }
             Step::Extend { id, text } => {
                 if let Some(reply) = self.replies.get_mut(&name(id)) {
-                    let piece = ReplyPiece { text: text.clone(), tokens: Vec::new(), sent_at_ms: now_ms };
-                    store.extend_reply(reply, piece).await.unwrap();
+                    extend(&store, reply, &text, now_ms).await.unwrap();
                     self.model.at(&name(id)).unwrap().1.text.push_str(&text);
                 }
             }
@@ -202,8 +190,7 @@ impl World {
                     said.status = Status::Cancelled;
                     let text = said.text.clone();
                     let body = message(Role::Assistant, &text);
-                    let finished =
-                        FinishedReply { status: Status::Cancelled, body, tokens: None, finished_at_ms: now_ms };
+                    let finished = FinishedReply { status: Status::Cancelled, body, finished_at_ms: now_ms };
                     store.finish_reply(&reply, finished).await.unwrap();
                     self.model.log(&name(id), Change::Finished, &text);
                 }

@@ -83,7 +83,7 @@ async fn what_was_cut_or_deleted_is_still_found_and_marked_as_past() {
         .append(&session, item("a", message(Role::Assistant, "first the flour then the sugar"), Position::End, 20))
         .await
         .unwrap();
-    store.truncate(&session, "a", 0, 15, None, 30).await.unwrap();
+    store.truncate(&session, "a", 0, 15, 30).await.unwrap();
     let hits = store.search(&look("ada", "flour")).await.unwrap();
     assert_eq!((hits.len(), hits[0].version, hits[0].current), (1, 2, true));
     let hits = store.search(&look("ada", "sugar")).await.unwrap();

@@ -64,7 +64,7 @@ async fn a_summary_of_a_past_that_changed_is_refused_or_called_stale() {
     let (fixture, session) = ten_items().await;
     let store = &fixture.store;
     let version = store.add_summary(&session, summary("i5", 10, "Old.")).await.unwrap();
-    store.edit(&session, "i2", message(Role::User, "corrected"), None, 60).await.unwrap();
+    store.truncate(&session, "i2", 0, 1, 60).await.unwrap();
     assert_eq!(store.apply_summary(&session, version, vec![], 61).await, Err(Error::StaleSummary { version }));
     let planned_before = store.add_summary(&session, summary("i5", 10, "Old.")).await;
     assert_eq!(planned_before, Err(Error::StaleSummary { version: 2 }));
@@ -103,7 +103,7 @@ async fn results_of_tools_leave_the_view_with_the_swap_and_come_back_with_its_un
     let version = store.add_summary(&session, summary("i3", 10, "Some.")).await.unwrap();
     assert_eq!(store.load(&session).await.unwrap().newest_summary.unwrap().version, version);
     // A swap that does not happen trims nothing.
-    store.edit(&session, "i2", message(Role::User, "corrected"), None, 59).await.unwrap();
+    store.truncate(&session, "i2", 0, 1, 59).await.unwrap();
     assert!(store.apply_summary(&session, version, vec!["i6".into()], 60).await.is_err());
     assert!(trimmed().await.is_empty());
     let version = store.add_summary(&session, summary("i3", 11, "Some.")).await.unwrap();

@@ -1,14 +1,12 @@
 //! What every test of the store needs: a file of its own, and short words for common things.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use store::{
-    Body, Measurement, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store, Stored,
-    Tokens,
+    Body, Error, Measurement, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Reply, ReplyPiece, Role,
+    SessionRef, Store, Stored,
 };
 use tempfile::TempDir;
-
-pub const FINGERPRINT: [u8; 32] = [7; 32];
 
 pub fn options(folder: &Path) -> Options {
     Options {
@@ -69,11 +67,20 @@ pub fn message(role: Role, text: &str) -> Body {
 }
 
 pub fn item(id: &str, body: Body, position: Position, now_ms: i64) -> NewItem {
-    NewItem { item_id: Some(id.to_owned()), position, body, tokens: None, response: None, created_at_ms: now_ms }
+    NewItem { item_id: Some(id.to_owned()), position, body, response: None, created_at_ms: now_ms }
 }
 
-pub fn tokens(ids: &[u32]) -> Option<Tokens> {
-    Some(Tokens { fingerprint: FINGERPRINT, ids: ids.to_vec() })
+/// Returns when the piece is on disk.
+pub async fn extend(store: &Store, reply: &mut Reply, text: &str, now_ms: i64) -> Result<(), Error> {
+    let stored = store.extend_reply(reply, ReplyPiece { text: text.to_owned(), sent_at_ms: now_ms })?;
+    stored.await.unwrap()
+}
+
+/// A response as it stands in an export.
+pub async fn response_of(store: &Store, session: &SessionRef, id: &str) -> Value {
+    let lines = crate::transfer::export(store, session).await;
+    let mut lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.find(|line| line["type"] == "response" && line["id"] == id).unwrap()
 }
 
 pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> Stored {

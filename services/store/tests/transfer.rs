@@ -32,9 +32,8 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     let output = Body::FunctionCallOutput { call_id: "c1".into(), output: "ok".into() };
     store.append(&session, item("output", output, Position::After("call".into()), 701)).await.unwrap();
     let thought = Body::Reasoning { text: "hm".into() };
-    let thought = NewItem { tokens: tokens(&[1, 2]), ..item("thought", thought, Position::Start, 702) };
-    store.append(&session, thought).await.unwrap();
-    store.truncate(&session, "i1", 0, 4, tokens(&[9]), 703).await.unwrap();
+    store.append(&session, item("thought", thought, Position::Start, 702)).await.unwrap();
+    store.truncate(&session, "i1", 0, 4, 703).await.unwrap();
     store.delete_item(&session, "i2", 704).await.unwrap();
     store.append(&session, item("i2", message(Role::User, "again"), Position::After("i3".into()), 705)).await.unwrap();
     let new = NewSummary {
@@ -58,10 +57,9 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     store.remove_pin(&session, &pin.id, 709).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
     store.begin_response(&session, "resp_1", Conversation::None, json!({"z": 1, "a": null}), 710).await.unwrap();
-    let begun = NewItem { tokens: tokens(&[]), ..item("open", message(Role::Assistant, ""), Position::End, 711) };
+    let begun = item("open", message(Role::Assistant, ""), Position::End, 711);
     let (mut reply, _) = store.begin_reply(&session, begun).await.unwrap();
-    let piece = ReplyPiece { text: "So far".into(), tokens: vec![3, 4], sent_at_ms: 712 };
-    store.extend_reply(&mut reply, piece).await.unwrap();
+    extend(store, &mut reply, "So far", 712).await.unwrap();
     session
 }
 
@@ -92,6 +90,10 @@ async fn an_import_exports_the_same_lines() {
     let both = format!("{lines}\n{}", lines.replace(session.id(), "sess_other"));
     assert_eq!(import(&to.store, Some("carol"), &both).await.unwrap().len(), 2);
     assert_eq!(to.store.list_sessions("carol", None, 10).await.unwrap().len(), 2);
+    // Older releases wrote token ids of what a reply had sent.
+    let older = lines.replacen(r#""tokens":[]"#, r#""tokens":[3,4]"#, 1);
+    assert_ne!(older, lines);
+    import(&to.store, Some("dora"), &older).await.unwrap();
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ async fn a_second_service_is_refused_and_a_command_may_join() {
     let third = Store::open(&command, 0).await.unwrap();
     assert_eq!(third.load(&theirs).await.unwrap().items[2].status, Status::InProgress);
     let body = message(Role::Assistant, "done");
-    let finished = FinishedReply { status: Status::Completed, body, tokens: None, finished_at_ms: 23 };
+    let finished = FinishedReply { status: Status::Completed, body, finished_at_ms: 23 };
     fixture.store.finish_reply(&reply, finished).await.unwrap();
     fixture.store.close().await.unwrap();
     assert_eq!(fixture.store.load(&session).await.map(|_| ()), Err(Error::Closed));

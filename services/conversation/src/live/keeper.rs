@@ -281,7 +281,6 @@ impl Keeper {
                     item_id: Some(item.id.clone()),
                     position: self.position(after),
                     body: body_of(&item),
-                    tokens: None,
                     response: None,
                     created_at_ms: at_ms,
                 };
@@ -292,7 +291,7 @@ impl Keeper {
                 unmeasured.for_each(|spent| spent.barged_in = true);
                 self.run(async move {
                     let heard = text_end as u64;
-                    let truncate = store.truncate(&session, &item.id, content_index, heard, None, at_ms);
+                    let truncate = store.truncate(&session, &item.id, content_index, heard, at_ms);
                     let barge_in = store.set_barged_in(&session, &item.id);
                     let (truncated, marked) = futures_util::join!(truncate, barge_in);
                     Kept::Done(id, truncated.map(drop).and(marked))
@@ -333,7 +332,6 @@ impl Keeper {
                     item_id: Some(item.id.clone()),
                     position: self.position(after),
                     body: body.clone(),
-                    tokens: None,
                     response: Some(response_id),
                     created_at_ms: at_ms,
                 };
@@ -344,8 +342,8 @@ impl Keeper {
                 });
             }
             StoreOp::ReplyExtended { item_id, piece } => {
-                let piece = ReplyPiece { text: piece, tokens: Vec::new(), sent_at_ms: at_ms };
-                match self.replies.get_mut(&item_id).map(|(reply, _)| self.store.extend_reply_later(reply, piece)) {
+                let piece = ReplyPiece { text: piece, sent_at_ms: at_ms };
+                match self.replies.get_mut(&item_id).map(|(reply, _)| self.store.extend_reply(reply, piece)) {
                     Some(Ok(answer)) => {
                         self.run(async move { Kept::Done(id, answer.await.unwrap_or(Err(store::Error::Closed))) })
                     }
@@ -355,12 +353,8 @@ impl Keeper {
             }
             StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
                 Some((reply, _)) => {
-                    let finished = FinishedReply {
-                        status: status_of(item.status),
-                        body: body_of(&item),
-                        tokens: None,
-                        finished_at_ms: at_ms,
-                    };
+                    let finished =
+                        FinishedReply { status: status_of(item.status), body: body_of(&item), finished_at_ms: at_ms };
                     self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
@@ -368,7 +362,7 @@ impl Keeper {
             StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
                 Some((reply, body)) => {
                     let status = store::Status::Cancelled;
-                    let finished = FinishedReply { status, body, tokens: None, finished_at_ms: at_ms };
+                    let finished = FinishedReply { status, body, finished_at_ms: at_ms };
                     self.end(Some(id), Owed::Reply { reply, finished, withdrawn: true });
                 }
                 None => self.not_begun(id, item_id),

@@ -219,7 +219,6 @@ mod tests {
                 change: store::Change::Created,
                 place: Vec::new(),
                 body: body_of(&item),
-                tokens: None,
                 status: status_of(item.status),
                 sent_chars: None,
                 heard_chars: None,

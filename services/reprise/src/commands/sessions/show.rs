@@ -57,7 +57,6 @@ pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
         ("summaries", statistics.summaries.to_string()),
         ("measurements", statistics.measurements.to_string()),
         ("words", bytes(statistics.text_bytes)),
-        ("tokens", bytes(statistics.token_bytes)),
         ("file", bytes(statistics.file_bytes)),
         ("of it free", bytes(statistics.free_bytes)),
         ("log", bytes(statistics.wal_bytes)),
