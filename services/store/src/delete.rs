@@ -7,10 +7,11 @@
 use crate::rows::column;
 use crate::writer::Failure;
 use crate::{Error, SessionRef, Store};
-use sqlx::sqlite::SqliteConnection;
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
 
 /// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
-const ROWS_AT_ONCE: i64 = 100;
+const ROWS_AT_ONCE: u64 = 100;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deleted {
@@ -89,8 +90,16 @@ impl Store {
 
     /// Removes all rows of a session that is marked.
     pub(crate) async fn remove_rows(&self, key: i64) -> Result<(), Error> {
-        for step in REMOVALS {
-            while self.write(move |connection| Box::pin(remove_some(connection, step, key))).await? {}
+        for removal in REMOVALS {
+            let mut removed = ROWS_AT_ONCE;
+            while removed == ROWS_AT_ONCE {
+                let some = self.write(move |connection| {
+                    Box::pin(
+                        async move { Ok(removal().bind(key).bind(ROWS_AT_ONCE as i64).execute(connection).await?) },
+                    )
+                });
+                removed = some.await?.rows_affected();
+            }
         }
         self.write(move |connection| {
             Box::pin(async move {
@@ -134,7 +143,7 @@ impl Store {
     }
 }
 
-fn session_ref(row: &sqlx::sqlite::SqliteRow) -> Result<SessionRef, Failure> {
+fn session_ref(row: &SqliteRow) -> Result<SessionRef, Failure> {
     let (user, id): (&str, &str) = (column(row, "user")?, column(row, "id")?);
     Ok(SessionRef { key: column(row, "key")?, user: user.into(), id: id.into() })
 }
@@ -158,20 +167,22 @@ async fn mark(
     Ok(())
 }
 
-/// What points to something goes before what it points to.
-const REMOVALS: [&str; 7] = [
-    "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
-    "DELETE FROM reply_pieces WHERE (version, n) IN
-        (SELECT p.version, p.n FROM item_versions v JOIN reply_pieces p ON p.version = v.key WHERE v.session = ? LIMIT ?)",
-    "DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)",
-    "DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)",
-    "DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)",
-    "DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)",
-    "DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)",
+/// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
+const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 7] = [
+    || {
+        sqlx::query(
+            "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
+        )
+    },
+    || {
+        sqlx::query(
+            "DELETE FROM reply_pieces WHERE (version, n) IN (SELECT p.version, p.n FROM item_versions v
+                JOIN reply_pieces p ON p.version = v.key WHERE v.session = ? LIMIT ?)",
+        )
+    },
+    || sqlx::query("DELETE FROM item_versions WHERE key IN (SELECT key FROM item_versions WHERE session = ? LIMIT ?)"),
+    || sqlx::query("DELETE FROM summaries WHERE key IN (SELECT key FROM summaries WHERE session = ? LIMIT ?)"),
+    || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
+    || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),
+    || sqlx::query("DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)"),
 ];
-
-/// True when there may be more.
-async fn remove_some(connection: &mut SqliteConnection, step: &'static str, key: i64) -> Result<bool, Failure> {
-    let removed = sqlx::query(step).bind(key).bind(ROWS_AT_ONCE).execute(connection).await?;
-    Ok(removed.rows_affected() as i64 == ROWS_AT_ONCE)
-}

@@ -191,7 +191,7 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64
     }
     let responses = sqlx::query(
         "UPDATE responses SET status = 'incomplete', finished_at_ms = ?,
-            status_details = '{\"type\":\"incomplete\",\"reason\":\"interrupted\"}' WHERE status = 'in_progress'",
+            status_details = json_object('type', 'incomplete', 'reason', 'interrupted') WHERE status = 'in_progress'",
     );
     responses.bind(now_ms).execute(connection).await?;
     Ok(rows.len() as u64)

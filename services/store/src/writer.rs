@@ -6,6 +6,8 @@
 
 use crate::{Error, lock::Lock};
 use futures_util::future::BoxFuture;
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments};
 use sqlx::{Connection, SqliteConnection};
 use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
@@ -216,19 +218,23 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: &mu
 }
 
 async fn run_in_transaction(connection: &mut SqliteConnection, path: &Path, runs: Vec<Run>) -> Result<(), Error> {
-    execute(connection, path, "BEGIN IMMEDIATE").await?;
+    execute(connection, path, sqlx::query("BEGIN IMMEDIATE")).await?;
     for run in runs {
-        execute(connection, path, "SAVEPOINT work").await?;
+        execute(connection, path, sqlx::query("SAVEPOINT work")).await?;
         if let Err(own) = run(&mut *connection).await {
             // Without a savepoint to go back to, SQLite has given up the whole transaction, for the reason `own` names.
-            execute(connection, path, "ROLLBACK TO work").await.map_err(|_| own)?;
+            execute(connection, path, sqlx::query("ROLLBACK TO work")).await.map_err(|_| own)?;
         }
-        execute(connection, path, "RELEASE work").await?;
+        execute(connection, path, sqlx::query("RELEASE work")).await?;
     }
-    execute(connection, path, "COMMIT").await
+    execute(connection, path, sqlx::query("COMMIT")).await
 }
 
-async fn execute(connection: &mut SqliteConnection, path: &Path, sql: &'static str) -> Result<(), Error> {
-    sqlx::query(sql).execute(connection).await.map_err(|error| Error::from_sqlx(path, error))?;
+async fn execute(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    statement: Query<'static, Sqlite, SqliteArguments>,
+) -> Result<(), Error> {
+    statement.execute(connection).await.map_err(|error| Error::from_sqlx(path, error))?;
     Ok(())
 }

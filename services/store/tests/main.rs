@@ -7,6 +7,7 @@ mod keys;
 mod model;
 mod old_release;
 mod search;
+mod statements;
 mod summaries;
 mod support;
 mod transfer;

@@ -1,0 +1,94 @@
+//! Every statement of the crate is prepared against the schema, also those that no other test happens to run.
+//!
+//! Statements are found in the source. So that none can be missed, each must stand as a literal in a `sqlx::query(`, and
+//! nothing else that takes SQL is allowed.
+
+use crate::support::*;
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, SqlSafeStr};
+use std::path::Path;
+
+const QUERY: &str = "sqlx::query(";
+/// Other ways to SQLite, written without spaces.
+const OTHER_WAYS: [&str; 8] =
+    ["query_", "query!", "queryas", "raw_sql", "QueryBuilder", "AssertSqlSafe", "execute(\"", "fetch_all(\""];
+
+/// The statements of a source file, its tests left out.
+fn statements(source: &str) -> Result<Vec<&str>, String> {
+    let source = source.split("#[cfg(test)]").next().unwrap();
+    let packed: String = source.split_whitespace().collect();
+    if let Some(way) = OTHER_WAYS.iter().find(|way| packed.contains(**way)) {
+        return Err(format!("{way} gets past this test: use {QUERY}\"...\")"));
+    }
+    let calls: Vec<_> = source.split(QUERY).skip(1).map(str::trim_start).collect();
+    // `sqlx::query::Query` is a type.
+    let mentions = source.matches("sqlx::query").count() - source.matches("sqlx::query::Query").count();
+    if mentions.max(source.matches("query(").count()) != calls.len() {
+        return Err(format!("another name of sqlx::query: use {QUERY}\"...\")"));
+    }
+    calls
+        .iter()
+        .map(|call| {
+            let statement = call.strip_prefix('"').and_then(|rest| rest.split('"').next());
+            let statement = statement.filter(|statement| !statement.contains('\\'));
+            statement.ok_or_else(|| format!("not a plain literal: {}", call.lines().next().unwrap_or_default()))
+        })
+        .collect()
+}
+
+async fn refused(connection: &mut sqlx::SqliteConnection, statement: &str) -> Option<String> {
+    let prepared = connection.prepare(AssertSqlSafe(statement.to_owned()).into_sql_str()).await;
+    prepared.err().map(|error| format!("{error}: {statement}"))
+}
+
+#[tokio::test]
+async fn every_statement_fits_the_schema() {
+    let fixture = Fixture::new().await;
+    let mut connection =
+        sqlx::sqlite::SqliteConnectOptions::new().filename(fixture.store.path()).connect().await.unwrap();
+    let (mut count, mut complaints) = (0, Vec::new());
+    for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
+        let path = file.unwrap().path();
+        assert!(path.is_file(), "this test does not look into {}", path.display());
+        let source = std::fs::read_to_string(&path).unwrap();
+        let found = statements(&source).unwrap_or_else(|complaint| panic!("{}: {complaint}", path.display()));
+        for statement in found {
+            count += 1;
+            complaints
+                .extend(refused(&mut connection, statement).await.map(|why| format!("{}: {why}", path.display())));
+        }
+    }
+    assert_eq!(complaints, Vec::<String>::new());
+    assert!(count > 60, "only {count} statements were found");
+
+    // What it would say.
+    for wrong in
+        ["SELECT nothing FROM items", "SELECT item_id FROM item", "INSERT INTO users (id) VALUES (?, ?)", "SELCT 1"]
+    {
+        assert!(refused(&mut connection, wrong).await.is_some(), "{wrong}");
+    }
+}
+
+#[test]
+fn no_statement_gets_past() {
+    assert_eq!(
+        statements("sqlx::query(\"SELECT 1\")\n sqlx::query(\n \"SELECT\n 2\",\n)"),
+        Ok(vec!["SELECT 1", "SELECT\n 2"])
+    );
+    assert_eq!(statements("use sqlx::query::Query;"), Ok(vec![]));
+    assert_eq!(statements("#[cfg(test)] sqlx::query(rule)"), Ok(vec![]));
+    for source in [
+        "sqlx::query(step)",
+        "sqlx::query(r\"SELECT 1\")",
+        "sqlx::query(concat!(\"SELECT\", \" 1\"))",
+        "sqlx::query(\"SELECT '\\\"'\")",
+        "let ask = sqlx::query; ask(\"SELECT 1\")",
+        "use sqlx::{query}; query(\"SELECT 1\")",
+        "use sqlx::{query as ask}; ask(\"SELECT 1\")",
+        "sqlx::query_as(\"SELECT 1\")",
+        "connection.execute(\n\"SELECT 1\")",
+        "sqlx::raw_sql(\"SELECT 1\")",
+        "AssertSqlSafe(text)",
+    ] {
+        assert!(statements(source).is_err(), "{source}");
+    }
+}
