@@ -7,18 +7,17 @@
 mod demand;
 mod facts;
 mod held;
-mod lexicon;
-mod orders;
 #[cfg(test)]
 mod planted;
 #[cfg(test)]
 mod tests;
 mod values;
 
-use crate::language;
+use crate::language_guess;
+use crate::orders;
+use crate::text::said_lines;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
-pub use orders::is_order_like;
 
 /// A summary, and what it is to stand for.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +172,7 @@ fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<Rejecti
     }
     let is_said = |passage: &&Passage| matches!(passage.kind, PassageKind::User | PassageKind::Assistant);
     let said: Vec<&str> = covered.iter().filter(is_said).map(|passage| passage.text.as_str()).collect();
-    language::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
+    language_guess::differs(&said.join("\n"), &lines.join("\n")).then_some(RejectionReason::OffLanguage)
 }
 
 /// Lines of the summary before, and hardly anything else.
@@ -181,11 +180,4 @@ fn copies(submission: &Submission) -> bool {
     let (earlier, lines) = (said_lines(submission.earlier), said_lines(submission.text));
     let copied = lines.iter().filter(|line| earlier.contains(line)).count();
     !earlier.is_empty() && copied * 10 >= lines.len() * 9
-}
-
-/// Without headings, and without what stands before a line.
-pub(crate) fn said_lines(summary: &str) -> Vec<&str> {
-    let lines = summary.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let lines = lines.map(|line| line.trim_start_matches(['-', '*', '•', ' ']).trim());
-    lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
 }

@@ -4,9 +4,9 @@
 //! it, also one whose turn is still in the tail: a context that changed with every turn that leaves the tail would be
 //! computed again each time, and a standing instruction is better heard at the head.
 
+use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use crate::wording;
-use crate::words::estimate_tokens;
 
 /// The message; none where there is nothing to tell. Lines of a summary beyond the limit are left out, from its end.
 pub fn context_message(summary: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Option<PlainMessage> {

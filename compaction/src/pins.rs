@@ -1,23 +1,20 @@
 //! What users want kept word for word: 'remember that ...' and standing instructions, found in what they say.
 //!
-//! Rather too few than too many: what is missed is still in the summary, and can be pinned by hand; a pin that nobody
-//! wanted is obeyed for years. So only users make pins, only in things as short as one says them (a letter that was
+//! Rather too few than too many: what is missed is still in the summary, and can be pinned by hand; a pin that the user
+//! did not want is obeyed for years. So only users make pins, only in texts as short as one says them (a letter that was
 //! pasted is full of orders), and only with words that mean it.
 
-mod phrases;
-
-use crate::check::is_order_like;
+use crate::orders::is_order_like;
+use crate::text::{estimate_tokens, folded, is_question, sentences};
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText};
-use crate::words::{estimate_tokens, folded, is_question, sentences};
-use phrases::Found;
+use crate::wishes::{Wish, wish_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Add,
     /// It stands there already.
     Known,
-    /// There is no room: who is responsible must be told, and one must go before another comes. Till then it is among
-    /// what a summary is asked to hold first.
+    /// There is no room until another pin is removed. Till then it is among what a summary is asked to hold first.
     Full,
 }
 
@@ -31,13 +28,13 @@ pub fn detect(passage: &Passage) -> Vec<String> {
     let mut pins: Vec<String> = Vec::new();
     let mut taken = 0;
     for (index, sentence) in sentences.iter().enumerate() {
-        let (first, end) = match phrases::find(sentence) {
-            Found::Here => (index, index),
+        let (first, end) = match wish_of(sentence) {
+            Wish::ThisSentence => (index, index),
             // 'My code is 4711. Remember that.'
-            Found::Before if index > 0 && !is_question(sentences[index - 1]) => (index - 1, index),
+            Wish::SentenceBefore if index > 0 && !is_question(sentences[index - 1]) => (index - 1, index),
             // 'Remember this: ...'
-            Found::Next | Found::Before if index + 1 < sentences.len() => (index, index + 1),
-            Found::Nothing | Found::Next | Found::Before => continue,
+            Wish::NextSentence | Wish::SentenceBefore if index + 1 < sentences.len() => (index, index + 1),
+            Wish::Nothing | Wish::NextSentence | Wish::SentenceBefore => continue,
         };
         let start = sentences[first].as_ptr().addr() - text.as_ptr().addr();
         let last = sentences[end];
@@ -57,7 +54,7 @@ pub fn detect(passage: &Passage) -> Vec<String> {
 /// What the user said before, where the passage asks for just that to be kept: 'Remember that.'
 pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
     let points_back = passage.kind == PassageKind::User
-        && matches!(sentences(&passage.text)[..], [sentence] if phrases::find(sentence) == Found::Before);
+        && matches!(sentences(&passage.text)[..], [sentence] if wish_of(sentence) == Wish::SentenceBefore);
     if !points_back {
         return None;
     }
@@ -68,11 +65,6 @@ pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
         && !is_order_like(said)
         && detect(before).is_empty();
     tells.then(|| said.to_owned())
-}
-
-/// Whether a sentence asks for something to be kept.
-pub fn is_wish(sentence: &str) -> bool {
-    phrases::find(sentence) != Found::Nothing
 }
 
 /// Whether a pin may be added to those that are there.

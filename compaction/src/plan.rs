@@ -12,7 +12,7 @@ use layout::PlanLayout;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanMoment {
-    /// After a turn: nobody waits.
+    /// After a turn: no client waits.
     Silence,
     /// The user has spoken, and `PromptView::passages` ends with what they said.
     Reply,
@@ -86,7 +86,7 @@ impl CompactionPlan {
 }
 
 impl TooLargePlan {
-    /// For the person who sent it.
+    /// For the user.
     pub fn message(&self) -> String {
         let TooLargePlan { tokens, room_tokens, .. } = self;
         match room_tokens {

@@ -35,7 +35,7 @@ fn limits() -> impl Strategy<Value = CompactionLimits> {
     )
 }
 
-/// Whoever uses the crate: a store, a template, a tokenizer and a model that does what it likes.
+/// The caller of the crate: a store, a template, a tokenizer and a model that answers anything.
 struct World {
     random: u64,
     limits: CompactionLimits,
@@ -273,7 +273,7 @@ impl World {
         self.fixed_tokens + self.count(&self.remembered(&outcome.summary)) + shown
     }
 
-    /// Somebody corrects what they said: what was planned of it is void.
+    /// The user corrects what they said: the plan that covers it is void.
     fn edit(&mut self) {
         let at = self.below(self.view.passages.len() as u32) as usize;
         let tokens = self.below(100);

@@ -1,19 +1,20 @@
-//! Which facts of a conversation a memory must hold: more is said than can be kept.
+//! Which facts of a conversation a summary must hold: more is said than can be kept.
 
 use super::facts::{is_first_person, of_sentence};
 use super::held::Held;
-use super::orders::has_order;
 use super::values::values;
-use super::{Fact, FactKind, said_lines};
-use crate::language;
-use crate::pins;
+use super::{Fact, FactKind};
+use crate::language_guess::language_of;
+use crate::languages::{all, has};
+use crate::orders::has_order;
+use crate::text::{folded, is_question, said_lines, sentences, stems, words};
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
-use crate::words::{folded, is_question, sentences, stems, words};
+use crate::wishes::{Wish, wish_of};
 
 /// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
 ///
-/// What users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
-/// what stood in the memory before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
+/// PieceKind users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
+/// what stood in the summary before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
 /// what mattered of them the assistant said.
 pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Vec<Fact> {
     let mut candidates = Vec::new();
@@ -25,7 +26,7 @@ pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits:
         .filter(|passage| passage.kind == PassageKind::User)
         .map(|passage| passage.text.as_str())
         .collect();
-    let nouns_have_capitals = language::latin_language(&users.join("\n")) == Some("de");
+    let nouns_have_capitals = language_of(&users.join("\n")).is_some_and(|language| language.nouns_have_capitals);
     for passage in covered {
         let said_by = match passage.kind {
             PassageKind::User => Speaker::User,
@@ -54,20 +55,24 @@ struct Candidate {
     order: usize,
     /// The same for the same fact, however it is written.
     key: String,
-    /// What else its sentence is about.
+    /// PieceKind else its sentence is about.
     about: Vec<String>,
     corrects: bool,
 }
 
 fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, said_by: Speaker, capitals: bool) {
-    // What wants to be obeyed is not carried on word for word.
-    if has_order(sentence) {
+    let facts = of_sentence(sentence, source, said_by, capitals);
+    // An order is not quoted: the model that reads it would obey it.
+    if facts.is_empty() || has_order(sentence) {
         return;
     }
-    let first_person = is_first_person(sentence);
+    let by_user = said_by == Speaker::User;
+    let first_person = if is_first_person(sentence) { 2 } else { 0 };
+    let wished = if by_user && wish_of(sentence) != Wish::Nothing { 5 } else { 0 };
+    let asked = if by_user && is_question(sentence) { -3 } else { 0 };
     let corrects = is_correction(sentence);
-    let wished = if said_by == Speaker::User && pins::is_wish(sentence) { 5 } else { 0 };
-    for fact in of_sentence(sentence, source, said_by, capitals) {
+    let said = stems(sentence);
+    for fact in facts {
         let base = match said_by {
             Speaker::User => 4,
             Speaker::Context => 5,
@@ -81,16 +86,15 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
             FactKind::Number => (digits - 1).min(2),
             FactKind::Quote | FactKind::Negation => 0,
         };
-        let asked = if is_question(sentence) && said_by == Speaker::User { -3 } else { 0 };
-        let weight = base + form + asked + wished + if first_person { 2 } else { 0 };
+        let weight = base + form + asked + wished + first_person;
         let own = stems(&fact.text);
-        let about = stems(sentence).into_iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem));
+        let about = said.iter().filter(|stem| fact.kind == FactKind::Negation || !own.contains(stem)).cloned();
         let (key, about) = (key(&fact), about.collect());
         candidates.push(Candidate { fact, weight, order: candidates.len(), key, about, corrects });
     }
 }
 
-/// What is said again and again weighs more, and counts where it was said last.
+/// PieceKind is said again and again weighs more, and counts where it was said last.
 fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut places = std::collections::HashMap::new();
     let mut merged: Vec<Candidate> = Vec::new();
@@ -132,9 +136,8 @@ fn is_superseded(candidate: &Candidate, all: &[Candidate]) -> bool {
 
 fn is_correction(sentence: &str) -> bool {
     let sentence = folded(sentence);
-    let words = words(&sentence);
-    words.iter().any(|word| CORRECTIONS.contains(word))
-        || ["改", "变更", "変更", "不是", "じゃなく", "ではなく"].iter().any(|part| sentence.contains(part))
+    words(&sentence).iter().any(|word| has(|language| &language.corrections, word))
+        || all(|language| &language.corrections_inside).any(|part| sentence.contains(part))
 }
 
 fn key(fact: &Fact) -> String {
@@ -146,16 +149,6 @@ fn key(fact: &Fact) -> String {
         _ => folded(&fact.text),
     }
 }
-
-#[rustfmt::skip]
-const CORRECTIONS: &[&str] = &[
-    "now", "instead", "changed", "moved", "actually", "rather", "postponed", "no", "not", // English
-    "jetzt", "doch", "statt", "stattdessen", "verschoben", "nicht", "eigentlich", "sondern", // German
-    "maintenant", "plutôt", "finalement", "déplacé", "reporté", "pas", // French
-    "ahora", "mejor", "cambió", "cambiado", "sino", // Spanish
-    "adesso", "invece", "spostato", "cambiato", "anzi", // Italian
-    "agora", "mudou", "nu", "verplaatst", "теперь", "перенесли",
-];
 
 const LEAST_WEIGHT: i32 = 4;
 /// A line with a fact.

@@ -1,11 +1,12 @@
-//! What a sentence says that can be told apart by its form.
+//! PieceKind a sentence says that can be told apart by its form.
 
 use super::held::is_negated;
-use super::lexicon;
-use super::values::{Value, values};
+use super::values::{SaidValue, values};
 use super::{Fact, FactKind};
+use crate::languages::{self, all, has};
+use crate::text::{folded, is_katakana, is_unspaced, stems, words};
 use crate::types::Speaker;
-use crate::words::{Script, folded, is_unspaced, script, stems, words};
+use unicode_script::{Script, UnicodeScript};
 
 /// In a language that writes all nouns with a capital, fewer capitals make a name.
 pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_capitals: bool) -> Vec<Fact> {
@@ -18,7 +19,7 @@ pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_ca
     };
     let mut facts = Vec::new();
     for found in values(sentence) {
-        let kind = if matches!(found.value, Value::Number(_)) { FactKind::Number } else { FactKind::Date };
+        let kind = if matches!(found.value, SaidValue::Number(_)) { FactKind::Number } else { FactKind::Date };
         facts.push(fact(kind, &found.text));
     }
     facts.extend(names(sentence, nouns_have_capitals).iter().map(|name| fact(FactKind::Name, name)));
@@ -31,7 +32,9 @@ pub fn of_sentence(sentence: &str, source: &str, said_by: Speaker, nouns_have_ca
 
 pub fn is_first_person(sentence: &str) -> bool {
     let folded = folded(sentence);
-    words(&folded).iter().any(|word| lexicon::is_first_person(word)) || lexicon::has_unspaced_first_person(&folded)
+    let is_first = |word: &&str| has(|language| &language.first_person, word.split('\'').next().unwrap_or(word));
+    words(&folded).iter().any(is_first)
+        || all(|language| &language.first_person_inside).any(|part| folded.contains(part))
 }
 
 /// The part of a sentence that says what is not so.
@@ -54,7 +57,7 @@ fn names(sentence: &str, nouns_have_capitals: bool) -> Vec<&str> {
         let end = start + word.len();
         let begins = starts_sentence(&sentence[..start]);
         let follows = open.is_some_and(|(_, last)| matches!(sentence[last..start].trim_start_matches('.'), " " | "-"));
-        let excused = nouns_have_capitals && lexicon::is_determiner(&folded(previous));
+        let excused = nouns_have_capitals && has(|language| &language.determiners, &folded(previous));
         if is_name(word) && (follows || !(begins || excused)) {
             open = match open {
                 Some((first, _)) if follows => Some((first, end)),
@@ -74,13 +77,12 @@ fn names(sentence: &str, nouns_have_capitals: bool) -> Vec<&str> {
 
 fn is_name(word: &str) -> bool {
     let lower = folded(word);
-    let plain = lower.split(['\'', '’']).next().unwrap_or(&lower);
+    let plain = lower.split('\'').next().unwrap_or(&lower);
     word.chars().count() > 1
         && word.starts_with(char::is_uppercase)
-        && plain != "i"
-        && !crate::language::is_common(plain)
-        && lexicon::weekday(plain).is_none()
-        && !matches!(plain, "ok" | "okay" | "tv" | "uhr")
+        && !has(|language| &language.common, plain)
+        && !has(|language| &language.no_names, plain)
+        && languages::weekday(plain).is_none()
 }
 
 fn starts_sentence(before: &str) -> bool {
@@ -93,15 +95,13 @@ fn starts_sentence(before: &str) -> bool {
 /// Chinese and Japanese names are told by what stands beside them.
 fn names_without_capitals(sentence: &str) -> Vec<&str> {
     let mut names = Vec::new();
-    let is_part =
-        |character: char| script(character) == Some(Script::Han) || matches!(character, '\u{30A1}'..='\u{30FC}' | '々');
-    let japanese = sentence.chars().any(|character| script(character) == Some(Script::Kana));
-    for honorific in ["さん", "様", "先生", "くん", "君", "ちゃん", "氏", "女士", "医生", "老师", "小姐"]
-    {
+    let is_part = |character: char| character.script() == Script::Han || is_katakana(character);
+    let is_japanese = || sentence.chars().any(|letter| letter.script() == Script::Hiragana || is_katakana(letter));
+    for honorific in all(|language| &language.honorifics) {
         for (at, _) in sentence.match_indices(honorific) {
             let before = &sentence[..at];
             // A Chinese family name is one letter, and what stands before it may be anything.
-            let (least, longest, shown) = if japanese { (2, 6, 0) } else { (1, 1, honorific.len()) };
+            let (least, longest, shown) = if is_japanese() { (2, 6, 0) } else { (1, 1, honorific.len()) };
             let name: Vec<char> =
                 before.chars().rev().take_while(|character| is_part(*character)).take(longest).collect();
             let bytes: usize = name.iter().map(|character| character.len_utf8()).sum();
@@ -121,7 +121,7 @@ fn names_without_capitals(sentence: &str) -> Vec<&str> {
     names
 }
 
-/// What stands between quotation marks and is short enough to be a title or a word.
+/// PieceKind stands between quotation marks and is short enough to be a title or a word.
 fn quotes(sentence: &str) -> Vec<&str> {
     let pairs = [
         ('"', '"'),
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     fn facts(sentence: &str) -> Vec<(FactKind, String)> {
-        let german = crate::language::latin_language(sentence) == Some("de");
+        let german = crate::language_guess::language_of(sentence).is_some_and(|language| language.nouns_have_capitals);
         let facts = of_sentence(sentence, "i", Speaker::User, german);
         facts.into_iter().map(|fact| (fact.kind, fact.text)).collect()
     }

@@ -1,12 +1,11 @@
-//! What a memory holds, and whether a fact is in it.
+//! PieceKind a summary or pins hold, and whether a fact is in it.
 
-use std::collections::HashSet;
-
-use super::lexicon;
 use super::values::values;
-use super::{Fact, FactKind, said_lines};
+use super::{Fact, FactKind};
+use crate::languages::{all, has};
+use crate::text::{folded, said_lines, stems, words};
 use crate::types::PinnedText;
-use crate::words::{folded, stems, words};
+use std::collections::HashSet;
 
 #[derive(Clone, Debug, Default)]
 pub struct Held {
@@ -15,11 +14,11 @@ pub struct Held {
     /// Of numbers and dates.
     keys: HashSet<String>,
     stems: HashSet<String>,
-    lines: Vec<Line>,
+    lines: Vec<HeldLine>,
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct HeldLine {
     stems: Vec<String>,
     negated: bool,
 }
@@ -41,7 +40,7 @@ impl Held {
             }
             let stems = stems(line);
             self.stems.extend(stems.iter().cloned());
-            self.lines.push(Line { stems, negated: is_negated(line) });
+            self.lines.push(HeldLine { stems, negated: is_negated(line) });
         }
     }
 
@@ -73,7 +72,7 @@ impl Held {
     /// A line that is about the same and says no.
     fn denies(&self, clause: &str) -> bool {
         let about = stems(clause);
-        let is_same = |line: &Line| {
+        let is_same = |line: &HeldLine| {
             let shared = about.iter().filter(|stem| line.stems.contains(stem)).count();
             shared > 0 && shared * 2 >= about.len().min(4)
         };
@@ -83,5 +82,9 @@ impl Held {
 
 pub fn is_negated(text: &str) -> bool {
     let text = folded(text);
-    words(&text).iter().any(|word| lexicon::is_negation(word)) || lexicon::has_unspaced_negation(&text)
+    let says_no = |word: &&str| {
+        has(|language| &language.negations, word)
+            || all(|language| &language.negation_endings).any(|end| word.ends_with(end))
+    };
+    words(&text).iter().any(says_no) || all(|language| &language.negations_inside).any(|part| text.contains(part))
 }

@@ -1,32 +1,32 @@
 //! Numbers, times and dates in a text, in a form in which the same one is equal however it was written.
 
-use super::lexicon;
-use crate::words::{is_unspaced, narrow};
+use crate::languages::{self, has};
+use crate::text::{is_unspaced, narrow};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum SaidValue {
     /// Its digits, without separators and leading zeros.
     Number(String),
-    /// Minutes since midnight or noon: half of the people say `half past three` in the afternoon.
+    /// Minutes since midnight or noon: many say `half past three` in the afternoon.
     Time(u32),
-    /// The smaller of day and month first: nobody knows which is which in 4/5.
+    /// The smaller of day and month first: 4/5 does not say which is which.
     Date(u32, u32),
     Weekday(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub value: Value,
+pub struct FoundValue {
+    pub value: SaidValue,
     /// As it is written.
     pub text: String,
 }
 
-impl Value {
+impl SaidValue {
     /// How it may be found in another text: `15:40` as `3:40`, `1540`, and a full hour as its number.
     pub fn keys(&self) -> Vec<String> {
         match self {
-            Value::Number(digits) => vec![digits.clone()],
-            Value::Time(minutes) => {
+            SaidValue::Number(digits) => vec![digits.clone()],
+            SaidValue::Time(minutes) => {
                 let (hour, minute) = (minutes / 60, minutes % 60);
                 let hours = [hour, hour + 12].into_iter().chain((hour == 0).then_some(24));
                 let written = hours.map(|hour| match minute {
@@ -35,22 +35,22 @@ impl Value {
                 });
                 std::iter::once(format!("time {minutes}")).chain(written).collect()
             }
-            Value::Date(one, other) => vec![format!("date {one} {other}")],
-            Value::Weekday(day) => vec![format!("weekday {day}")],
+            SaidValue::Date(one, other) => vec![format!("date {one} {other}")],
+            SaidValue::Weekday(day) => vec![format!("weekday {day}")],
         }
     }
 
-    /// What it also says without meaning it: a date has the number of a day.
+    /// Numbers that are in it too: a date has the number of a day.
     pub fn parts(&self) -> Vec<String> {
         match self {
-            Value::Number(_) | Value::Weekday(_) => Vec::new(),
-            Value::Time(minutes) => vec![(minutes % 60).to_string(), (minutes / 60).to_string()],
-            Value::Date(one, other) => vec![one.to_string(), other.to_string()],
+            SaidValue::Number(_) | SaidValue::Weekday(_) => Vec::new(),
+            SaidValue::Time(minutes) => vec![(minutes % 60).to_string(), (minutes / 60).to_string()],
+            SaidValue::Date(one, other) => vec![one.to_string(), other.to_string()],
         }
     }
 }
 
-pub fn values(text: &str) -> Vec<Found> {
+pub fn values(text: &str) -> Vec<FoundValue> {
     let chars: Vec<char> = text.chars().map(narrow).collect();
     let pieces = pieces(&chars);
     let mut found = Vec::new();
@@ -63,14 +63,14 @@ pub fn values(text: &str) -> Vec<Found> {
         };
         let (start, end) = (pieces[at].start, pieces[at + taken - 1].end);
         let written: String = text.chars().skip(start).take(end - start).collect();
-        found.push(Found { value, text: written });
+        found.push(FoundValue { value, text: written });
         at += taken;
     }
     found
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum PieceKind {
     /// Digits, with separators between them.
     Digits(String),
     /// In lower case.
@@ -82,7 +82,7 @@ enum What {
 
 #[derive(Clone, Debug)]
 struct Piece {
-    what: What,
+    what: PieceKind,
     /// In characters.
     start: usize,
     end: usize,
@@ -95,45 +95,47 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The value that starts here, and how many pieces it takes.
-    fn value(&self) -> Option<(Value, usize)> {
+    fn value(&self) -> Option<(SaidValue, usize)> {
         match self.what(0)? {
-            What::Digits(digits) => self.digits(digits),
-            What::Word(word) => self.word(word),
-            What::Ideographs(number, length) => {
-                let counted =
-                    matches!(self.what(1), Some(What::Sign('岁' | '歳' | '人' | '个' | '個' | '年' | '分' | '度')));
-                let plain = (counted || *length > 1).then(|| (Value::Number(number.to_string()), 1));
+            PieceKind::Digits(digits) => self.digits(digits),
+            PieceKind::Word(word) => self.word(word),
+            PieceKind::Ideographs(number, length) => {
+                let counted = matches!(
+                    self.what(1),
+                    Some(PieceKind::Sign('岁' | '歳' | '人' | '个' | '個' | '年' | '分' | '度'))
+                );
+                let plain = (counted || *length > 1).then(|| (SaidValue::Number(number.to_string()), 1));
                 self.around(*number).or(plain)
             }
-            What::Sign('周' | '週') => match self.what(1)? {
-                What::Ideographs(day @ 1..=6, 1) => Some((Value::Weekday(*day), 2)),
-                What::Sign('日' | '天') => Some((Value::Weekday(7), 2)),
+            PieceKind::Sign('周' | '週') => match self.what(1)? {
+                PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), 2)),
+                PieceKind::Sign('日' | '天') => Some((SaidValue::Weekday(7), 2)),
                 _ => None,
             },
-            What::Sign('星' | '礼' | '禮') if matches!(self.what(1), Some(What::Sign('期' | '拜'))) => {
+            PieceKind::Sign('星' | '礼' | '禮') if matches!(self.what(1), Some(PieceKind::Sign('期' | '拜'))) => {
                 match self.what(2)? {
-                    What::Ideographs(day @ 1..=6, 1) => Some((Value::Weekday(*day), 3)),
-                    What::Sign('日' | '天') => Some((Value::Weekday(7), 3)),
+                    PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), 3)),
+                    PieceKind::Sign('日' | '天') => Some((SaidValue::Weekday(7), 3)),
                     _ => None,
                 }
             }
-            What::Sign(day) if self.what(1) == Some(&What::Sign('曜')) => {
+            PieceKind::Sign(day) if self.what(1) == Some(&PieceKind::Sign('曜')) => {
                 let days = ['月', '火', '水', '木', '金', '土', '日'];
                 let day = days.iter().position(|known| known == day)?;
-                Some((Value::Weekday(day as u32 + 1), 2))
+                Some((SaidValue::Weekday(day as u32 + 1), 2))
             }
-            What::Sign(_) => None,
+            PieceKind::Sign(_) => None,
         }
     }
 
-    fn digits(&self, digits: &str) -> Option<(Value, usize)> {
+    fn digits(&self, digits: &str) -> Option<(SaidValue, usize)> {
         let parts: Vec<u32> =
             digits.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
         let separator = digits.chars().find(|c| !c.is_ascii_digit());
         let plain = || {
             let all: String = digits.chars().filter(char::is_ascii_digit).collect();
             let short = all.trim_start_matches('0');
-            Some((Value::Number(if short.is_empty() { "0".to_owned() } else { short.to_owned() }), 1))
+            Some((SaidValue::Number(if short.is_empty() { "0".to_owned() } else { short.to_owned() }), 1))
         };
         match (parts.as_slice(), separator) {
             ([hour @ 0..=24, minute @ 0..=59], Some(':')) => Some((time(*hour, *minute), 1 + self.half_of_day(1))),
@@ -147,7 +149,7 @@ impl Reader<'_> {
                 Some((date(*one, *other), 1))
             }
             ([one @ 1..=31, other @ 1..=31], Some('/')) if one.min(other) <= &12 => Some((date(*one, *other), 1)),
-            ([one @ 1..=31, other @ 1..=12], Some('.')) if self.what(1) == Some(&What::Sign('.')) => {
+            ([one @ 1..=31, other @ 1..=12], Some('.')) if self.what(1) == Some(&PieceKind::Sign('.')) => {
                 Some((date(*one, *other), 2))
             }
             ([number], None) => self.around(*number).or_else(plain),
@@ -155,36 +157,37 @@ impl Reader<'_> {
         }
     }
 
-    fn word(&self, word: &str) -> Option<(Value, usize)> {
-        if let Some(day) = lexicon::weekday(word) {
-            return Some((Value::Weekday(day), 1));
+    fn word(&self, word: &str) -> Option<(SaidValue, usize)> {
+        if let Some(day) = languages::weekday(word) {
+            return Some((SaidValue::Weekday(day), 1));
         }
-        if let Some(month) = lexicon::month(word) {
-            let skipped = usize::from(matches!(self.what(1), Some(What::Word(the)) if the == "the"));
-            if let Some(What::Digits(day)) = self.what(1 + skipped)
+        if let Some(month) = languages::month(word) {
+            let skipped = usize::from(matches!(self.what(1), Some(PieceKind::Word(the)) if the == "the"));
+            if let Some(PieceKind::Digits(day)) = self.what(1 + skipped)
                 && let Some(day @ 1..=31) = day.parse().ok()
             {
-                let ordinal = matches!(self.what(2 + skipped), Some(What::Word(end)) if is_ordinal(end));
+                let ordinal = matches!(self.what(2 + skipped), Some(PieceKind::Word(end)) if is_ordinal(end));
                 return Some((date(day, month), 2 + skipped + usize::from(ordinal)));
             }
         }
-        let number = lexicon::number(word)?;
-        self.around(number).or_else(|| Some((Value::Number(number.to_string()), 1)))
+        let number = languages::number(word)?;
+        self.around(number).or_else(|| Some((SaidValue::Number(number.to_string()), 1)))
     }
 
     /// A time or date that starts with this number.
-    fn around(&self, number: u32) -> Option<(Value, usize)> {
+    fn around(&self, number: u32) -> Option<(SaidValue, usize)> {
         match self.what(1) {
-            Some(What::Sign('月')) if (1..=12).contains(&number) => {
+            Some(PieceKind::Sign('月')) if (1..=12).contains(&number) => {
                 let day @ 1..=31 = self.number(2)? else { return None };
-                let closed = matches!(self.what(3), Some(What::Sign('日' | '号' | '號')));
+                let closed = matches!(self.what(3), Some(PieceKind::Sign('日' | '号' | '號')));
                 return Some((date(day, number), if closed { 4 } else { 3 }));
             }
-            Some(What::Sign('点' | '點' | '時' | '时' | '시')) if number <= 24 => {
-                if self.what(2) == Some(&What::Sign('半')) {
+            Some(PieceKind::Sign('点' | '點' | '時' | '时' | '시')) if number <= 24 => {
+                if self.what(2) == Some(&PieceKind::Sign('半')) {
                     return Some((time(number, 30), 3));
                 }
-                let minute = self.number(2).filter(|minute| *minute < 60 && self.what(3) == Some(&What::Sign('分')));
+                let minute =
+                    self.number(2).filter(|minute| *minute < 60 && self.what(3) == Some(&PieceKind::Sign('分')));
                 return Some((time(number, minute.unwrap_or(0)), if minute.is_some() { 4 } else { 2 }));
             }
             _ => {}
@@ -199,40 +202,40 @@ impl Reader<'_> {
         }
         // 14 March, 14. März, 14th of March, 14 de marzo
         let mut next = 1;
-        while matches!(self.what(next), Some(What::Sign('.')))
-            || matches!(self.what(next), Some(What::Word(word)) if is_ordinal(word) || is_of(word))
+        while matches!(self.what(next), Some(PieceKind::Sign('.')))
+            || matches!(self.what(next), Some(PieceKind::Word(word)) if is_ordinal(word) || is_of(word))
         {
             next += 1;
         }
-        let Some(What::Word(word)) = self.what(next) else { return None };
-        let month = lexicon::month(word)?;
+        let Some(PieceKind::Word(word)) = self.what(next) else { return None };
+        let month = languages::month(word)?;
         (next <= 3 && (1..=31).contains(&number)).then(|| (date(number, month), next + 1))
     }
 
-    fn what(&self, ahead: usize) -> Option<&What> {
+    fn what(&self, ahead: usize) -> Option<&PieceKind> {
         self.pieces.get(self.at + ahead).map(|piece| &piece.what)
     }
 
     fn number(&self, ahead: usize) -> Option<u32> {
         match self.what(ahead)? {
-            What::Digits(digits) => digits.parse().ok(),
-            What::Ideographs(number, _) => Some(*number),
+            PieceKind::Digits(digits) => digits.parse().ok(),
+            PieceKind::Ideographs(number, _) => Some(*number),
             _ => None,
         }
     }
 
     fn is_hour(&self, ahead: usize) -> bool {
-        let hours = ["uhr", "h", "heures", "heure", "o'clock", "o’clock", "uur", "hrs"];
-        matches!(self.what(ahead), Some(What::Word(word)) if hours.contains(&word.as_str()))
+        matches!(self.what(ahead), Some(PieceKind::Word(word)) if has(|language| &language.hours, word))
     }
 
     /// Pieces of `am`, `p.m.` and so on.
     fn half_of_day(&self, ahead: usize) -> usize {
-        let is = |ahead, words: &[&str]| matches!(self.what(ahead), Some(What::Word(word)) if words.contains(&word.as_str()));
+        let is = |ahead, words: &[&str]| matches!(self.what(ahead), Some(PieceKind::Word(word)) if words.contains(&word.as_str()));
         if is(ahead, &["am", "pm"]) {
             return 1;
         }
-        let dotted = is(ahead, &["a", "p"]) && self.what(ahead + 1) == Some(&What::Sign('.')) && is(ahead + 2, &["m"]);
+        let dotted =
+            is(ahead, &["a", "p"]) && self.what(ahead + 1) == Some(&PieceKind::Sign('.')) && is(ahead + 2, &["m"]);
         if dotted { 3 } else { 0 }
     }
 }
@@ -246,23 +249,23 @@ fn pieces(chars: &[char]) -> Vec<Piece> {
         at += 1;
         let what = if character.is_ascii_digit() {
             at = end_of_digits(chars, start);
-            What::Digits(chars[start..at].iter().collect())
-        } else if lexicon::ideograph(character).is_some() {
-            at = end_of(chars, at, |character| lexicon::ideograph(character).is_some());
-            What::Ideographs(ideographs(&chars[start..at]), at - start)
+            PieceKind::Digits(chars[start..at].iter().collect())
+        } else if languages::ideograph(character).is_some() {
+            at = end_of(chars, at, |character| languages::ideograph(character).is_some());
+            PieceKind::Ideographs(ideographs(&chars[start..at]), at - start)
         } else if character.is_alphabetic() && !is_unspaced(character) && character != '시' {
-            let is_inner = |character| matches!(character, '\'' | '’' | '-');
+            let is_inner = |character| matches!(character, '\'' | '-');
             at = end_of(chars, at, |character| {
                 (character.is_alphabetic() && !is_unspaced(character)) || is_inner(character)
             });
             while is_inner(chars[at - 1]) {
                 at -= 1;
             }
-            What::Word(chars[start..at].iter().flat_map(|character| character.to_lowercase()).collect())
+            PieceKind::Word(chars[start..at].iter().flat_map(|character| character.to_lowercase()).collect())
         } else if character.is_whitespace() {
             continue;
         } else {
-            What::Sign(character)
+            PieceKind::Sign(character)
         };
         pieces.push(Piece { what, start, end: at });
     }
@@ -294,7 +297,7 @@ fn end_of_digits(chars: &[char], start: usize) -> usize {
 
 fn ideographs(chars: &[char]) -> u32 {
     let (mut total, mut digits) = (0u32, 0u32);
-    for value in chars.iter().filter_map(|character| lexicon::ideograph(*character)) {
+    for value in chars.iter().filter_map(|character| languages::ideograph(*character)) {
         match value {
             10 | 100 | 1000 => {
                 total = total.saturating_add(digits.max(1).saturating_mul(value));
@@ -310,27 +313,27 @@ fn ideographs(chars: &[char]) -> u32 {
     total.saturating_add(digits)
 }
 
-fn time(hour: u32, minute: u32) -> Value {
-    Value::Time(hour % 12 * 60 + minute)
+fn time(hour: u32, minute: u32) -> SaidValue {
+    SaidValue::Time(hour % 12 * 60 + minute)
 }
 
-fn date(one: u32, other: u32) -> Value {
-    Value::Date(one.min(other), one.max(other))
+fn date(one: u32, other: u32) -> SaidValue {
+    SaidValue::Date(one.min(other), one.max(other))
 }
 
 fn is_ordinal(word: &str) -> bool {
-    matches!(word, "st" | "nd" | "rd" | "th" | "er" | "º")
+    has(|language| &language.ordinal_endings, word)
 }
 
 fn is_of(word: &str) -> bool {
-    matches!(word, "of" | "de" | "di" | "do")
+    has(|language| &language.between_day_and_month, word)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Vec<Value> {
+    fn found(text: &str) -> Vec<SaidValue> {
         values(text).into_iter().map(|found| found.value).collect()
     }
 
@@ -347,10 +350,10 @@ mod tests {
             "15時40分",
             "１５：４０",
         ] {
-            assert_eq!(found(text).first(), Some(&Value::Time(220)), "{text}: {:?}", found(text));
+            assert_eq!(found(text).first(), Some(&SaidValue::Time(220)), "{text}: {:?}", found(text));
         }
         for text in ["7 am", "seven o'clock", "sieben Uhr", "7 p.m.", "七点", "19h"] {
-            assert_eq!(found(text), [Value::Time(420)], "{text}");
+            assert_eq!(found(text), [SaidValue::Time(420)], "{text}");
         }
         for text in [
             "March 14",
@@ -367,16 +370,16 @@ mod tests {
             "el 14 de marzo",
             "March the 14th",
         ] {
-            assert_eq!(found(text), [Value::Date(3, 14)], "{text}");
+            assert_eq!(found(text), [SaidValue::Date(3, 14)], "{text}");
         }
         for text in ["on Tuesday", "am Dienstag", "mardi", "星期二", "周二", "火曜日", "во вторник"] {
-            assert_eq!(found(text), [Value::Weekday(2)], "{text}");
+            assert_eq!(found(text), [SaidValue::Weekday(2)], "{text}");
         }
     }
 
     #[test]
     fn numbers_have_no_separators() {
-        let numbers = |text: &str| -> Vec<String> { found(text).iter().flat_map(Value::keys).collect() };
+        let numbers = |text: &str| -> Vec<String> { found(text).iter().flat_map(SaidValue::keys).collect() };
         assert_eq!(numbers("1,500 and 1500 and 1.500"), ["1500", "1500", "1500"]);
         assert_eq!(numbers("007, seven, twenty-one, 二十一, 10-12"), ["7", "7", "21", "21", "10", "12"]);
         assert_eq!(numbers("三百五十度 no 一"), ["350"]);

@@ -87,7 +87,7 @@ fn a_call_stays_with_its_result() {
     // Its result is still to come.
     let waiting = view("u300 a200 u50 c10 u150 a30");
     assert_eq!(silent(&waiting), summarise("2", 725, 410));
-    // Two turns later nobody waits for it any more.
+    // Two turns later the tool is taken to have failed.
     let forgotten = view("u300 a200 u50 c10 u50 a30 u50 a20");
     assert_eq!(silent(&forgotten), summarise("4", 785, 320));
 }
@@ -171,7 +171,7 @@ fn a_message_larger_than_the_window_says_so() {
 }
 
 #[test]
-fn a_conversation_in_which_nobody_speaks_goes_on_too() {
+fn a_conversation_in_which_the_user_is_silent_goes_on_too() {
     let alone = view(&"a100 ".repeat(12));
     assert_eq!(reply(&alone), drop("4", None, 50 + 20 + 800));
     let tools = view(&format!("u300 {}", "c105 o10 ".repeat(8)));

@@ -1,48 +1,29 @@
-//! Sentences, words and scripts of any language, without a dictionary.
+//! Sentences, words and stems of any language.
 
-/// A writing system, as far as a summary in the wrong one must be told from one in the right one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Script {
-    Latin,
-    Cyrillic,
-    Greek,
-    Arabic,
-    Hebrew,
-    Indic,
-    Thai,
-    Hangul,
-    Kana,
-    Han,
-}
-
-pub fn script(character: char) -> Option<Script> {
-    Some(match character {
-        'A'..='Z' | 'a'..='z' | 'À'..='ɏ' | 'Ḁ'..='ỿ' => Script::Latin,
-        '\u{370}'..='\u{3FF}' | '\u{1F00}'..='\u{1FFF}' => Script::Greek,
-        '\u{400}'..='\u{52F}' => Script::Cyrillic,
-        '\u{590}'..='\u{5FF}' => Script::Hebrew,
-        '\u{600}'..='\u{77F}' | '\u{8A0}'..='\u{8FF}' | '\u{FB50}'..='\u{FEFC}' => Script::Arabic,
-        '\u{900}'..='\u{DFF}' => Script::Indic,
-        '\u{E00}'..='\u{E7F}' => Script::Thai,
-        '\u{1100}'..='\u{11FF}' | '\u{3130}'..='\u{318F}' | '\u{AC00}'..='\u{D7AF}' => Script::Hangul,
-        '\u{3041}'..='\u{30FF}' | '\u{31F0}'..='\u{31FF}' | '\u{FF66}'..='\u{FF9F}' => Script::Kana,
-        '\u{3400}'..='\u{4DBF}' | '\u{4E00}'..='\u{9FFF}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFD}' => {
-            Script::Han
-        }
-        _ => return None,
-    })
-}
+use crate::languages;
+use unicode_script::{Script, UnicodeScript};
+use unicode_segmentation::UnicodeSegmentation;
 
 /// Scripts that write no spaces between words.
 pub fn is_unspaced(character: char) -> bool {
-    matches!(script(character), Some(Script::Han | Script::Kana | Script::Thai))
+    if character.is_ascii() {
+        return false;
+    }
+    let script = character.script();
+    is_syllabic(script) || matches!(script, Script::Han | Script::Hiragana | Script::Katakana) || character == 'ー'
 }
 
-/// Full-width letters and digits as the ones everybody types.
+/// Scripts without spaces in which a word has several letters, as in Thai.
+fn is_syllabic(script: Script) -> bool {
+    matches!(script, Script::Thai | Script::Lao | Script::Khmer | Script::Myanmar)
+}
+
+/// Full-width letters and digits, and curly apostrophes, as the ones on a keyboard.
 pub fn narrow(character: char) -> char {
     match character {
         '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(character) - 0xFEE0).unwrap_or(character),
         '\u{3000}' => ' ',
+        '’' => '\'',
         _ => character,
     }
 }
@@ -88,11 +69,22 @@ pub fn sentences(text: &str) -> Vec<&str> {
 
 /// Words of scripts with spaces, with what stands inside of them (`don't`, `twenty-one`), in their order.
 pub fn words(text: &str) -> Vec<&str> {
-    let is_inner = |character: char| matches!(character, '\'' | '’' | '-');
-    let is_part = |character: char| character.is_alphanumeric() || is_inner(character) || is_mark(character);
-    let pieces = text.split(|character: char| !is_part(character) || is_unspaced(character));
-    let pieces = pieces.map(|word| word.trim_matches(is_inner));
-    pieces.filter(|word| !word.is_empty()).collect()
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for (start, word) in text.unicode_word_indices().filter(|(_, word)| !word.starts_with(is_unspaced)) {
+        let end = start + word.len();
+        match spans.last_mut() {
+            Some((_, last)) if &text[*last..start] == "-" => *last = end,
+            _ => spans.push((start, end)),
+        }
+    }
+    spans.into_iter().map(|(start, end)| &text[start..end]).collect()
+}
+
+/// The lines of a summary without headings, and without what stands before a line.
+pub fn said_lines(summary: &str) -> Vec<&str> {
+    let lines = summary.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let lines = lines.map(|line| line.trim_start_matches(['-', '*', '•', ' ']).trim());
+    lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
 }
 
 /// What a text is about, to be compared with another: beginnings of its longer words, and pairs of letters where words
@@ -102,22 +94,22 @@ pub fn stems(text: &str) -> Vec<String> {
     let mut stems: Vec<String> = Vec::new();
     for word in words(&text) {
         let letters: Vec<char> = word.chars().filter(|character| character.is_alphabetic()).collect();
-        if letters.len() >= SHORTEST_STEM_CHARS && !crate::language::is_common(word) {
+        if letters.len() >= SHORTEST_STEM_CHARS && !languages::has(|language| &language.common, word) {
             stems.push(letters.iter().take(LONGEST_STEM_CHARS).collect());
         }
     }
     let chars: Vec<char> = text.chars().collect();
-    let is_han = |at: usize| chars.get(at).is_some_and(|character| script(*character) == Some(Script::Han));
-    for (at, character) in chars.iter().enumerate() {
+    let is_han = |at: usize| chars.get(at).is_some_and(|character| character.script() == Script::Han);
+    for (at, character) in chars.iter().enumerate().filter(|(_, character)| !character.is_ascii()) {
         // Between kana one ideograph is a word. Kana alone are mostly endings; words of their own have the angular form.
         let is_alone = is_han(at) && !is_han(at + 1) && !(at > 0 && is_han(at - 1));
-        if is_alone && !matches!(character, '私' | '僕' | '俺' | '我' | '你' | '的' | '是') {
+        if is_alone && !languages::has(|language| &language.common, &character.to_string()) {
             stems.push(character.to_string());
         }
         let pair = &chars[at..chars.len().min(at + 2)];
-        let is_thai = |character: &char| script(*character) == Some(Script::Thai);
-        let is_katakana = |character: &char| matches!(character, '\u{30A1}'..='\u{30FC}');
-        let goes_together = (is_han(at) && is_han(at + 1)) || pair.iter().all(is_thai) || pair.iter().all(is_katakana);
+        let all = |belongs: fn(char) -> bool| pair.iter().all(|character| belongs(*character));
+        let goes_together =
+            (is_han(at) && is_han(at + 1)) || all(|character| is_syllabic(character.script())) || all(is_katakana);
         if pair.len() == 2 && goes_together {
             stems.push(pair.iter().collect());
         }
@@ -125,6 +117,10 @@ pub fn stems(text: &str) -> Vec<String> {
     stems.sort_unstable();
     stems.dedup();
     stems
+}
+
+pub fn is_katakana(character: char) -> bool {
+    character.script() == Script::Katakana || character == 'ー'
 }
 
 /// Tokens that a text has at most with a tokenizer of the usual kind: on the high side, never exact.
@@ -141,7 +137,8 @@ pub fn estimate_tokens(text: &str) -> u32 {
         thirds += match character {
             ' ' => 0,
             'A'..='Z' => 2,
-            _ if script(character) == Some(Script::Latin) => 3,
+            _ if character.is_ascii() => 4,
+            _ if character.script() == Script::Latin => 3,
             _ if character.len_utf8() > 3 => 9,
             _ => 4,
         };
@@ -160,17 +157,8 @@ fn ends_sentence(before: &str, after: &str) -> bool {
     let is_ordinal = chars <= 2 && !word.is_empty() && word.chars().all(|character| character.is_ascii_digit());
     let is_initial = chars == 1 && word.chars().all(char::is_alphabetic) && word != "I";
     let goes_on = after.trim_start().starts_with(char::is_lowercase);
-    !is_ordinal && !is_initial && !goes_on && !ABBREVIATIONS.contains(&folded(word).as_str())
+    !is_ordinal && !is_initial && !goes_on && !languages::has(|language| &language.abbreviations, &folded(word))
 }
-
-fn is_mark(character: char) -> bool {
-    matches!(character, '\u{300}'..='\u{36F}' | '\u{93A}'..='\u{94F}' | '\u{64B}'..='\u{65F}')
-}
-
-const ABBREVIATIONS: &[&str] = &[
-    "dr", "mr", "mrs", "ms", "st", "prof", "hr", "fr", "sr", "sra", "sig", "mme", "mlle", "nr", "no", "str", "ca",
-    "bzw", "usw", "etc", "vs", "av", "dott",
-];
 
 const SHORTEST_STEM_CHARS: usize = 3;
 const LONGEST_STEM_CHARS: usize = 5;

@@ -1,13 +1,12 @@
 //! Text that wants to be obeyed rather than remembered.
 
+use crate::languages::{LanguageWords, all, has};
+use crate::text::{folded, said_lines, sentences, stems, words};
+use crate::types::{Passage, PassageKind};
 use std::collections::HashSet;
 
-use super::said_lines;
-use crate::types::{Passage, PassageKind};
-use crate::words::{folded, sentences, stems, words};
-
-/// A summary that carries on what somebody planted: tokens of templates, the usual formulas, or an instruction that only
-/// a tool's result gave.
+/// A summary that carries on what a text planted: tokens of templates, the usual formulas, or an instruction that only a
+/// tool's result gave.
 pub fn is_instruction_like(summary: &str, covered: &[Passage], earlier: &str) -> bool {
     has_role_tokens(summary)
         || said_lines(summary).iter().any(|line| is_order_like(line))
@@ -19,7 +18,7 @@ pub fn is_order_like(text: &str) -> bool {
     has_role_tokens(text) || has_order(text)
 }
 
-/// The same for text whose tokens lose their power before it is read.
+/// The same for text whose tokens of templates are disarmed before a model reads it.
 pub fn has_order(text: &str) -> bool {
     sentences(text).iter().any(|sentence| is_order(&folded(sentence)))
 }
@@ -31,20 +30,21 @@ fn has_role_tokens(text: &str) -> bool {
 }
 
 fn is_order(sentence: &str) -> bool {
-    if FORMULAS.iter().any(|formula| sentence.contains(formula)) {
+    let has_part = |parts: fn(&LanguageWords) -> &Vec<String>| all(parts).any(|part| sentence.contains(part));
+    if has_part(|language| &language.orders.formulas)
+        || (has_part(|language| &language.orders.verbs_inside) && has_part(|language| &language.orders.objects_inside))
+    {
         return true;
     }
-    let pairs = [UNSPACED_VERBS, UNSPACED_OBJECTS].map(|parts| parts.iter().any(|part| sentence.contains(part)));
-    if pairs == [true, true] {
-        return true;
-    }
+    let begins = |word: &str, beginnings: fn(&LanguageWords) -> &Vec<String>| {
+        all(beginnings).any(|beginning| word.starts_with(beginning))
+    };
     let words = words(sentence);
-    let starts = |word: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| word.starts_with(beginning));
-    words.iter().enumerate().filter(|(_, word)| starts(word, VERBS)).any(|(at, _)| {
-        let object = &words[at + 1..words.len().min(at + 1 + LONGEST_OBJECT_WORDS)];
-        let names_orders = object.iter().any(|word| starts(word, ORDERS));
-        let names_before = object.iter().any(|word| starts(word, BEFORE));
-        let above = object.iter().take(3).any(|word| matches!(*word, "above" | "obige" | "obiges" | "ci-dessus"));
+    let verbs = words.iter().enumerate().filter(|(_, word)| begins(word, |language| &language.orders.verbs));
+    verbs.map(|(at, _)| &words[at + 1..words.len().min(at + 1 + LONGEST_OBJECT_WORDS)]).any(|object| {
+        let names_orders = object.iter().any(|word| begins(word, |language| &language.orders.objects));
+        let names_before = object.iter().any(|word| begins(word, |language| &language.orders.scopes));
+        let above = object.iter().take(3).any(|word| has(|language| &language.orders.above, word));
         (names_orders && names_before) || above
     })
 }
@@ -88,36 +88,6 @@ const ROLE_TOKENS: &[&str] = &[
     "[/inst]", "<<sys", "<start_of_turn", "<end_of_turn", "### instruction", "### system",
 ];
 
-#[rustfmt::skip]
-const FORMULAS: &[&str] = &[
-    "system prompt", "developer mode", "jailbreak", "new instructions:", "neue anweisungen:",
-    "nouvelles instructions :", "you are now a", "you are no longer", "du bist jetzt ein", "tu es maintenant un",
-    "ahora eres un", "ora sei un", "你现在是一个", "你現在是一個", "あなたは今から",
-];
-
-#[rustfmt::skip]
-const VERBS: &[&str] = &[
-    "ignor", "disregard", "forget", "overrid", "bypass", "vergiss", "vergesst", "missacht", "oubli", "olvid",
-    "dimentic", "esque", "negeer", "vergeet", "забудь", "игнорируй", "zignoruj", "zapomnij",
-];
-
-#[rustfmt::skip]
-const ORDERS: &[&str] = &[
-    "instruct", "rule", "prompt", "guideline", "directive", "anweisung", "vorgabe", "regel", "consigne", "règle",
-    "instruc", "instruç", "regla", "istruzion", "regol", "regra", "instructie", "инструкци", "правил", "instrukcj",
-];
-
-#[rustfmt::skip]
-const BEFORE: &[&str] = &[
-    "previous", "above", "prior", "earlier", "all", "any", "your", "every", "vorherig", "obig", "bisherig", "frühere",
-    "deine", "précédent", "toutes", "antérieur", "tes", "vos", "anterior", "todas", "tus", "precedent", "tutte",
-    "tue", "suas", "vorige", "eerdere", "предыдущ", "все", "poprzedni", "wszystki",
-];
-
-const UNSPACED_VERBS: &[&str] = &["忽略", "无视", "無視", "忘记", "忘記", "忘掉", "忘れて"];
-const UNSPACED_OBJECTS: &[&str] = &["指令", "指示", "提示词", "规则", "規則", "命令", "ルール"];
-
-#[rustfmt::skip]
 const LONGEST_OBJECT_WORDS: usize = 6;
 
 #[cfg(test)]

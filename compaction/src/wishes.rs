@@ -1,0 +1,102 @@
+//! How users ask for something to be kept word for word, and how they lay down what they want from now on.
+
+use crate::languages::{LanguageWords, all, has};
+use crate::text::{folded, is_unspaced, words};
+
+/// What a sentence asks to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Nothing,
+    ThisSentence,
+    NextSentence,
+    SentenceBefore,
+}
+
+pub fn wish_of(sentence: &str) -> Wish {
+    let text = folded(sentence);
+    let text = text.trim_matches(|character: char| character.is_whitespace() || "\"'“”«»„-–*".contains(character));
+    let is_question = text.ends_with('?') || all(|language| &language.question_endings).any(|end| text.ends_with(end));
+    let start = without_fillers(text);
+    let (asked, start) = match after_longest(|language| &language.wishes.polite, start) {
+        Some(rest) => (true, without_fillers(rest)),
+        None => (false, start),
+    };
+    if is_question && !asked {
+        return Wish::Nothing;
+    }
+    if all(|language| &language.wishes.remember_that).any(|that| that == without_closings(start)) {
+        return Wish::SentenceBefore;
+    }
+    if let Some(rest) = after_longest(|language| &language.wishes.remember, start) {
+        return match rest.chars().filter(|character| character.is_alphabetic()).count() {
+            0..=2 => Wish::NextSentence,
+            _ => Wish::ThisSentence,
+        };
+    }
+    let standing = all(|language| &language.wishes.standing)
+        .any(|phrase| after(start, phrase).is_some_and(says_something))
+        || all(|language| &language.wishes.inside).any(|phrase| text.contains(phrase))
+        || is_always(start)
+        || is_name_wish(sentence, start);
+    if standing { Wish::ThisSentence } else { Wish::Nothing }
+}
+
+/// 'Remember that for me, please.'
+fn without_closings(text: &str) -> &str {
+    let mut text = text.trim_end_matches(|character: char| !character.is_alphanumeric());
+    while let Some(rest) = all(|language| &language.wishes.closings).find_map(|end| text.strip_suffix(end)) {
+        text = rest.trim_end_matches(|character: char| !character.is_alphanumeric());
+    }
+    text
+}
+
+/// 'Sprich immer langsam', in languages that put the word behind the verb.
+fn is_always(text: &str) -> bool {
+    let words = words(text);
+    let [verb, rest @ ..] = words.as_slice() else { return false };
+    let lasts = rest.iter().take(4).any(|word| has(|language| &language.wishes.always, word));
+    lasts && has(|language| &language.wishes.imperatives, verb)
+}
+
+/// 'Call me Ann', but not 'call me a taxi': what follows is written as a name.
+fn is_name_wish(sentence: &str, start: &str) -> bool {
+    let Some(rest) = after_longest(|language| &language.wishes.call_me, start) else { return false };
+    let mut spoken = words(rest).into_iter();
+    let Some(name) = spoken.find(|word| !has(|language| &language.wishes.call_me_fillers, word)) else { return false };
+    let written = words(sentence).into_iter().rev().find(|word| folded(word) == name);
+    written.is_some_and(|word| word.starts_with(char::is_uppercase) && !has(|language| &language.common, name))
+}
+
+fn without_fillers(text: &str) -> &str {
+    let mut text = text.trim_start();
+    loop {
+        let rests = all(|language| &language.wishes.fillers).filter_map(|filler| {
+            let rest = text.strip_prefix(filler)?;
+            let is_whole = rest.starts_with([' ', ',', '!', '，', '、', ':']) || !filler.is_ascii();
+            is_whole.then(|| rest.trim_start_matches([' ', ',', '!', '.', '，', '、', ':']))
+        });
+        match rests.min_by_key(|rest| rest.len()) {
+            Some(rest) if !rest.is_empty() => text = rest,
+            _ => return text,
+        }
+    }
+}
+
+/// What follows the longest of the phrases that a text begins with.
+fn after_longest(phrases: fn(&LanguageWords) -> &Vec<String>, text: &str) -> Option<&str> {
+    all(phrases).filter_map(|phrase| after(text, phrase)).min_by_key(|rest| rest.len())
+}
+
+/// What follows a phrase, if the phrase ends where a word does.
+fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(phrase)?;
+    let spaced = phrase.chars().next_back().is_some_and(|last| last.is_alphanumeric() && !is_unspaced(last));
+    let ends = !spaced || rest.chars().next().is_none_or(|next| !next.is_alphanumeric());
+    ends.then_some(rest)
+}
+
+/// 'Never mind.' says nothing that lasts.
+fn says_something(rest: &str) -> bool {
+    let rest = rest.trim_matches(|character: char| !character.is_alphanumeric());
+    rest.chars().count() > 1 && !has(|language| &language.wishes.standing_for_nothing, rest)
+}
