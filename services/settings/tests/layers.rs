@@ -103,6 +103,16 @@ fn a_preset_of_ones_own_says_only_what_differs() {
 }
 
 #[test]
+fn a_flag_for_all_presets_wins_over_a_variable_for_one() {
+    let mut sources =
+        Sources { environment: environment(&[("REPRISE__PRESETS__DEFAULT__THINKING", "on")]), ..Sources::default() };
+    let thinking = |sources: &Sources| Settings::load(sources).unwrap().settings.presets["default"].thinking;
+    assert_eq!(thinking(&sources), Thinking::On);
+    sources.flags = vec![Flag::new("--set", "preset.thinking", "off")];
+    assert_eq!(thinking(&sources), Thinking::Off);
+}
+
+#[test]
 fn a_built_in_preset_can_be_changed() {
     let settings = load("[presets.\"qwen3.5-9b\"]\nctx_size = 40000\n").settings;
     assert_eq!(settings.ctx_size("qwen3.5-9b").unwrap(), 40_000);
