@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use settings::Settings;
 
-use crate::model::{self, PrecisionArg};
+use crate::opening::{self, PrecisionArg};
 use report::{Report, Row};
 use talker::Talker;
 use task::{Compacted, Memory, Question};
@@ -79,8 +79,8 @@ const COMPACTED: [(&str, [&str; 2], f64); 3] = [
 const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps", 0.90);
 
 fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
-    let precision = model::precision(settings, args.precision);
-    let opened = model::open_to_answer(settings, &args.model, precision)?;
+    let precision = opening::precision(settings, args.precision);
+    let opened = opening::open_to_answer(settings, &args.model, precision)?;
     let mut talker = Talker::new(opened, settings, precision);
     let mut report = Report::new(args.json, args.wrong);
     let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));

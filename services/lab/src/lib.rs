@@ -4,7 +4,7 @@ pub mod ab;
 pub mod bench;
 pub mod eval;
 pub mod machine;
-pub mod model;
+pub mod opening;
 pub mod output;
 mod plot;
 mod script;

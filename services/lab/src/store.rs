@@ -1,7 +1,7 @@
 //! The store, opened by a command.
 
 use anyhow::{Context, Result};
-use conversation::live::wall_ms;
+use runtime::wall_ms;
 use settings::Settings;
 use store::{Options, Owner, Store};
 

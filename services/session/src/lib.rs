@@ -5,8 +5,12 @@
 
 mod config;
 mod delta;
+mod event;
 mod ids;
+mod input;
 mod item;
+pub mod machine;
+pub mod one_shot;
 pub mod prompt;
 pub mod sentences;
 pub mod speech;

@@ -1,5 +1,6 @@
-//! The words of the service, on one page: plain data with public fields. What they can do stands in the files named after
-//! them.
+//! The words of the service: plain data with public fields. What they can do stands in the files named after them.
+//!
+//! Over 600 lines because a newcomer finds every word of the service on this one page.
 
 use crate::sentences::Sentence;
 use std::sync::Arc;
@@ -442,6 +443,8 @@ pub enum Event {
         item_id: String,
     },
     SpeechDropped,
+    /// A frame of a door's own, for one of its connections, behind all that the session has told it.
+    DoorFrame(String),
     ResponseStarted {
         response: Box<Response>,
     },

@@ -3,12 +3,13 @@
 
 use super::recall::Zone;
 use anyhow::{Context, Result, bail};
-use conversation::live::{Attach, Connected, Live, ToWrite, Written};
-use conversation::realtime::{
-    ClientEvent, ItemBody, MaxTokens, NewItem, Received, ResponseParams, Role, SessionUpdate, TruncateAt,
+use runtime::{Attach, Connected, Runtime, ToWrite, Written};
+use session::machine::Replay;
+use session::{
+    ConfigUpdate, Event, Heard, Input, ItemBody, ItemPlace, MaxTokens, NewItem, ResponseRequest, ResponseStatus, Role,
+    StatusDetails,
 };
-use conversation::turn::Replay;
-use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Measurement, SessionRef, Store, SummaryKind};
 use tokio::time::timeout;
@@ -37,20 +38,20 @@ pub struct Reply {
 
 impl Player {
     pub async fn begin(
-        live: &Live,
+        runtime: &Runtime,
         user: &str,
         preset: &str,
         instructions: Option<&str>,
         patience: Duration,
     ) -> Result<Player> {
-        let update = SessionUpdate { instructions: instructions.map(str::to_owned), ..SessionUpdate::default() };
-        let session = live.create(user, preset, Some(&update)).await?;
-        Player::connect(live, session, patience).await
+        let update = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
+        let session = runtime.create(user, preset, Some(&update)).await?;
+        Player::connect(runtime, session, patience).await
     }
 
     /// Goes on with a session from an item that is known to be whole: what came after it is taken back.
     pub async fn go_on(
-        live: &Live,
+        runtime: &Runtime,
         store: &Store,
         session: SessionRef,
         last_item: Option<String>,
@@ -60,10 +61,10 @@ impl Player {
         let known = view.items.iter().position(|item| Some(&item.item_id) == last_item.as_ref());
         // Where a summary tells all of it there is nothing to take back.
         let after = known.map_or(view.items.len(), |at| at + 1);
-        let mut player = Player::connect(live, session, patience).await?;
+        let mut player = Player::connect(runtime, session, patience).await?;
         for item in view.items.get(after..).unwrap_or_default() {
-            player.say(ClientEvent::ItemDelete { item_id: item.item_id.clone() }).await?;
-            player.until("conversation.item.deleted").await?;
+            player.say(Input::DeleteItem { item_id: item.item_id.clone() }).await?;
+            player.until(|event| matches!(event, Event::ItemDeleted { .. })).await?;
         }
         if let Some(last) = known.and_then(|at| view.items.get(at)) {
             player.last_reply = last.body.said();
@@ -72,8 +73,9 @@ impl Player {
         Ok(player)
     }
 
-    async fn connect(live: &Live, session: SessionRef, patience: Duration) -> Result<Player> {
-        let (connected, written) = live.attach(&session, Attach { extensions: true, replay: Replay::Nothing }).await?;
+    async fn connect(runtime: &Runtime, session: SessionRef, patience: Duration) -> Result<Player> {
+        let (connected, written) =
+            runtime.attach(&session, Attach { replay: Replay::Nothing, interest: Arc::new(|_| true) }).await?;
         Ok(Player { session, connected, written, last_item: None, last_reply: String::new(), patience })
     }
 
@@ -84,31 +86,30 @@ impl Player {
             && chars > 1
             && let Some(item_id) = self.last_item.clone()
         {
-            let at = TruncateAt::TextEnd(chars.div_ceil(3));
-            self.say(ClientEvent::ItemTruncate { item_id, content_index: 0, at }).await?;
-            self.until("conversation.item.truncated").await?;
+            let heard = Heard::Chars(chars.div_ceil(3));
+            self.say(Input::TruncateItem { item_id, part: 0, heard }).await?;
+            self.until(|event| matches!(event, Event::ItemTruncated { .. })).await?;
             reply.cut_last_reply = true;
         }
         let item = NewItem { id: Some(item_id.to_owned()), body: ItemBody::message(Role::User, says) };
-        self.say(ClientEvent::ItemCreate { item, previous_item_id: None }).await?;
-        let max_output_tokens = most.map(MaxTokens::Tokens);
-        let params = ResponseParams { max_output_tokens, ..ResponseParams::default() };
-        self.say(ClientEvent::ResponseCreate(Box::new(params))).await?;
+        self.say(Input::AddItem { item, place: ItemPlace::End }).await?;
+        let config = ConfigUpdate { max_output_tokens: most.map(MaxTokens::Tokens), ..ConfigUpdate::default() };
+        self.say(Input::Respond(Box::new(ResponseRequest { config, ..ResponseRequest::default() }))).await?;
         (self.last_item, self.last_reply) = (None, String::new());
         loop {
-            let event = self.event().await?;
-            match event["type"].as_str().unwrap_or_default() {
-                "response.created" => reply.response = event["response"]["id"].as_str().map(str::to_owned),
-                "response.output_text.delta" => {
-                    reply.text.push_str(event["delta"].as_str().unwrap_or_default());
-                    self.last_item = event["item_id"].as_str().map(str::to_owned);
+            match &*self.event().await? {
+                Event::ResponseStarted { response } => reply.response = Some(response.id.clone()),
+                Event::TextDelta { item_id, text, .. } => {
+                    reply.text.push_str(text);
+                    self.last_item = Some(item_id.clone());
                 }
-                "response.done" => {
-                    let response = &event["response"];
-                    reply.input_tokens = response["usage"]["input_tokens"].as_u64().unwrap_or(0);
-                    if !matches!(response["status"].as_str(), Some("completed" | "incomplete")) {
-                        let message = response["status_details"]["error"]["message"].as_str();
-                        reply.failed = Some(message.unwrap_or("the reply was cancelled").to_owned());
+                Event::ResponseDone { response } => {
+                    reply.input_tokens = response.usage.unwrap_or_default().input_tokens;
+                    if !matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete) {
+                        reply.failed = Some(match &response.details {
+                            Some(StatusDetails::Failed(failure)) => failure.message.clone(),
+                            _ => "the reply was cancelled".to_owned(),
+                        });
                     }
                     self.last_reply.clone_from(&reply.text);
                     return Ok(reply);
@@ -148,27 +149,22 @@ impl Player {
         })
     }
 
-    async fn say(&self, event: ClientEvent) -> Result<()> {
-        if self.connected.say(Received { event_id: None, event }).await { Ok(()) } else { bail!("the session is gone") }
+    async fn say(&self, input: Input) -> Result<()> {
+        if self.connected.say(None, input).await { Ok(()) } else { bail!("the session is gone") }
     }
 
-    async fn until(&mut self, kind: &str) -> Result<Value> {
-        loop {
-            let event = self.event().await?;
-            if event["type"] == kind {
-                return Ok(event);
-            }
-        }
+    async fn until(&mut self, is_it: impl Fn(&Event) -> bool) -> Result<()> {
+        while !is_it(&*self.event().await?) {}
+        Ok(())
     }
 
-    /// An `error` is one here: nothing that a script says should cause one.
-    async fn event(&mut self) -> Result<Value> {
+    /// A refusal is an error here: nothing that a script says should be refused.
+    async fn event(&mut self) -> Result<Arc<Event>> {
         let next = timeout(self.patience, self.written.next()).await.context("the service says nothing any more")?;
-        let ToWrite::Frame(frame) = next else { bail!("the session ended") };
-        let event: Value = serde_json::from_str(&frame).context("the service says what is no JSON")?;
+        let ToWrite::Event(event) = next else { bail!("the session ended") };
         self.written.done(1);
-        if event["type"] == "error" {
-            bail!("the service says: {}", event["error"]["message"].as_str().unwrap_or("an error"));
+        if let Event::Refused { refusal, .. } = &*event {
+            bail!("the service says: {refusal}");
         }
         Ok(event)
     }

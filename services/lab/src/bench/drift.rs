@@ -7,17 +7,17 @@
 use super::mib;
 use super::script::Script;
 use crate::machine::Machine;
-use crate::model::{self, PrecisionArg};
+use crate::opening::{self, PrecisionArg};
 use crate::output::print_json;
 use crate::output::{Align, Table};
 use anyhow::{Result, bail};
-use conversation::backend::model::kv_formats;
 use engine::Executor;
 use engine::network::{StepLane, WantedLogits};
 use engine::snapshot::{FORMATS, Snapshot};
 use engine::state::SequenceState;
 use experiment::Summary;
 use indicatif::ProgressBar;
+use model::kv_formats;
 use serde::Serialize;
 use settings::Settings;
 
@@ -77,9 +77,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if args.tokens < 2 * CHUNK || args.every.iter().any(|every| *every == 0 || *every >= args.tokens) {
         bail!("--tokens is at least {} and --every lies between 1 and it", 2 * CHUNK);
     }
-    let precision = model::precision(settings, args.precision);
+    let precision = opening::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
-    let opened = model::open(settings, name, precision)?;
+    let opened = opening::open(settings, name, precision)?;
     let mut script = Script::new(args.seed);
     let said: Vec<String> =
         script.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
@@ -88,7 +88,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
-    let mut executor = Executor::on_cpu(model::cpu(settings));
+    let mut executor = Executor::on_cpu(opening::cpu(settings));
     let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
     let mut rows = Vec::new();
     for every in &args.every {

@@ -2,8 +2,8 @@
 
 use crate::machine::{Machine, Memory};
 use anyhow::{Context, Result, anyhow, bail};
-use conversation::backend::model::resolve;
 use indicatif::ProgressBar;
+use model::resolve;
 use reqwest::{Client, RequestBuilder, Url};
 use serde_json::Value;
 use settings::Settings;

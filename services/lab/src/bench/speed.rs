@@ -5,18 +5,18 @@
 
 use super::{mib, show};
 use crate::machine::{Machine, Memory};
-use crate::model::{self, PrecisionArg};
+use crate::opening::{self, PrecisionArg};
 use crate::output::print_json;
 use crate::output::{Align, Table};
 use crate::plot::{Plot, Series};
 use anyhow::{Context, Result, bail};
-use conversation::backend::model::kv_formats;
 use engine::network::{Network, StepLane, WantedLogits};
 use engine::open::Keeping;
 use engine::state::{KvFormats, SequenceState};
 use engine::{Cpu, Executor, Precision};
 use experiment::median;
 use indicatif::{ProgressBar, ProgressStyle};
+use model::kv_formats;
 use serde::Serialize;
 use settings::Settings;
 use std::hint::black_box;
@@ -124,10 +124,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds]) {
         bail!("--ctx, --decode, --batch and --rounds take numbers from 1 upwards");
     }
-    let precision = model::precision(settings, args.precision);
+    let precision = opening::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     let begin = Instant::now();
-    let mut opened = model::open_to_answer(settings, name, precision)?;
+    let mut opened = opening::open_to_answer(settings, name, precision)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let packed_now = opened.keeping.is_some();
     // What writes beside it would be measured too.
@@ -148,7 +148,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         weight_bytes: engine::model_bytes::weight_bytes(&opened.network.model) as u64,
         weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
     };
-    let (mut executor, device) = model::executor(settings, opened.executor);
+    let (mut executor, device) = opening::executor(settings, opened.executor);
     let most = settings.engine.max_sequences;
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
@@ -331,7 +331,7 @@ impl Bench<'_> {
 
     /// A device does what it is asked later than it is asked.
     fn took(&self, begin: Begin, executor: &Executor) -> Result<Took> {
-        executor.wait().filter(|()| executor.failure().is_none()).ok_or_else(|| model::lost(executor))?;
+        executor.wait().filter(|()| executor.failure().is_none()).ok_or_else(|| opening::lost(executor))?;
         Ok(begin.took())
     }
 

@@ -1,14 +1,14 @@
 //! A model that is asked one thing after the other, always for its likeliest words.
 
 use anyhow::{Result, bail};
-use conversation::backend::model::{Model, kv_formats};
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, Precision, StopReason};
+use model::{OpenedPreset, kv_formats};
 use serde_json::{Map, Value, json};
 use settings::{Preset, Settings};
 use std::sync::Arc;
 use text::{EncodedPrompt, ReplyParser, ReplyPart, Template, Tokenizer};
 
-use crate::model;
+use crate::opening;
 
 pub struct Talker {
     engine: Engine,
@@ -29,9 +29,9 @@ pub struct Said {
 }
 
 impl Talker {
-    pub fn new(opened: Model, settings: &Settings, precision: Precision) -> Talker {
-        let Model { network, tokenizer, template, preset, executor, .. } = opened;
-        let (executor, device) = model::executor(settings, executor);
+    pub fn new(opened: OpenedPreset, settings: &Settings, precision: Precision) -> Talker {
+        let OpenedPreset { network, tokenizer, template, preset, executor, .. } = opened;
+        let (executor, device) = opening::executor(settings, executor);
         let limits = EngineLimits {
             prefill_chunk_tokens: settings.engine.chunk_tokens(device.is_some()),
             max_sequences: 1,

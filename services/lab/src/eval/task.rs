@@ -271,8 +271,8 @@ mod tests {
         let models = settings::Flag::new("--models", "model.models_dir", folder.path().display().to_string());
         let sources = settings::Sources { flags: vec![models], ..settings::Sources::default() };
         let settings = settings::Settings::load(&sources).unwrap().settings;
-        let precision = crate::model::precision(&settings, None);
-        let opened = crate::model::open(&settings, "builtin", precision).unwrap();
+        let precision = crate::opening::precision(&settings, None);
+        let opened = crate::opening::open(&settings, "builtin", precision).unwrap();
         let mut talker = Talker::new(opened, &settings, precision);
         let say = |role: &str, text: &str| json!({"role": role, "content": text});
         let told = |text: &str| vec![say("user", text), say("assistant", "Noted.")];

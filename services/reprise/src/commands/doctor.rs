@@ -1,11 +1,11 @@
 //! `reprise doctor`: what is here, and what would keep the service from starting.
 
 use anyhow::Result;
-use conversation::backend::{Finder, machine_bytes, model};
 use engine::model_bytes::host_weight_bytes;
 use engine::open::find_gpu;
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::machine::Machine;
+use model::{Finder, machine_bytes};
 use serde::Serialize;
 use settings::{LoadedSettings, MemoryTotal, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -1,10 +1,10 @@
 //! `reprise keys`: who may come in.
 
 use anyhow::{Context, Result, bail};
-use conversation::live::wall_ms;
 use lab::output::print_json;
 use lab::output::{Align, Table, clean, time};
 use lab::store::with_store;
+use runtime::wall_ms;
 use settings::Settings;
 use store::{NewKey, Scope, Store};
 

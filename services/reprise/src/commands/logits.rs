@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use conversation::backend::model::kv_formats;
 use engine::network::{StepLane, WantedLogits};
 use engine::state::SequenceState;
+use model::kv_formats;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
-use lab::model::{self, PrecisionArg};
+use lab::opening::{self, PrecisionArg};
 
 /// Write the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]
@@ -36,11 +36,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    let precision = model::precision(settings, args.precision);
-    let opened = model::open_to_answer(settings, &args.model, precision)?;
-    let (mut executor, device) = model::executor(settings, opened.executor);
+    let precision = opening::precision(settings, args.precision);
+    let opened = opening::open_to_answer(settings, &args.model, precision)?;
+    let (mut executor, device) = opening::executor(settings, opened.executor);
     let network = &opened.network;
-    let tokens = model::parse_tokens(&args.tokens)?;
+    let tokens = opening::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {
         bail!("token {token} is not in this model's vocabulary of {vocab}");
@@ -54,7 +54,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let mut feed = |tokens: &[u32], wanted: WantedLogits| -> Result<Vec<f32>> {
         let mut lanes = [StepLane { state: &mut state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }];
         let logits = executor.forward(network, &mut lanes).map(|logits| logits.to_vec());
-        logits.ok_or_else(|| model::lost(&executor))
+        logits.ok_or_else(|| opening::lost(&executor))
     };
     for tokens in tokens.chunks(chunk) {
         logits.extend_from_slice(&feed(tokens, WantedLogits::All)?);

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use conversation::backend::{Bytes, Cell, Error, model, windows};
 use engine::network::Network;
 use engine::open::find_gpu;
 use engine::state::KvFormats;
 use engine::{DeviceFacts, DeviceMemoryPlan};
+use model::{Bytes, Cell, Error, windows};
 use serde::Serialize;
 use settings::{DeviceChoice, Preset, Settings};
 use weights::mixture::Mixture;

@@ -27,7 +27,7 @@ pub struct Args {
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let body = read_body(&args.request)?;
     let chat = text::chat::normalise(&body)?;
-    let (path, _) = conversation::backend::model::resolve(settings, &args.model)?;
+    let (path, _) = model::resolve(settings, &args.model)?;
     let model = weights::open(&path, &weights::OpenOptions { mmap: true })?;
     let template = match &model.chat_template {
         Some(source) => Template::new(source)?,

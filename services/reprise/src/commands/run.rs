@@ -4,14 +4,14 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use conversation::backend::model::{Model, kv_formats, sampling};
-use conversation::manner::SamplingOverrides;
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason, ThinkingOptions};
+use model::{OpenedPreset, kv_formats, sampling};
 use serde_json::{Value, json};
+use session::SamplingOverrides;
 use settings::Settings;
 use text::{ReplyParser, ReplyPart};
 
-use lab::model::{self, PrecisionArg};
+use lab::opening::{self, PrecisionArg};
 
 /// Run one prompt through a model and stream the reply
 #[derive(Debug, clap::Args)]
@@ -67,12 +67,12 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let begin = Instant::now();
-    let precision = model::precision(settings, args.precision);
+    let precision = opening::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
-    let opened = model::open_to_answer(settings, name, precision)?;
+    let opened = opening::open_to_answer(settings, name, precision)?;
     let thinking = thinking(&args, &opened)?;
     let prompt = prompt(&args, &opened, thinking.open)?;
-    let Model { network, tokenizer, preset, executor, .. } = opened;
+    let OpenedPreset { network, tokenizer, preset, executor, .. } = opened;
     let reserve = preset.reply_reserve_tokens as usize;
     let mut request = EngineRequest::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
     request.marks = prompt.marks;
@@ -94,7 +94,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         snapshot_spacing_tokens: usize::MAX,
         recurrence_log_tokens: 0,
     };
-    let (executor, device) = model::executor(settings, executor);
+    let (executor, device) = opening::executor(settings, executor);
     limits.prefill_chunk_tokens = settings.engine.chunk_tokens(device.is_some());
     let machine = match (&device, executor.cpu()) {
         (Some(memory), _) => {
@@ -162,10 +162,10 @@ struct TokenPrompt {
     tools: Vec<Value>,
 }
 
-fn prompt(args: &Args, opened: &Model, thinking: bool) -> Result<TokenPrompt> {
+fn prompt(args: &Args, opened: &OpenedPreset, thinking: bool) -> Result<TokenPrompt> {
     let plain = |tokens| TokenPrompt { tokens, marks: Vec::new(), tools: Vec::new() };
     if let Some(tokens) = &args.tokens {
-        return Ok(plain(model::parse_tokens(tokens)?));
+        return Ok(plain(opening::parse_tokens(tokens)?));
     }
     let said = args.prompt.clone().unwrap_or_default();
     if args.raw {
@@ -194,7 +194,7 @@ fn body(request: &str) -> Result<Value> {
     serde_json::from_str(&text).context("--request is no JSON")
 }
 
-fn thinking(args: &Args, opened: &Model) -> Result<ThinkingOptions> {
+fn thinking(args: &Args, opened: &OpenedPreset) -> Result<ThinkingOptions> {
     let templated = args.tokens.is_none() && !args.raw;
     let thinking = match args.thinking.as_deref() {
         None => match opened.preset.thinking {

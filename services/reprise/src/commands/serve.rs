@@ -4,11 +4,11 @@ mod logging;
 mod screen;
 
 use anyhow::{Context, Result};
-use conversation::backend::Backend;
-use conversation::live::{Parts, Presets, check_experiment, wall_ms};
-use conversation::server::{self, LOCAL_USER};
+use doors::access::{LOCAL_USER, check_access};
 use futures_util::FutureExt;
-use lab::model;
+use lab::opening;
+use model::Model;
+use runtime::{Parts, Presets, check_experiment, wall_ms};
 use settings::{Flag, LoadedSettings, Settings};
 use std::io::Write;
 use std::net::IpAddr;
@@ -82,7 +82,7 @@ enum Then {
 /// Set where a process took the place of one that could not go on.
 const BEGUN_ANEW: &str = "REPRISE_BEGUN_ANEW";
 
-/// The same program with the same words in this one's place: who waits for this process, or watches it, sees no other.
+/// The same program with the same words in this one's place: what waits for this process, or watches it, sees no other.
 fn begin_anew() -> Result<()> {
     use std::os::unix::process::CommandExt;
     tracing::warn!("the service starts again as a whole");
@@ -99,16 +99,16 @@ async fn serve(settings: &Settings) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
     let store = Store::open(&store_options(settings), wall_ms()).await?;
-    let doors = server::check_doors(settings, &store).await?;
-    if !doors.keys_required {
+    let policy = check_access(settings, &store).await?;
+    if !policy.keys_required {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
     }
-    let listener = server::listen(settings).await?;
+    let listener = doors::listen(settings).await?;
     let address = listener.local_addr().context("the address")?;
 
     eprintln!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
-    let started = server::while_starting(&listener, start(settings));
+    let started = doors::while_starting(&listener, start(settings));
     let started = tokio::select! {
         started = started => started?,
         () = stop.cancelled() => {
@@ -121,40 +121,40 @@ async fn serve(settings: &Settings) -> Result<Then> {
         address,
         settings: &started.settings,
         chosen: &chosen,
-        model: &started.model,
+        model: &started.name,
         notes: &started.notes,
         plan: started.plan.as_ref(),
         loaded_in: begin.elapsed(),
-        keys_required: doors.keys_required,
+        keys_required: policy.keys_required,
         statistics: store.statistics().await?,
     };
-    // Whoever started it may not want to read that, which is no reason not to serve.
+    // A service whose output is not read serves all the same.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
-    let presets = Presets::new(started.presets, chosen, &started.model);
+    let presets = Presets::new(started.presets, chosen, &started.name);
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
-    let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), backend: started.backend, presets };
-    // Whoever asks to stop means it, whatever else ends the service.
-    let (backend, end) = (parts.backend.clone(), stop.child_token());
-    let (waiting, ends) = (backend.clone(), end.clone());
+    let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), model: started.model, presets };
+    // A request to stop stops the service, whatever else ends it.
+    let (model, end) = (parts.model.clone(), stop.child_token());
+    let (waiting, ends) = (model.clone(), end.clone());
     let waits = tokio::spawn(async move {
-        waiting.worn_out().await;
+        waiting.device_lost().await;
         ends.cancel();
     });
-    server::serve(listener, parts, doors, end).await;
+    doors::serve(listener, parts, policy, end).await;
     waits.abort();
-    let is_worn_out = backend.worn_out().now_or_never().is_some();
-    let then = if is_worn_out && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };
+    let device_is_lost = model.device_lost().now_or_never().is_some();
+    let then = if device_is_lost && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };
     tokio::time::timeout(drain.max(LAST_MOMENT), store.close()).await.context("the store does not close")??;
     tracing::info!("stopped");
     Ok(then)
 }
 
 /// Who took another one's place was serving a moment ago, and goes on trying.
-async fn start(settings: &Settings) -> Result<conversation::backend::Started, conversation::backend::Error> {
+async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
     loop {
-        match Backend::start_with(settings, model::progress()).await {
+        match Model::start_with(settings, opening::progress()).await {
             Err(error) if std::env::var_os(BEGUN_ANEW).is_some() => {
                 tracing::error!(%error, "the model cannot be opened; the next try follows");
                 tokio::time::sleep(Duration::from_secs(settings.engine.reopen_s.max(1))).await;

@@ -6,10 +6,10 @@ mod memory;
 mod show;
 
 use anyhow::{Context, Result, bail};
-use conversation::live::wall_ms;
 use engine::OwnerId;
 use lab::output::{Align, Table, clean, print_json, time};
 use lab::store::with_store;
+use runtime::wall_ms;
 use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};

@@ -6,10 +6,9 @@ use crate::ab::recall::Asked;
 use crate::machine::Memory;
 use crate::script::Script;
 use anyhow::{Context, Result, bail};
-use conversation::backend::Backend;
-use conversation::live::wall_ms;
-use conversation::live::{Live, Parts, Presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use model::Model;
+use runtime::{Parts, Presets, Runtime, wall_ms};
 use serde::{Deserialize, Serialize};
 use settings::{Preset, Settings};
 use std::fs::{self, File, OpenOptions};
@@ -105,10 +104,10 @@ async fn play_turns(
         let last = record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
         let instructions = script.head.instructions.as_deref();
         players.push(match last {
-            None => Player::begin(&service.live, USER, preset, instructions, patience).await?,
+            None => Player::begin(&service.runtime, USER, preset, instructions, patience).await?,
             Some(last) => {
                 let session = service.store.open_session(USER, &last.session).await?;
-                Player::go_on(&service.live, &service.store, session, last.last_item.clone(), patience).await?
+                Player::go_on(&service.runtime, &service.store, session, last.last_item.clone(), patience).await?
             }
         });
     }
@@ -125,7 +124,7 @@ async fn play_turns(
             // Words that were said before an interruption keep their id, so each attempt has others.
             let item = format!("replay_{number}_{begun_at_ms}");
             let reply = player.turn(&item, &turn.says, turn.cuts_last_reply, args.reply).await?;
-            let ctx_size = service.live.presets().named(&args.arms[arm])?.ctx_size;
+            let ctx_size = service.runtime.presets().named(&args.arms[arm])?.ctx_size;
             let asked = match &turn.asks {
                 None => None,
                 Some(question) => {
@@ -142,7 +141,7 @@ async fn play_turns(
                 }
             };
             let measurement = player.measured(&service.store, &reply).await?;
-            let engine_bytes = service.backend.status().memory_bytes;
+            let engine_bytes = service.model.status().memory_bytes;
             record.add(Played {
                 run,
                 turn: number as u64,
@@ -159,7 +158,7 @@ async fn play_turns(
                 rss_bytes: Memory::own().map(|memory| memory.rss_bytes),
             })?;
             bar.inc(1);
-            settle(&service.backend, Duration::from_secs_f64(args.pause)).await;
+            settle(&service.model, Duration::from_secs_f64(args.pause)).await;
         }
     }
     Ok(())
@@ -168,11 +167,11 @@ async fn play_turns(
 const USER: &str = "replay";
 
 /// Until nothing is computed any more for a moment: reading ahead and summaries follow a reply.
-async fn settle(backend: &Backend, most: Duration) {
+async fn settle(model: &Model, most: Duration) {
     let end = Instant::now() + most;
     let mut quiet = 0;
     while quiet < QUIET_LOOKS && Instant::now() < end {
-        let load = backend.status().load;
+        let load = model.status().load;
         quiet = if load.talk + load.speculate + load.background == 0 { quiet + 1 } else { 0 };
         tokio::time::sleep(LOOK_AGAIN.min(end.saturating_duration_since(Instant::now()))).await;
     }
@@ -184,8 +183,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The service without its doors.
 struct Service {
     store: Store,
-    backend: Backend,
-    live: Live,
+    model: Model,
+    runtime: Runtime,
 }
 
 impl Service {
@@ -197,8 +196,8 @@ impl Service {
         settings.experiment = None;
         let first = args.arms.first().context("no arm")?;
         settings.model.preset.clone_from(first);
-        let started = Backend::start(&settings).await?;
-        let presets = Presets::new(started.presets, started.settings.chosen()?.clone(), &started.model);
+        let started = Model::start(&settings).await?;
+        let presets = Presets::new(started.presets, started.settings.chosen()?.clone(), &started.name);
         for arm in &args.arms {
             if !presets.iter().any(|preset| preset.name == *arm) {
                 let there_are = presets.names();
@@ -221,15 +220,15 @@ impl Service {
         };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;
-        let backend = started.backend;
+        let model = started.model;
         let settings = Arc::new(started.settings);
-        let live = Live::new(Parts { settings, store: store.clone(), backend: backend.clone(), presets });
-        Ok(Service { store, backend, live })
+        let runtime = Runtime::new(Parts { settings, store: store.clone(), model: model.clone(), presets });
+        Ok(Service { store, model, runtime })
     }
 
     async fn stop(self) -> Result<()> {
-        self.live.drain(Instant::now()).await;
-        self.backend.shutdown().await;
+        self.runtime.drain(Instant::now()).await;
+        self.model.shutdown().await;
         Ok(self.store.close().await?)
     }
 }

@@ -1,6 +1,6 @@
 //! What the service says of itself when it is ready: one screen.
 
-use conversation::backend::Plan;
+use model::Plan;
 use settings::{Preset, Settings};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -4,11 +4,10 @@
 //! shows them.
 
 use anyhow::{Context, Result};
-use conversation::backend::Backend;
-use conversation::live::wall_ms;
-use conversation::live::{Live, Parts, Presets};
 use lab::output::print_json;
 use lab::output::{Align, Table, clean, clean_lines, time};
+use model::Model;
+use runtime::{Parts, Presets, Runtime, wall_ms};
 use serde_json::json;
 use settings::Settings;
 use std::io::{Read, Write};
@@ -127,12 +126,12 @@ pub async fn edit(
 }
 
 /// What the service does when it is asked for the same, without a model that answers: it is checked in one way.
-async fn as_the_service(store: &Store, session: &SessionRef, settings: &Settings) -> Result<Live> {
+async fn as_the_service(store: &Store, session: &SessionRef, settings: &Settings) -> Result<Runtime> {
     let preset = store.session(session).await?.preset;
-    let backend = Backend::counting(settings, &preset).await?;
+    let model = Model::counting(settings, &preset).await?;
     let presets = Presets::new(settings.presets.values().cloned(), settings.chosen()?.clone(), "");
     let settings = Arc::new(settings.clone());
-    Ok(Live::new(Parts { settings, store: store.clone(), backend, presets }))
+    Ok(Runtime::new(Parts { settings, store: store.clone(), model, presets }))
 }
 
 pub async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Result<()> {

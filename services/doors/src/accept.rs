@@ -1,0 +1,139 @@
+//! From the listening socket to requests.
+
+use crate::ApiError;
+use crate::App;
+use crate::access::Peer;
+use crate::routes::router;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+/// Connections that are not closed yet.
+pub struct Connections {
+    tasks: TaskTracker,
+}
+
+impl Connections {
+    pub async fn closed(&self) {
+        self.tasks.wait().await;
+    }
+}
+
+/// Takes connections until `stop`; those that are there then are told to end.
+pub async fn run(listener: TcpListener, app: App, stop: &CancellationToken) -> Connections {
+    let tasks = TaskTracker::new();
+    let router = router(app.clone());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                tasks.spawn(connection(app.clone(), router.clone(), stream, address));
+            }
+            // The system is out of something, most likely of files; others give them back in time.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::select! {
+                    () = tokio::time::sleep(OUT_OF_FILES) => {}
+                    () = stop.cancelled() => break,
+                }
+            }
+        }
+    }
+    tasks.close();
+    Connections { tasks }
+}
+
+const OUT_OF_FILES: Duration = Duration::from_millis(100);
+
+async fn connection(app: App, router: Router, mut stream: TcpStream, address: SocketAddr) {
+    let place = match app.gate.connect(address.ip()) {
+        Ok(place) => Arc::new(place),
+        Err(error) => {
+            tracing::debug!(%address, error = %error.message, "a connection was refused");
+            let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
+            return;
+        }
+    };
+    let _ = stream.set_nodelay(true);
+    let peer = Peer { address: address.ip(), _place: place };
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request)
+    });
+    let limits = &app.settings.limits;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits.handshake_ms))
+        .max_buf_size(limits.header_bytes.max(SMALLEST_BUFFER));
+    let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = app.stopping.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "a connection broke off");
+    }
+}
+
+/// The least that the HTTP library works with.
+const SMALLEST_BUFFER: usize = 8192;
+const REFUSING: Duration = Duration::from_secs(1);
+
+/// Answers everybody with 503 until the future is done: a health check is told that the model is not there yet.
+pub async fn while_starting<T>(listener: &TcpListener, starting: impl Future<Output = T>) -> T {
+    let tell = async {
+        loop {
+            if let Ok((mut stream, _)) = listener.accept().await {
+                let message = "the model is being loaded: try again in a moment";
+                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).retry_after(1);
+                let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
+            }
+        }
+    };
+    tokio::select! {
+        done = starting => done,
+        never = tell => never,
+    }
+}
+
+/// Says why, whatever the request is. What was sent is read, because closing on unread words would take ours back.
+async fn refuse(stream: &mut TcpStream, error: ApiError) -> std::io::Result<()> {
+    let retry_after_s = error.retry_after_s;
+    let response = error.into_response();
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), SMALLEST_BUFFER).now_or_never();
+    let body = body.and_then(Result::ok).unwrap_or_default();
+    let retry = retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}connection: close\r\n\r\n",
+        body.len()
+    );
+    // In one piece: websocket clients take for the body what comes with the head.
+    stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+    stream.shutdown().await?;
+    let mut unread = [0; 1024];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Checks that stand before every handler: where a request comes from, and which user it is.
+
+use super::policy::Refused;
+use crate::ApiError;
+use crate::App;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+use store::{Identity, Scope};
+
+/// Who talks where no keys are demanded.
+pub const LOCAL_USER: &str = "local";
+
+/// Of the connection that a request came on.
+#[derive(Clone)]
+pub struct Peer {
+    pub address: IpAddr,
+    /// Kept as long as the connection is used, also after it became a websocket.
+    pub _place: Arc<super::gate::ConnectionPlace>,
+}
+
+/// Who asks, as the handlers of protected routes find it beside the store's `Identity`.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub identity: Identity,
+    /// Under which limits are counted.
+    pub account: String,
+    pub address: IpAddr,
+}
+
+/// Browsers cannot set headers on a websocket, so the key may come as a sub-protocol.
+pub const KEY_PROTOCOL: &str = "openai-insecure-api-key.";
+
+/// Before every route: where the request says it comes from, how large its headers are, how many came before.
+pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let origin = match check(&app, &request) {
+        Ok(origin) => origin,
+        Err(error) => return error.into_response(),
+    };
+    let is_preflight = request.method() == Method::OPTIONS && origin.is_some();
+    let mut response = if is_preflight { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+        if is_preflight {
+            let allow = [
+                (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
+                (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
+                (header::ACCESS_CONTROL_MAX_AGE, "600"),
+            ];
+            headers.extend(allow.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        }
+    }
+    response
+}
+
+fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> {
+    let headers = request.headers();
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER_EXTRA).sum();
+    let limit = app.settings.limits.header_bytes;
+    if bytes + request.uri().to_string().len() > limit {
+        let message = format!("the headers are larger than {limit} bytes (limits.header_bytes)");
+        return Err(ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message));
+    }
+    let origin = app.policy.check(headers).map_err(|refused| match refused {
+        Refused::NoHost => ApiError::bad("missing_host", "the request has no Host header"),
+        Refused::ForeignHost => {
+            let message = "this server is not known under the name in the Host header: add it to server.allowed_hosts";
+            ApiError::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", message)
+        }
+        Refused::ForeignOrigin => {
+            let message = "this web page may not connect: add its origin to server.allowed_origins";
+            ApiError::new(StatusCode::FORBIDDEN, "unknown_origin", message)
+        }
+    })?;
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        app.gate.request_of_address(peer.address)?;
+    }
+    Ok(origin.and_then(|origin| HeaderValue::from_str(origin).ok()))
+}
+
+/// Before a protected route: lets in who may do this.
+pub async fn require(State((app, scope)): State<(App, Scope)>, mut request: Request, next: Next) -> Response {
+    let address = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.address);
+    match identify(&app, request.headers(), address, scope).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller.identity.clone());
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn identify(app: &App, headers: &HeaderMap, address: IpAddr, scope: Scope) -> Result<Caller, ApiError> {
+    let identity = match presented(headers) {
+        Some(key) => {
+            if app.policy.keys_required {
+                app.gate.may_try_key(address)?;
+            }
+            match app.store.identify(&key, runtime::wall_ms()).await? {
+                Some(identity) => identity,
+                // Stock clients insist on having some key.
+                None if !app.policy.keys_required => local(),
+                None => {
+                    app.gate.wrong_key(address);
+                    let message =
+                        "the key is wrong, expired or revoked: make one with `reprise keys create --user NAME`";
+                    return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
+                }
+            }
+        }
+        None if !app.policy.keys_required => local(),
+        None => {
+            let message = "a key is needed: send `Authorization: Bearer KEY`, or from a browser the websocket \
+                           sub-protocols `realtime` and `openai-insecure-api-key.KEY`";
+            return Err(ApiError::new(StatusCode::UNAUTHORIZED, "missing_api_key", message));
+        }
+    };
+    if !identity.may(scope) {
+        let message = format!("the key may not do this: make one with `--scope {}`", scope.word());
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
+    }
+    let account = identity.key.clone().unwrap_or_else(|| format!("user {}", identity.user));
+    app.gate.request_of_key(&account)?;
+    Ok(Caller { identity, account, address })
+}
+
+fn local() -> Identity {
+    Identity {
+        user: LOCAL_USER.to_owned(),
+        key: None,
+        scopes: vec![Scope::Talk, Scope::Sessions, Scope::Admin],
+        session: None,
+    }
+}
+
+fn presented(headers: &HeaderMap) -> Option<String> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+    });
+    bearer.or_else(|| protocols(headers).find_map(|name| name.strip_prefix(KEY_PROTOCOL).map(str::to_owned)))
+}
+
+/// The websocket sub-protocols that the client offers.
+pub fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',').map(str::trim))
+}
+
+/// `: `, and the line's end.
+const HEADER_EXTRA: usize = 4;

@@ -1,0 +1,336 @@
+//! How much of everybody: connections and requests, by key and by address. Time is an argument.
+
+use crate::ApiError;
+use axum::http::StatusCode;
+use settings::{LimitSettings, Settings};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
+
+pub struct Gate {
+    started: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    requests_of_key: Buckets<String>,
+    requests_of_address: Buckets<IpAddr>,
+    failures_of_address: Buckets<IpAddr>,
+    connections: usize,
+    connections_of_address: HashMap<IpAddr, usize>,
+    connections_of_key: HashMap<String, usize>,
+    limits: LimitSettings,
+}
+
+/// What is left of an allowance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Left {
+    pub limit: u64,
+    pub remaining: u64,
+    /// Until the allowance is whole again.
+    pub reset_s: f64,
+}
+
+/// A place that is given back when this is dropped.
+pub struct ConnectionPlace {
+    gate: Arc<Gate>,
+    of: Whose,
+}
+
+enum Whose {
+    Address(IpAddr),
+    Key(String),
+}
+
+impl Gate {
+    pub fn new(settings: &Settings) -> Gate {
+        let limits = settings.limits.clone();
+        let most = limits.connections.saturating_mul(KEPT_PER_CONNECTION);
+        let state = State {
+            requests_of_key: Buckets::new(limits.requests_per_minute_per_key, most),
+            requests_of_address: Buckets::new(limits.requests_per_minute_per_address, most),
+            failures_of_address: Buckets::new(settings.auth.failures_per_minute, most),
+            connections: 0,
+            connections_of_address: HashMap::new(),
+            connections_of_key: HashMap::new(),
+            limits,
+        };
+        Gate { started: Instant::now(), state: Mutex::new(state) }
+    }
+
+    /// A connection from this address, before anything of it is read.
+    pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
+        let address = network(address);
+        let state = &mut *self.lock();
+        let (limit, all) = (state.limits.connections_per_address, state.limits.connections);
+        if state.connections >= all {
+            return Err(too_many(format!("the server has {all} connections already (limits.connections)")));
+        }
+        let count = state.connections_of_address.entry(address).or_default();
+        if *count >= limit {
+            let message = format!("your address has {limit} connections already (limits.connections_per_address)");
+            return Err(too_many(message));
+        }
+        *count += 1;
+        state.connections += 1;
+        Ok(ConnectionPlace { gate: self.clone(), of: Whose::Address(address) })
+    }
+
+    /// A websocket of this key.
+    pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, ApiError> {
+        let state = &mut *self.lock();
+        let limit = state.limits.connections_per_key;
+        let count = state.connections_of_key.entry(key.to_owned()).or_default();
+        if *count >= limit {
+            return Err(too_many(format!("this key has {limit} connections already (limits.connections_per_key)")));
+        }
+        *count += 1;
+        Ok(ConnectionPlace { gate: self.clone(), of: Whose::Key(key.to_owned()) })
+    }
+
+    pub fn request_of_address(&self, address: IpAddr) -> Result<Left, ApiError> {
+        let now = self.now();
+        let taken = self.lock().requests_of_address.take(&network(address), now);
+        taken.map_err(|wait_s| too_fast("requests from your address", wait_s))
+    }
+
+    pub fn request_of_key(&self, key: &str) -> Result<Left, ApiError> {
+        let now = self.now();
+        self.lock()
+            .requests_of_key
+            .take(&key.to_owned(), now)
+            .map_err(|wait_s| too_fast("requests of this key", wait_s))
+    }
+
+    /// Whether keys from this address are heard at all.
+    pub fn may_try_key(&self, address: IpAddr) -> Result<(), ApiError> {
+        let now = self.now();
+        let left = self.lock().failures_of_address.left(&network(address), now);
+        left.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
+    }
+
+    pub fn wrong_key(&self, address: IpAddr) {
+        let now = self.now();
+        let _ = self.lock().failures_of_address.take(&network(address), now);
+    }
+
+    fn now(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.lock().connections
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        let state = &mut *self.gate.lock();
+        match &self.of {
+            Whose::Address(address) => {
+                state.connections = state.connections.saturating_sub(1);
+                release(&mut state.connections_of_address, address);
+            }
+            Whose::Key(key) => release(&mut state.connections_of_key, key),
+        }
+    }
+}
+
+fn release<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// Who may be told apart: one machine has one address of the old kind, and a whole network of the new kind.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+fn too_many(message: String) -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_connections", message).retry_after(1)
+}
+
+fn too_fast(what: &str, wait_s: f64) -> ApiError {
+    let message = format!("too many {what}: try again in {wait_s:.1} s");
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message).retry_after(wait_s.ceil() as u64)
+}
+
+/// Addresses and keys that are remembered for each connection there may be.
+const KEPT_PER_CONNECTION: usize = 16;
+const MINUTE_S: f64 = 60.0;
+
+/// An allowance a minute for each key: all of it at once, then as it comes back.
+struct Buckets<K> {
+    per_minute: f64,
+    buckets: HashMap<K, Bucket>,
+    /// Those for whom there is no room share one.
+    crowd: Bucket,
+    most: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
+    spent: f64,
+    at: f64,
+}
+
+impl<K: Hash + Eq + Clone> Buckets<K> {
+    fn new(per_minute: u32, most: usize) -> Buckets<K> {
+        let crowd = Bucket { spent: 0.0, at: 0.0 };
+        Buckets { per_minute: f64::from(per_minute), buckets: HashMap::new(), crowd, most }
+    }
+
+    /// `Err`: the seconds until there is one again.
+    fn take(&mut self, key: &K, now: f64) -> Result<Left, f64> {
+        let per_minute = self.per_minute;
+        let bucket = self.bucket(key, now);
+        bucket.refill(per_minute, now);
+        bucket.check(per_minute)?;
+        bucket.spent += 1.0;
+        Ok(bucket.left(per_minute))
+    }
+
+    /// As `take`, and takes nothing.
+    fn left(&self, key: &K, now: f64) -> Result<(), f64> {
+        let mut bucket = *self.buckets.get(key).unwrap_or(&self.crowd);
+        if self.buckets.contains_key(key) || self.buckets.len() >= self.most {
+            bucket.refill(self.per_minute, now);
+            bucket.check(self.per_minute)?;
+        }
+        Ok(())
+    }
+
+    fn bucket(&mut self, key: &K, now: f64) -> &mut Bucket {
+        if !self.buckets.contains_key(key) {
+            if self.buckets.len() >= self.most {
+                let per_minute = self.per_minute;
+                self.buckets.retain(|_, bucket| {
+                    bucket.refill(per_minute, now);
+                    bucket.spent > 0.0
+                });
+            }
+            if self.buckets.len() >= self.most {
+                return &mut self.crowd;
+            }
+        }
+        self.buckets.entry(key.clone()).or_insert(Bucket { spent: 0.0, at: now })
+    }
+}
+
+impl Bucket {
+    fn refill(&mut self, per_minute: f64, now: f64) {
+        let back = (now - self.at).max(0.0) * per_minute / MINUTE_S;
+        self.spent = (self.spent - back).max(0.0);
+        self.at = now;
+    }
+
+    fn check(&self, per_minute: f64) -> Result<(), f64> {
+        let over = self.spent + 1.0 - per_minute;
+        if over > 1e-9 { Err(over * MINUTE_S / per_minute) } else { Ok(()) }
+    }
+
+    fn left(&self, per_minute: f64) -> Left {
+        let remaining = (per_minute - self.spent).max(0.0) as u64;
+        Left { limit: per_minute as u64, remaining, reset_s: self.spent * MINUTE_S / per_minute }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use settings::Sources;
+
+    fn gate(change: impl FnOnce(&mut Settings)) -> Arc<Gate> {
+        let mut settings = Settings::load(&Sources::default()).unwrap().settings;
+        change(&mut settings);
+        Arc::new(Gate::new(&settings))
+    }
+
+    #[test]
+    fn an_allowance_is_there_at_once_and_comes_back_with_time() {
+        let mut buckets: Buckets<&str> = Buckets::new(60, 10);
+        for taken in 1..=60 {
+            let left = buckets.take(&"ann", 0.0).unwrap();
+            assert_eq!((left.limit, left.remaining), (60, 60 - taken));
+        }
+        let wait_s = buckets.take(&"ann", 0.0).unwrap_err();
+        assert!((wait_s - 1.0).abs() < 1e-6, "{wait_s}");
+        assert!(buckets.left(&"ann", 0.5).is_err() && buckets.left(&"bob", 0.5).is_ok());
+        assert!(buckets.take(&"ann", 0.9).is_err());
+        assert!(buckets.take(&"ann", 1.0).is_ok() && buckets.take(&"ann", 1.0).is_err());
+        assert_eq!(buckets.take(&"ann", 1000.0).unwrap().remaining, 59);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_rest_shares_one_allowance() {
+        let mut buckets: Buckets<usize> = Buckets::new(2, 3);
+        for key in 0..3 {
+            buckets.take(&key, 0.0).unwrap();
+        }
+        assert!(buckets.take(&3, 0.0).is_ok() && buckets.take(&4, 0.0).is_ok());
+        assert!(buckets.take(&5, 0.0).is_err() && buckets.left(&6, 0.0).is_err());
+        assert!(buckets.take(&0, 0.0).is_ok());
+        // When the others are whole again they are forgotten.
+        assert!(buckets.take(&5, 1000.0).is_ok());
+        assert_eq!(buckets.buckets.len(), 1);
+    }
+
+    #[test]
+    fn places_are_given_back() {
+        let gate = gate(|settings| {
+            settings.limits.connections = 3;
+            settings.limits.connections_per_address = 2;
+            settings.limits.connections_per_key = 1;
+        });
+        let [ann, bob]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
+        let first = gate.connect(ann).unwrap();
+        let _second = gate.connect(ann).unwrap();
+        assert!(gate.connect(ann).is_err());
+        let _third = gate.connect(bob).unwrap();
+        assert!(gate.connect(bob).is_err_and(|error| error.message.contains("limits.connections)")));
+        drop(first);
+        assert!(gate.connect(bob).is_ok());
+        let key = gate.connect_key("k").unwrap();
+        assert!(gate.connect_key("k").is_err() && gate.connect_key("l").is_ok());
+        drop(key);
+        assert!(gate.connect_key("k").is_ok());
+    }
+
+    #[test]
+    fn one_network_is_one_address() {
+        let same = [("2001:db8::1", "2001:db8::ffff:2"), ("::ffff:192.0.2.1", "192.0.2.1")];
+        for (one, other) in same {
+            assert_eq!(network(one.parse().unwrap()), network(other.parse().unwrap()));
+        }
+        assert_ne!(network("2001:db8::1".parse().unwrap()), network("2001:db8:0:1::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn wrong_keys_close_the_door_for_their_address() {
+        let gate = gate(|settings| settings.auth.failures_per_minute = 2);
+        let [ann, bob]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
+        for _ in 0..2 {
+            assert!(gate.may_try_key(ann).is_ok());
+            gate.wrong_key(ann);
+        }
+        assert_eq!(gate.may_try_key(ann).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(gate.may_try_key(bob).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! Errors over HTTP, in the shape that OpenAI's clients read.
+
+use crate::openai_realtime::ErrorBody;
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use session::{Failure, FailureCode};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    pub status: StatusCode,
+    /// The wider kind that clients tell apart, `invalid_request_error`.
+    pub kind: &'static str,
+    /// A word for programs.
+    pub code: &'static str,
+    pub message: String,
+    pub param: Option<String>,
+    pub retry_after_s: Option<u64>,
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        let kind = match status {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        };
+        ApiError { status, kind, code, message: message.into(), param: None, retry_after_s: None }
+    }
+
+    pub fn bad(code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    pub fn param(mut self, param: impl Into<String>) -> ApiError {
+        self.param = Some(param.into());
+        self
+    }
+
+    pub fn retry_after(mut self, seconds: u64) -> ApiError {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let error = json!({ "message": self.message, "type": self.kind, "param": self.param, "code": self.code });
+        let mut response = (self.status, Json(json!({ "error": error }))).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<store::Error> for ApiError {
+    fn from(error: store::Error) -> ApiError {
+        use store::Error as E;
+        let (status, code) = match &error {
+            E::NoSession { .. } => (StatusCode::NOT_FOUND, "session_not_found"),
+            E::NoItem { .. } => (StatusCode::NOT_FOUND, "item_not_found"),
+            E::NoSummary { .. } => (StatusCode::NOT_FOUND, "summary_not_found"),
+            E::NoPin { .. } => (StatusCode::NOT_FOUND, "pin_not_found"),
+            E::StaleSummary { .. } => (StatusCode::CONFLICT, "stale_summary"),
+            E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
+            E::EmptyQuery { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
+            E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed => {
+                (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "store_failed"),
+        };
+        if status.is_server_error() {
+            tracing::error!(%error, "the store could not do what a request needs");
+        }
+        ApiError::new(status, code, error.to_string())
+    }
+}
+
+impl From<runtime::Error> for ApiError {
+    fn from(error: runtime::Error) -> ApiError {
+        let message = error.to_string();
+        match error {
+            runtime::Error::Store(error) => error.into(),
+            runtime::Error::NoSuchModel { .. } => {
+                ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message).param("model")
+            }
+            runtime::Error::TooManySessions { .. } => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", message).retry_after(5)
+            }
+            runtime::Error::ArmOfAnotherModel { .. } | runtime::Error::NoExperiment => {
+                ApiError::bad("invalid_value", message).param("preset")
+            }
+            runtime::Error::NoSummaryToUndo | runtime::Error::NoSummaryToRedo | runtime::Error::NoSummaryToEdit => {
+                ApiError::new(StatusCode::NOT_FOUND, "summary_not_found", message)
+            }
+            runtime::Error::EmptyText | runtime::Error::SummaryTooLong { .. } => {
+                ApiError::bad("invalid_value", message).param("text")
+            }
+            runtime::Error::DoesNotFit { .. } => ApiError::new(StatusCode::CONFLICT, "does_not_fit", message),
+            runtime::Error::PinsFull { .. } => ApiError::new(StatusCode::CONFLICT, "pins_full", message),
+            runtime::Error::Model(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "model_unavailable", message),
+            runtime::Error::Stopping => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).retry_after(5)
+            }
+        }
+    }
+}
+
+impl From<ErrorBody> for ApiError {
+    fn from(error: ErrorBody) -> ApiError {
+        ApiError { param: error.param, ..ApiError::bad(error.code.name(), error.message) }
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> ApiError {
+        let status = match failure.code {
+            FailureCode::PromptTooLong | FailureCode::InvalidRequest => StatusCode::BAD_REQUEST,
+            FailureCode::Conflict => StatusCode::CONFLICT,
+            FailureCode::Busy | FailureCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            FailureCode::EngineFailed | FailureCode::StoreFailed => StatusCode::INTERNAL_SERVER_ERROR,
+            FailureCode::UpstreamFailed => StatusCode::BAD_GATEWAY,
+            FailureCode::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        };
+        let error = ApiError::new(status, failure.code.word(), failure.message);
+        match failure.code {
+            FailureCode::PromptTooLong => error.param("messages"),
+            FailureCode::Busy | FailureCode::Unavailable => error.retry_after(1),
+            _ => error,
+        }
+    }
+}
+
+/// Whose fault a failure is, in the words that OpenAI's clients know.
+pub fn error_kind(code: FailureCode) -> &'static str {
+    if code.is_clients_fault() { "invalid_request_error" } else { "server_error" }
+}

@@ -1,0 +1,26 @@
+//! The doors: each protocol parses what its clients say and renders what sessions tell. `routes` is the table of all that
+//! can be asked over HTTP; `access` stands before every one of them.
+
+mod accept;
+pub mod access;
+mod admin;
+mod app;
+mod console;
+mod errors;
+mod health;
+mod json;
+pub mod metrics;
+mod openai_chat;
+pub mod openai_realtime;
+mod openapi;
+mod routes;
+mod serve;
+mod upkeep;
+
+pub use accept::while_starting;
+pub use app::{App, Error};
+pub use errors::ApiError;
+pub use openapi::document;
+pub use serve::{listen, serve};
+
+use errors::error_kind;

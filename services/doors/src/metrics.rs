@@ -1,0 +1,249 @@
+//! The service in numbers, for `/metrics`. Every name ends in its unit, or in `_total` for what is counted.
+//!
+//! | name | labels | |
+//! |---|---|---|
+//! | `reprise_answers_total` | `purpose`, `priority`, `outcome` | answers that ended |
+//! | `reprise_prompt_tokens_total` | `kind` | tokens of prompts, reused or computed |
+//! | `reprise_prompts_total` | `reason` | replies by why a part of their prompt had to be computed |
+//! | `reprise_generated_tokens_total` | | tokens of replies |
+//! | `reprise_queue_seconds` | `priority` | from the request to the begin of the work |
+//! | `reprise_prefill_seconds` | `priority` | from there to the first token |
+//! | `reprise_first_token_seconds` | `priority` | from the request to the first token: the wait |
+//! | `reprise_answer_seconds` | `priority` | from the request to the end of the reply |
+//! | `reprise_decode_tokens_per_second` | | speed of replies behind their first token |
+//! | `reprise_compactions_total` | `outcome` | how attempts to keep a conversation in its window ended |
+//! | `reprise_compaction_seconds` | | from the look at a conversation to the swap |
+//! | `reprise_compaction_tokens_total` | `when` | tokens of compacted prompts, before and after |
+//! | `reprise_compaction_rejections_total` | `reason` | summaries of the model that did not count |
+//! | `reprise_compaction_fallbacks_total` | | summaries put together without the model |
+//! | `reprise_recalls_total` | `found` | searches of the past that the model made |
+//! | `reprise_http_requests_total` | `method`, `route`, `status` | requests over HTTP, websockets when they begin |
+//! | `reprise_http_request_seconds` | `method`, `route` | to the head of the response |
+//! | `reprise_arm_turns_total` | `experiment`, `arm` | turns of sessions that are in an experiment |
+//! | `reprise_arm_first_token_seconds` | `experiment`, `arm` | from `response.create` to the first word |
+//! | `reprise_arm_fill_tokens` | `experiment`, `arm` | tokens in the window after the newest turn |
+//! | `reprise_connections` | | connections now |
+//! | `reprise_sessions_in_memory` | | live sessions now |
+//! | `reprise_engine_ready` | | 1: the model can answer |
+//! | `reprise_engine_restarts_total` | | how often the engine had to be started again |
+//! | `reprise_engine_requests` | `priority` | asks that are not done |
+//! | `reprise_engine_memory_bytes` | `kind` | what the engine holds of conversations |
+//!
+//! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
+//! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `warm`) or the code of its failure; `reason` is `cold`,
+//! `new_text`, `edited` or `evicted`, of a rejection as the `compaction` crate names it; a compaction is `completed`,
+//! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say or who they are.
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use model::ModelStatus;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Where the numbers are collected. None until `collect`, and for commands that serve nobody.
+static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// A histogram's samples are drawn together so often.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// From what nobody notices to what nobody waits for.
+const SECONDS: [f64; 15] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 15.0, 60.0];
+const TOKENS_PER_SECOND: [f64; 12] = [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
+
+/// Collects from now on, once for the process. Within a tokio runtime.
+pub fn collect() {
+    HANDLE.get_or_init(|| {
+        let builder = PrometheusBuilder::new();
+        let builder = builder.set_buckets_for_metric(Matcher::Suffix("tokens_per_second".into()), &TOKENS_PER_SECOND);
+        let builder =
+            builder.and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS));
+        // Only an empty list of buckets is refused.
+        let recorder = builder.unwrap_or_default().build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("somebody else in this process collects the metrics");
+        }
+        describe();
+        let upkeep = handle.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                upkeep.run_upkeep();
+            }
+        });
+        handle
+    });
+}
+
+/// What is so now, not counted as it happens.
+pub struct Now {
+    pub status: ModelStatus,
+    pub connections: usize,
+    pub sessions_in_memory: usize,
+}
+
+/// The text for `/metrics`.
+pub fn render(now: &Now) -> String {
+    let Some(handle) = HANDLE.get() else { return String::new() };
+    gauge!("reprise_connections").set(now.connections as f64);
+    gauge!("reprise_sessions_in_memory").set(now.sessions_in_memory as f64);
+    gauge!("reprise_engine_ready").set(if now.status.ready { 1.0 } else { 0.0 });
+    counter!("reprise_engine_restarts_total").absolute(now.status.restarts);
+    let load = &now.status.load;
+    for (priority, count) in [("talk", load.talk), ("speculate", load.speculate), ("background", load.background)] {
+        gauge!("reprise_engine_requests", "priority" => priority).set(count as f64);
+    }
+    for (kind, bytes) in &now.status.memory_bytes {
+        gauge!("reprise_engine_memory_bytes", "kind" => *kind).set(*bytes as f64);
+    }
+    handle.render()
+}
+
+/// Around every route: who asked for what, and how long the head of the answer took.
+pub async fn watch(request: Request, next: Next) -> Response {
+    let method = request.method().as_str().to_owned();
+    // The pattern, not the path: ids would make a series each.
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = matched.unwrap_or_else(|| "none".to_owned());
+    let begin = Instant::now();
+    let response = next.run(request).await;
+    let status = response.status().as_u16().to_string();
+    let labels = [("method", method.clone()), ("route", route.clone()), ("status", status)];
+    counter!("reprise_http_requests_total", &labels).increment(1);
+    let labels = [("method", method), ("route", route)];
+    histogram!("reprise_http_request_seconds", &labels).record(begin.elapsed().as_secs_f64());
+    response
+}
+
+fn describe() {
+    describe_counter!("reprise_answers_total", Unit::Count, "answers that ended");
+    describe_counter!("reprise_prompt_tokens_total", Unit::Count, "tokens of prompts, reused or computed");
+    let reasons = "replies by why a part of their prompt had to be computed";
+    describe_counter!("reprise_prompts_total", Unit::Count, reasons);
+    describe_counter!("reprise_generated_tokens_total", Unit::Count, "tokens of replies");
+    describe_histogram!("reprise_queue_seconds", Unit::Seconds, "from the request to the begin of the work");
+    describe_histogram!("reprise_prefill_seconds", Unit::Seconds, "from the begin of the work to the first token");
+    describe_histogram!("reprise_first_token_seconds", Unit::Seconds, "from the request to the first token: the wait");
+    describe_histogram!("reprise_answer_seconds", Unit::Seconds, "from the request to the end of the reply");
+    let speed = "speed of replies behind their first token";
+    describe_histogram!("reprise_decode_tokens_per_second", Unit::CountPerSecond, speed);
+    let outcomes = "how attempts to keep a conversation in its window ended";
+    describe_counter!("reprise_compactions_total", Unit::Count, outcomes);
+    describe_histogram!("reprise_compaction_seconds", Unit::Seconds, "from the look at a conversation to the swap");
+    let tokens = "tokens of compacted prompts, before and after";
+    describe_counter!("reprise_compaction_tokens_total", Unit::Count, tokens);
+    let rejections = "summaries of the model that did not count";
+    describe_counter!("reprise_compaction_rejections_total", Unit::Count, rejections);
+    let fallbacks = "summaries put together without the model";
+    describe_counter!("reprise_compaction_fallbacks_total", Unit::Count, fallbacks);
+    describe_counter!("reprise_recalls_total", Unit::Count, "searches of the past that the model made");
+    describe_counter!("reprise_http_requests_total", Unit::Count, "requests over HTTP, websockets when they begin");
+    describe_histogram!("reprise_http_request_seconds", Unit::Seconds, "to the head of the response");
+    describe_counter!("reprise_arm_turns_total", Unit::Count, "turns of sessions that are in an experiment");
+    let wait = "from response.create to the first word";
+    describe_histogram!("reprise_arm_first_token_seconds", Unit::Seconds, wait);
+    describe_gauge!("reprise_arm_fill_tokens", Unit::Count, "tokens in the window after the newest turn");
+    describe_gauge!("reprise_connections", Unit::Count, "connections now");
+    describe_gauge!("reprise_sessions_in_memory", Unit::Count, "live sessions now");
+    describe_gauge!("reprise_engine_ready", Unit::Count, "1: the model can answer");
+    describe_counter!("reprise_engine_restarts_total", Unit::Count, "how often the engine had to be started again");
+    describe_gauge!("reprise_engine_requests", Unit::Count, "asks that are not done");
+    describe_gauge!("reprise_engine_memory_bytes", Unit::Bytes, "what the engine holds of conversations");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::metrics::answered;
+    use model::{ModelLoad, Purpose};
+    use runtime::metrics::{RejectionReason, compacted, measured, recalled, summary_made};
+    use serde_json::json;
+    use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
+    use std::collections::BTreeSet;
+
+    fn rendered() -> String {
+        let load = ModelLoad { talk: 2, ..ModelLoad::default() };
+        let status = ModelStatus { ready: true, memory_bytes: vec![("pages", 4096)], load, ..ModelStatus::default() };
+        render(&Now { status, connections: 3, sessions_in_memory: 1 })
+    }
+
+    fn record() {
+        collect();
+        let usage = Usage { input_tokens: 100, cached_tokens: 80, output_tokens: 11, reasoning_tokens: 0 };
+        let report = TurnReport {
+            reused_tokens: 80,
+            computed_tokens: 20,
+            reason: Some("evicted"),
+            queue_ms: 1.0,
+            prefill_ms: 200.0,
+            first_token_ms: Some(201.0),
+            decode_ms: 1000.0,
+            total_ms: 1201.0,
+            ..TurnReport::default()
+        };
+        let last = Delta::Done { finish: Finish::Length, usage: Some(usage), report: Some(report) };
+        answered(Purpose::Reply, Priority::Talk, &last);
+        let turn = json!({
+            "turn": 1, "response": "resp_1", "experiment": "windows", "arm": "large", "preset": "large", "ctx_size": 1000,
+            "tokens_in": 1, "tokens_out": 1, "fill_tokens": 7, "reused_tokens": 0, "computed_tokens": 1,
+            "computed_reason": null, "queue_ms": 0.0, "prefill_ms": 0.0, "first_token_ms": 201.0,
+            "first_sentence_ms": null, "total_ms": 0.0, "decode_ms": 0.0, "compactions": 0, "drops": 0,
+            "barged_in": false, "regenerated": false, "feedback": null, "memory": {}, "created_at_ms": 0,
+        });
+        measured(&serde_json::from_value(turn).unwrap());
+        let failure = Failure::new(FailureCode::Busy, "x");
+        answered(Purpose::WarmPartial, Priority::Speculate, &Delta::Failed(failure));
+        compacted("completed", Duration::from_millis(300), 900, 400);
+        summary_made(&[RejectionReason::Empty], true);
+        recalled(true);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_counted_and_its_times_fall_into_buckets() {
+        record();
+        let text = rendered();
+        let expected = [
+            r#"reprise_answers_total{purpose="warm_partial",priority="speculate",outcome="busy"}"#,
+            r#"reprise_prompts_total{reason="evicted"}"#,
+            r#"reprise_first_token_seconds_bucket{priority="talk",le="0.2"}"#,
+            r#"reprise_decode_tokens_per_second_bucket{le="12"}"#,
+            r#"reprise_engine_memory_bytes{kind="pages"} 4096"#,
+            r#"reprise_engine_requests{priority="talk"} 2"#,
+            r#"reprise_arm_turns_total{experiment="windows",arm="large"}"#,
+            r#"reprise_arm_fill_tokens{experiment="windows",arm="large"} 7"#,
+            "reprise_connections 3",
+            "reprise_engine_ready 1",
+        ];
+        for line in expected {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// The page above, what is described, and what is told are the same names.
+    #[tokio::test]
+    async fn every_name_is_in_the_table_and_says_its_unit() {
+        record();
+        let table: BTreeSet<&str> = include_str!("metrics.rs")
+            .lines()
+            .filter_map(|line| line.strip_prefix("//! | `")?.split('`').next())
+            .collect();
+        let text = rendered();
+        let told: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        let described: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+        let missing: Vec<_> = told.difference(&table).chain(told.difference(&described)).collect();
+        assert!(missing.is_empty(), "{missing:?} are told, but not in the table or not described");
+        // What only a server counts is told in its own tests.
+        let untold: Vec<_> = table.difference(&told).filter(|name| !name.contains("_http_")).collect();
+        assert!(untold.is_empty(), "{untold:?} are in the table, and nobody tells them");
+        let units = ["_total", "_seconds", "_bytes", "_tokens", "_per_second"];
+        let now =
+            ["reprise_connections", "reprise_sessions_in_memory", "reprise_engine_ready", "reprise_engine_requests"];
+        for name in &table {
+            assert!(units.iter().any(|unit| name.ends_with(unit)) || now.contains(name), "{name} has no unit");
+        }
+    }
+}

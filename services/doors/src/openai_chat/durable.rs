@@ -1,0 +1,102 @@
+//! A completion in a durable session: its messages are those that are new. It says them as any client does, asks for a
+//! response and reads along.
+
+use super::Chat;
+use super::parse::ChatRequest;
+use super::source::{Listening, Source};
+use crate::ApiError;
+use crate::json::json_text;
+use runtime::Attach;
+use serde_json::json;
+use session::machine::Replay;
+use session::{
+    ConfigUpdate, Event, Input, ItemBody, ItemPlace, MaxTokens, Message, MessageRole, NewItem, ResponseRequest, Role,
+};
+use std::sync::Arc;
+use store::{Identity, new_id};
+
+/// Asks for a session that is not there yet.
+const NEW: &str = "new";
+
+/// A system message at the head is the session's instructions from now on; tools and sampling hold for this response.
+/// Returns the events and the session's id.
+pub async fn answer(
+    chat: &Chat,
+    identity: &Identity,
+    id: &str,
+    request: ChatRequest,
+) -> Result<(Source, String), ApiError> {
+    let model = request.model.clone();
+    let inputs = inputs(request)?;
+    let session = match id {
+        NEW => chat.runtime.create(&identity.user, &model, None).await?,
+        id => chat.store.open_session(&identity.user, id).await?,
+    };
+    let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
+    let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
+    let (connected, written) = chat.runtime.attach(&session, attach).await?;
+    let mark = new_id("chat")?;
+    let metadata = json_text(&json!({ "client_event_id": mark }));
+    let listening = Listening::new(connected, written, mark, metadata.clone());
+    for mut input in inputs {
+        if let Input::Respond(request) = &mut input {
+            request.metadata = Some(metadata.clone());
+        }
+        if !listening.say(input).await {
+            break; // the session's end comes as an event
+        }
+    }
+    Ok((Source::Session(Box::new(listening)), session.id().to_owned()))
+}
+
+/// What the client says.
+fn inputs(request: ChatRequest) -> Result<Vec<Input>, ApiError> {
+    let mut inputs = Vec::new();
+    let mut messages = request.prompt.messages.iter().peekable();
+    if let Some(head) = messages.next_if(|message| message.role == MessageRole::System) {
+        let update = ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() };
+        inputs.push(Input::Configure(Box::new(update)));
+    }
+    for message in messages {
+        let item = |body| Input::AddItem { item: NewItem { id: None, body }, place: ItemPlace::End };
+        inputs.extend(bodies(message).into_iter().map(item));
+    }
+    if request.prompt.tools.iter().any(|tool| tool.name.is_empty()) {
+        return Err(ApiError::bad("invalid_value", "a tool has no name").param("tools"));
+    }
+    let temperature = request.options.sampling.temperature;
+    inputs.push(Input::Respond(Box::new(ResponseRequest {
+        config: ConfigUpdate {
+            tools: (!request.prompt.tools.is_empty()).then_some(request.prompt.tools),
+            tool_choice: Some(request.tool_choice),
+            max_output_tokens: request.max_tokens.map(MaxTokens::Tokens),
+            temperature: temperature.map(|temperature| Some(f64::from(temperature))),
+            reasoning_effort: request.prompt.options.reasoning_effort.map(Some),
+            parallel_tool_calls: Some(request.parallel_tool_calls),
+            ..ConfigUpdate::default()
+        },
+        options: request.options,
+        ..ResponseRequest::default()
+    })));
+    Ok(inputs)
+}
+
+fn bodies(message: &Message) -> Vec<ItemBody> {
+    let text = message.text();
+    match message.role {
+        MessageRole::System => vec![ItemBody::message(Role::System, text)],
+        MessageRole::User => vec![ItemBody::message(Role::User, text)],
+        MessageRole::Tool => {
+            vec![ItemBody::FunctionCallOutput { call_id: message.call_id.clone().unwrap_or_default(), output: text }]
+        }
+        MessageRole::Assistant => {
+            let said = (!text.is_empty()).then(|| ItemBody::message(Role::Assistant, text));
+            let calls = message.calls.iter().map(|call| ItemBody::FunctionCall {
+                call_id: call.id.clone().unwrap_or_default(),
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+            });
+            said.into_iter().chain(calls).collect()
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A body's messages, tools and options, as `text` has put them in order, to the service's own words.
+
+use crate::ApiError;
+use crate::json::json_text;
+use serde_json::{Map, Value, json};
+use session::{Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
+use text::chat::ChatPrompt;
+
+pub fn prompt_of(chat: ChatPrompt) -> Result<Prompt, ApiError> {
+    let messages = chat.messages.iter().map(message).collect::<Result<_, _>>()?;
+    Ok(Prompt { messages, tools: chat.tools.iter().map(tool).collect(), options: options(chat.options) })
+}
+
+fn message(message: &Value) -> Result<Message, ApiError> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let role = match message["role"].as_str() {
+        Some("system") => MessageRole::System,
+        Some("user") => MessageRole::User,
+        Some("assistant") => MessageRole::Assistant,
+        Some("tool") => MessageRole::Tool,
+        other => {
+            let message = format!("a message has the role {other:?}; use system, user, assistant or tool");
+            return Err(ApiError::bad("invalid_value", message).param("messages"));
+        }
+    };
+    let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+        let function = call.get("function").unwrap_or(call);
+        let arguments = function.get("arguments").map_or_else(|| "{}".to_owned(), Value::to_string);
+        ToolCall { id: text(&call["id"]), name: text(&function["name"]).unwrap_or_default(), arguments }
+    });
+    Ok(Message {
+        role,
+        parts: parts(&message["content"]),
+        reasoning: text(&message["reasoning_content"]),
+        calls: calls.collect(),
+        call_id: text(&message["tool_call_id"]),
+        name: text(&message["name"]),
+    })
+}
+
+fn parts(content: &Value) -> Vec<Part> {
+    match content {
+        Value::String(text) => vec![Part::Text(text.clone())],
+        Value::Array(parts) => {
+            let part = |part: &Value| match part["text"].as_str() {
+                Some(text) => Part::Text(text.to_owned()),
+                None => Part::Image(json_text(part)),
+            };
+            parts.iter().map(part).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn tool(given: &Value) -> Tool {
+    let function = given.get("function").unwrap_or(given);
+    let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
+    let name = text("name").unwrap_or_default();
+    let description = text("description");
+    let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
+    let mut plain = Map::from_iter([("name".to_owned(), json!(name))]);
+    plain.extend(description.as_ref().map(|description| ("description".to_owned(), json!(description))));
+    plain.extend(parameters.map(|parameters| ("parameters".to_owned(), parameters.clone())));
+    let plain = json_text(&json!({ "type": "function", "function": plain }));
+    let given = json_text(given);
+    let verbatim = (given != plain).then_some(given);
+    Tool { name, description, parameters: parameters.map(json_text), verbatim }
+}
+
+fn options(mut options: Map<String, Value>) -> TemplateOptions {
+    // As every prompt of a reply has it.
+    if options.get("add_generation_prompt") == Some(&Value::Bool(true)) {
+        options.shift_remove("add_generation_prompt");
+    }
+    let enable_thinking = options.get("enable_thinking").and_then(Value::as_bool);
+    if enable_thinking.is_some() {
+        options.shift_remove("enable_thinking");
+    }
+    let reasoning_effort = options.get("reasoning_effort").and_then(Value::as_str).map(str::to_owned);
+    if reasoning_effort.is_some() {
+        options.shift_remove("reasoning_effort");
+    }
+    let more = (!options.is_empty()).then(|| json_text(&Value::Object(options)));
+    TemplateOptions { enable_thinking, reasoning_effort, more }
+}

@@ -1,0 +1,245 @@
+//! A session's events in the words of chat completions, as chunks of a stream and as a whole.
+
+use crate::json::logprob_value;
+use serde_json::{Value, json};
+use session::{
+    Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, TurnReport, Usage,
+};
+
+/// One choice on its way. Every chunk has the same id.
+pub struct Reply {
+    id: String,
+    created: i64,
+    model: String,
+    include_usage: bool,
+    /// Of a durable session, so that a client learns the id of a new one.
+    session_id: Option<String>,
+    begun: bool,
+    content: String,
+    reasoning: String,
+    calls: Vec<Call>,
+    logprobs: Option<Vec<Value>>,
+    usage: Usage,
+    finish_reason: Option<&'static str>,
+    report: TurnReport,
+    is_over: bool,
+}
+
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+/// The last word of a stream.
+const DONE: &str = "[DONE]";
+
+impl Reply {
+    pub fn new(id: String, created: i64, model: String, include_usage: bool, session_id: Option<String>) -> Reply {
+        Reply {
+            id,
+            created,
+            model,
+            include_usage,
+            session_id,
+            begun: false,
+            content: String::new(),
+            reasoning: String::new(),
+            calls: Vec::new(),
+            logprobs: None,
+            usage: Usage::default(),
+            finish_reason: None,
+            report: TurnReport::default(),
+            is_over: false,
+        }
+    }
+
+    pub fn content(&self) -> &str {
+        &self.content
+    }
+
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Everything was told.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Takes an event of this response and appends the data of the events that it becomes in a stream. What fails the
+    /// response comes back.
+    pub fn add(&mut self, event: &Event, out: &mut Vec<String>) -> Result<(), Failure> {
+        match event {
+            Event::ResponseStarted { .. } => self.begin(out),
+            Event::ReasoningDelta { text, .. } => {
+                self.reasoning.push_str(text);
+                out.push(self.chunk(json!({ "reasoning_content": text }), None));
+            }
+            Event::TextDelta { text, logprobs, .. } => {
+                self.content.push_str(text);
+                let logprobs = self.add_logprobs(logprobs);
+                out.push(self.chunk(json!({ "content": text }), logprobs));
+            }
+            Event::ReplyStarted { item: Item { body: ItemBody::FunctionCall { call_id, name, .. }, .. }, .. } => {
+                let call = json!({
+                    "index": self.calls.len(), "id": call_id, "type": "function",
+                    "function": { "name": name, "arguments": "" },
+                });
+                self.calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: String::new() });
+                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
+            }
+            Event::ArgumentsDelta { json: text, .. } => {
+                let Some(call) = self.calls.last_mut() else { return Ok(()) };
+                call.arguments.push_str(text);
+                let call = json!({ "index": self.calls.len() - 1, "function": { "arguments": text } });
+                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
+            }
+            Event::ResponseDone { response } => return self.response_done(response, out),
+            Event::Reported { report, .. } if self.finish_reason.is_some() => {
+                self.report = report.clone();
+                self.finish(out);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, out: &mut Vec<String>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            out.push(self.chunk(json!({ "role": "assistant", "content": "" }), None));
+        }
+    }
+
+    /// The report of what it cost comes behind it, but for a response that was cancelled.
+    fn response_done(&mut self, response: &Response, out: &mut Vec<String>) -> Result<(), Failure> {
+        if let Some(StatusDetails::Failed(failure)) = &response.details {
+            return Err(failure.clone());
+        }
+        self.usage = response.usage.unwrap_or_default();
+        self.finish_reason = Some(match response.status {
+            ResponseStatus::Incomplete => "length",
+            ResponseStatus::Completed if !self.calls.is_empty() => "tool_calls",
+            _ => "stop",
+        });
+        if response.status == ResponseStatus::Cancelled {
+            self.finish(out);
+        }
+        Ok(())
+    }
+
+    /// The last chunks of a stream, whatever is known of the reply's cost. Nothing where the response is not done.
+    pub fn finish(&mut self, out: &mut Vec<String>) {
+        if self.finish_reason.is_none() || std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.begin(out);
+        let mut last = self.chunk_value(json!({}), None, self.finish_reason);
+        last["reprise"] = self.report_value();
+        out.push(last.to_string());
+        if self.include_usage {
+            let mut last = self.frame("chat.completion.chunk", json!([]));
+            last["usage"] = self.usage_value();
+            out.push(last.to_string());
+        }
+        out.push(DONE.to_owned());
+    }
+
+    /// The status is sent long ago: clients look for this in the stream.
+    pub fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
+        self.is_over = true;
+        let kind = crate::error_kind(failure.code);
+        let error = json!({ "message": failure.message, "type": kind, "param": null, "code": failure.code.word() });
+        out.push(json!({ "error": error }).to_string());
+    }
+
+    pub fn whole(&self) -> Value {
+        let calls: Vec<Value> = self.calls.iter().map(Call::value).collect();
+        // Content is null only where there are calls instead.
+        let content = if self.content.is_empty() && !calls.is_empty() { Value::Null } else { json!(self.content) };
+        let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+        if !self.reasoning.is_empty() {
+            message["reasoning_content"] = json!(self.reasoning);
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = json!(calls);
+        }
+        let logprobs = self.logprobs.as_ref().map(|tokens| json!({ "content": tokens, "refusal": null }));
+        let finish_reason = self.finish_reason;
+        let choice = json!({ "index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish_reason });
+        let mut whole = self.frame("chat.completion", json!([choice]));
+        whole["usage"] = self.usage_value();
+        whole["reprise"] = self.report_value();
+        whole
+    }
+
+    fn chunk(&self, delta: Value, logprobs: Option<Value>) -> String {
+        self.chunk_value(delta, logprobs, None).to_string()
+    }
+
+    fn chunk_value(&self, delta: Value, logprobs: Option<Value>, finish_reason: Option<&str>) -> Value {
+        let choice = json!({ "index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason });
+        let mut chunk = self.frame("chat.completion.chunk", json!([choice]));
+        if self.include_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+
+    fn frame(&self, object: &str, choices: Value) -> Value {
+        json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model,
+            "system_fingerprint": concat!("reprise-", env!("CARGO_PKG_VERSION")), "choices": choices,
+        })
+    }
+
+    fn add_logprobs(&mut self, logprobs: &[TokenLogprob]) -> Option<Value> {
+        if logprobs.is_empty() {
+            return None;
+        }
+        let entries: Vec<Value> = logprobs.iter().map(logprob_value).collect();
+        self.logprobs.get_or_insert_default().extend(entries.iter().cloned());
+        Some(json!({ "content": entries, "refusal": null }))
+    }
+
+    fn usage_value(&self) -> Value {
+        let Usage { input_tokens, cached_tokens, output_tokens, reasoning_tokens } = self.usage;
+        json!({
+            "prompt_tokens": input_tokens,
+            "completion_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
+            "prompt_tokens_details": { "cached_tokens": cached_tokens, "audio_tokens": 0 },
+            "completion_tokens_details": { "reasoning_tokens": reasoning_tokens, "audio_tokens": 0 },
+        })
+    }
+
+    /// What the reply cost: an extra that other servers do not have.
+    fn report_value(&self) -> Value {
+        let report = &self.report;
+        let mut value = json!({
+            "reused_tokens": report.reused_tokens,
+            "computed_tokens": report.computed_tokens,
+            "reason": report.reason,
+            "ms": {
+                "queue": rounded(report.queue_ms), "prefill": rounded(report.prefill_ms),
+                "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),
+            },
+        });
+        if let Some(session_id) = &self.session_id {
+            value["session_id"] = json!(session_id);
+        }
+        value
+    }
+}
+
+impl Call {
+    fn value(&self) -> Value {
+        let Call { id, name, arguments } = self;
+        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+}
+
+/// To microseconds: what is behind them is noise.
+fn rounded(ms: f64) -> f64 {
+    (ms * 1e3).round() / 1e3
+}

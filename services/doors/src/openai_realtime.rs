@@ -1,0 +1,24 @@
+//! The door of the OpenAI Realtime protocol (GA) in text, with our extensions.
+//!
+//! What comes in is read tolerantly: unknown fields are ignored, `null` is the same as absent, and whatever cannot be
+//! understood becomes an `error` event that names the field. What goes out is exactly what stock clients expect; no
+//! event type beyond theirs unless a connection opted in to the extensions.
+
+pub mod connect;
+mod error;
+mod fields;
+mod frames;
+mod parse;
+mod render;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod websocket;
+
+pub use error::{ErrorBody, ErrorCode};
+pub use parse::{Limits, Received, event_limits, parse, session_update};
+pub use render::{Renderer, item_value, session_value};
+pub use schema::schema;
+
+/// The name of our extensions in `?extensions=` and `session.extensions`.
+pub const EXTENSION: &str = "reprise";

@@ -1,0 +1,92 @@
+//! `GET /v1/realtime`: from a request to a connection of a session.
+
+use super::render::interest;
+use super::websocket::{Socket, converse};
+use super::{EXTENSION, event_limits, session_update};
+use crate::ApiError;
+use crate::App;
+use crate::access::{Caller, Peer};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use runtime::Attach;
+use serde::Deserialize;
+use serde_json::Value;
+use session::machine::Replay;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tracing::Instrument;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Asked {
+    /// The preset of a new session.
+    model: String,
+    /// A session to go on with.
+    session: Option<String>,
+    /// The last item that the client has of it.
+    after: Option<String>,
+    extensions: String,
+}
+
+pub async fn connect(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Extension(peer): Extension<Peer>,
+    asked: Result<Query<Asked>, QueryRejection>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade.map_err(|_| {
+        ApiError::bad("websocket_expected", "this is the address of a websocket: connect with a Realtime client")
+    })?;
+    let Query(asked) = asked.map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
+    if app.stopping.is_cancelled() {
+        return Err(runtime::Error::Stopping.into());
+    }
+    let key_place = app.gate.connect_key(&caller.account)?;
+    let extensions = asked.extensions.split(',').any(|name| name.trim() == EXTENSION);
+    let (session, replay) = match &asked.session {
+        Some(id) => {
+            let session = app.store.open_session(&caller.identity.user, id).await?;
+            (session, asked.after.map_or(Replay::All, Replay::After))
+        }
+        None => {
+            let secret = caller.identity.session.as_ref();
+            let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
+            let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
+            let model = if asked.model.is_empty() { model.unwrap_or_default() } else { &asked.model };
+            (app.runtime.create(&caller.identity.user, model, update.as_ref()).await?, Replay::Nothing)
+        }
+    };
+    let extensions = Arc::new(AtomicBool::new(extensions));
+    let attach = Attach { replay, interest: interest(extensions.clone()) };
+    let (connected, written) = app.runtime.attach(&session, attach).await?;
+    let seed = runtime::random()?;
+    let limits = &app.settings.limits;
+    let upgrade = upgrade
+        .protocols(["realtime"])
+        .max_frame_size(limits.frame_bytes)
+        .max_message_size(limits.message_bytes)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(limits.outgoing_bytes.saturating_add(2 * WRITE_BUFFER_BYTES));
+    let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
+    Ok(upgrade.on_upgrade(move |websocket| {
+        let limits = event_limits(&app.settings);
+        let socket = Socket { app, caller, connected, written, limits, extensions, seed };
+        async move {
+            converse(socket, websocket).await;
+            drop((peer, key_place));
+        }
+        .instrument(span)
+    }))
+}
+
+/// Frames are handed to the network when this much has gathered, and whenever nothing more waits.
+const WRITE_BUFFER_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
+
+pub async fn schema() -> Json<Value> {
+    Json(super::schema())
+}

@@ -1,0 +1,244 @@
+//! One websocket: a task that reads and a task that writes, so that neither waits for the other.
+
+use super::error::{ErrorBody, ErrorCode};
+use super::frames::RateLimit;
+use super::parse::{Limits, Received, parse};
+use super::{EXTENSION, Renderer};
+use crate::App;
+use crate::access::{Caller, Left};
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use runtime::{Connected, End, ToWrite, Written};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tracing::Instrument;
+
+pub struct Socket {
+    pub app: App,
+    pub caller: Caller,
+    pub connected: Connected,
+    pub written: Written,
+    pub limits: Limits,
+    /// The connection has opted in to the extensions.
+    pub extensions: Arc<AtomicBool>,
+    /// Drawn at random for the ids of frames.
+    pub seed: u64,
+}
+
+/// Until one of the two sides ends it.
+pub async fn converse(socket: Socket, websocket: WebSocket) {
+    let Socket { app, caller, connected, written, limits, extensions, seed } = socket;
+    let (sink, stream) = websocket.split();
+    let outgoing = connected.outgoing.clone();
+    tracing::debug!(user = %caller.identity.user, "connected");
+    let ping = Duration::from_secs(app.settings.limits.ping_s);
+    let renderer = Renderer::new(extensions.clone(), seed);
+    let writer = tokio::spawn(write(sink, written, renderer, ping).in_current_span());
+    let own = Renderer::new(extensions.clone(), !seed);
+    let mut reader = Reader { app, caller, connected, stream, limits, extensions, own, last_heard: Instant::now() };
+    let end = match reader.read().await {
+        // What is queued is still written.
+        Ended::ByUs(end) => end,
+        Ended::ByThem(end) => {
+            outgoing.end_now(end);
+            end
+        }
+    };
+    // The goodbye is written, and the client's heard, so that the connection ends as connections should.
+    let _ = timeout(GOODBYE, async {
+        let _ = writer.await;
+        while let Some(Ok(_)) = reader.stream.next().await {}
+    })
+    .await;
+    tracing::debug!(?end, "disconnected");
+}
+
+/// How long a goodbye may take on either side.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Pings that may go unanswered.
+const PINGS: u32 = 3;
+
+/// Who ended it. What is found out in reading ends it at once.
+enum Ended {
+    ByUs(End),
+    ByThem(End),
+}
+
+struct Reader {
+    app: App,
+    caller: Caller,
+    connected: Connected,
+    stream: SplitStream<WebSocket>,
+    limits: Limits,
+    extensions: Arc<AtomicBool>,
+    /// Writes the frames that are the door's own.
+    own: Renderer,
+    last_heard: Instant,
+}
+
+impl Reader {
+    async fn read(&mut self) -> Ended {
+        let limits = self.app.settings.limits.clone();
+        let dead = Duration::from_secs(limits.ping_s) * PINGS;
+        let mut silent_until = Instant::now() + Duration::from_millis(limits.first_message_ms);
+        let mut has_spoken = false;
+        loop {
+            let outgoing = self.connected.outgoing.clone();
+            let message = tokio::select! {
+                message = self.stream.next() => message,
+                end = outgoing.ended() => return Ended::ByUs(end),
+                () = tokio::time::sleep_until(silent_until) => {
+                    return Ended::ByThem(if has_spoken { End::Idle } else { End::NeverSpoke });
+                }
+                () = tokio::time::sleep_until(self.last_heard + dead) => return Ended::ByThem(End::Dead),
+            };
+            self.last_heard = Instant::now();
+            let text = match message {
+                None | Some(Ok(Message::Close(_))) => return Ended::ByThem(End::ClientLeft),
+                Some(Err(error)) => return Ended::ByThem(broken(&error)),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                Some(Ok(Message::Binary(_))) => None,
+                Some(Ok(Message::Text(text))) => Some(text),
+            };
+            has_spoken = true;
+            silent_until = self.last_heard + Duration::from_secs(limits.idle_s);
+            if !self.heard(text).await {
+                return Ended::ByThem(End::SessionGone);
+            }
+        }
+    }
+
+    /// False: the session is not there any more.
+    async fn heard(&mut self, text: Option<Utf8Bytes>) -> bool {
+        let Some(text) = text else {
+            let message = "events are text messages, and this one is binary";
+            return self.refuse(ErrorBody::new(ErrorCode::InvalidJson, message)).await;
+        };
+        let Received { event_id, input, is_extension, extensions } = match parse(&text, &self.limits) {
+            Ok(received) => received,
+            Err(error) => return self.refuse(error).await,
+        };
+        if is_extension && !self.extensions.load(Ordering::Relaxed) {
+            let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
+            let error = ErrorBody::new(ErrorCode::ExtensionNotEnabled, message).param("type");
+            return self.refuse(error.caused_by(event_id)).await;
+        }
+        if let Some(names) = extensions {
+            self.extensions.store(names.iter().any(|name| name == EXTENSION), Ordering::Relaxed);
+        }
+        if !input.wants_response() {
+            return self.connected.say(event_id, input).await;
+        }
+        let gate = &self.app.gate;
+        let allowed =
+            gate.request_of_address(self.caller.address).and_then(|_| gate.request_of_key(&self.caller.account));
+        match allowed {
+            Ok(left) => {
+                let frame = self.own.rate_limits(rate_limits(left));
+                self.connected.say(event_id, input).await && self.connected.relay(frame).await
+            }
+            Err(error) => {
+                let error = ErrorBody::new(ErrorCode::RateLimitExceeded, error.message);
+                self.refuse(error.caused_by(event_id)).await
+            }
+        }
+    }
+
+    async fn refuse(&mut self, error: ErrorBody) -> bool {
+        let frame = self.own.error(&error);
+        self.connected.relay(frame).await
+    }
+}
+
+fn rate_limits(left: Left) -> Vec<RateLimit> {
+    vec![RateLimit { name: "requests", limit: left.limit, remaining: left.remaining, reset_seconds: left.reset_s }]
+}
+
+/// The library's error is not ours to match on, but its words tell a message that is too large from any other trouble.
+fn broken(error: &axum::Error) -> End {
+    let words = error.to_string();
+    if words.contains("too long") || words.contains("too large") {
+        End::TooLarge
+    } else if words.contains("reset") || words.contains("closed") || words.contains("IO error") {
+        End::ClientLeft
+    } else {
+        End::BadMessage
+    }
+}
+
+async fn write(mut sink: SplitSink<WebSocket, Message>, mut written: Written, mut renderer: Renderer, ping: Duration) {
+    let mut frames = Vec::new();
+    let mut pings = interval(ping);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings.reset();
+    loop {
+        let next = tokio::select! {
+            next = written.next() => next,
+            _ = pings.tick() => {
+                let sent = tokio::select! {
+                    sent = sink.send(Message::Ping(Default::default())) => sent.is_ok(),
+                    () = written.ended_now() => true,
+                };
+                if !sent {
+                    return;
+                }
+                continue;
+            }
+        };
+        // What waits goes out together.
+        let (mut taken, mut end, mut next) = (0, None, Some(next));
+        while let Some(one) = next {
+            match one {
+                ToWrite::Event(event) => renderer.render(&event, &mut frames),
+                ToWrite::End(then) => {
+                    end = Some(then);
+                    break;
+                }
+            }
+            taken += 1;
+            next = if taken < EVENTS_TOGETHER { written.try_next() } else { None };
+        }
+        let sent = tokio::select! {
+            sent = send_all(&mut sink, &mut frames) => Some(sent),
+            () = written.ended_now() => None,
+        };
+        match sent {
+            Some(true) => written.done(taken),
+            Some(false) => return,
+            None => {}
+        }
+        let Some(end) = end else { continue };
+        let _ = timeout(GOODBYE, say_goodbye(&mut sink, end)).await;
+        return;
+    }
+}
+
+const EVENTS_TOGETHER: u64 = 64;
+
+async fn send_all(sink: &mut SplitSink<WebSocket, Message>, frames: &mut Vec<String>) -> bool {
+    for frame in frames.drain(..) {
+        if sink.feed(Message::Text(frame.into())).await.is_err() {
+            return false;
+        }
+    }
+    sink.flush().await.is_ok()
+}
+
+async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
+    let (code, reason) = match end {
+        End::Draining => (1001, "the service stops: connect again with ?session= and go on"),
+        End::StoreStalled => (1011, "the store does not answer"),
+        End::SessionGone => (1001, "the session was deleted, or left memory: connect again"),
+        End::TooSlow => (1008, "the connection does not read what it is sent"),
+        End::TooLarge => (1009, "the message is too large"),
+        End::BadMessage => (1002, "this is no websocket message"),
+        End::NeverSpoke => (1008, "the connection never said anything"),
+        End::Idle => (1000, "nothing was said for a long time"),
+        End::Dead => (1001, "the connection does not answer"),
+        End::ClientLeft => (1000, ""),
+    };
+    let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }))).await;
+}

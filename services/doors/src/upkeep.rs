@@ -1,0 +1,61 @@
+//! What is done now and then: sessions that nobody used for long, and secrets that expired, are deleted; what was computed
+//! of deleted sessions is dropped, because it holds the same words.
+
+use crate::App;
+use runtime::wall_ms;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+const EVERY: Duration = Duration::from_secs(3600);
+/// A session may be deleted by a command beside the service, which cannot reach into its memory.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// Until the service stops; what was begun is done.
+pub async fn run(app: App) {
+    let mut times = interval(EVERY);
+    let mut looks = interval(LOOK_EVERY);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = app.stopping.cancelled() => return,
+            _ = times.tick() => delete_unused(&app).await,
+            _ = looks.tick() => app.runtime.look_for_changes().await,
+        }
+        forget_deleted(&app).await;
+    }
+}
+
+async fn delete_unused(app: &App) {
+    let now_ms = wall_ms();
+    let before_ms = match i64::try_from(app.settings.store.retention_days) {
+        Ok(days) if days > 0 => now_ms.saturating_sub(days.saturating_mul(DAY_MS)),
+        // Nothing is as old as that.
+        _ => i64::MIN,
+    };
+    match app.store.delete_unused_since(before_ms, now_ms).await {
+        Ok(deleted) if deleted.sessions > 0 => {
+            tracing::info!(sessions = deleted.sessions, "sessions that nobody used for long were deleted");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::error!(%error, "old sessions could not be deleted"),
+    }
+}
+
+/// What cannot be dropped now is dropped the next time.
+pub async fn forget_deleted(app: &App) {
+    let forgotten = async {
+        let mut forgotten = Vec::new();
+        for owner in app.store.pasts_to_forget().await? {
+            match app.model.forget(owner).await {
+                Ok(()) => forgotten.push(owner),
+                Err(failure) => tracing::warn!(%failure, "what was computed of a deleted session is still there"),
+            }
+        }
+        if forgotten.is_empty() { Ok(()) } else { app.store.pasts_forgotten(forgotten).await }
+    };
+    if let Err(error) = forgotten.await {
+        tracing::error!(%error, "what was computed of deleted sessions may still be there");
+    }
+}

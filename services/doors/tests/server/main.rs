@@ -1,0 +1,14 @@
+//! The doors on real sockets, with a store on disk and a backend whose answers the tests give.
+
+mod chat;
+/// The same client as the black-box tests have, which use more of it.
+#[allow(dead_code)]
+#[path = "../../../../tests/src/client.rs"]
+mod client;
+mod compaction;
+mod doors;
+mod experiment;
+mod recall;
+mod support;
+mod talk;
+mod upstream;

@@ -1,0 +1,145 @@
+//! A server to talk to.
+
+use crate::client::{Client, PATIENCE, Refused};
+use doors::access::{LOCAL_USER, check_access};
+use model::scripted::{Asked, Script};
+use model::{Model, Purpose};
+use runtime::{Parts, Presets};
+use serde_json::Value;
+use settings::{Settings, Sources};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use store::{Options, Owner, Store};
+use tempfile::TempDir;
+use text::chat::ChatPrompt;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub script: Script,
+    pub store: Store,
+    folder: Option<TempDir>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub async fn start() -> Server {
+        Server::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Server {
+        Server::in_folder(tempfile::tempdir().unwrap(), change).await
+    }
+
+    pub async fn in_folder(folder: TempDir, change: impl FnOnce(&mut Settings)) -> Server {
+        let mut settings = Settings::load(&Sources::default()).unwrap().settings;
+        // The preset without a model, whatever a first start would take.
+        settings.model.preset = "default".to_owned();
+        settings.server.port = 0;
+        change(&mut settings);
+        let store = open(folder.path()).await;
+        store.put_user(LOCAL_USER, LOCAL_USER, 1).await.unwrap();
+        let (model, script) = Model::scripted();
+        let chosen = settings.chosen().unwrap().clone();
+        let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
+        let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();
+        let presets = Presets::new(arms, chosen, "test-model");
+        let listener = doors::listen(&settings).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let policy = check_access(&settings, &store).await.unwrap();
+        let stop = CancellationToken::new();
+        let parts = Parts { settings: Arc::new(settings), store: store.clone(), model, presets };
+        let task = tokio::spawn(doors::serve(listener, parts, policy, stop.clone()));
+        Server { address, script, store, folder: Some(folder), stop, task }
+    }
+
+    /// The next reply that is asked for; what is only read ahead is let go.
+    pub async fn reply_asked(&mut self) -> Asked {
+        loop {
+            let asked = self.script.next().await;
+            if asked.request.purpose == Purpose::Reply {
+                return asked;
+            }
+        }
+    }
+
+    /// For a test that plays the model in a task of its own.
+    pub fn take_script(&mut self) -> Script {
+        let (_, nothing) = Model::scripted();
+        std::mem::replace(&mut self.script, nothing)
+    }
+
+    /// Stops as on SIGTERM, and gives back the folder.
+    pub async fn stop(mut self) -> TempDir {
+        self.stop.cancel();
+        timeout(PATIENCE, &mut self.task).await.expect("the server stops").unwrap();
+        self.store.close().await.unwrap();
+        self.folder.take().unwrap()
+    }
+
+    /// One request over HTTP: the status, and the body where it is JSON.
+    pub async fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let response = self.request(method, path, headers, body).await;
+        let status = response.status().as_u16();
+        (status, response.json().await.unwrap_or(Value::Null))
+    }
+
+    pub async fn text(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+        self.request(method, path, headers, "").await.text().await.unwrap()
+    }
+
+    async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
+        let url = format!("http://{}{path}", self.address);
+        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another test may have said so.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
+        let mut request = client.request(method.parse().unwrap(), url).body(body.to_owned());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap()
+    }
+
+    pub async fn connect(&self, query: &str) -> Client {
+        self.try_connect(query, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    pub async fn try_connect(&self, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        Client::connect(&self.address.to_string(), query, headers).await
+    }
+
+    pub async fn connect_with_little_room(&self, query: &str) -> Client {
+        Client::with_little_room(&self.address.to_string(), query).await
+    }
+}
+
+pub async fn open(folder: &Path) -> Store {
+    let options = Options {
+        path: folder.join("store.sqlite3"),
+        owner: Owner::Service,
+        create: true,
+        busy_timeout_ms: 1000,
+        readers: 2,
+        write_queue: 64,
+        commit_group: 16,
+        wal_limit_bytes: 1 << 20,
+        max_pages: None,
+        check_at_start: false,
+    };
+    Store::open(&options, 1).await.unwrap()
+}
+
+/// What was asked, as a template takes it.
+pub trait Chat {
+    fn chat(&self) -> ChatPrompt;
+}
+
+impl Chat for Asked {
+    fn chat(&self) -> ChatPrompt {
+        model::chat_prompt(&self.request.prompt)
+    }
+}

@@ -1,0 +1,69 @@
+//! Counts prompts and answers none: for commands that change a store beside the service. It opens no weights.
+
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::measure::{Counted, Measured};
+use crate::opened::resolve;
+use crate::prepare::Preparer;
+use crate::request::thinking_of;
+use crate::template_input::chat_prompt;
+use crate::upstream::count;
+use engine::Precision;
+use session::{Failure, FailureCode, Prompt};
+use settings::{Preset, Settings};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) struct Counting {
+    /// None: no model file is known here, and a public tokenizer estimates.
+    preparer: Option<Preparer>,
+    margin: f64,
+}
+
+impl Counting {
+    /// A service may have been given its model by a flag, which no command can know.
+    pub fn of(settings: &Settings, preset: &str) -> Result<Counting, Error> {
+        let preparer = match resolve(settings, preset) {
+            Ok((file, _)) => Some(preparer(&file)?),
+            Err(Error::NoModel { .. } | Error::NoModelFile { .. } | Error::NoSuchModel { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Counting { preparer, margin: settings.upstream.count_margin })
+    }
+
+    pub fn refuse() -> Answer {
+        Answer::failed(Failure::new(FailureCode::Unavailable, "no model runs here; ask the service"))
+    }
+
+    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
+        let chat = chat_prompt(prompt);
+        match &self.preparer {
+            Some(preparer) => Ok(Counted::exactly(preparer.count(&chat, thinking_of(&chat.options, preset))?)),
+            None => count::estimate(&chat, self.margin).await,
+        }
+    }
+
+    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+        let chat = chat_prompt(prompt);
+        match &self.preparer {
+            Some(preparer) => preparer.measure(&chat, thinking_of(&chat.options, preset)),
+            None => {
+                let total = count::estimate(&chat, self.margin).await?;
+                Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+            }
+        }
+    }
+}
+
+/// Nothing is computed, so only what makes prompts matters.
+fn preparer(file: &Path) -> Result<Preparer, Error> {
+    let (tokenizer, template) = engine::vocabulary::open(file)?;
+    Ok(Preparer {
+        tokenizer: Arc::new(tokenizer),
+        template,
+        precision: Precision::Integer,
+        native_ctx: u32::MAX,
+        stop_tokens: Vec::new(),
+        grammars: Default::default(),
+    })
+}

@@ -1,0 +1,132 @@
+//! Finds what computes: the GPU that is there, or the host.
+
+use crate::error::Error;
+use engine::open::{GpuOptions, find_gpu};
+use engine::{DeviceLimits, DeviceMemoryPlan, LongestConversation};
+use settings::Settings;
+#[cfg(test)]
+use std::path::Path;
+use std::path::PathBuf;
+#[cfg(test)]
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[cfg(test)]
+pub type Found = Arc<Mutex<Emulated>>;
+
+#[cfg(test)]
+#[derive(Default)]
+pub struct Emulated {
+    pub device: Option<engine::Device>,
+    /// It cannot be opened any more.
+    pub gone: bool,
+}
+
+/// How a device is found, also the second time.
+#[derive(Clone)]
+pub struct Finder {
+    source: Source,
+    /// Where compiled kernels are kept.
+    kernels: Option<PathBuf>,
+    limits: DeviceLimits,
+    threads: usize,
+    pin_threads: bool,
+}
+
+#[derive(Clone)]
+enum Source {
+    Host,
+    Any,
+    Gpu,
+    /// An emulated one, and the one that was found last.
+    #[cfg(test)]
+    Emulated(Found),
+}
+
+impl Finder {
+    pub fn new(settings: &Settings) -> Finder {
+        let engine = &settings.engine;
+        let source = match engine.device {
+            settings::DeviceChoice::Cpu => Source::Host,
+            settings::DeviceChoice::Auto => Source::Any,
+            settings::DeviceChoice::Cuda => Source::Gpu,
+        };
+        let limits = DeviceLimits {
+            total_bytes: settings.memory.gpu_total.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            // Every sequence that decodes beside the others adds a row to a step.
+            rows: engine.gpu_prefill_chunk_tokens + engine.max_sequences,
+            lanes: engine.max_sequences,
+            ffn_layers: engine.gpu_layers,
+            longest: None,
+        };
+        Finder {
+            source,
+            kernels: engine.kernels_path.clone(),
+            limits,
+            threads: engine.threads,
+            pin_threads: engine.pin_threads,
+        }
+    }
+
+    /// A GPU on which such a conversation has no room is left alone: the host computes.
+    pub fn with_room_for(&self, longest: LongestConversation) -> Finder {
+        Finder { limits: DeviceLimits { longest: Some(longest), ..self.limits }, ..self.clone() }
+    }
+
+    /// For what only the host does.
+    pub fn host(settings: &Settings) -> Finder {
+        Finder { source: Source::Host, ..Finder::new(settings) }
+    }
+
+    /// What a test does to `found` happens to the device that computes.
+    #[cfg(test)]
+    pub fn emulated(settings: &Settings, found: &Found) -> Finder {
+        Finder { source: Source::Emulated(found.clone()), ..Finder::new(settings) }
+    }
+
+    /// A conversation that was planned for a device needs one, and as much of the model on it as there was.
+    pub fn again(&self, memory: &DeviceMemoryPlan) -> Finder {
+        let source = match self.source {
+            Source::Any => Source::Gpu,
+            _ => self.source.clone(),
+        };
+        let limits = DeviceLimits { ffn_layers: Some(memory.ffn_layers), ..self.limits };
+        Finder { source, limits, ..self.clone() }
+    }
+
+    /// What a plan needs of a device.
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    /// None: the host computes; where a GPU was looked for, a line in the log says why.
+    pub fn find(&self) -> Result<Option<GpuOptions>, Error> {
+        let device = match &self.source {
+            Source::Host => return Ok(None),
+            #[cfg(test)]
+            Source::Emulated(found) => {
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
+                let device = engine::open::emulated(&folder.join("reprise-gpu-tests"))?;
+                found.device = Some(device.clone());
+                device
+            }
+            Source::Any | Source::Gpu => {
+                match find_gpu(self.kernels.as_deref(), &mut |line| tracing::info!("{line}")) {
+                    Ok(device) => device,
+                    Err(error) if matches!(self.source, Source::Any) => {
+                        tracing::info!("the CPU computes: {error}");
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        Ok(Some(GpuOptions {
+            device,
+            limits: self.limits,
+            is_required: !matches!(self.source, Source::Any),
+            threads: self.threads,
+            pin_threads: self.pin_threads,
+        }))
+    }
+}

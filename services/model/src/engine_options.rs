@@ -1,0 +1,113 @@
+//! From the words of settings, presets and requests to the engine's.
+
+use crate::error::Error;
+use engine::network::Network;
+use engine::open::{ModelOptions, PackedFolder};
+use engine::sampling::SamplingOptions;
+use engine::snapshot;
+use engine::state::{KvFormats, PAGE_TOKENS};
+use engine::{EngineLimits, LongestConversation, Precision};
+use session::SamplingOverrides;
+use session::sentences::SentenceLimits;
+use settings::{Preset, Settings, Thinking};
+use std::path::Path;
+
+pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
+    let engine = &settings.engine;
+    let packed = engine.packed_path.as_ref().map(|path| PackedFolder {
+        path: path.clone(),
+        max_bytes: engine.packed_bytes,
+        min_bytes: engine.packed_min_bytes,
+    });
+    let token_cache_bytes = settings.memory.token_cache_bytes;
+    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, gpu: None }
+}
+
+/// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.
+pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool) -> EngineLimits {
+    let (engine, memory) = (&settings.engine, &settings.memory);
+    let exact = snapshot::FORMATS[0];
+    EngineLimits {
+        prefill_chunk_tokens: engine.chunk_tokens(on_device),
+        max_sequences: settings.engine.max_sequences,
+        max_waiting: settings.engine.max_waiting,
+        memory_bytes: usize::MAX,
+        snapshots: match precision {
+            Precision::F32 => exact,
+            Precision::Integer => snapshot::format(memory.snapshots.name()).unwrap_or(exact),
+        },
+        snapshot_spacing_tokens: PAGE_TOKENS,
+        recurrence_log_tokens: memory.trail_tokens,
+    }
+}
+
+/// A conversation that fills the window of a preset, on a device.
+pub fn longest(settings: &Settings, preset: &Preset, precision: Precision) -> LongestConversation {
+    let (kv, tokens) = (kv_formats(preset, precision), preset.ctx_size as usize);
+    LongestConversation { limits: limits(settings, precision, true), kv, tokens }
+}
+
+/// The precision that the configuration asks for.
+pub fn precision(settings: &Settings) -> Precision {
+    match settings.engine.precision {
+        settings::PrecisionChoice::Default => Precision::Integer,
+        settings::PrecisionChoice::F32 => Precision::F32,
+    }
+}
+
+/// How keys and values are kept. The slow reference rounds nothing, so neither does what it keeps.
+pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
+    let [exact, key, value] = ["f32", preset.kv.k.name(), preset.kv.v.name()]
+        .map(|name| KvFormats::format(name).unwrap_or(KvFormats::ALLOWED[0]));
+    match precision {
+        Precision::F32 => KvFormats { key: exact, value: exact },
+        Precision::Integer => KvFormats { key, value },
+    }
+}
+
+/// What a request says, else what the preset says of replies with or without thinking.
+pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) -> SamplingOptions {
+    let preset = preset.sampling_for(thinking);
+    SamplingOptions {
+        temperature: overrides.temperature.unwrap_or(preset.temperature),
+        top_p: overrides.top_p.unwrap_or(preset.top_p),
+        top_k: overrides.top_k.unwrap_or(preset.top_k) as usize,
+        min_p: overrides.min_p.unwrap_or(preset.min_p),
+        presence_penalty: overrides.presence_penalty.unwrap_or(preset.presence_penalty),
+        frequency_penalty: overrides.frequency_penalty.unwrap_or(preset.frequency_penalty),
+        repetition_penalty: overrides.repetition_penalty.unwrap_or(preset.repetition_penalty),
+        logit_bias: overrides.logit_bias.clone(),
+        ..SamplingOptions::default()
+    }
+}
+
+/// `open`: the prompt ends inside a think block. Without thinking its end is forced at once, also where a template knows
+/// no such switch or the model begins to think by itself.
+pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
+    let budget_tokens = match thinking {
+        Thinking::Off => Some(0),
+        Thinking::On => None,
+        Thinking::Budget(tokens) => Some(tokens),
+    };
+    engine::ThinkingOptions { open, budget_tokens }
+}
+
+pub(crate) fn request_class(priority: session::Priority) -> engine::RequestClass {
+    match priority {
+        session::Priority::Talk => engine::RequestClass::Talk,
+        session::Priority::Speculate => engine::RequestClass::Speculate,
+        session::Priority::Background => engine::RequestClass::Background,
+    }
+}
+
+pub(crate) fn native_ctx(network: &Network, file: &Path) -> Result<u32, Error> {
+    let native_ctx = network.shape().native_ctx;
+    u32::try_from(native_ctx).map_err(|_| Error::Window { file: file.to_path_buf(), native_ctx })
+}
+
+pub(crate) fn sentence_limits(settings: &Settings) -> SentenceLimits {
+    SentenceLimits {
+        first_clause_chars: settings.speech.first_clause_chars,
+        max_sentence_chars: settings.speech.max_sentence_chars,
+    }
+}

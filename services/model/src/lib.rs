@@ -1,0 +1,41 @@
+//! What answers: the engine in this process, an OpenAI-compatible server (the upstream), or a script in tests. All of
+//! them take a [`ModelRequest`] and give an [`Answer`], a stream of [`session::Delta`]s.
+//!
+//! A request carries its whole prompt. What a model remembers of it decides how fast it is answered, never what is
+//! answered. An answer ends in exactly one `Done` or `Failed`; dropping it, or cancelling it, stops the decoding within
+//! one step.
+
+mod answer;
+mod builtin;
+mod counting;
+mod device;
+mod engine_options;
+mod error;
+mod gpu;
+mod handle;
+mod local;
+mod measure;
+pub mod metrics;
+mod opened;
+mod plan;
+mod prepare;
+mod request;
+pub mod scripted;
+mod start;
+mod status;
+mod template_input;
+mod upstream;
+
+pub use answer::{Answer, Writer, channel};
+pub use device::Finder;
+pub use engine_options::{kv_formats, longest, open_options, precision, sampling, thinking};
+pub use error::Error;
+pub use gpu::Gpu;
+pub use handle::Model;
+pub use measure::{Counted, Measured};
+pub use opened::{OpenedPreset, open, open_on, resolve};
+pub use plan::{Bytes, Cell, Plan, Window, machine_bytes, plan, windows};
+pub use request::{ModelRequest, PLACEHOLDER, Purpose};
+pub use start::Started;
+pub use status::{ModelLoad, ModelStatus};
+pub use template_input::chat_prompt;

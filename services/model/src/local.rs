@@ -1,0 +1,302 @@
+//! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
+
+mod replies;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use crate::answer::{Answer, Writer, channel_for};
+use crate::device::Finder;
+use crate::engine_options::{native_ctx, open_options, sentence_limits};
+use crate::error::Error;
+use crate::measure::{Counted, Measured};
+use crate::opened::OpenedPreset;
+use crate::plan::Plan;
+use crate::prepare::{Prepared, Preparer};
+use crate::request::{ModelRequest, thinking_of};
+use crate::status::ModelStatus;
+use crate::template_input::chat_prompt;
+use engine::open::{ModelOptions, OpenedModel};
+use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
+use session::sentences::SentenceLimits;
+use session::{Failure, FailureCode, Priority, Prompt};
+use settings::{Preset, Settings};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) struct Local {
+    commands: SyncSender<Command>,
+    sentences: SentenceLimits,
+    shared: Arc<Shared>,
+}
+
+/// What the thread and the handles both see.
+struct Shared {
+    status: Mutex<ModelStatus>,
+    /// No request is taken any more.
+    stopping: AtomicBool,
+    /// Of the model that runs; another one after a restart.
+    preparer: RwLock<Arc<Preparer>>,
+    /// This process cannot open its GPU any more.
+    device_lost: CancellationToken,
+}
+
+enum Command {
+    Submit(Box<Submit>),
+    /// Drops what was computed for this owner.
+    Forget {
+        owner: OwnerId,
+        done: oneshot::Sender<()>,
+    },
+    Stop {
+        done: oneshot::Sender<()>,
+    },
+    #[cfg(test)]
+    Panic,
+}
+
+struct Submit {
+    prepared: Prepared,
+    priority: Priority,
+    tools: Vec<serde_json::Value>,
+    writer: Writer,
+    asked: Instant,
+}
+
+/// How to make an engine, also the second time.
+struct Recipe {
+    file: PathBuf,
+    options: engine::open::ModelOptions,
+    /// Where it was opened the first time.
+    finder: Finder,
+    limits: EngineLimits,
+    threads: usize,
+    pin_threads: bool,
+    disk: Option<DiskLimits>,
+    disk_idle: Duration,
+    disk_busy: Duration,
+    native_ctx: u32,
+    /// Between two tries to open it again, and how many of them may fail in a row; 0: any.
+    reopen: Duration,
+    reopen_tries: u32,
+    is_on_device: bool,
+}
+
+impl Local {
+    /// `model` was opened for `plan`; it is opened again only after a failure.
+    pub fn start(settings: &Settings, finder: &Finder, model: OpenedPreset, plan: &Plan) -> Result<Local, Error> {
+        let memory = &settings.memory;
+        let precision = model.network.precision;
+        let recipe = Recipe {
+            options: open_options(settings, precision),
+            finder: match &model.executor {
+                Some((_, memory)) => finder.again(memory),
+                None => Finder::host(settings),
+            },
+            limits: plan.limits(settings, precision),
+            threads: settings.engine.threads,
+            pin_threads: settings.engine.pin_threads,
+            disk: memory.disk_path.as_ref().map(|folder| DiskLimits {
+                folder: folder.clone(),
+                max_bytes: memory.disk_bytes,
+                min_tokens: memory.disk_min_tokens,
+            }),
+            disk_idle: Duration::from_secs(memory.disk_idle_s),
+            disk_busy: Duration::from_secs(memory.disk_busy_s),
+            native_ctx: native_ctx(&model.network, &model.file)?,
+            reopen: Duration::from_secs(settings.engine.reopen_s),
+            reopen_tries: settings.engine.reopen_tries,
+            is_on_device: model.executor.is_some(),
+            file: model.file,
+        };
+        let name = match model.preset.model.as_str() {
+            "" => model.network.model.name.clone(),
+            name => name.to_owned(),
+        };
+        let opened = OpenedModel {
+            network: model.network,
+            tokenizer: model.tokenizer,
+            template: model.template,
+            notes: Vec::new(),
+            keeping: model.keeping,
+            executor: model.executor,
+        };
+        let (engine, preparer) = recipe.cook(opened);
+        let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
+        let shared = Arc::new(Shared {
+            status: Mutex::new(status),
+            stopping: AtomicBool::new(false),
+            preparer: RwLock::new(Arc::new(preparer)),
+            device_lost: CancellationToken::new(),
+        });
+        // A place for each request that may wait, whatever its priority.
+        let (commands, inbox) = sync_channel(3 * settings.engine.max_waiting);
+        thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
+        shared.warm_grammars();
+        Ok(Local { commands, sentences: sentence_limits(settings), shared })
+    }
+
+    pub fn ask(&self, request: ModelRequest) -> Answer {
+        let asked = Instant::now();
+        let (writer, answer) = channel_for(&request, self.sentences);
+        let (commands, shared, preparer) = (self.commands.clone(), self.shared.clone(), self.shared.preparer());
+        let work = move || {
+            if writer.is_cancelled() {
+                writer.cancelled_before_begin();
+                return;
+            }
+            let chat = chat_prompt(&request.prompt);
+            let prepared = match preparer.prepare(&request, &chat) {
+                Ok(prepared) => prepared,
+                Err(failure) => return writer.fail(failure),
+            };
+            if shared.stopping.load(Ordering::Relaxed) {
+                return writer.fail(stopped());
+            }
+            let submit = Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked };
+            if let Err(error) = commands.try_send(Command::Submit(Box::new(submit))) {
+                let (failure, command) = match error {
+                    TrySendError::Full(command) => (
+                        Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment"),
+                        command,
+                    ),
+                    TrySendError::Disconnected(command) => (stopped(), command),
+                };
+                if let Command::Submit(submit) = command {
+                    submit.writer.fail(failure);
+                }
+            }
+        };
+        tokio::task::spawn_blocking(work);
+        answer
+    }
+
+    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
+        let preparer = self.shared.preparer();
+        let chat = chat_prompt(prompt);
+        let thinking = thinking_of(&chat.options, preset);
+        let count = tokio::task::spawn_blocking(move || preparer.count(&chat, thinking)).await;
+        Ok(Counted::exactly(count.unwrap_or_else(|_| Err(broke()))?))
+    }
+
+    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+        let preparer = self.shared.preparer();
+        let chat = chat_prompt(prompt);
+        let thinking = thinking_of(&chat.options, preset);
+        let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+        measured.unwrap_or_else(|_| Err(broke()))
+    }
+
+    pub async fn forget(&self, past_owner: u64) -> Result<(), Failure> {
+        let (done, forgotten) = oneshot::channel();
+        let (commands, owner) = (self.commands.clone(), OwnerId(past_owner));
+        // Must not be lost because the queue is full for a moment: waits for room.
+        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Forget { owner, done })).await;
+        if matches!(sent, Ok(Ok(()))) && forgotten.await.is_ok() { Ok(()) } else { Err(stopped()) }
+    }
+
+    pub fn status(&self) -> ModelStatus {
+        self.shared.status().clone()
+    }
+
+    pub async fn device_lost(&self) {
+        self.shared.device_lost.cancelled().await;
+    }
+
+    pub async fn shutdown(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        let (done, stopped) = oneshot::channel();
+        let commands = self.commands.clone();
+        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Stop { done })).await;
+        if matches!(sent, Ok(Ok(()))) {
+            let _ = stopped.await;
+        }
+    }
+
+    /// The engine's thread meets a bug.
+    #[cfg(test)]
+    pub fn panic(&self) {
+        self.commands.send(Command::Panic).unwrap();
+    }
+}
+
+impl Recipe {
+    fn open(&self) -> Result<(Engine, Preparer), Error> {
+        let options = ModelOptions { gpu: self.finder.find()?, ..self.options.clone() };
+        Ok(engine::open::open(&self.file, &options).map(|opened| self.cook(opened))?)
+    }
+
+    fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {
+        if let Some(keeping) = opened.keeping {
+            // The start does not wait for the write; only a failure is told.
+            let tell = move || {
+                if let Err(what) = keeping.wait() {
+                    tracing::warn!("{what}");
+                }
+            };
+            let _ = std::thread::Builder::new().name("packed-waiter".to_owned()).spawn(tell);
+        }
+        let preparer = Preparer {
+            tokenizer: opened.tokenizer.clone(),
+            template: opened.template,
+            precision: opened.network.precision,
+            native_ctx: self.native_ctx,
+            stop_tokens: opened.network.model.stop_tokens.clone(),
+            grammars: Default::default(),
+        };
+        let (executor, limits) = match opened.executor {
+            None => (Executor::on_cpu(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
+            // What is free may be less than it was.
+            Some((executor, memory)) => {
+                let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
+                (executor, EngineLimits { memory_bytes, ..self.limits })
+            }
+        };
+        let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
+        if let Some(disk) = &self.disk {
+            engine.use_disk(disk.clone());
+        }
+        (engine, preparer)
+    }
+}
+
+impl Shared {
+    fn status(&self) -> std::sync::MutexGuard<'_, ModelStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn preparer(&self) -> Arc<Preparer> {
+        self.preparer.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_preparer(&self, preparer: Preparer) {
+        *self.preparer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(preparer);
+        self.warm_grammars();
+    }
+
+    /// On a thread of its own, because it may take a second.
+    fn warm_grammars(&self) {
+        let preparer = self.preparer();
+        let warm = move || {
+            if let Err(error) = preparer.grammars() {
+                tracing::warn!(%error, "replies of this model cannot be held to a form");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("grammars".into()).spawn(warm) {
+            tracing::warn!(%error, "no thread to prepare grammars; the first request with one waits for them");
+        }
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureCode::Unavailable, "the service stops; connect again in a moment")
+}
+
+fn broke() -> Failure {
+    Failure::new(FailureCode::EngineFailed, "the prompt could not be prepared because of a fault in the service")
+}

@@ -1,0 +1,234 @@
+//! Replies on their way out of the engine: its events become deltas, with the time that each stage took.
+
+use crate::answer::Writer;
+use engine::{EngineEvent, OwnerId, ReplyToken, RequestId};
+use serde_json::Value;
+use session::{Delta, Failure, FailureCode, Finish, Priority, TokenLogprob, TurnReport, Usage};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use text::{ReplyParser, Tokenizer};
+
+#[derive(Default)]
+pub(super) struct Replies {
+    open: HashMap<RequestId, Open>,
+}
+
+struct Open {
+    /// Whose past it is.
+    owner: Option<OwnerId>,
+    priority: Priority,
+    writer: Writer,
+    parser: ReplyParser,
+    usage: Usage,
+    /// Tokens of which no text was told yet.
+    untold_tokens: u64,
+    untold_logprobs: Vec<TokenLogprob>,
+    calls: usize,
+    asked: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+    /// A sentence is complete: the user may interrupt the voice behind it.
+    is_at_mark: bool,
+    memory_bytes: Vec<(&'static str, u64)>,
+}
+
+impl Replies {
+    /// Replies that have completed a sentence since the last call.
+    pub fn marks(&mut self) -> Vec<RequestId> {
+        let marked = |(id, open): (&RequestId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
+        self.open.iter_mut().filter_map(marked).collect()
+    }
+
+    /// `thinks`: the reply begins inside a think block. `tools` give the arguments of calls their types.
+    pub fn open(
+        &mut self,
+        id: RequestId,
+        owner: Option<OwnerId>,
+        priority: Priority,
+        writer: Writer,
+        asked: Instant,
+        input_tokens: u64,
+        thinks: bool,
+        tools: &[Value],
+    ) {
+        let open = Open {
+            owner,
+            priority,
+            writer,
+            parser: ReplyParser::new(thinks, tools),
+            usage: Usage { input_tokens, ..Usage::default() },
+            untold_tokens: 0,
+            untold_logprobs: Vec::new(),
+            calls: 0,
+            asked,
+            started: None,
+            first_token: None,
+            is_at_mark: false,
+            memory_bytes: Vec::new(),
+        };
+        self.open.insert(id, open);
+    }
+
+    /// For whom a request computes.
+    pub fn owner(&self, id: RequestId) -> Option<OwnerId> {
+        self.open.get(&id)?.owner
+    }
+
+    /// What is held for the owner of this one, which is done.
+    pub fn set_memory(&mut self, id: RequestId, memory_bytes: Vec<(&'static str, u64)>) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.memory_bytes = memory_bytes;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub fn count(&self, priority: Priority) -> usize {
+        self.open.values().filter(|open| open.priority == priority).count()
+    }
+
+    /// Replies that their readers have cancelled.
+    pub fn cancelled(&self) -> Vec<RequestId> {
+        self.open.iter().filter(|(_, open)| open.writer.is_cancelled()).map(|(id, _)| *id).collect()
+    }
+
+    /// `began` and `now` are the begin and the end of the step that made the event.
+    pub fn event(&mut self, event: EngineEvent, tokenizer: &Tokenizer, began: Instant, now: Instant) {
+        match event {
+            EngineEvent::Started { id, reused_tokens, .. } => {
+                let Some(open) = self.open.get_mut(&id) else { return };
+                open.started = Some(began);
+                open.usage.cached_tokens = reused_tokens as u64;
+                let Usage { input_tokens, cached_tokens, .. } = open.usage;
+                open.writer.push(Delta::Prompt { input_tokens, cached_tokens });
+            }
+            EngineEvent::Token(token) => {
+                if let Some(open) = self.open.get_mut(&token.id) {
+                    open.token(token, tokenizer, now);
+                }
+            }
+            EngineEvent::Done { id, stop_reason, report } => {
+                if let Some(open) = self.open.remove(&id) {
+                    open.done(stop_reason, report, now);
+                }
+            }
+            EngineEvent::Failed { id, error } => {
+                if let Some(open) = self.open.remove(&id) {
+                    open.writer.fail(failure_of(&error));
+                }
+            }
+        }
+    }
+
+    pub fn fail_all(&mut self, failure: Failure) {
+        for (_, open) in self.open.drain() {
+            open.writer.fail(failure.clone());
+        }
+    }
+
+    /// The engine does not know the open requests any more.
+    pub fn give_up(&mut self) {
+        self.fail_all(Failure::new(FailureCode::EngineFailed, "the engine lost the request; ask again"));
+    }
+}
+
+impl Open {
+    fn token(&mut self, token: ReplyToken, tokenizer: &Tokenizer, now: Instant) {
+        self.first_token.get_or_insert(now);
+        self.untold_tokens += 1;
+        // The marks around thought and calls are no content.
+        if let Some(logprob) = token.logprob.filter(|_| !tokenizer.is_control(token.token)) {
+            let bytes = |token| tokenizer.token_bytes(token).to_vec();
+            let top = token.top.iter().map(|(token, logprob)| (bytes(*token), *logprob)).collect();
+            self.untold_logprobs.push(TokenLogprob { bytes: bytes(token.token), logprob, top });
+        }
+        let mut pieces = Vec::new();
+        self.parser.push(&token.text, &mut pieces);
+        self.tell(pieces);
+    }
+
+    fn done(mut self, stop_reason: engine::StopReason, report: engine::RequestReport, now: Instant) {
+        let (rest, finish) = match stop_reason {
+            engine::StopReason::End { rest } => (rest, Finish::Stop),
+            engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
+            engine::StopReason::Length { rest } | engine::StopReason::Window { rest } => (rest, Finish::Length),
+            engine::StopReason::Cancelled { .. } => (String::new(), Finish::Cancelled),
+            engine::StopReason::Warm => (String::new(), Finish::Warm),
+        };
+        if finish != Finish::Cancelled {
+            let mut pieces = Vec::new();
+            self.parser.push(&rest, &mut pieces);
+            self.tell(pieces);
+            let mut last = Vec::new();
+            self.parser.finish(&mut last);
+            if finish == Finish::Length {
+                // Half a call is no text.
+                last.retain(|piece| !matches!(piece, text::ReplyPart::Content(text) if text.trim_start().starts_with("<tool_call>")));
+            }
+            self.tell(last);
+        }
+        let finish = if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish };
+        self.usage.output_tokens = report.new_tokens as u64;
+        let usage = self.usage;
+        let report = self.report(&report, now);
+        self.writer.done(finish, usage, report);
+    }
+
+    fn tell(&mut self, pieces: Vec<text::ReplyPart>) {
+        for piece in pieces {
+            let tokens = match piece {
+                text::ReplyPart::Call { .. } => 0,
+                _ => std::mem::take(&mut self.untold_tokens),
+            };
+            let logprobs = std::mem::take(&mut self.untold_logprobs);
+            let delta = match piece {
+                text::ReplyPart::Reasoning(text) => {
+                    self.usage.reasoning_tokens += tokens;
+                    Delta::Reasoning { text, tokens }
+                }
+                text::ReplyPart::Content(text) => Delta::Text { text, tokens, sentences: Vec::new(), logprobs },
+                text::ReplyPart::Call { name, .. } => {
+                    self.calls += 1;
+                    Delta::CallStarted { name, call_id: None }
+                }
+                text::ReplyPart::Arguments { json, .. } => Delta::CallArguments { json, tokens },
+            };
+            self.is_at_mark |= self.writer.push(delta);
+        }
+    }
+
+    fn report(&self, report: &engine::RequestReport, now: Instant) -> TurnReport {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let started = self.started.unwrap_or(now);
+        let since_asked = |at: Instant| ms(at.duration_since(self.asked));
+        TurnReport {
+            reused_tokens: report.reused_tokens as u64,
+            computed_tokens: report.computed_tokens as u64,
+            reason: Some(report.reason.name()),
+            queue_ms: since_asked(started),
+            prefill_ms: ms(self.first_token.unwrap_or(now).duration_since(started)),
+            decode_ms: self.first_token.map_or(0.0, |first| ms(now.duration_since(first))),
+            first_token_ms: self.first_token.map(since_asked),
+            first_sentence_ms: None,
+            total_ms: since_asked(now),
+            memory_bytes: self.memory_bytes.clone(),
+        }
+    }
+}
+
+pub(super) fn failure_of(error: &engine::Error) -> Failure {
+    let code = match error {
+        engine::Error::Window { .. } => FailureCode::PromptTooLong,
+        engine::Error::Busy { .. } | engine::Error::NoRoom { .. } => FailureCode::Busy,
+        engine::Error::Lost { .. } => FailureCode::Unavailable,
+        engine::Error::Empty
+        | engine::Error::KvFormat { .. }
+        | engine::Error::Grammar(_)
+        | engine::Error::Sampling(_)
+        | engine::Error::Text(_) => FailureCode::InvalidRequest,
+        _ => FailureCode::EngineFailed,
+    };
+    Failure::new(code, error.to_string())
+}

@@ -1,0 +1,318 @@
+//! The loop of the engine's thread.
+
+use super::replies::{Replies, failure_of};
+use super::{Command, Recipe, Shared, Submit, stopped};
+use crate::status::ModelLoad;
+use engine::memory::MemoryKind;
+use engine::{Engine, EngineEvent};
+use session::{Failure, FailureCode};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Without work, until a debug build checks what the engine remembers.
+const IDLE_CHECK: Duration = Duration::from_millis(20);
+
+pub(super) fn spawn(
+    engine: Engine,
+    recipe: Recipe,
+    shared: Arc<Shared>,
+    inbox: Receiver<Command>,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("engine".into());
+    thread.spawn(move || supervise(engine, &recipe, &shared, &inbox)).map(|_| ())
+}
+
+/// Why the loop ended.
+enum Ended {
+    /// The service stops.
+    Stopped(Stopped),
+    /// The GPU was lost, for this reason.
+    Lost(String),
+}
+
+struct Stopped {
+    done: Option<oneshot::Sender<()>>,
+}
+
+fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) {
+    let mut engine = Some(engine);
+    while let Some(running) = engine.take() {
+        let serving = AssertUnwindSafe(|| Serving::new(running, recipe, shared).serve(inbox));
+        match catch_unwind(serving) {
+            Ok(Ended::Stopped(Stopped { done })) => {
+                let mut status = shared.status();
+                (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
+                drop(status);
+                // Commands that came after the stop.
+                while let Ok(command) = inbox.try_recv() {
+                    match command {
+                        Command::Submit(submit) => submit.writer.fail(stopped()),
+                        Command::Stop { done } => drop(done.send(())),
+                        _ => {}
+                    }
+                }
+                done.map(|done| done.send(()));
+                return;
+            }
+            Ok(Ended::Lost(why)) => {
+                tracing::error!(why, "what computes was lost; the model is opened again");
+                note_trouble(shared, "the GPU was lost and is opened again");
+                engine = reopen(recipe, shared, inbox);
+            }
+            // The open replies were dropped with the engine, and the writer of each says so to its reader.
+            Err(panic) => {
+                let why = panic_message(&*panic);
+                tracing::error!(why, "the engine failed; the model is opened again");
+                note_trouble(shared, "the engine failed and is started again");
+                engine = reopen(recipe, shared, inbox);
+            }
+        }
+    }
+}
+
+/// Opens the model again and again; after so many failures the service is told that it takes a new process. Requests
+/// that come meanwhile fail at once. None: the service stops.
+fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option<Engine> {
+    let mut tries = 0u32;
+    loop {
+        tries = tries.saturating_add(1);
+        match recipe.open() {
+            Ok((engine, preparer)) => {
+                shared.set_preparer(preparer);
+                let mut status = shared.status();
+                (status.ready, status.trouble) = (true, None);
+                status.restarts += 1;
+                return Some(engine);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the model cannot be opened again; the next try follows");
+                note_trouble(shared, &format!("the model cannot be opened: {error}"));
+                // A file that is missing may come back, and a new process would not help.
+                if tries == recipe.reopen_tries && recipe.is_on_device {
+                    tracing::error!(tries, "the model cannot be opened in this process any more");
+                    shared.device_lost.cancel();
+                }
+            }
+        }
+        let until = Instant::now() + recipe.reopen;
+        loop {
+            match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Command::Submit(submit)) => {
+                    let trouble = shared.status().trouble.clone().unwrap_or_default();
+                    submit.writer.fail(Failure::new(FailureCode::Unavailable, trouble));
+                }
+                Ok(Command::Stop { done }) => {
+                    let _ = done.send(());
+                    return None;
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+}
+
+struct Serving<'a> {
+    engine: Engine,
+    replies: Replies,
+    recipe: &'a Recipe,
+    shared: &'a Shared,
+    has_grammars: bool,
+    /// Something may be worth writing to disk when it is quiet.
+    unsaved: bool,
+    /// Memory for the next turn may not have been touched yet.
+    unprepared: bool,
+    /// When something was handed to the disk, or nothing was to be.
+    saved_at: Instant,
+    /// A debug build has not checked yet that all that is kept agrees.
+    unchecked: bool,
+}
+
+/// What the thread does after it has read its inbox.
+enum Next {
+    Step,
+    Stop(Stopped),
+}
+
+impl<'a> Serving<'a> {
+    fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
+        Serving {
+            engine,
+            replies: Replies::default(),
+            recipe,
+            shared,
+            has_grammars: false,
+            unsaved: false,
+            unprepared: true,
+            saved_at: Instant::now(),
+            unchecked: false,
+        }
+    }
+
+    fn serve(mut self, inbox: &Receiver<Command>) -> Ended {
+        let mut events = Vec::new();
+        loop {
+            self.tell_status();
+            if let Next::Stop(stopped) = self.listen(inbox) {
+                self.stop();
+                return Ended::Stopped(stopped);
+            }
+            self.tell_status();
+            for id in self.replies.cancelled() {
+                self.engine.cancel(id);
+            }
+            let began = Instant::now();
+            let more = self.engine.step(&mut events);
+            let ended = Instant::now();
+            let tokenizer = self.engine.tokenizer().clone();
+            let nothing = events.is_empty();
+            for event in events.drain(..) {
+                if let EngineEvent::Done { id, .. } = &event
+                    && let Some(owner) = self.replies.owner(*id)
+                {
+                    let bytes = self.engine.owner_bytes(owner).map(|(kind, bytes)| (kind.name(), bytes as u64));
+                    self.replies.set_memory(*id, bytes.to_vec());
+                }
+                self.replies.event(event, &tokenizer, began, ended);
+            }
+            if let Some(why) = self.engine.failure() {
+                return Ended::Lost(why.to_owned());
+            }
+            for id in self.replies.marks() {
+                self.engine.mark(id);
+            }
+            if !more && nothing && !self.replies.is_empty() {
+                tracing::error!("the engine has nothing to do, but replies are open; they are given up");
+                self.replies.give_up();
+            }
+            (self.unsaved, self.unprepared) = (true, true);
+            self.unchecked = cfg!(debug_assertions);
+            if self.recipe.disk.is_some() && self.saved_at.elapsed() >= self.recipe.disk_busy {
+                self.save_one();
+            }
+        }
+    }
+
+    /// One sequence at a time: a user may speak any moment.
+    fn save_one(&mut self) {
+        self.unsaved = self.engine.save_one();
+        self.saved_at = Instant::now();
+        self.tell_notes();
+    }
+
+    /// Takes the commands that came. Waits where there is nothing else to do.
+    fn listen(&mut self, inbox: &Receiver<Command>) -> Next {
+        loop {
+            if self.engine.failure().is_some() {
+                // The next step fails every open reply.
+                return Next::Step;
+            }
+            let is_busy = !self.replies.is_empty();
+            let wait = match () {
+                () if is_busy || self.unprepared => Some(Duration::ZERO),
+                () if self.unchecked => Some(IDLE_CHECK),
+                () if self.unsaved && self.recipe.disk.is_some() => Some(self.recipe.disk_idle),
+                () => None,
+            };
+            let heard = match wait {
+                Some(wait) => inbox.recv_timeout(wait),
+                None => inbox.recv().map_err(RecvTimeoutError::from),
+            };
+            let command = match heard {
+                Ok(command) => command,
+                Err(RecvTimeoutError::Timeout) if is_busy => return Next::Step,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.use_the_silence();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
+            };
+            match command {
+                Command::Submit(submit) => self.submit(*submit),
+                Command::Forget { owner, done } => {
+                    self.engine.forget(owner);
+                    self.tell_notes();
+                    let _ = done.send(());
+                }
+                Command::Stop { done } => return Next::Stop(Stopped { done: Some(done) }),
+                #[cfg(test)]
+                Command::Panic => panic!("as a test wanted"),
+            }
+        }
+    }
+
+    /// One piece of the work that is done while no request is open.
+    fn use_the_silence(&mut self) {
+        if self.unprepared {
+            self.unprepared = self.engine.prepare_one();
+        } else if std::mem::take(&mut self.unchecked) {
+            self.check();
+        } else {
+            self.save_one();
+            self.tell_status();
+        }
+    }
+
+    fn submit(&mut self, submit: Submit) {
+        let Submit { prepared, priority, tools, writer, asked } = submit;
+        if prepared.request.grammar.is_some() && !self.has_grammars {
+            if let Ok(grammars) = self.shared.preparer().grammars() {
+                self.engine.set_grammars(grammars.clone());
+            }
+            self.has_grammars = true;
+        }
+        if writer.is_cancelled() {
+            return writer.cancelled_before_begin();
+        }
+        let input_tokens = prepared.request.tokens.len() as u64;
+        let owner = prepared.request.owner;
+        match self.engine.submit(prepared.request) {
+            Ok(id) => self.replies.open(id, owner, priority, writer, asked, input_tokens, prepared.thinks, &tools),
+            Err(error) => writer.fail(failure_of(&error)),
+        }
+    }
+
+    /// Fails the open replies and saves what is worth it for the next start.
+    fn stop(mut self) {
+        self.replies.fail_all(stopped());
+        self.engine.save_all();
+        self.tell_notes();
+    }
+
+    /// What disagrees is a bug: the panic starts the engine again and says why.
+    fn check(&mut self) {
+        if let Err(why) = self.engine.check_invariants() {
+            panic!("what the engine remembers does not agree: {why}");
+        }
+        self.shared.status().checks += 1;
+    }
+
+    fn tell_notes(&mut self) {
+        for note in self.engine.take_notes() {
+            tracing::warn!("{note}");
+        }
+    }
+
+    fn tell_status(&self) {
+        let mut status = self.shared.status();
+        status.load = ModelLoad::of(|priority| self.replies.count(priority));
+        status.memory_bytes.clear();
+        let kinds = MemoryKind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
+        status.memory_bytes.extend(kinds);
+    }
+}
+
+fn note_trouble(shared: &Shared, trouble: &str) {
+    let mut status = shared.status();
+    (status.ready, status.trouble) = (false, Some(trouble.to_owned()));
+    status.load = Default::default();
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("an unknown panic")
+}

@@ -1,0 +1,124 @@
+//! How long a prompt is, and what each of its messages takes of it.
+
+use serde_json::Value;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub tokens: u64,
+    /// By the model's own tokenizer. Otherwise `margin_tokens` are in `tokens`.
+    pub exact: bool,
+    pub margin_tokens: u64,
+}
+
+impl Counted {
+    pub fn exactly(tokens: u64) -> Counted {
+        Counted { tokens, exact: true, margin_tokens: 0 }
+    }
+
+    /// Of so many of these tokens.
+    pub fn part(self, tokens: u64) -> Counted {
+        let margin = u128::from(self.margin_tokens) * u128::from(tokens) / u128::from(self.tokens.max(1));
+        Counted { tokens, exact: self.exact, margin_tokens: u64::try_from(margin).unwrap_or(u64::MAX) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The whole prompt of a reply.
+    pub total: Counted,
+    /// Tokens of each message with the marks around it. What stands in no message (tools, the opening of the reply) is in
+    /// the total only.
+    pub messages: Vec<u64>,
+}
+
+impl Measured {
+    /// From where the rendered blocks of a prompt end. Results of tools that follow each other share a block. Where the
+    /// template makes other blocks than messages, the bytes decide.
+    pub fn from_marks(total: Counted, marks: &[usize], messages: &[Value]) -> Measured {
+        let groups = groups(messages);
+        // Behind the last message the reply is opened.
+        let ends = marks.split_last().map_or(&[][..], |(_, ends)| ends);
+        // Tools without a system message make one.
+        let Some(before) = ends.len().checked_sub(groups.len()).filter(|more| *more <= 1) else {
+            return Measured::from_weights(total, &messages.iter().map(bytes).collect::<Vec<_>>());
+        };
+        let mut begin = before.checked_sub(1).map_or(0, |at| ends[at]);
+        let mut tokens = Vec::with_capacity(messages.len());
+        for (group, end) in groups.iter().zip(&ends[before..]) {
+            let weights: Vec<u64> = messages[group.clone()].iter().map(bytes).collect();
+            spread(end.saturating_sub(begin) as u64, &weights, &mut tokens);
+            begin = *end;
+        }
+        Measured { total, messages: tokens }
+    }
+
+    /// Where only the whole is known for sure.
+    pub fn from_weights(total: Counted, weights: &[u64]) -> Measured {
+        let mut messages = Vec::with_capacity(weights.len());
+        spread(total.tokens, weights, &mut messages);
+        Measured { total, messages }
+    }
+}
+
+/// Messages that one block of the template holds.
+fn groups(messages: &[Value]) -> Vec<std::ops::Range<usize>> {
+    let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    for at in 0..messages.len() {
+        let is_result = |at: usize| messages[at]["role"] == "tool";
+        match groups.last_mut() {
+            Some(last) if is_result(at) && is_result(at - 1) => last.end = at + 1,
+            _ => groups.push(at..at + 1),
+        }
+    }
+    groups
+}
+
+fn bytes(message: &Value) -> u64 {
+    let calls = message.get("tool_calls").map_or(0, |calls| calls.to_string().len());
+    (message["content"].as_str().map_or(0, str::len) + calls) as u64 + 1
+}
+
+/// Shares in proportion, whose sum is the whole.
+fn spread(whole: u64, weights: &[u64], shares: &mut Vec<u64>) {
+    let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
+    let (mut sum, mut given) = (0_u128, 0);
+    for weight in weights {
+        sum += u128::from(*weight);
+        let upto = u64::try_from(u128::from(whole) * sum / all).unwrap_or(whole);
+        shares.push(upto - given);
+        given = upto;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn message(role: &str, content: &str) -> Value {
+        json!({ "role": role, "content": content })
+    }
+
+    #[test]
+    fn each_block_is_a_message_but_for_results_that_follow_each_other() {
+        let messages = [
+            message("system", "a"),
+            message("user", "b"),
+            message("tool", "123"),
+            message("tool", "1"),
+            message("user", "c"),
+        ];
+        let measured = Measured::from_marks(Counted::exactly(44), &[10, 13, 25, 40, 44], &messages);
+        assert_eq!(measured.messages, [10, 3, 8, 4, 15]);
+        // Tools made a block of their own.
+        let measured = Measured::from_marks(Counted::exactly(44), &[10, 13, 20], &messages[1..2]);
+        assert_eq!(measured.messages, [3]);
+    }
+
+    #[test]
+    fn another_template_is_shared_out_by_bytes() {
+        let messages = [message("user", "1234567"), message("assistant", "123")];
+        assert_eq!(Measured::from_marks(Counted::exactly(24), &[24], &messages).messages, [16, 8]);
+        assert_eq!(Measured::from_weights(Counted::exactly(7), &[1, 1, 1]).messages.iter().sum::<u64>(), 7);
+    }
+}

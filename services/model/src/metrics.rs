@@ -1,0 +1,77 @@
+//! What models count. The table of all metrics stands with the door that shows them.
+
+use crate::request::Purpose;
+use metrics::{counter, histogram};
+use session::{Delta, Finish, Priority};
+
+/// The last delta of an answer.
+pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
+    let priority = match priority {
+        Priority::Talk => "talk",
+        Priority::Speculate => "speculate",
+        Priority::Background => "background",
+    };
+    let purpose_name = match purpose {
+        Purpose::Reply => "reply",
+        Purpose::WarmPartial => "warm_partial",
+        Purpose::WarmHistory { .. } => "warm_history",
+    };
+    let outcome = match last {
+        Delta::Done { finish, .. } => finish_name(*finish),
+        Delta::Failed(failure) => failure.code.word(),
+        _ => return,
+    };
+    counter!("reprise_answers_total", "purpose" => purpose_name, "priority" => priority, "outcome" => outcome)
+        .increment(1);
+    let Delta::Done { usage: Some(usage), report: Some(report), .. } = last else {
+        tracing::debug!(purpose = purpose_name, priority, outcome, "an answer failed");
+        return;
+    };
+    tracing::debug!(
+        purpose = purpose_name,
+        priority,
+        outcome,
+        reused_tokens = report.reused_tokens,
+        computed_tokens = report.computed_tokens,
+        reason = report.reason,
+        output_tokens = usage.output_tokens,
+        queue_ms = report.queue_ms,
+        first_token_ms = report.first_token_ms,
+        total_ms = report.total_ms,
+        "an answer ended"
+    );
+    counter!("reprise_prompt_tokens_total", "kind" => "reused").increment(report.reused_tokens);
+    counter!("reprise_prompt_tokens_total", "kind" => "computed").increment(report.computed_tokens);
+    if purpose != Purpose::Reply {
+        return;
+    }
+    counter!("reprise_generated_tokens_total").increment(usage.output_tokens);
+    if let Some(reason) = report.reason {
+        counter!("reprise_prompts_total", "reason" => reason).increment(1);
+    }
+    // A reply without a token has no wait for its first.
+    let Some(first_token_ms) = report.first_token_ms else { return };
+    let seconds = [
+        ("reprise_queue_seconds", report.queue_ms),
+        ("reprise_prefill_seconds", report.prefill_ms),
+        ("reprise_first_token_seconds", first_token_ms),
+        ("reprise_answer_seconds", report.total_ms),
+    ];
+    for (name, ms) in seconds {
+        histogram!(name, "priority" => priority).record(ms / 1e3);
+    }
+    if usage.output_tokens > 1 && report.decode_ms > 0.0 {
+        let tokens_per_second = (usage.output_tokens - 1) as f64 * 1e3 / report.decode_ms;
+        histogram!("reprise_decode_tokens_per_second").record(tokens_per_second);
+    }
+}
+
+fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Length => "length",
+        Finish::Cancelled => "cancelled",
+        Finish::Warm => "warm",
+    }
+}

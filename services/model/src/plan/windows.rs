@@ -1,0 +1,79 @@
+//! What windows take, by how keys and values are kept: to choose before anything is started, or bought.
+
+use super::Plan;
+use crate::device::Finder;
+use crate::engine_options::limits;
+use crate::error::Error;
+use engine::network::Network;
+use engine::state::{KvFormats, PAGE_TOKENS};
+use engine::{DeviceFacts, DeviceMemoryPlan, LongestConversation};
+use settings::Settings;
+
+/// One window.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub ctx_size: u32,
+    /// Keys and values of a full one.
+    pub kv_bytes: u64,
+    /// A conversation that fills it, with what it takes to go back in it.
+    pub conversation_bytes: u64,
+    /// All that has to be there for one such conversation.
+    pub needed_bytes: u64,
+    /// As many of them fit at the same time.
+    pub full_conversations: u64,
+    /// With how much of the model where, and what else there is.
+    pub plan: Plan,
+    /// Why the GPU has nothing of it.
+    pub not_on_gpu: Option<String>,
+}
+
+/// `card`: what computes, if not the host. A model that leaves no room for a conversation there is the host's.
+pub fn windows(
+    settings: &Settings,
+    network: &Network,
+    card: Option<&DeviceFacts>,
+    kv: KvFormats,
+    windows: &[u32],
+) -> Result<Vec<Cell>, Error> {
+    windows.iter().map(|ctx_size| cell(settings, network, card, kv, *ctx_size)).collect()
+}
+
+fn cell(
+    settings: &Settings,
+    network: &Network,
+    card: Option<&DeviceFacts>,
+    kv: KvFormats,
+    ctx_size: u32,
+) -> Result<Cell, Error> {
+    let (state, precision, tokens) = (&network.state_shape, network.precision, ctx_size as usize);
+    let finder = Finder::new(settings).with_room_for(LongestConversation {
+        limits: limits(settings, precision, true),
+        kv,
+        tokens,
+    });
+    let device = card.map(|card| DeviceMemoryPlan::new(card, &network.model, precision, finder.limits()));
+    let (device, not_on_gpu) = match device.transpose() {
+        Ok(device) => (device, None),
+        // As the service decides it.
+        Err(error @ engine::Error::DeviceRoom { .. }) if settings.engine.device != settings::DeviceChoice::Cuda => {
+            (None, Some(error.to_string()))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let plan = Plan::without_windows(settings, network, device.as_ref(), ctx_size);
+    let limits = limits(settings, precision, device.is_some());
+    let conversation_bytes = limits.bytes_of(state, kv, tokens)? as u64;
+    let pages = tokens.div_ceil(PAGE_TOKENS);
+    // A model that is shared between both needs room on both.
+    let has_room = plan.fixed_bytes() <= plan.total_bytes;
+    let full_conversations = if has_room { plan.left_bytes / conversation_bytes.max(1) } else { 0 };
+    Ok(Cell {
+        ctx_size,
+        kv_bytes: (pages * state.page_bytes(&state.layout(kv)?)) as u64,
+        conversation_bytes,
+        needed_bytes: plan.fixed_there_bytes() + conversation_bytes,
+        full_conversations,
+        plan,
+        not_on_gpu,
+    })
+}

@@ -1,0 +1,238 @@
+//! From a request to what the engine takes: the prompt rendered and in tokens, the reply's form as a grammar.
+//!
+//! Runs beside the engine's thread, so that other replies go on meanwhile.
+
+use crate::engine_options::{kv_formats, request_class, sampling, thinking};
+use crate::measure::{Counted, Measured};
+use crate::request::{ModelRequest, Purpose};
+use engine::{EngineRequest, OwnerId, Precision};
+use serde_json::Value;
+use session::{Failure, FailureCode, JsonText, ResponseFormat, ToolChoice};
+use settings::Thinking;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+use text::chat::ChatPrompt;
+use text::grammar::{self, Grammar, GrammarEnv, GrammarError};
+use text::template::{LocalTime, Rendered};
+use text::{Template, Tokenizer, encode_prompt, opens_thinking};
+
+/// What is needed of a model to prepare: shared by all requests.
+pub(crate) struct Preparer {
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Template,
+    pub precision: Precision,
+    pub native_ctx: u32,
+    pub stop_tokens: Vec<u32>,
+    /// Made once, beside the first requests: it takes a second for a large vocabulary.
+    pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,
+}
+
+pub(crate) struct Prepared {
+    pub request: EngineRequest,
+    /// The reply begins inside a think block.
+    pub thinks: bool,
+}
+
+impl Preparer {
+    /// `chat` is the request's prompt.
+    pub fn prepare(&self, asked: &ModelRequest, chat: &ChatPrompt) -> Result<Prepared, Failure> {
+        let preset = &asked.preset;
+        if chat.images > 0 {
+            return Err(invalid("this model reads no images; send text only"));
+        }
+        if preset.ctx_size > self.native_ctx {
+            return Err(invalid(format!(
+                "preset {} has a window of {} tokens, but the model that runs has {}; choose another preset",
+                preset.name, preset.ctx_size, self.native_ctx
+            )));
+        }
+        let thinking_wanted = asked.effective_thinking(&chat.options);
+        let (tokens, marks, thinks) = self.prompt(asked.purpose, chat, thinking_wanted)?;
+        let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
+        // The last mark of a reply is in its opening.
+        request.given_tokens = (asked.purpose == Purpose::Reply).then(|| marks.iter().rev().nth(1).copied()).flatten();
+        request.marks = marks;
+        request.class = request_class(asked.priority);
+        request.owner = asked.past_owner.map(OwnerId);
+        request.speculative = asked.purpose == Purpose::WarmPartial;
+        if asked.purpose != Purpose::Reply {
+            // The window may be full to the last token: what does not fit need not be warm.
+            request.tokens.truncate(request.ctx_size);
+            return Ok(Prepared { request, thinks });
+        }
+        let room = request.ctx_size.saturating_sub(request.tokens.len());
+        let is_longer = |limit: u32| request.tokens.len() > limit as usize;
+        if room == 0 || asked.prompt_limit_tokens.is_some_and(is_longer) {
+            return Err(Failure::new(
+                FailureCode::PromptTooLong,
+                format!(
+                    "the prompt has {} tokens and the window is {}; shorten the conversation, or choose a preset with a \
+                     larger window",
+                    request.tokens.len(),
+                    request.ctx_size
+                ),
+            ));
+        }
+        request.max_new_tokens = (asked.max_tokens.unwrap_or(preset.reply_reserve_tokens).max(1) as usize).min(room);
+        request.sampling = sampling(preset, thinking_wanted != Thinking::Off, &asked.options.sampling);
+        request.sampling.seed = asked.options.seed;
+        request.sampling.logprobs = asked.options.logprobs;
+        request.seed = fresh_seed();
+        request.stop = asked.options.stop.clone();
+        request.ignore_eos = asked.options.ignore_eos;
+        request.thinking = thinking(thinking_wanted, thinks);
+        request.grammar = self.grammar(asked, chat, thinks)?;
+        if asked.tool_choice == ToolChoice::None && !chat.tools.is_empty() {
+            // The tools stay in the prompt, which would not be the known one without them.
+            let call = self.tokenizer.id_of("<tool_call>");
+            request.sampling.logit_bias.extend(call.map(|token| (token, f32::NEG_INFINITY)));
+        }
+        request.sampling.check().map_err(|error| invalid(error.to_string()))?;
+        Ok(Prepared { request, thinks })
+    }
+
+    /// Tokens of a reply's prompt.
+    pub fn count(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<u64, Failure> {
+        let rendered = self.render(chat, thinking, true)?;
+        Ok(encode_prompt(&self.tokenizer, &rendered).tokens.len() as u64)
+    }
+
+    /// Tokens of a reply's prompt, and of each message in it.
+    pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {
+        let rendered = self.render(chat, thinking, true)?;
+        let encoded = encode_prompt(&self.tokenizer, &rendered);
+        let total = Counted::exactly(encoded.tokens.len() as u64);
+        Ok(Measured::from_marks(total, &encoded.marks, &chat.messages))
+    }
+
+    pub fn grammars(&self) -> &Result<GrammarEnv, GrammarError> {
+        self.grammars.get_or_init(|| GrammarEnv::new(self.tokenizer.clone(), &self.stop_tokens))
+    }
+
+    /// Tokens, marks, and whether the reply begins inside a think block.
+    fn prompt(
+        &self,
+        purpose: Purpose,
+        chat: &ChatPrompt,
+        thinking: Thinking,
+    ) -> Result<(Vec<u32>, Vec<usize>, bool), Failure> {
+        let is_reply = purpose == Purpose::Reply;
+        let rendered = self.render(chat, thinking, is_reply)?;
+        let encoded = encode_prompt(&self.tokenizer, &rendered);
+        let (mut tokens, mut marks) = (encoded.tokens, encoded.marks);
+        let end = match purpose {
+            Purpose::Reply => tokens.len(),
+            Purpose::WarmPartial => self.end_of_partial(chat, &tokens),
+            // Each message of the user ends at a mark of its own.
+            Purpose::WarmHistory { placeholders } => {
+                marks.len().checked_sub(placeholders + 1).map_or(0, |before| marks[before])
+            }
+        };
+        tokens.truncate(end);
+        marks.retain(|mark| *mark <= end);
+        if !is_reply && marks.last() != Some(&end) {
+            marks.push(end);
+        }
+        Ok((tokens, marks, is_reply && opens_thinking(&rendered.text)))
+    }
+
+    fn render(&self, chat: &ChatPrompt, thinking: Thinking, opens_reply: bool) -> Result<Rendered, Failure> {
+        let mut options = chat.options.clone();
+        options.insert("enable_thinking".into(), Value::Bool(thinking != Thinking::Off));
+        if !opens_reply || !options.contains_key("add_generation_prompt") {
+            options.insert("add_generation_prompt".into(), Value::Bool(opens_reply));
+        }
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let now = Some(LocalTime::from_unix_seconds(seconds));
+        let prompt = text::TemplateInput { messages: &chat.messages, tools: &chat.tools, options: &options, now };
+        self.template.render(&prompt).map_err(|error| invalid(error.to_string()))
+    }
+
+    /// The last message is what the user has said so far. Its last word may become another one, and with it the tokens
+    /// that spell it.
+    fn end_of_partial(&self, chat: &ChatPrompt, tokens: &[u32]) -> usize {
+        let end = self.tokenizer.id_of("<|im_end|>");
+        let mut at = tokens.iter().rposition(|token| Some(*token) == end).unwrap_or(tokens.len());
+        let said = chat.messages.last().and_then(|message| message["content"].as_str()).unwrap_or("").trim_end();
+        let word = said.split_whitespace().next_back().map_or(0, str::len);
+        let mut left = at.min(LAST_WORD_TOKENS);
+        let mut bytes = 0;
+        while left > 0 && bytes < word {
+            (at, left) = (at - 1, left - 1);
+            bytes += self.tokenizer.token_bytes(tokens[at]).len();
+        }
+        at
+    }
+
+    fn grammar(&self, asked: &ModelRequest, chat: &ChatPrompt, thinks: bool) -> Result<Option<Grammar>, Failure> {
+        let tools = &chat.tools;
+        let may_call = !tools.is_empty() && asked.tool_choice != ToolChoice::None;
+        let choice = match &asked.tool_choice {
+            ToolChoice::Required => Some(grammar::CallChoice::Required),
+            ToolChoice::Function(name) => Some(grammar::CallChoice::Named(name.clone())),
+            ToolChoice::Auto if may_call => Some(grammar::CallChoice::Auto),
+            ToolChoice::Auto | ToolChoice::None => None,
+        };
+        let form = match &asked.options.response_format {
+            ResponseFormat::Text => None,
+            ResponseFormat::JsonObject => Some(Grammar::json_object()),
+            ResponseFormat::JsonSchema { schema, .. } => Some(json_schema(schema)?),
+        };
+        let built = match (choice, form) {
+            (None, None) => return Ok(None),
+            (Some(grammar::CallChoice::Auto), Some(_)) => {
+                return Err(invalid(
+                    "a response_format cannot be promised where the model may call tools instead; set tool_choice to \
+                     none or required",
+                ));
+            }
+            (None, Some(form)) => form,
+            // A reply that must be a call has no content to be of a form.
+            (Some(choice), _) => {
+                let built = Grammar::tool_calls(tools, &choice, asked.parallel_tool_calls).map_err(refused)?;
+                let built = if thinks { built.after_reasoning() } else { built };
+                return match self.compile(&built) {
+                    Ok(()) => Ok(Some(built)),
+                    // A model without such tokens writes calls as it likes, or none.
+                    Err(GrammarError::MissingToken { .. }) if choice == grammar::CallChoice::Auto => Ok(None),
+                    Err(error) => Err(refused(error)),
+                };
+            }
+        };
+        let built = if thinks { built.after_reasoning() } else { built };
+        self.compile(&built).map_err(refused)?;
+        Ok(Some(built))
+    }
+
+    /// Compiles it here: the engine's thread finds it ready.
+    fn compile(&self, grammar: &Grammar) -> Result<(), GrammarError> {
+        match self.grammars() {
+            Ok(env) => env.matcher(grammar).map(|_| ()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// Tokens that the last word of a partial transcript is spelled with, at most: in languages without spaces a whole
+/// sentence is one word, and only its end can change.
+const LAST_WORD_TOKENS: usize = 4;
+
+fn json_schema(schema: &JsonText) -> Result<Grammar, Failure> {
+    let schema: Value =
+        serde_json::from_str(&schema.0).map_err(|error| invalid(format!("the schema is no JSON: {error}")))?;
+    Grammar::json_schema(&schema).map_err(refused)
+}
+
+fn refused(error: GrammarError) -> Failure {
+    invalid(error.to_string())
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(FailureCode::InvalidRequest, message)
+}
+
+/// For replies that name no seed.
+fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,92 @@
+//! What a model is asked.
+
+use serde_json::{Map, Value};
+use session::{GenerationOptions, Priority, Prompt, ToolChoice};
+use settings::{Preset, Thinking};
+use std::sync::Arc;
+
+/// Stands for what the user will say next. Its words are never computed.
+pub const PLACEHOLDER: &str = "…";
+
+#[derive(Clone, Debug)]
+pub struct ModelRequest {
+    /// `enable_thinking` in its options counts as the client's word on thinking.
+    pub prompt: Prompt,
+    pub preset: Arc<Preset>,
+    pub priority: Priority,
+    pub purpose: Purpose,
+    /// The session whose words these are: `Model::forget` drops what is computed of them.
+    pub past_owner: Option<u64>,
+    /// None: the preset's reply reserve, or what is left of the window if that is less.
+    pub max_tokens: Option<u32>,
+    /// A longer prompt fails as too long, because the session can make it shorter. None: all that the window holds.
+    pub prompt_limit_tokens: Option<u32>,
+    pub options: GenerationOptions,
+    pub tool_choice: ToolChoice,
+    pub parallel_tool_calls: bool,
+    /// None: what the prompt's options say, else the preset.
+    pub thinking: Option<Thinking>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Reply,
+    /// The last message is what a user has said so far: warms the prompt up to the end of its words, less what may still
+    /// change when the user goes on. Answers `Prompt` and `Done` only.
+    WarmPartial,
+    /// The last `placeholders` messages (all of the user) stand for what comes next: warms the prompt up to their place, as
+    /// the next prompt will have it. Answers `Prompt` and `Done` only.
+    WarmHistory {
+        placeholders: usize,
+    },
+}
+
+impl ModelRequest {
+    /// A reply that a user waits for, as the preset has it.
+    pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
+        ModelRequest {
+            prompt,
+            preset,
+            priority: Priority::Talk,
+            purpose: Purpose::Reply,
+            past_owner: None,
+            max_tokens: None,
+            prompt_limit_tokens: None,
+            options: GenerationOptions::default(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
+            thinking: None,
+        }
+    }
+
+    /// A summary: a conversation's prompt with an order behind it, computed when nothing more urgent is to be done. No call
+    /// is wanted, but the tools stay, because without them the prompt would not be the one that is in the cache. `again`:
+    /// the second try.
+    pub fn for_summary(prompt: Prompt, preset: Arc<Preset>, max_tokens: u32, again: bool) -> ModelRequest {
+        let mut request = ModelRequest::new(prompt, preset);
+        request.priority = Priority::Background;
+        request.max_tokens = Some(max_tokens);
+        request.tool_choice = ToolChoice::None;
+        request.thinking = Some(Thinking::Off);
+        // What was said is to be kept as it was said. A second try must not end as the first one did.
+        request.options.sampling.temperature = Some(if again { 0.5 } else { 0.0 });
+        request.options.sampling.presence_penalty = Some(0.0);
+        request.options.sampling.frequency_penalty = Some(0.0);
+        request
+    }
+
+    /// Whether and how long the model may think. `template_options` are those of the prompt.
+    pub(crate) fn effective_thinking(&self, template_options: &Map<String, Value>) -> Thinking {
+        self.thinking.unwrap_or_else(|| thinking_of(template_options, &self.preset))
+    }
+}
+
+/// What the client says about thinking, else the preset.
+pub(crate) fn thinking_of(template_options: &Map<String, Value>, preset: &Preset) -> Thinking {
+    match (template_options.get("enable_thinking").and_then(Value::as_bool), preset.thinking) {
+        (None, preset) => preset,
+        (Some(false), _) => Thinking::Off,
+        (Some(true), Thinking::Off) => Thinking::On,
+        (Some(true), preset) => preset,
+    }
+}

@@ -1,0 +1,194 @@
+//! A model whose answers a test gives, at the pace that the test likes.
+//!
+//! ```text
+//! let (model, mut script) = Model::scripted();
+//! let mut asked = script.next().await;         // the next request
+//! asked.prompt(12, 4);
+//! asked.say("Hello");                          // ... look at what became of it ...
+//! asked.done(Finish::Stop);
+//! asked.cancelled().await                      // or wait until it was cancelled
+//! ```
+
+use crate::answer::{Answer, Writer, channel_for};
+use crate::measure::{Counted, Measured};
+use crate::request::{ModelRequest, Purpose};
+use crate::status::ModelStatus;
+use session::sentences::SentenceLimits;
+use session::{Delta, Failure, FailureCode, Finish, Message, Part, Prompt, TurnReport, Usage};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+
+/// As in `config/default.toml`.
+const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
+
+pub(crate) struct Scripted {
+    asked: mpsc::UnboundedSender<Asked>,
+    status: Arc<Mutex<ModelStatus>>,
+    forgotten: Arc<Mutex<Vec<u64>>>,
+}
+
+/// The test's end.
+pub struct Script {
+    asked: mpsc::UnboundedReceiver<Asked>,
+    status: Arc<Mutex<ModelStatus>>,
+    forgotten: Arc<Mutex<Vec<u64>>>,
+}
+
+/// A request and the answer to be given. Dropped without a last delta, the answer fails.
+pub struct Asked {
+    pub request: ModelRequest,
+    writer: Writer,
+    usage: Usage,
+    calls: usize,
+}
+
+impl Scripted {
+    pub fn new() -> (Scripted, Script) {
+        let (sender, asked) = mpsc::unbounded_channel();
+        let status =
+            Arc::new(Mutex::new(ModelStatus { ready: true, model: "scripted".into(), ..ModelStatus::default() }));
+        let forgotten = Arc::<Mutex<_>>::default();
+        let script = Script { asked, status: status.clone(), forgotten: forgotten.clone() };
+        (Scripted { asked: sender, status, forgotten }, script)
+    }
+
+    pub fn ask(&self, request: ModelRequest) -> Answer {
+        let (writer, answer) = channel_for(&request, SENTENCES);
+        let window = request.prompt_limit_tokens.unwrap_or(u32::MAX).min(request.preset.ctx_size);
+        let tokens = tokens_of(&request.prompt);
+        if request.purpose == Purpose::Reply && tokens > u64::from(window) {
+            let message = format!("the prompt has {tokens} tokens and may have {window}");
+            writer.fail(Failure::new(FailureCode::PromptTooLong, message));
+            return answer;
+        }
+        // A test that has ended reads no requests: the answer fails, as it should.
+        let _ = self.asked.send(Asked { request, writer, usage: Usage::default(), calls: 0 });
+        answer
+    }
+
+    pub fn count(prompt: &Prompt) -> Counted {
+        Counted::exactly(tokens_of(prompt))
+    }
+
+    pub fn measure(prompt: &Prompt) -> Measured {
+        Measured { total: Scripted::count(prompt), messages: prompt.messages.iter().map(tokens_of_message).collect() }
+    }
+
+    pub fn status(&self) -> ModelStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn forget(&self, past_owner: u64) {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(past_owner);
+    }
+
+    pub fn shutdown(&self) {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
+    }
+}
+
+impl Script {
+    /// The next request. Panics when the last handle of the model was dropped.
+    pub async fn next(&mut self) -> Asked {
+        self.asked.recv().await.expect("a request comes")
+    }
+
+    /// A request that is there already.
+    pub fn try_next(&mut self) -> Option<Asked> {
+        self.asked.try_recv().ok()
+    }
+
+    /// What was to be forgotten so far.
+    pub fn forgotten(&self) -> Vec<u64> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_status(&self, status: ModelStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Answers every request with this text, word by word, until the model is dropped.
+    pub async fn answer_all(mut self, reply: impl Fn(&ModelRequest) -> String) {
+        while let Some(mut asked) = self.asked.recv().await {
+            let text = reply(&asked.request);
+            asked.prompt(tokens_of(&asked.request.prompt), 0);
+            for word in text.split_inclusive(' ') {
+                asked.say(word);
+            }
+            asked.done(Finish::Stop);
+        }
+    }
+}
+
+impl Asked {
+    pub fn prompt(&mut self, input_tokens: u64, cached_tokens: u64) {
+        (self.usage.input_tokens, self.usage.cached_tokens) = (input_tokens, cached_tokens);
+        self.push(Delta::Prompt { input_tokens, cached_tokens });
+    }
+
+    pub fn think(&mut self, text: &str) {
+        self.push(Delta::Reasoning { text: text.into(), tokens: 1 });
+    }
+
+    pub fn say(&mut self, text: &str) {
+        self.push(Delta::text(text, 1));
+    }
+
+    pub fn call(&mut self, name: &str, arguments: &str) {
+        self.calls += 1;
+        self.push(Delta::CallStarted { name: name.into(), call_id: None });
+        self.push(Delta::CallArguments { json: arguments.into(), tokens: 1 });
+    }
+
+    pub fn done(&mut self, finish: Finish) {
+        let finish = if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish };
+        let Usage { input_tokens, cached_tokens, .. } = self.usage;
+        let report = TurnReport {
+            reused_tokens: cached_tokens,
+            computed_tokens: input_tokens.saturating_sub(cached_tokens),
+            reason: Some("new_text"),
+            ..TurnReport::default()
+        };
+        self.push(Delta::Done { finish, usage: Some(self.usage), report: Some(report) });
+    }
+
+    pub fn fail(&mut self, failure: Failure) {
+        self.push(Delta::Failed(failure));
+    }
+
+    /// Any delta, as it is.
+    pub fn push(&mut self, delta: Delta) {
+        match &delta {
+            Delta::Reasoning { tokens, .. } => {
+                self.usage.output_tokens += tokens;
+                self.usage.reasoning_tokens += tokens;
+            }
+            Delta::Text { tokens, .. } | Delta::CallArguments { tokens, .. } => self.usage.output_tokens += tokens,
+            _ => {}
+        }
+        self.writer.push(delta);
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.writer.is_cancelled()
+    }
+
+    /// Returns when the reader has cancelled.
+    pub async fn cancelled(&self) {
+        self.writer.cancelled().await;
+    }
+}
+
+/// Enough to tell prompts apart, and to fill a window.
+fn tokens_of(prompt: &Prompt) -> u64 {
+    prompt.messages.iter().map(tokens_of_message).sum()
+}
+
+/// One for each word, and four around them.
+fn tokens_of_message(message: &Message) -> u64 {
+    let words = |part: &Part| match part {
+        Part::Text(text) => text.split_whitespace().count() as u64,
+        Part::Image(_) => 0,
+    };
+    4 + message.parts.iter().map(words).sum::<u64>()
+}

@@ -1,0 +1,140 @@
+//! From the configuration to a model that runs.
+
+use crate::counting::Counting;
+use crate::device::Finder;
+use crate::engine_options::{native_ctx, precision};
+use crate::error::{Error, NoRoom};
+use crate::handle::{Kind, Model};
+use crate::local::Local;
+use crate::opened::open_on;
+use crate::plan::{Plan, plan};
+use crate::upstream::Upstream;
+use settings::{Preset, Settings};
+use std::sync::Arc;
+
+/// A model that runs, and what is known about it.
+pub struct Started {
+    pub model: Model,
+    /// As they were given, with the windows that the model file allows.
+    pub settings: Settings,
+    /// The chosen preset and those of the same model: what a session may have.
+    pub presets: Vec<Preset>,
+    /// The model's name as clients see it.
+    pub name: String,
+    /// Where the memory goes. None where the model runs elsewhere.
+    pub plan: Option<Plan>,
+    /// Lines for the start screen.
+    pub notes: Vec<String>,
+}
+
+impl Model {
+    /// What the configuration asks for: an upstream, or the model of the chosen preset in this process, which takes as long
+    /// as opening its file. Must be called within a tokio runtime.
+    pub async fn start(settings: &Settings) -> Result<Started, Error> {
+        Model::start_with(settings, |_, _| ()).await
+    }
+
+    /// As `start`; `progress` is told how many bytes of how many of a model are ready.
+    pub async fn start_with(
+        settings: &Settings,
+        progress: impl FnMut(usize, usize) + Send + 'static,
+    ) -> Result<Started, Error> {
+        if let Some(url) = settings.upstream.url.clone() {
+            let key = match &settings.upstream.key_env {
+                None => None,
+                Some(name) => Some(std::env::var(name).map_err(|_| Error::NoKey { name: name.clone() })?),
+            };
+            return start_upstream(settings, &url, key).await;
+        }
+        let settings = settings.clone();
+        match tokio::task::spawn_blocking(move || start_engine(&Finder::new(&settings), settings, progress)).await {
+            Ok(started) => started,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+
+    /// Counts the prompts of this preset's model and answers nothing, for commands beside a service: it opens no weights.
+    /// Where the model's file is not known, counts are estimated.
+    pub async fn counting(settings: &Settings, preset: &str) -> Result<Model, Error> {
+        if settings.upstream.url.is_some() {
+            return Ok(Model::start(settings).await?.model);
+        }
+        Ok(Model { kind: Arc::new(Kind::Counting(Counting::of(settings, preset)?)) })
+    }
+}
+
+/// The upstream's model is behind every preset. Its window is the configuration's, unless the upstream tells a smaller one.
+async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> Result<Started, Error> {
+    let mut settings = settings.clone();
+    let upstream = Upstream::start(&settings, url, key).await?;
+    let status = upstream.status();
+    let mut notes: Vec<String> = status.trouble.iter().map(|trouble| format!("upstream {url}: {trouble}")).collect();
+    let chosen = settings.model.preset.clone();
+    if let Some(ctx_size) = upstream.ctx_size() {
+        notes.extend(settings.fit_to_model(&chosen, ctx_size)?);
+    }
+    let chosen = settings.preset(&chosen)?.clone();
+    let limit = upstream.ctx_size().unwrap_or(u32::MAX);
+    let same = |preset: &&Preset| {
+        let is_window_of_it = !chosen.model.is_empty() && preset.model == chosen.model && preset.ctx_size <= limit;
+        preset.name == chosen.name || is_window_of_it
+    };
+    let presets = settings.presets.values().filter(same).cloned().collect();
+    let name = if status.model.is_empty() { chosen.model.clone() } else { status.model };
+    let model = Model { kind: Arc::new(Kind::Upstream(upstream)) };
+    Ok(Started { model, settings, presets, name, plan: None, notes })
+}
+
+/// A conversation in less is no conversation: starting fails, and says so.
+const LEAST_WINDOW: u32 = 2000;
+
+pub(crate) fn start_engine(
+    finder: &Finder,
+    mut settings: Settings,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Started, Error> {
+    let chosen = settings.model.preset.clone();
+    let mut opened = open_on(finder, &settings, &chosen, precision(&settings), &mut progress)?;
+    let native_ctx = native_ctx(&opened.network, &opened.file)?;
+    // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
+    // asks for more than the file has is left out.
+    let folder = settings.model.models_dir.clone();
+    let renamed = settings.model.path.is_some() && !opened.preset.model.is_empty();
+    let same = |preset: &Preset| {
+        let same_file = preset.model_path(&folder).is_some_and(|file| file == opened.file);
+        same_file || (renamed && preset.model == opened.preset.model)
+    };
+    let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
+    let mut notes = opened.notes.clone();
+    let mut presets = Vec::new();
+    for name in others.iter().filter(|name| **name != chosen).chain([&chosen]) {
+        match settings.fit_to_model(name, native_ctx) {
+            Ok(_) => presets.push(settings.preset(name)?.clone()),
+            Err(error) if *name == chosen => return Err(error.into()),
+            Err(error) => notes.push(error.to_string()),
+        }
+    }
+    let memory = opened.executor.as_ref().map(|(_, memory)| memory.clone());
+    let device = memory.as_ref();
+    let plan = match plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets) {
+        Ok(plan) => plan,
+        // A window that the configuration does not name gives way to the machine as it does to the model.
+        Err(Error::Memory(no_room))
+            if no_room.fits_tokens >= LEAST_WINDOW && settings.fit_to_model(&chosen, no_room.fits_tokens).is_ok() =>
+        {
+            opened.preset = settings.preset(&chosen)?.clone();
+            presets
+                .iter_mut()
+                .filter(|preset| preset.name == chosen)
+                .for_each(|preset| *preset = opened.preset.clone());
+            let NoRoom { fits_tokens, key, .. } = *no_room;
+            notes.push(format!("window {fits_tokens} tokens: more does not fit the memory ({key})"));
+            plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets)?
+        }
+        Err(error) => return Err(error),
+    };
+    let local = Local::start(&settings, finder, opened, &plan)?;
+    let name = local.status().model;
+    let model = Model { kind: Arc::new(Kind::Engine(local)) };
+    Ok(Started { model, settings, presets, name, plan: Some(plan), notes })
+}

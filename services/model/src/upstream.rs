@@ -1,0 +1,379 @@
+//! An OpenAI-compatible server (llama-server, vLLM, SGLang, another Reprise) in the engine's place.
+//!
+//! It remembers what it likes: warming is not asked of it. Dropping the connection is how it is told to stop.
+
+pub(crate) mod count;
+mod sse;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use crate::answer::{Answer, Writer, channel_for};
+use crate::engine_options::sentence_limits;
+use crate::error::Error;
+use crate::measure::{Counted, Measured};
+use crate::request::{ModelRequest, Purpose};
+use crate::status::{ModelLoad, ModelStatus};
+use crate::template_input::chat_prompt;
+use count::Counter;
+use futures_util::StreamExt;
+use reqwest::{Client, Response, Url};
+use serde_json::Value;
+use session::sentences::SentenceLimits;
+use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
+use settings::{Preset, Settings};
+use sse::Events;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use text::chat::ChatPrompt;
+use tokio_util::sync::CancellationToken;
+use wire::Incoming;
+
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    /// Ends with a slash.
+    base: Url,
+    key: Option<String>,
+    counter: Counter,
+    /// Between two chunks of an answer.
+    silence: Duration,
+    event_bytes: usize,
+    sentences: SentenceLimits,
+    status: Mutex<ModelStatus>,
+    /// Asked for by configuration.
+    wanted_model: Option<String>,
+    /// The model's window, where the upstream tells it; 0 where not.
+    ctx_size: AtomicU32,
+    load: [AtomicUsize; 3],
+    stopped: CancellationToken,
+}
+
+impl Upstream {
+    /// An upstream that is not there yet is waited for: `status` says so meanwhile.
+    pub async fn start(settings: &Settings, url: &str, key: Option<String>) -> Result<Upstream, Error> {
+        let config = &settings.upstream;
+        let refused = |why: String| Error::Upstream { url: url.to_owned(), why };
+        let base =
+            Url::parse(&format!("{}/", url.trim_end_matches('/'))).map_err(|error| refused(error.to_string()))?;
+        let connect = Duration::from_millis(config.connect_ms);
+        // Once for the process; an error says that it was done before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder().connect_timeout(connect).build().map_err(|error| refused(chain(&error)))?;
+        let root = if base.path().ends_with("/v1/") { base.join("..") } else { base.join(".") };
+        let root = root.map_err(|error| refused(error.to_string()))?;
+        let counter = Counter::new(client.clone(), root, config.count, config.count_margin, COUNTING);
+        let status = ModelStatus { model: config.model.clone().unwrap_or_default(), ..ModelStatus::default() };
+        let inner = Arc::new(Inner {
+            client,
+            base,
+            key,
+            counter,
+            silence: Duration::from_secs(config.silence_s),
+            event_bytes: settings.limits.body_bytes,
+            sentences: sentence_limits(settings),
+            status: Mutex::new(status),
+            wanted_model: config.model.clone(),
+            ctx_size: AtomicU32::new(0),
+            load: Default::default(),
+            stopped: CancellationToken::new(),
+        });
+        if let Err(trouble) = inner.probe().await {
+            tracing::warn!(trouble, "the upstream is waited for");
+            inner.clone().wait_for_it(trouble);
+        }
+        Ok(Upstream { inner })
+    }
+
+    pub fn ask(&self, request: ModelRequest) -> Answer {
+        let (writer, answer) = channel_for(&request, self.inner.sentences);
+        if self.inner.stopped.is_cancelled() {
+            writer.fail(stopped());
+        } else if request.purpose != Purpose::Reply {
+            writer.done(Finish::Warm, Usage::default(), TurnReport::default());
+        } else {
+            tokio::spawn(self.inner.clone().answer(request, writer));
+        }
+        answer
+    }
+
+    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
+        self.count_chat(&chat_prompt(prompt), preset).await
+    }
+
+    /// The whole as `count` has it, its parts by a public tokenizer.
+    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+        let chat = chat_prompt(prompt);
+        let total = self.count_chat(&chat, preset).await?;
+        Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+    }
+
+    async fn count_chat(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Counted, Failure> {
+        let model = self.inner.status().model.clone();
+        self.inner.counter.count(chat, preset, &model, self.inner.key.as_deref()).await
+    }
+
+    pub fn ctx_size(&self) -> Option<u32> {
+        Some(self.inner.ctx_size.load(Ordering::Relaxed)).filter(|ctx_size| *ctx_size > 0)
+    }
+
+    pub fn status(&self) -> ModelStatus {
+        let mut status = self.inner.status().clone();
+        status.load = ModelLoad::of(|priority| self.inner.open(priority).load(Ordering::Relaxed));
+        status
+    }
+
+    pub fn shutdown(&self) {
+        self.inner.stopped.cancel();
+        let mut status = self.inner.status();
+        (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
+    }
+}
+
+/// A count that takes longer is given up.
+const COUNTING: Duration = Duration::from_secs(5);
+/// Between two probes for an upstream that is not there.
+const AGAIN: Duration = Duration::from_secs(2);
+
+impl Inner {
+    async fn answer(self: Arc<Inner>, request: ModelRequest, writer: Writer) {
+        self.open(request.priority).fetch_add(1, Ordering::Relaxed);
+        let asked = Instant::now();
+        let chat = chat_prompt(&request.prompt);
+        let mut incoming = Incoming::new(&chat.tools);
+        let mut first = None;
+        let ended = tokio::select! {
+            ended = self.converse(&request, &chat, &mut incoming, &mut first, &writer) => ended,
+            () = writer.cancelled() => Ok(Finish::Cancelled),
+            () = self.stopped.cancelled() => Err(stopped()),
+        };
+        self.open(request.priority).fetch_sub(1, Ordering::Relaxed);
+        match ended {
+            Ok(finish) => {
+                let usage = incoming.usage();
+                writer.done(finish, usage, report(asked, first, &usage));
+            }
+            Err(failure) => {
+                if matches!(failure.code, FailureCode::UpstreamFailed | FailureCode::UpstreamTimeout) {
+                    tracing::warn!(%failure, "the upstream failed");
+                }
+                writer.fail(failure);
+            }
+        }
+    }
+
+    async fn converse(
+        self: &Arc<Inner>,
+        request: &ModelRequest,
+        chat: &ChatPrompt,
+        incoming: &mut Incoming,
+        first: &mut Option<Instant>,
+        writer: &Writer,
+    ) -> Result<Finish, Failure> {
+        let model = self.status().model.clone();
+        let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, chat, &model));
+        if let Some(key) = &self.key {
+            post = post.bearer_auth(key);
+        }
+        let response = self.in_time(post.send()).await?.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = self.in_time(response.text()).await?.unwrap_or_default();
+            let said: Value = serde_json::from_str(&body).unwrap_or(Value::String(body));
+            let error = said.get("error").cloned().unwrap_or(said);
+            return Err(wire::failure_of(Some(status.as_u16()), &error));
+        }
+        let mut deltas = Vec::new();
+        let mut tell = |incoming: &Incoming, deltas: &mut Vec<Delta>| {
+            if incoming.begun {
+                first.get_or_insert_with(Instant::now);
+            }
+            for delta in deltas.drain(..) {
+                writer.push(delta);
+            }
+        };
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("application/json") {
+            let whole: Value = self.in_time(response.json()).await?.map_err(|error| nonsense(&chain(&error)))?;
+            incoming.chunk(&whole, &mut deltas)?;
+            tell(incoming, &mut deltas);
+        } else {
+            self.read(response, incoming, &mut |incoming, deltas| tell(incoming, deltas)).await?;
+        }
+        let finished = incoming.finish(&mut deltas);
+        tell(incoming, &mut deltas);
+        match finished {
+            Some(finish) => Ok(finish),
+            None => {
+                Err(Failure::new(FailureCode::UpstreamFailed, "the upstream broke off in the middle of its answer"))
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+        response: Response,
+        incoming: &mut Incoming,
+        tell: &mut impl FnMut(&Incoming, &mut Vec<Delta>),
+    ) -> Result<(), Failure> {
+        let mut events = Events::new(self.event_bytes);
+        let mut bytes = response.bytes_stream();
+        let (mut datas, mut deltas) = (Vec::new(), Vec::new());
+        loop {
+            let mut is_over = false;
+            match self.in_time(bytes.next()).await? {
+                Some(Ok(part)) => events.push(&part, &mut datas).map_err(|_| nonsense("an event without end"))?,
+                // A server that hangs up after its last chunk has said everything.
+                Some(Err(_)) if incoming.is_finished() => is_over = true,
+                Some(Err(error)) => {
+                    let message = format!("the connection to the upstream broke: {}", chain(&error));
+                    return Err(Failure::new(FailureCode::UpstreamFailed, message));
+                }
+                None => {
+                    events.finish(&mut datas);
+                    is_over = true;
+                }
+            }
+            for data in datas.drain(..) {
+                if data.trim() == DONE {
+                    is_over = true;
+                    break;
+                }
+                let chunk: Value = serde_json::from_str(&data).map_err(|error| nonsense(&error.to_string()))?;
+                incoming.chunk(&chunk, &mut deltas)?;
+            }
+            tell(incoming, &mut deltas);
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks for the list of models: an upstream that is not there gives none.
+    async fn probe(&self) -> Result<(), String> {
+        let mut request = self.client.get(self.url("models").map_err(|failure| failure.message)?).timeout(COUNTING);
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        let response = request.send().await.map_err(|error| chain(&error))?;
+        if !response.status().is_success() {
+            return Err(format!(
+                "it answers {} to /models; check upstream.url and upstream.key_env",
+                response.status()
+            ));
+        }
+        let list: Value = response.json().await.map_err(|error| chain(&error))?;
+        let models = list["data"].as_array().map_or(&[][..], Vec::as_slice);
+        let first = models.first().and_then(|model| model["id"].as_str());
+        let Some(model) = self.wanted_model.as_deref().or(first) else {
+            return Err("it lists no model; set upstream.model".to_owned());
+        };
+        let known = models.iter().find(|known| known["id"] == model);
+        let ctx_size =
+            known.and_then(|known| known["max_model_len"].as_u64()).and_then(|size| u32::try_from(size).ok());
+        self.ctx_size.store(ctx_size.unwrap_or(0), Ordering::Relaxed);
+        let mut status = self.status();
+        (status.ready, status.trouble, status.model) = (true, None, model.to_owned());
+        Ok(())
+    }
+
+    /// Probes again and again until it is there. One task at a time does.
+    fn wait_for_it(self: Arc<Inner>, trouble: String) {
+        let mut status = self.status();
+        let is_waited_for = status.trouble.replace(trouble).is_some();
+        status.ready = false;
+        drop(status);
+        if is_waited_for {
+            return;
+        }
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(AGAIN) => {}
+                    () = self.stopped.cancelled() => return,
+                }
+                match self.probe().await {
+                    Ok(()) => return tracing::info!("the upstream is there"),
+                    Err(trouble) => self.status().trouble = Some(trouble),
+                }
+            }
+        });
+    }
+
+    fn unreachable(self: &Arc<Inner>, error: &reqwest::Error) -> Failure {
+        let why = chain(error);
+        if error.is_connect() {
+            self.clone().wait_for_it(format!("the upstream cannot be reached: {why}"));
+        }
+        let code = if error.is_timeout() { FailureCode::UpstreamTimeout } else { FailureCode::Unavailable };
+        Failure::new(code, format!("the upstream {} cannot be reached: {why}; is it running?", self.base))
+    }
+
+    /// A wait of so long ends in a failure.
+    async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::time::timeout(self.silence, what).await.map_err(|_| {
+            let seconds = self.silence.as_secs();
+            let message = format!("the upstream was silent for {seconds} s (upstream.silence_s)");
+            Failure::new(FailureCode::UpstreamTimeout, message)
+        })
+    }
+
+    /// Requests of this priority that are not done.
+    fn open(&self, priority: Priority) -> &AtomicUsize {
+        &self.load[match priority {
+            Priority::Talk => 0,
+            Priority::Speculate => 1,
+            Priority::Background => 2,
+        }]
+    }
+
+    fn url(&self, path: &str) -> Result<Url, Failure> {
+        self.base.join(path).map_err(|error| Failure::new(FailureCode::UpstreamFailed, error.to_string()))
+    }
+
+    fn status(&self) -> MutexGuard<'_, ModelStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last word of a stream.
+const DONE: &str = "[DONE]";
+
+fn report(asked: Instant, first: Option<Instant>, usage: &Usage) -> TurnReport {
+    let ms = |to: Instant| to.duration_since(asked).as_secs_f64() * 1e3;
+    let (first_token_ms, total_ms) = (first.map(ms), ms(Instant::now()));
+    TurnReport {
+        reused_tokens: usage.cached_tokens,
+        computed_tokens: usage.input_tokens.saturating_sub(usage.cached_tokens),
+        // Only the upstream knows how much of this was waiting.
+        prefill_ms: first_token_ms.unwrap_or(0.0),
+        decode_ms: first_token_ms.map_or(0.0, |first| total_ms - first),
+        first_token_ms,
+        total_ms,
+        ..TurnReport::default()
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureCode::Unavailable, "the service stops; connect again in a moment")
+}
+
+fn nonsense(why: &str) -> Failure {
+    Failure::new(FailureCode::UpstreamFailed, format!("the upstream says what is no chat completion: {why}"))
+}
+
+/// An error with its causes: the first alone says little.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! What a person changes of the view of a session: summaries taken back, brought back or written anew, pins.
+//!
+//! Each change is one transaction of the store; a session in memory then follows it, between two turns.
+
+use crate::clock::wall_ms;
+use crate::compactor::{Past, PromptTools, limits_of, pin_of};
+use crate::task::Command;
+use crate::{Error, Runtime};
+use compaction::Admission;
+use serde_json::json;
+use std::time::Duration;
+use store::{MadeBy, NewSummary, Pin, SessionRef, Summary, SummaryKind};
+use tokio::sync::oneshot;
+
+/// A session that talks without a break follows when it is silent.
+const FOLLOWING: Duration = Duration::from_secs(5);
+
+impl Runtime {
+    /// The summary in use, or that version if it is, no longer stands; the one before it does, or the whole history, if
+    /// that fits the window.
+    pub async fn undo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
+        let all = self.store().summaries(session).await?;
+        let standing = all.iter().rev().find(|summary| summary.is_in_use());
+        let standing = standing.filter(|summary| version.is_none_or(|version| version == summary.version));
+        let Some(undone) = standing else { return Err(Error::NoSummaryToUndo) };
+        let before = all.iter().rev().find(|summary| summary.is_in_use() && summary.version < undone.version);
+        self.check_fit(session, before).await?;
+        self.store().undo_summary(session, undone.version, wall_ms()).await?;
+        self.follow(session).await;
+        self.summary(session, undone.version).await
+    }
+
+    /// A summary that was undone, the last one if none is named, stands again.
+    pub async fn redo_summary(&self, session: &SessionRef, version: Option<u64>) -> Result<Summary, Error> {
+        let all = self.store().summaries(session).await?;
+        let is_meant = |summary: &&Summary| {
+            summary.undone_at_ms.is_some() && version.is_none_or(|version| version == summary.version)
+        };
+        let Some(redone) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToRedo) };
+        self.store().apply_summary(session, redone.version, Vec::new(), wall_ms()).await?;
+        self.follow(session).await;
+        self.summary(session, redone.version).await
+    }
+
+    /// A person's words take the place of a summary, the one in use if none is named.
+    pub async fn edit_summary(&self, session: &SessionRef, version: Option<u64>, text: &str) -> Result<Summary, Error> {
+        let all = self.store().summaries(session).await?;
+        let is_meant = |summary: &&Summary| match version {
+            Some(version) => summary.version == version,
+            None => summary.is_in_use(),
+        };
+        let Some(edited) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToEdit) };
+        let tools = self.tools(session).await?;
+        let (tokens, limit) = (compaction::estimate_tokens(text), 2 * limits_of(&tools.preset).summary_tokens);
+        if text.trim().is_empty() {
+            return Err(Error::EmptyText);
+        }
+        if tokens > limit {
+            return Err(Error::SummaryTooLong { tokens, limit });
+        }
+        let written = Summary { text: text.trim().to_owned(), kind: SummaryKind::Summary, ..edited.clone() };
+        let tokens_after = self.check_fit(session, Some(&written)).await?;
+        let new = NewSummary {
+            kind: SummaryKind::Summary,
+            made_by: MadeBy::User,
+            based_on: Some(edited.version),
+            from_item: edited.from_item.clone(),
+            to_item: edited.to_item.clone(),
+            through_seq: 0,
+            text: written.text,
+            pins: edited.pins.clone(),
+            checks: json!({}),
+            tokens_before: edited.tokens_after,
+            tokens_after,
+            arm: edited.arm.clone(),
+            created_at_ms: wall_ms(),
+        };
+        let version = self.store().add_applied_summary(session, new, Vec::new()).await?;
+        self.follow(session).await;
+        self.summary(session, version).await
+    }
+
+    pub async fn add_pin(&self, session: &SessionRef, text: &str) -> Result<Pin, Error> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(Error::EmptyText);
+        }
+        let limits = limits_of(&self.tools(session).await?.preset);
+        let pins = self.store().pins(session, false).await?;
+        let there: Vec<_> = pins.iter().map(pin_of).collect();
+        match compaction::admit(&there, text, &limits) {
+            Admission::Add => {}
+            Admission::Known => {
+                let known =
+                    pins.into_iter().find(|pin| compaction::admit(&[pin_of(pin)], text, &limits) == Admission::Known);
+                return known.ok_or(Error::EmptyText);
+            }
+            Admission::Full => return Err(Error::PinsFull { limit: limits.pins_tokens() }),
+        }
+        let pin = self.store().add_pin(session, text, None, MadeBy::User, wall_ms()).await?;
+        self.follow(session).await;
+        Ok(pin)
+    }
+
+    pub async fn remove_pin(&self, session: &SessionRef, pin: &str) -> Result<(), Error> {
+        self.store().remove_pin(session, pin, wall_ms()).await?;
+        self.follow(session).await;
+        Ok(())
+    }
+
+    /// Sessions in memory follow what a command beside the service changed in the store.
+    pub async fn look_for_changes(&self) {
+        for (session, seen) in self.in_memory() {
+            match self.store().memory_stamp(&session).await {
+                Ok(stamp) if seen.is_some_and(|seen| seen != stamp) => {
+                    self.see(&session, stamp);
+                    self.follow(&session).await;
+                }
+                Ok(stamp) => self.see(&session, stamp),
+                Err(error) => tracing::debug!(%error, "a session cannot be looked at"),
+            }
+        }
+    }
+
+    /// Waits until the prompt shows the change, if the session is in memory and silent.
+    async fn follow(&self, session: &SessionRef) {
+        let Some(commands) = self.commands(session) else { return };
+        let (done, followed) = oneshot::channel();
+        let following = async {
+            if commands.send(Command::Reload { done }).await.is_ok() {
+                let _ = followed.await;
+            }
+        };
+        let _ = tokio::time::timeout(FOLLOWING, following).await;
+    }
+
+    async fn summary(&self, session: &SessionRef, version: u64) -> Result<Summary, Error> {
+        let all = self.store().summaries(session).await?;
+        all.into_iter().find(|summary| summary.version == version).ok_or(Error::NoSummaryToUndo)
+    }
+
+    /// Whether a reply could be made with this summary in use; none is the whole history. Returns the prompt's tokens.
+    async fn check_fit(&self, session: &SessionRef, summary: Option<&Summary>) -> Result<u64, Error> {
+        let tools = self.tools(session).await?;
+        let limits = limits_of(&tools.preset);
+        let past = Past::with(self.store(), session, summary).await?;
+        let shown = past.shown();
+        let context = past.standing.context(&shown, &limits, tools.preset.recall > 0);
+        let tokens = tools.count(&past.config, &shown, &context).await.map_err(Error::Model)?.tokens;
+        let limit = u64::from(limits.hard_tokens());
+        if tokens > limit { Err(Error::DoesNotFit { tokens, limit }) } else { Ok(tokens) }
+    }
+
+    async fn tools(&self, session: &SessionRef) -> Result<PromptTools, Error> {
+        let record = self.store().session(session).await?;
+        Ok(self.tools_of(&record.preset, record.ctx_size, session))
+    }
+}

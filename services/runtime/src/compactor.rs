@@ -1,0 +1,389 @@
+//! Keeps a conversation within its window: a task beside the session's, which talks to it by messages.
+//!
+//! `Standing` is what the prompt shows of the past, `Past` the conversation as the store has it, `weigh` what each part of
+//! it takes, `make` a summary from the request to the store, `fit` room for a reply that waits. Whether, what and when is
+//! the `compaction` crate's.
+//!
+//! Invariants:
+//! - The history is never touched: every step changes which part of it the prompt shows.
+//! - A swap is one transaction of the store, and the prompt follows it; what a crash leaves is before it or after it.
+//! - No reply waits for a summary: where there is no room and none is ready, oldest turns leave the prompt.
+
+mod fit;
+mod make;
+mod past;
+mod room;
+mod standing;
+mod steps;
+mod weigh;
+
+pub use make::CompactedView;
+pub use past::Past;
+pub use standing::{Standing, pin_of};
+pub use weigh::PromptTools;
+
+use compaction::phases::{Activity, Phases};
+use fit::Room;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use make::{Look, PinWish, Trouble};
+use model::{Counted, ModelRequest};
+use session::machine::{Generate, GenerationId};
+use session::{Event, Failure, Item};
+use settings::Preset;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use store::{Pin, SessionRef, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// What the session's task tells its compactor, in the order in which it happened.
+pub enum ToCompactor {
+    /// What is so from now on.
+    Now(Activity),
+    /// An operation is on its way to the store.
+    Changed(Change),
+    /// A turn is over, with so many tokens in the window; 0: the model did not tell.
+    TurnEnded { tokens: u64 },
+    /// The prompt of a reply is too long; asked for so often.
+    MakeRoom { generate: Box<Generate>, tries: u32 },
+    /// The prompt that `FromCompactor::WantsPrompt` wanted.
+    Prompt(Box<Generate>),
+    /// Summaries or pins were changed in the store: answered when the prompt shows it.
+    Reload { done: oneshot::Sender<()> },
+}
+
+/// A change of the conversation. `is_shown`: the item that it is about, or stands behind, is in the prompt.
+pub enum Change {
+    Added {
+        item: Item,
+        after: Option<String>,
+        said_before: Option<Arc<Item>>,
+        is_shown: bool,
+    },
+    Truncated {
+        item_id: String,
+        is_shown: bool,
+    },
+    Deleted {
+        item_id: String,
+    },
+    Configured,
+    /// Of a reply: its items only ever come behind all others.
+    Reply,
+}
+
+/// What the compactor tells the session's task.
+pub enum FromCompactor {
+    Tell(Event),
+    /// This stands in the prompt from now on.
+    Stands(Arc<Standing>),
+    /// Items that were not in memory, and behind which item of the store they stand.
+    Recovered {
+        items: Vec<Item>,
+        behind: Option<String>,
+    },
+    /// So full is the window.
+    Fill(Counted),
+    /// Ask the model for this prompt's next turn, as it would be with `standing`: `ToCompactor::Prompt` has it.
+    WantsPrompt(Arc<Standing>),
+    /// Ask for the reply again. A longer prompt than the limit is refused again.
+    AskAgain {
+        generate: Box<Generate>,
+        limit_tokens: Option<u32>,
+    },
+    /// There is no room for the reply.
+    Failed {
+        generation: GenerationId,
+        failure: Failure,
+    },
+    /// Nothing is under way, after so many messages from the session.
+    Quiet {
+        heard: u64,
+    },
+}
+
+/// The session's end.
+pub struct Compactor {
+    to: mpsc::Sender<ToCompactor>,
+    from: mpsc::UnboundedReceiver<FromCompactor>,
+    /// Messages sent, and those heard when the compactor was last quiet.
+    sent: u64,
+    quiet_after: Option<u64>,
+}
+
+/// Where what is said is kept.
+#[derive(Clone)]
+pub struct SessionStore {
+    pub store: Store,
+    pub session: SessionRef,
+}
+
+/// What a compactor starts from.
+pub struct CompactorStart {
+    pub tools: PromptTools,
+    pub kept: SessionStore,
+    pub standing: Standing,
+    /// A summary that was made before the last start, and is not in use.
+    pub made: Option<CompactedView>,
+    /// Messages that may wait for the compactor.
+    pub waiting: usize,
+}
+
+/// The task.
+struct Task {
+    tools: PromptTools,
+    kept: SessionStore,
+    limits: compaction::CompactionLimits,
+    out: mpsc::UnboundedSender<FromCompactor>,
+    now: Activity,
+    phases: Phases,
+    standing: Standing,
+    attempt: Attempt,
+    work: Work,
+    /// The session waits until a change of the store is in the prompt.
+    reloads: Vec<oneshot::Sender<()>>,
+    /// The model did not tell how long the prompt of the last turn was.
+    fill_is_untold: bool,
+}
+
+/// One attempt to make the prompt smaller.
+struct Attempt {
+    made: Option<CompactedView>,
+    /// What the plan takes out of the prompt. None: there is no plan yet, so that every change matters.
+    covers: Option<HashSet<String>>,
+    /// The version that clients were told of, and the tokens before.
+    told: Option<(u64, u64)>,
+    gave_up_at: Option<String>,
+    last_item: Option<String>,
+    begun: Instant,
+}
+
+/// What is under way. Dropping a step stops it.
+struct Work {
+    step: Option<BoxFuture<'static, StepResult>>,
+    side: FuturesUnordered<BoxFuture<'static, SideResult>>,
+    /// Replies that wait for room.
+    waiting: HashMap<GenerationId, Box<Generate>>,
+    /// Pins to be made and removed, one after the other; and whether one is under way.
+    pin_changes: VecDeque<PinChange>,
+    is_pinning: bool,
+}
+
+enum PinChange {
+    Add(Vec<PinWish>),
+    /// Pins that were made of this item.
+    RemoveOf(String),
+}
+
+/// A step came to its end.
+enum StepResult {
+    Looked(Result<Box<Look>, Trouble>),
+    Made(Result<Box<CompactedView>, Trouble>),
+    Warmed,
+    /// The version that stands, where one does.
+    Swapped(Result<Option<u64>, store::Error>),
+}
+
+/// So did something beside it.
+enum SideResult {
+    Room(GenerationId, Result<Room, Failure>),
+    Dropped(Result<u64, store::Error>),
+    /// All pins, and what there was no room for.
+    Pinned(Result<(Vec<Pin>, Vec<PinWish>), store::Error>),
+    Reloaded(u64, Result<Box<Past>, store::Error>),
+}
+
+impl Compactor {
+    pub fn start(start: CompactorStart) -> Compactor {
+        let CompactorStart { tools, kept, standing, made, waiting } = start;
+        let (to, inbox) = mpsc::channel(waiting);
+        let (out, from) = mpsc::unbounded_channel();
+        let mut phases = Phases::new(made.is_some());
+        if standing.owes_summary {
+            phases.look_soon();
+        }
+        let quiet_after = phases.is_quiet().then_some(0);
+        let told = made.as_ref().and_then(|made| Some((made.version?, made.tokens_before)));
+        let task = Task {
+            limits: limits_of(&tools.preset),
+            tools,
+            kept,
+            out,
+            // Until the session says otherwise nothing may begin.
+            now: Activity { replying: true, settled: false, ending: false, epoch: 0 },
+            phases,
+            standing,
+            attempt: Attempt { made, covers: None, told, gave_up_at: None, last_item: None, begun: Instant::now() },
+            work: Work {
+                step: None,
+                side: FuturesUnordered::new(),
+                waiting: HashMap::new(),
+                pin_changes: VecDeque::new(),
+                is_pinning: false,
+            },
+            reloads: Vec::new(),
+            fill_is_untold: false,
+        };
+        tokio::spawn(tracing::Instrument::in_current_span(task.run(inbox)));
+        Compactor { to, from, sent: 0, quiet_after }
+    }
+
+    /// Waits while the compactor has much to do.
+    pub async fn tell(&mut self, message: ToCompactor) {
+        self.sent += 1;
+        // A compactor that is gone is told nothing: the session ends.
+        let _ = self.to.send(message).await;
+    }
+
+    /// The next message; never, while nothing is under way.
+    pub async fn next(&mut self) -> FromCompactor {
+        match self.from.recv().await {
+            Some(FromCompactor::Quiet { heard }) => {
+                self.quiet_after = Some(heard);
+                FromCompactor::Quiet { heard }
+            }
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Nothing would be lost if the session left memory now, and nothing waits.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet_after == Some(self.sent)
+    }
+}
+
+impl Task {
+    async fn run(mut self, mut inbox: mpsc::Receiver<ToCompactor>) {
+        let (mut heard, mut quiet_at) = (0, None);
+        loop {
+            self.go_on();
+            let is_quiet = self.is_quiet() && inbox.is_empty();
+            if is_quiet && quiet_at != Some(heard) {
+                quiet_at = Some(heard);
+                self.say(FromCompactor::Quiet { heard });
+            }
+            let step = async {
+                match &mut self.work.step {
+                    Some(step) => step.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(message) => {
+                        heard += 1;
+                        self.heard(message);
+                    }
+                    None => return,
+                },
+                result = step => {
+                    self.work.step = None;
+                    self.stepped(result);
+                    quiet_at = None;
+                }
+                Some(result) = self.work.side.next() => {
+                    self.side_ended(result);
+                    quiet_at = None;
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, message: ToCompactor) {
+        match message {
+            ToCompactor::Now(now) => self.now = now,
+            ToCompactor::Changed(change) => self.changed(change),
+            ToCompactor::TurnEnded { tokens } => {
+                let mark = if self.standing.held { self.limits.hard_tokens() } else { self.limits.soft_tokens() };
+                self.fill_is_untold = tokens == 0;
+                if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
+                    self.phases.look_soon();
+                }
+            }
+            ToCompactor::MakeRoom { generate, tries } => self.make_room(generate, tries),
+            ToCompactor::Prompt(generate) => self.warm(&generate),
+            ToCompactor::Reload { done } => self.reloads.push(done),
+        }
+    }
+
+    /// Begins what is due.
+    fn go_on(&mut self) {
+        if let Some(next) = self.phases.next(self.now) {
+            self.begin(next);
+        }
+        let Activity { settled, replying, epoch, .. } = self.now;
+        let may_reload = self.work.side.is_empty() && settled && !replying && !self.phases.is_swapping();
+        if !self.reloads.is_empty() && may_reload {
+            let kept = self.kept.clone();
+            self.work.side.push(Box::pin(async move {
+                let past = Past::load(&kept.store, &kept.session).await;
+                SideResult::Reloaded(epoch, past.map(Box::new))
+            }));
+        }
+    }
+
+    fn side_ended(&mut self, result: SideResult) {
+        match result {
+            SideResult::Room(generation, room) => self.room_made(generation, room),
+            SideResult::Dropped(Ok(version)) => {
+                self.standing.newest_version = self.standing.newest_version.max(version);
+                if self.standing.owes_summary {
+                    self.standing.version = Some(version);
+                }
+            }
+            SideResult::Dropped(Err(error)) => {
+                tracing::warn!(%error, "what left the prompt is back in it after a restart");
+            }
+            SideResult::Pinned(Ok((pins, refused))) => {
+                self.standing.pins = pins;
+                self.work.is_pinning = false;
+                self.change_pins();
+                self.show();
+                for PinWish { item_id, text } in refused {
+                    let limit_tokens = self.limits.pins_tokens();
+                    tracing::warn!(item = %item_id, limit_tokens, "there is no room for another pin: remove one");
+                    self.say(FromCompactor::Tell(Event::PinRefused { item_id, text, limit_tokens }));
+                }
+            }
+            SideResult::Pinned(Err(error)) => {
+                tracing::error!(%error, "a pin could not be kept");
+                self.work.is_pinning = false;
+                self.change_pins();
+            }
+            SideResult::Reloaded(epoch, past) => self.reloaded(epoch, past),
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.phases.is_quiet() && self.work.side.is_empty() && self.reloads.is_empty()
+    }
+
+    /// The prompt follows what stands.
+    fn show(&self) {
+        self.say(FromCompactor::Stands(Arc::new(self.standing.clone())));
+    }
+
+    fn say(&self, message: FromCompactor) {
+        // A session that is gone hears nothing.
+        let _ = self.out.send(message);
+    }
+}
+
+pub fn limits_of(preset: &Preset) -> compaction::CompactionLimits {
+    compaction::CompactionLimits {
+        ctx_size: preset.ctx_size,
+        soft_fill: preset.compaction.soft_fill,
+        hard_fill: preset.compaction.hard_fill,
+        target_fill: preset.compaction.target_fill,
+        tail_tokens: preset.compaction.tail_tokens,
+        summary_tokens: preset.compaction.summary_tokens,
+        reply_reserve_tokens: preset.reply_reserve_tokens,
+    }
+}
+
+/// By which clients know a summary of the session.
+fn summary_id(version: u64) -> String {
+    format!("summary_{version}")
+}

@@ -1,0 +1,97 @@
+//! A conversation as the store has it, from the last summary that tells it on.
+
+use super::Standing;
+use crate::records::{config_of, item_of};
+use session::prompt::leading;
+use session::{Item, SessionConfig};
+use std::sync::Arc;
+use store::{self, MadeBy, SessionRef, Store, Summary, SummaryKind, View};
+
+#[derive(Clone, Debug)]
+pub struct Past {
+    pub config: SessionConfig,
+    pub standing: Standing,
+    /// What stood in the prompt before turns left without a summary, or before the summary that does not hold any more:
+    /// what a summary of them is asked with, because that is what the model has read.
+    pub base: Standing,
+    /// Instructions at the head, which no summary tells; then everything behind the summary, also what left the prompt.
+    pub items: Vec<Arc<Item>>,
+    pub leading: usize,
+    /// Where the items begin that the prompt shows.
+    pub shown_from: usize,
+    /// `View::last_seq`.
+    pub last_seq: u64,
+}
+
+impl Past {
+    pub async fn load(store: &Store, session: &SessionRef) -> Result<Past, store::Error> {
+        let view = store.load(session).await?;
+        Past::of(store, session, view).await
+    }
+
+    /// As it would be with this summary in use, or with none.
+    pub async fn with(store: &Store, session: &SessionRef, summary: Option<&Summary>) -> Result<Past, store::Error> {
+        let mut view = store.load(session).await?;
+        view.items = store.items(session, summary.map(|summary| summary.to_item.as_str()), u32::MAX).await?;
+        if summary.is_none() {
+            view.head.clear();
+        }
+        view.trimmed.clear();
+        view.summary = summary.cloned();
+        Past::of(store, session, view).await
+    }
+
+    async fn of(store: &Store, session: &SessionRef, view: View) -> Result<Past, store::Error> {
+        let standing = Standing::of(&view);
+        let mut base = standing.clone();
+        let mut stored = view.head.clone();
+        let mut shown_from_place = Vec::new();
+        match &view.summary {
+            Some(summary) if standing.owes_summary => {
+                let told = holding_before(store, session, summary).await?;
+                let behind = store.items(session, told.as_ref().map(|told| told.to_item.as_str()), u32::MAX).await?;
+                base.take_back(told.as_ref());
+                let is_head = |item: &store::Item| view.head.iter().any(|head| head.item_id == item.item_id);
+                stored.extend(behind.into_iter().filter(|item| !is_head(item)));
+                shown_from_place.clone_from(&summary.to_place);
+            }
+            _ => stored.extend(view.items.iter().cloned()),
+        }
+        let said = stored.iter().filter_map(|stored| Some((stored.place.as_slice(), Arc::new(item_of(stored)?))));
+        let (places, items): (Vec<_>, Vec<_>) = said.unzip();
+        let leading = leading(&items);
+        let left = places.iter().filter(|place| **place <= shown_from_place.as_slice()).count();
+        let config = config_of(&view.session);
+        Ok(Past { config, standing, base, items, leading, shown_from: left.max(leading), last_seq: view.last_seq })
+    }
+
+    /// Instructions, and what the prompt shows.
+    pub fn shown(&self) -> Vec<Arc<Item>> {
+        self.items[..self.leading].iter().chain(&self.items[self.shown_from..]).cloned().collect()
+    }
+
+    /// The last of what left the prompt without a summary.
+    pub fn dropped_through(&self) -> Option<&str> {
+        let last = self.items.get(self.shown_from.checked_sub(1)?)?;
+        (self.shown_from > self.leading).then_some(last.id.as_str())
+    }
+}
+
+/// The newest summary among those that this one was made from that tells what was said as it stands now.
+async fn holding_before(
+    store: &Store,
+    session: &SessionRef,
+    summary: &Summary,
+) -> Result<Option<Summary>, store::Error> {
+    let all = store.summaries(session).await?;
+    let mut version = summary.based_on;
+    while let Some(earlier) = all.iter().find(|earlier| Some(earlier.version) == version) {
+        let is_told = earlier.kind == SummaryKind::Summary && earlier.undone_at_ms.is_none();
+        if is_told && (earlier.made_by == MadeBy::User || !store.is_stale(session, earlier).await?) {
+            return Ok(Some(earlier.clone()));
+        }
+        // Versions count upwards, and so this ends.
+        version = earlier.based_on.filter(|before| *before < earlier.version);
+    }
+    Ok(None)
+}

@@ -1,0 +1,148 @@
+//! What the prompt shows of the past: the summary in use, the pins, where the words begin.
+
+use compaction::{CompactionLimits, PinnedText, PlainMessage, Speaker};
+use serde_json::Value;
+use session::prompt::Context;
+use session::{Item, Message, MessageRole};
+use std::collections::HashSet;
+use std::sync::Arc;
+use store::{MadeBy, Pin, Summary, SummaryKind, View};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The version that is in use: a summary, or turns that left without one.
+    pub version: Option<u64>,
+    /// The newest version there is, in use or not.
+    pub newest_version: u64,
+    /// The words of the summary that stands in the prompt.
+    pub text: String,
+    /// Which version they are.
+    pub text_version: Option<u64>,
+    /// Items up to this one are not in the prompt.
+    pub covered_through: Option<String>,
+    /// Some of them are told by no summary, or by one that was made before they were changed.
+    pub owes_summary: bool,
+    /// The pins that stand beside the summary, by id. Others wait for the next one, so that the prompt stays as it is.
+    pub placed_pins: HashSet<String>,
+    pub trimmed: HashSet<String>,
+    pub pins: Vec<Pin>,
+    /// A person took the last summary back: the next one is made only when it must.
+    pub held: bool,
+}
+
+impl Standing {
+    pub fn of(view: &View) -> Standing {
+        let pins = view.pins.clone();
+        let newest = view.newest_summary.as_ref();
+        let mut standing = Standing {
+            newest_version: newest.map_or(0, |newest| newest.version),
+            held: newest.is_some_and(|newest| newest.undone_at_ms.is_some()),
+            trimmed: view.trimmed.iter().cloned().collect(),
+            pins,
+            ..Standing::default()
+        };
+        if let Some(summary) = &view.summary {
+            standing.put(summary);
+            // What a person wrote stays until they write something else.
+            standing.owes_summary |= view.summary_is_stale && summary.made_by != MadeBy::User;
+        }
+        standing
+    }
+
+    fn put(&mut self, summary: &Summary) {
+        let is_drop = summary.kind == SummaryKind::Drop;
+        self.version = Some(summary.version);
+        self.text = summary.text.clone();
+        self.text_version = if is_drop { summary.based_on } else { Some(summary.version) };
+        self.covered_through = Some(summary.to_item.clone());
+        self.owes_summary = is_drop;
+        let ids = summary.pins.as_array().map(Vec::as_slice).unwrap_or_default();
+        self.placed_pins = ids.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    }
+
+    /// As it will be with this summary.
+    pub fn with(&self, summary: &Summary) -> Standing {
+        let mut standing = self.clone();
+        standing.put(summary);
+        standing.held = false;
+        standing
+    }
+
+    /// As it was when this summary stood, or none.
+    pub fn take_back(&mut self, to: Option<&Summary>) {
+        self.version = None;
+        self.text.clear();
+        (self.text_version, self.covered_through, self.owes_summary) = (None, None, false);
+        self.placed_pins.clear();
+        if let Some(summary) = to {
+            self.put(summary);
+        }
+    }
+
+    /// A prompt made with the one is the prompt made with the other.
+    pub fn shows_the_same_as(&self, other: &Standing) -> bool {
+        let shown = |standing: &Standing| Standing { newest_version: 0, ..standing.clone() };
+        shown(self) == shown(other)
+    }
+
+    /// Every pin stands beside the summary from now on.
+    pub fn place_pins(&mut self) {
+        self.placed_pins = self.pins.iter().map(|pin| pin.id.clone()).collect();
+    }
+
+    pub fn placed(&self) -> Vec<PinnedText> {
+        self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id)).map(pin_of).collect()
+    }
+
+    pub fn memory(&self, limits: &CompactionLimits) -> Option<PlainMessage> {
+        compaction::context_message(&self.text, &self.placed(), limits)
+    }
+
+    /// What stands in the prompt besides these items. A pin that is in none of them and not beside the summary is a note
+    /// until the next swap.
+    pub fn context(&self, items: &[Arc<Item>], limits: &CompactionLimits, has_recall: bool) -> Context {
+        let is_shown = |pin: &&Pin| {
+            let in_words = |source: &String| items.iter().any(|item| item.id == *source);
+            self.placed_pins.contains(&pin.id) || pin.source_item.as_ref().is_some_and(in_words)
+        };
+        let notes = self.pins.iter().filter(|pin| !is_shown(pin)).map(|pin| pin.text.clone()).collect();
+        Context {
+            preface: self.memory(limits).iter().map(message_of).collect(),
+            covered_through: self.covered_through.clone(),
+            trimmed: self.trimmed.clone(),
+            recall: has_recall && self.covered_through.is_some(),
+            notes,
+        }
+    }
+}
+
+pub fn pin_of(pin: &Pin) -> PinnedText {
+    PinnedText { id: pin.id.clone(), text: pin.text.clone(), source: pin.source_item.clone() }
+}
+
+pub fn message_of(message: &PlainMessage) -> Message {
+    let role = match message.speaker {
+        Speaker::User => MessageRole::User,
+        Speaker::Assistant => MessageRole::Assistant,
+        Speaker::Context => MessageRole::Tool,
+    };
+    Message::new(role, &message.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_session_made_itself_is_no_news() {
+        let standing = Standing { version: Some(2), newest_version: 2, text: "- Ann.".into(), ..Standing::default() };
+        let made_since = Standing { newest_version: 3, ..standing.clone() };
+        assert!(standing.shows_the_same_as(&made_since));
+        let others = [
+            Standing { version: Some(3), ..standing.clone() },
+            Standing { held: true, ..standing.clone() },
+            Standing { trimmed: ["a".to_owned()].into(), ..standing.clone() },
+        ];
+        assert!(others.iter().all(|other| !standing.shows_the_same_as(other)));
+    }
+}

@@ -1,0 +1,342 @@
+//! The steps of an attempt: look, make, warm, swap; and what stops one.
+
+use super::make::{SummaryEffort, look, make, pin_wishes, trimmed, wishes};
+use super::room::left_out;
+use super::{
+    Change, CompactedView, FromCompactor, Look, ModelRequest, Past, PinChange, PinWish, SessionStore, SideResult,
+    StepResult, Task, Trouble, summary_id,
+};
+use crate::prompts::request_of;
+use crate::{metrics, wall_ms};
+use compaction::CompactionPlan;
+use compaction::phases::NextStep;
+use futures_util::future::BoxFuture;
+use session::machine::Generate;
+use session::{Compaction, CompactionStage, Delta, Event, Item, Priority};
+use std::collections::HashSet;
+use std::sync::Arc;
+use store::{MadeBy, Pin};
+use tokio::time::Instant;
+
+impl Task {
+    pub(super) fn begin(&mut self, next: NextStep) {
+        let (tools, kept) = (self.tools.clone(), self.kept.clone());
+        match next {
+            NextStep::Look => {
+                self.attempt.covers = None;
+                self.attempt.begun = Instant::now();
+                let gave_up_at = self.attempt.gave_up_at.clone();
+                self.work.step =
+                    Some(Box::pin(
+                        async move { StepResult::Looked(look(&tools, &kept, gave_up_at).await.map(Box::new)) },
+                    ));
+            }
+            NextStep::Warm => match &self.attempt.made {
+                Some(made) => self.say(FromCompactor::WantsPrompt(Arc::new(made.standing.clone()))),
+                None => self.phases.over(),
+            },
+            NextStep::Swap => match self.attempt.made.clone() {
+                Some(made) => {
+                    self.work.step = Some(Box::pin(async move { StepResult::Swapped(swap(&kept, made).await) }));
+                }
+                None => self.phases.over(),
+            },
+        }
+    }
+
+    /// Computes the compacted prompt before it is used.
+    pub(super) fn warm(&mut self, generate: &Generate) {
+        // What was to be warmed may have been stopped, or put to use.
+        if !self.phases.is_warming() {
+            return;
+        }
+        let mut request: ModelRequest = request_of(generate, &self.tools.preset, &self.tools.wording);
+        (request.priority, request.past_owner) = (Priority::Background, self.tools.past_owner);
+        let mut answer = self.tools.model.ask(request);
+        self.work.step = Some(Box::pin(async move {
+            // What cannot be warmed is computed when it is needed.
+            while let Some(delta) = answer.next().await {
+                if let Delta::Failed(failure) = delta {
+                    tracing::debug!(%failure, "a compacted prompt was not warmed");
+                }
+            }
+            StepResult::Warmed
+        }));
+    }
+
+    pub(super) fn stepped(&mut self, result: StepResult) {
+        match result {
+            StepResult::Looked(Ok(look)) => self.looked(*look),
+            StepResult::Looked(Err(trouble)) => self.gave_up(&trouble),
+            StepResult::Made(made) => self.summary_made(made),
+            StepResult::Warmed => {
+                if let Some(next) = self.phases.warmed(self.now) {
+                    self.begin(next);
+                }
+            }
+            StepResult::Swapped(swapped) => self.swapped(swapped),
+        }
+    }
+
+    fn looked(&mut self, look: Look) {
+        self.standing.pins.clone_from(&look.past.standing.pins);
+        self.standing.owes_summary = look.past.standing.owes_summary;
+        // An upstream may not tell how long its prompt was.
+        let untold = std::mem::take(&mut self.fill_is_untold).then_some(look.weighed.total);
+        self.attempt.covers = Some(look.covers.clone());
+        self.attempt.last_item.clone_from(&look.last_item);
+        tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
+        match look.plan.clone() {
+            CompactionPlan::Trim(trim) => {
+                self.attempt.made = Some(trimmed(&look, &trim.through, trim.expected_tokens));
+                self.phases.made();
+            }
+            CompactionPlan::Summarise(plan) => {
+                let tokens_before = look.weighed.total.tokens;
+                let version = look.past.standing.newest_version + 1;
+                let (tools, kept) = (self.tools.clone(), self.kept.clone());
+                self.attempt.told = Some((version, tokens_before));
+                self.phases.making();
+                self.work.step =
+                    Some(Box::pin(
+                        async move { StepResult::Made(make(&tools, &kept, &look, plan).await.map(Box::new)) },
+                    ));
+                self.tell(CompactionStage::Started, version, tokens_before);
+            }
+            CompactionPlan::Nothing | CompactionPlan::Drop(_) | CompactionPlan::TooLarge(_) => self.phases.over(),
+        }
+        if let Some(fill) = untold {
+            self.say(FromCompactor::Fill(fill));
+        }
+    }
+
+    fn summary_made(&mut self, made: Result<Box<CompactedView>, Trouble>) {
+        match made {
+            Ok(made) => {
+                metrics::summary_made(&made.effort.rejected, made.effort.fell_back);
+                let SummaryEffort { requests, reused_tokens, computed_tokens, .. } = &made.effort;
+                tracing::info!(version = made.version, requests, reused_tokens, computed_tokens, "a summary is made");
+                self.attempt.made = Some(*made);
+                self.phases.made();
+            }
+            Err(Trouble::Store(store::Error::StaleSummary { .. })) => {
+                self.start_over("what it was to tell has changed; it is planned anew");
+            }
+            Err(trouble) => self.gave_up(&trouble),
+        }
+    }
+
+    fn gave_up(&mut self, trouble: &Trouble) {
+        tracing::warn!(%trouble, "the conversation was not compacted; it is tried again later");
+        metrics::compaction_ended("failed");
+        self.stop();
+        self.phases.over();
+        // A model that could not be asked may be there after the next turn.
+        if !matches!(trouble, Trouble::Model(_)) {
+            self.attempt.gave_up_at.clone_from(&self.attempt.last_item);
+        }
+        self.tell_failed(&trouble.to_string());
+    }
+
+    fn swapped(&mut self, swapped: Result<Option<u64>, store::Error>) {
+        let Some(made) = self.attempt.made.take() else { return self.phases.over() };
+        match swapped {
+            Ok(stands) => self.put_to_use(made, stands),
+            Err(error @ store::Error::StaleSummary { .. }) => self.start_over(&error.to_string()),
+            Err(error) => {
+                tracing::error!(%error, "a summary could not be put to use");
+                metrics::compaction_ended("cancelled");
+                self.stop();
+                self.phases.over();
+                self.tell_failed(&error.to_string());
+            }
+        }
+        let limit_tokens = Some(self.limits.hard_tokens());
+        for generate in std::mem::take(&mut self.work.waiting).into_values() {
+            self.ask_again(generate, limit_tokens);
+        }
+    }
+
+    fn put_to_use(&mut self, made: CompactedView, stands: Option<u64>) {
+        let CompactedView { version, mut standing, tokens_before, after, .. } = made;
+        standing.pins = std::mem::take(&mut self.standing.pins);
+        if let Some(stands) = stands {
+            (standing.version, standing.newest_version) = (Some(stands), standing.newest_version.max(stands));
+        }
+        self.standing = standing;
+        self.phases.over();
+        if self.standing.owes_summary {
+            self.phases.look_soon();
+        }
+        (self.attempt.covers, self.attempt.gave_up_at) = (None, None);
+        let (took, tokens_after) = (self.attempt.begun.elapsed(), after.tokens);
+        metrics::compacted(if version.is_some() { "completed" } else { "trimmed" }, took, tokens_before, tokens_after);
+        let duration_ms = took.as_secs_f64() * 1e3;
+        tracing::info!(version, tokens_before, tokens_after, duration_ms, "the conversation is compacted");
+        self.show();
+        if let Some(version) = version {
+            self.attempt.told = None;
+            self.tell(CompactionStage::Completed { tokens_after }, version, tokens_before);
+        }
+        self.say(FromCompactor::Fill(after));
+    }
+
+    /// An operation is on its way to the store: a part of the conversation changes.
+    pub(super) fn changed(&mut self, change: Change) {
+        match &change {
+            Change::Added { item, said_before, .. } => {
+                let wishes = wishes(item, said_before.as_deref());
+                if !wishes.is_empty() {
+                    self.work.pin_changes.push_back(PinChange::Add(wishes));
+                }
+            }
+            Change::Deleted { item_id } => self.work.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
+            Change::Truncated { .. } | Change::Configured | Change::Reply => {}
+        }
+        self.change_pins();
+        if self.touches_what_is_told(&change) {
+            self.phases.look_soon();
+        }
+        // A swap that is under way is refused by the store itself.
+        if !self.phases.is_quiet() && !self.phases.is_swapping() && self.touches_the_plan(&change) {
+            tracing::info!("what was to be summarised has changed: it is planned anew");
+            self.start_over("what it was to tell has changed; it is planned anew");
+        }
+    }
+
+    /// Whether the change is to something that the plan takes out of the prompt.
+    fn touches_the_plan(&self, change: &Change) -> bool {
+        let covers: Option<&HashSet<String>> = self.attempt.covers.as_ref();
+        let is_covered = |id: &String| covers.is_none_or(|covers| covers.contains(id));
+        match change {
+            Change::Truncated { item_id, .. } | Change::Deleted { item_id } => is_covered(item_id),
+            // Behind the last that is covered is not under it.
+            Change::Added { after: Some(after), .. } => {
+                let last = self.attempt.made.as_ref().and_then(|made| made.standing.covered_through.as_ref());
+                covers.is_some_and(|covers| covers.contains(after)) && last != Some(after)
+            }
+            Change::Added { after: None, .. } | Change::Configured => true,
+            Change::Reply => false,
+        }
+    }
+
+    /// Whether the summary in use may have told what is changed. The store knows for sure.
+    fn touches_what_is_told(&self, change: &Change) -> bool {
+        let through = self.standing.covered_through.as_ref();
+        through.is_some()
+            && match change {
+                Change::Deleted { .. } | Change::Added { after: None, .. } => true,
+                Change::Truncated { is_shown, .. } => !is_shown,
+                Change::Added { after, is_shown, .. } => through != after.as_ref() && !is_shown,
+                Change::Configured | Change::Reply => false,
+            }
+    }
+
+    /// A command beside the service, or a person, changed the store: the prompt follows.
+    pub(super) fn reloaded(&mut self, epoch: u64, past: Result<Box<Past>, store::Error>) {
+        if epoch != self.now.epoch || !self.now.settled || self.now.replying {
+            return; // again, in the next silence
+        }
+        match past {
+            // What the session did itself is not news, and no reason to begin a summary again.
+            Ok(past) if past.standing.shows_the_same_as(&self.standing) => {}
+            Ok(past) => {
+                let Past { standing, items, leading, .. } = *past;
+                let was_at_work = !self.phases.is_quiet();
+                self.stop();
+                if was_at_work || standing.owes_summary {
+                    self.phases.start_over()
+                } else {
+                    self.phases.over()
+                }
+                let behind = if standing.owes_summary { None } else { standing.covered_through.clone() };
+                let items: Vec<Item> = items[leading..].iter().map(|item| Item::clone(item)).collect();
+                self.say(FromCompactor::Recovered { items, behind });
+                self.standing = standing;
+                self.show();
+                if was_at_work {
+                    metrics::compaction_ended("cancelled");
+                    self.tell_failed("summaries or pins were changed; it is planned anew");
+                }
+            }
+            Err(error) => tracing::error!(%error, "a change of the session could not be read"),
+        }
+        self.reloads.drain(..).for_each(|done| {
+            let _ = done.send(());
+        });
+    }
+
+    pub(super) fn stop(&mut self) {
+        (self.work.step, self.attempt.made, self.attempt.covers) = (None, None, None);
+    }
+
+    fn start_over(&mut self, message: &str) {
+        metrics::compaction_ended("cancelled");
+        self.stop();
+        self.phases.start_over();
+        self.tell_failed(message);
+    }
+
+    pub(super) fn tell(&self, stage: CompactionStage, version: u64, tokens_before: u64) {
+        let summary_id = summary_id(version);
+        let compaction = Compaction { stage, summary_id, version, tokens_before };
+        self.say(FromCompactor::Tell(Event::Compaction(compaction)));
+    }
+
+    /// Where clients were told that it began.
+    fn tell_failed(&mut self, message: &str) {
+        if let Some((version, tokens_before)) = self.attempt.told.take() {
+            self.tell(CompactionStage::Failed { message: message.to_owned() }, version, tokens_before);
+        }
+    }
+
+    /// Makes or removes the next pins, once those before them are done: so each sees what room there is.
+    pub(super) fn change_pins(&mut self) {
+        while !self.work.is_pinning
+            && let Some(change) = self.work.pin_changes.pop_front()
+        {
+            let (kept, limits, mut pins) = (self.kept.clone(), self.limits, self.standing.pins.clone());
+            let change: BoxFuture<'static, Result<Vec<PinWish>, store::Error>> =
+                match change {
+                    PinChange::Add(wishes) => Box::pin(async move {
+                        pin_wishes(&kept, &limits, wishes, &mut pins).await.map(|(_, refused)| refused)
+                    }),
+                    // What was not said is not to be kept.
+                    PinChange::RemoveOf(item_id) => {
+                        let of_item =
+                            |pin: &Pin| pin.made_by == MadeBy::Model && pin.source_item.as_deref() == Some(&*item_id);
+                        pins.retain(of_item);
+                        if pins.is_empty() {
+                            continue;
+                        }
+                        Box::pin(async move {
+                            for pin in pins {
+                                kept.store.remove_pin(&kept.session, &pin.id, wall_ms()).await?;
+                            }
+                            Ok(Vec::new())
+                        })
+                    }
+                };
+            let kept = self.kept.clone();
+            self.work.is_pinning = true;
+            self.work.side.push(Box::pin(async move {
+                let changed = async { Ok((change.await?, kept.store.pins(&kept.session, false).await?)) };
+                SideResult::Pinned(changed.await.map(|(refused, pins)| (pins, refused)))
+            }));
+        }
+    }
+}
+
+/// One transaction, from which on the prompt shows what was made.
+async fn swap(kept: &SessionStore, made: CompactedView) -> Result<Option<u64>, store::Error> {
+    let SessionStore { store, session } = kept;
+    let Some(version) = made.version else {
+        return store.trim_results(session, made.trimmed, wall_ms()).await.map(|()| None);
+    };
+    let Some([from_item, to_item]) = made.still_owed else {
+        return store.apply_summary(session, version, made.trimmed, wall_ms()).await.map(|()| Some(version));
+    };
+    let CompactedView { standing, trimmed, tokens_before, after, .. } = made;
+    let new = left_out(&standing, [from_item, to_item], [tokens_before, after.tokens]);
+    store.add_applied_summary(session, new, trimmed).await.map(Some)
+}

@@ -1,0 +1,197 @@
+//! What each part of a conversation takes of its prompt, in the words of the `compaction` crate.
+
+use super::standing::message_of;
+use super::{Past, Standing, limits_of};
+use crate::prompts::{prompt_of, prompt_with};
+use compaction::{Passage, PassageKind, PromptSizes, PromptView};
+use model::{Counted, Model, PLACEHOLDER};
+use session::prompt::{Context, Layout, Wording, lay_out, leading};
+use session::{Failure, Item, ItemBody, Message, MessageRole, Role, SessionConfig};
+use settings::Preset;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub struct Weighed {
+    pub view: PromptView,
+    pub sizes: PromptSizes,
+    /// The prompt as it is.
+    pub total: Counted,
+}
+
+/// What prompts are made with.
+#[derive(Clone)]
+pub struct PromptTools {
+    pub model: Model,
+    pub preset: Arc<Preset>,
+    pub wording: Wording,
+    pub past_owner: Option<u64>,
+}
+
+/// The conversation as its next prompt shows it, whatever the user says next.
+pub async fn weigh(tools: &PromptTools, past: &Past) -> Result<Weighed, Failure> {
+    let shown = past.shown();
+    let context = past.standing.context(&shown, &limits_of(&tools.preset), tools.preset.recall > 0);
+    let mut weighed = weigh_shown(tools, &past.config, &past.standing, &shown, &context, Some(PLACEHOLDER)).await?;
+    weighed.view.gave_up_at = None;
+    if let Some(dropped_through) = past.dropped_through() {
+        // What left the prompt is weighed as it stood there.
+        let all = tools.measure(&past.config, &past.items, &context, Some(PLACEHOLDER)).await?;
+        let left = past.leading..past.shown_from;
+        let passages = left.map(|index| passage(&past.items[index], all.items[index]));
+        weighed.view.passages.splice(..0, passages);
+        weighed.view.dropped_through = Some(dropped_through.to_owned());
+        weighed.view.summary.clone_from(&past.base.text);
+    }
+    Ok(weighed)
+}
+
+/// A prompt of these items, the instructions among them first. `partial` is what the user says next.
+pub async fn weigh_shown(
+    tools: &PromptTools,
+    config: &SessionConfig,
+    standing: &Standing,
+    shown: &[Arc<Item>],
+    context: &Context,
+    partial: Option<&str>,
+) -> Result<Weighed, Failure> {
+    let limits = limits_of(&tools.preset);
+    let measured = tools.measure(config, shown, context, partial).await?;
+    let leading = leading(shown);
+    let passages: Vec<Passage> =
+        (leading..shown.len()).map(|index| passage(&shown[index], measured.items[index])).collect();
+    let trimmed_through = last_of(shown, &context.trimmed);
+    let context_tokens = measured.preface;
+    // Every pin stands beside the next summary.
+    let mut all_pins = standing.clone();
+    all_pins.place_pins();
+    all_pins.text.clear();
+    let ruler = Ruler {
+        pins: all_pins.memory(&limits).as_ref().map(message_of),
+        request: message_of(&compaction::summary_request(&limits)),
+    };
+    let [pins_tokens, instruction_tokens, marker_tokens] = tools.rule(config, &ruler).await?;
+    let said: u64 = passages.iter().map(|passage| u64::from(passage.tokens)).sum();
+    let summary_tokens = if standing.text.is_empty() { 0 } else { context_tokens.saturating_sub(pins_tokens) };
+    let sizes = PromptSizes {
+        fixed_tokens: few(measured.total.tokens.saturating_sub(said + context_tokens)),
+        context_tokens: few(context_tokens),
+        pins_tokens: few(pins_tokens),
+        summary_tokens: few(summary_tokens),
+        instruction_tokens: few(instruction_tokens),
+        marker_tokens: few(marker_tokens),
+    };
+    let view = PromptView { passages, summary: standing.text.clone(), trimmed_through, ..PromptView::default() };
+    Ok(Weighed { view, sizes, total: measured.total })
+}
+
+struct MeasuredItems {
+    total: Counted,
+    preface: u64,
+    items: Vec<u64>,
+}
+
+/// What is measured beside the conversation.
+struct Ruler {
+    pins: Option<Message>,
+    request: Message,
+}
+
+impl PromptTools {
+    pub fn has_recall(&self) -> bool {
+        self.preset.recall > 0
+    }
+
+    async fn measure(
+        &self,
+        config: &SessionConfig,
+        items: &[Arc<Item>],
+        context: &Context,
+        partial: Option<&str>,
+    ) -> Result<MeasuredItems, Failure> {
+        let layout = Layout { instructions: &config.instructions, context, partial, wording: &self.wording };
+        let laid_out = lay_out(items, &layout);
+        let has_head = laid_out.messages.first().is_some_and(|message| message.role == MessageRole::System);
+        let preface = usize::from(has_head)..usize::from(has_head) + context.preface.len();
+        let prompt = prompt_with(config, context, laid_out.messages);
+        let measured = self.model.measure(&prompt, &self.preset).await?;
+        // A message may tell several items: what was said, and the calls that were made with it.
+        let mut bytes_of_message = vec![0; measured.messages.len()];
+        let places = || laid_out.message_of_item.iter().zip(items);
+        for (message, item) in places() {
+            if let Some(bytes) = message.and_then(|message| bytes_of_message.get_mut(message)) {
+                *bytes += bytes_of(item);
+            }
+        }
+        let share = |(message, item): (&Option<usize>, &Arc<Item>)| {
+            let tokens =
+                message.and_then(|message| Some((measured.messages.get(message)?, bytes_of_message.get(message)?)));
+            tokens.map_or(0, |(tokens, bytes)| (tokens * bytes_of(item)).div_ceil((*bytes).max(1)))
+        };
+        let items = places().map(share).collect();
+        Ok(MeasuredItems { total: measured.total, preface: measured.messages[preface].iter().sum(), items })
+    }
+
+    async fn rule(&self, config: &SessionConfig, ruler: &Ruler) -> Result<[u64; 3], Failure> {
+        let said = |text: &str| Message::new(MessageRole::User, text);
+        let mut messages = vec![said(PLACEHOLDER)];
+        messages.push(ruler.request.clone());
+        messages.push(Message::new(MessageRole::Tool, compaction::LEFT_OUT));
+        messages.push(said(PLACEHOLDER));
+        messages.extend(ruler.pins.iter().cloned());
+        messages.push(said(PLACEHOLDER));
+        let prompt = prompt_with(config, &Context::default(), messages);
+        let measured = self.model.measure(&prompt, &self.preset).await?;
+        let pins = if ruler.pins.is_some() { measured.messages[4] } else { 0 };
+        Ok([pins, measured.messages[1], measured.messages[2]])
+    }
+
+    /// The prompt of a next turn with these items.
+    pub async fn count(
+        &self,
+        config: &SessionConfig,
+        items: &[Arc<Item>],
+        context: &Context,
+    ) -> Result<Counted, Failure> {
+        let prompt = prompt_of(config, items, context, Some(PLACEHOLDER), &self.wording);
+        self.model.count(&prompt, &self.preset).await
+    }
+}
+
+pub fn passage(item: &Item, tokens: u64) -> Passage {
+    let (kind, text) = match &item.body {
+        ItemBody::Message { role: Role::System, .. } => (PassageKind::System, item.text()),
+        ItemBody::Message { role: Role::User, .. } => (PassageKind::User, item.text()),
+        ItemBody::Message { role: Role::Assistant, .. } => (PassageKind::Assistant, item.text()),
+        ItemBody::FunctionCall { call_id, name, arguments } => {
+            (PassageKind::Call { call_id: call_id.clone() }, format!("{name} {arguments}"))
+        }
+        ItemBody::FunctionCallOutput { call_id, output } => {
+            (PassageKind::Output { call_id: call_id.clone() }, output.clone())
+        }
+    };
+    Passage { id: item.id.clone(), kind, text, tokens: few(tokens) }
+}
+
+fn last_of(items: &[Arc<Item>], ids: &HashSet<String>) -> Option<String> {
+    items.iter().rev().find(|item| ids.contains(&item.id)).map(|item| item.id.clone())
+}
+
+fn bytes_of(item: &Item) -> u64 {
+    1 + match &item.body {
+        ItemBody::Message { .. } => item.text().len() as u64,
+        ItemBody::FunctionCall { name, arguments, .. } => (name.len() + arguments.len()) as u64,
+        ItemBody::FunctionCallOutput { output, .. } => output.len() as u64,
+    }
+}
+
+fn few(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+/// Results of tools up to this item.
+pub fn results_through(items: &[Arc<Item>], through: &str) -> Vec<String> {
+    let end = items.iter().position(|item| item.id == through).map_or(0, |index| index + 1);
+    let results = items[..end].iter().filter(|item| matches!(item.body, ItemBody::FunctionCallOutput { .. }));
+    results.map(|item| item.id.clone()).collect()
+}

@@ -1,0 +1,111 @@
+//! The connections of a session, and what was sent to them.
+
+use crate::outgoing::{End, Outgoing};
+use session::Event;
+use session::machine::{ConnId, Replay};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Which events a connection is to hear; the rest does not fill its queue.
+pub type Interest = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
+
+/// A connection as the session's task sees it.
+pub struct Hello {
+    pub conn: ConnId,
+    pub outgoing: Outgoing,
+    pub interest: Interest,
+    pub replay: Replay,
+}
+
+/// The connections of a session, each with the mark of what was sent to it last: words that were sent are on their way
+/// once one of them has written up to its mark.
+pub type SentLast = Vec<(Outgoing, u64)>;
+
+pub struct Connections {
+    open: HashMap<ConnId, Connection>,
+    /// Told when a connection has written something.
+    written: Arc<Notify>,
+    /// What is being sent is what a connection that came missed.
+    is_greeting: bool,
+}
+
+struct Connection {
+    outgoing: Outgoing,
+    interest: Interest,
+    /// Of what was sent to it last. 0: nothing.
+    mark: u64,
+}
+
+impl Connections {
+    pub fn new(written: Arc<Notify>) -> Connections {
+        Connections { open: HashMap::new(), written, is_greeting: false }
+    }
+
+    pub fn written(&self) -> Arc<Notify> {
+        self.written.clone()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// What follows, up to `greeted`, is what the connection missed.
+    pub fn add(&mut self, hello: Hello) -> (ConnId, Replay) {
+        let Hello { conn, outgoing, interest, replay } = hello;
+        self.open.insert(conn, Connection { outgoing, interest, mark: 0 });
+        self.is_greeting = true;
+        (conn, replay)
+    }
+
+    pub fn greeted(&mut self) {
+        self.is_greeting = false;
+    }
+
+    pub fn remove(&mut self, conn: ConnId) -> bool {
+        self.open.remove(&conn).is_some()
+    }
+
+    /// Closes a connection behind what is queued for it. Whether it was there.
+    pub fn end(&mut self, conn: ConnId, end: End) -> bool {
+        let connection = self.open.remove(&conn);
+        if let Some(connection) = &connection {
+            connection.outgoing.end(end);
+        }
+        connection.is_some()
+    }
+
+    pub fn end_all(&self, end: End) {
+        self.open.values().for_each(|connection| connection.outgoing.end(end));
+    }
+
+    /// Connections that write nothing more.
+    pub fn closed(&self) -> Vec<ConnId> {
+        self.open.iter().filter(|(_, connection)| connection.outgoing.is_over()).map(|(conn, _)| *conn).collect()
+    }
+
+    /// Returns the connections that are closed or read too slowly: they are forgotten.
+    pub fn send(&mut self, to: &[ConnId], event: Event) -> Vec<ConnId> {
+        let event = Arc::new(event);
+        let mut left = Vec::new();
+        for conn in to {
+            let Some(connection) = self.open.get_mut(conn) else { continue };
+            if !(connection.interest)(&event) {
+                continue;
+            }
+            match connection.outgoing.push(event.clone(), !self.is_greeting) {
+                Some(mark) => connection.mark = mark,
+                None => {
+                    tracing::info!(conn = conn.0, "a connection is closed or reads too slowly");
+                    self.open.remove(conn);
+                    left.push(*conn);
+                }
+            }
+        }
+        left
+    }
+
+    pub fn sent_last(&self) -> SentLast {
+        self.open.values().map(|connection| (connection.outgoing.clone(), connection.mark)).collect()
+    }
+}

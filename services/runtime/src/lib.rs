@@ -1,0 +1,39 @@
+//! Live sessions: each is one task that owns a machine, and does what the machine says; beside it a compactor.
+//!
+//! Connections, the model and the store only send messages to that task; nothing else sees its state. A session that no
+//! client uses leaves memory, and comes back from the store when one connects.
+//!
+//! Invariants:
+//! - One task a session: every client that connects to it, from wherever, finds the same one.
+//! - Operations of a session reach the store in the order in which the machine gave them.
+//! - Words of a reply are given to the store after they were written to a connection's socket.
+
+mod changes;
+mod clock;
+mod compactor;
+mod connections;
+mod error;
+mod generations;
+mod load;
+pub mod metrics;
+mod outgoing;
+mod placement;
+mod presets;
+mod prompts;
+mod recall;
+mod records;
+mod registry;
+mod shared;
+mod store_queue;
+mod task;
+mod turn_log;
+
+pub use clock::wall_ms;
+pub use connections::Interest;
+pub use error::Error;
+pub use load::{random, wording};
+pub use outgoing::{End, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
+pub use placement::check as check_experiment;
+pub use presets::Presets;
+pub use records::item_of;
+pub use registry::{Attach, Connected, Parts, Runtime};

@@ -1,0 +1,46 @@
+//! What sessions count. The table of all metrics stands with the door that shows them.
+
+pub use compaction::RejectionReason;
+use metrics::{counter, gauge, histogram};
+use std::time::Duration;
+use store::Measurement;
+
+/// A smaller view of a conversation is in use: `completed` with a summary, `trimmed` without results of tools, `dropped`
+/// without oldest turns.
+pub fn compacted(outcome: &'static str, took: Duration, tokens_before: u64, tokens_after: u64) {
+    compaction_ended(outcome);
+    histogram!("reprise_compaction_seconds").record(took.as_secs_f64());
+    counter!("reprise_compaction_tokens_total", "when" => "before").increment(tokens_before);
+    counter!("reprise_compaction_tokens_total", "when" => "after").increment(tokens_after);
+}
+
+/// An attempt is over: also `failed`, or `cancelled` because what it was about has changed.
+pub fn compaction_ended(outcome: &'static str) {
+    counter!("reprise_compactions_total", "outcome" => outcome).increment(1);
+}
+
+/// A summary is made; what was rejected on the way to it.
+pub fn summary_made(rejected: &[RejectionReason], fell_back: bool) {
+    for reason in rejected {
+        counter!("reprise_compaction_rejections_total", "reason" => reason.name()).increment(1);
+    }
+    if fell_back {
+        counter!("reprise_compaction_fallbacks_total").increment(1);
+    }
+}
+
+/// A turn of a session that is in an experiment.
+pub fn measured(turn: &Measurement) {
+    let (Some(experiment), Some(arm)) = (&turn.experiment, &turn.arm) else { return };
+    let labels = [("experiment", experiment.clone()), ("arm", arm.clone())];
+    counter!("reprise_arm_turns_total", &labels).increment(1);
+    gauge!("reprise_arm_fill_tokens", &labels).set(turn.fill_tokens as f64);
+    if let Some(ms) = turn.first_token_ms {
+        histogram!("reprise_arm_first_token_seconds", &labels).record(ms / 1e3);
+    }
+}
+
+/// The model searched the past.
+pub fn recalled(found: bool) {
+    counter!("reprise_recalls_total", "found" => if found { "yes" } else { "no" }).increment(1);
+}

@@ -1,0 +1,327 @@
+//! What waits to be written to one connection: bounded, with word back of what was written.
+//!
+//! Not a channel of the usual kind, because the store may have a reply's words only after they were written, and because
+//! what a connection is told when it comes (the items it has missed) is bounded by the session and not by the queue.
+
+use session::Event;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutgoingLimits {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+/// Why a connection is closed by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The service stops.
+    Draining,
+    /// The store did not answer for too long.
+    StoreStalled,
+    /// The session was deleted.
+    SessionGone,
+    /// It reads too slowly.
+    TooSlow,
+    /// It sent a message that is too large.
+    TooLarge,
+    /// It sent something that is no websocket message.
+    BadMessage,
+    /// It never said anything.
+    NeverSpoke,
+    /// It has said nothing for very long.
+    Idle,
+    /// It does not even answer pings.
+    Dead,
+    /// It said goodbye.
+    ClientLeft,
+}
+
+/// The session's end. Clones are the same connection.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    shared: Arc<Shared>,
+}
+
+/// The socket's end.
+#[derive(Debug)]
+pub struct Written {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub enum ToWrite {
+    Event(Arc<Event>),
+    /// Nothing comes after it.
+    End(End),
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: OutgoingLimits,
+    state: Mutex<State>,
+    /// There is something to write.
+    more: Notify,
+    /// There is an end.
+    ended: Notify,
+    /// Something was written; the session waits for that.
+    written: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Entry>,
+    events: usize,
+    bytes: usize,
+    pushed: u64,
+    written: u64,
+    end: Option<End>,
+    /// The end is not to wait for anything.
+    end_is_now: bool,
+    /// The socket's end is gone.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    event: Arc<Event>,
+    /// What it takes of the queue's bytes. None: it does not fill the queue.
+    counted_bytes: Option<usize>,
+}
+
+/// `written` is told of every write.
+pub fn outgoing(limits: OutgoingLimits, written: Arc<Notify>) -> (Outgoing, Written) {
+    let shared =
+        Arc::new(Shared { limits, state: Mutex::default(), more: Notify::new(), ended: Notify::new(), written });
+    (Outgoing { shared: shared.clone() }, Written { shared })
+}
+
+impl Outgoing {
+    /// Queues an event and returns the mark under which it is known. None: it cannot be written any more, or the reader is
+    /// too slow, which ends the connection. What is not `counted` does not fill the queue.
+    pub fn push(&self, event: Arc<Event>, counted: bool) -> Option<u64> {
+        let counted_bytes = counted.then(|| event.weight_bytes());
+        let mut state = self.shared.lock();
+        if state.closed || state.end.is_some() {
+            return None;
+        }
+        if let Some(bytes) = counted_bytes {
+            let bytes = state.bytes + bytes;
+            if state.events >= self.shared.limits.events || bytes > self.shared.limits.bytes {
+                state.end_now(End::TooSlow);
+                drop(state);
+                self.shared.tell_end();
+                return None;
+            }
+            state.events += 1;
+            state.bytes = bytes;
+        }
+        state.queue.push_back(Entry { event, counted_bytes });
+        state.pushed += 1;
+        let mark = state.pushed;
+        drop(state);
+        self.shared.more.notify_one();
+        Some(mark)
+    }
+
+    /// Closes the connection after what is queued.
+    pub fn end(&self, end: End) {
+        self.shared.lock().end.get_or_insert(end);
+        self.shared.tell_end();
+    }
+
+    /// Closes the connection; what is queued is not written any more.
+    pub fn end_now(&self, end: End) {
+        self.shared.lock().end_now(end);
+        self.shared.tell_end();
+    }
+
+    /// Returns when the session has closed the connection.
+    pub async fn ended(&self) -> End {
+        loop {
+            let told = self.shared.ended.notified();
+            if let Some(end) = self.shared.lock().end {
+                return end;
+            }
+            told.await;
+        }
+    }
+
+    pub fn is_written(&self, mark: u64) -> bool {
+        self.shared.lock().written >= mark
+    }
+
+    /// Nothing more will be written.
+    pub fn is_over(&self) -> bool {
+        let state = self.shared.lock();
+        state.closed || (state.end.is_some() && state.queue.is_empty())
+    }
+}
+
+impl Written {
+    /// What is to be written next. To be answered with `done` when it is written.
+    pub async fn next(&mut self) -> ToWrite {
+        loop {
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            self.shared.more.notified().await;
+        }
+    }
+
+    pub fn try_next(&mut self) -> Option<ToWrite> {
+        let mut state = self.shared.lock();
+        match state.queue.pop_front() {
+            Some(entry) => {
+                if let Some(bytes) = entry.counted_bytes {
+                    state.events -= 1;
+                    state.bytes -= bytes;
+                }
+                Some(ToWrite::Event(entry.event))
+            }
+            None => state.end.map(ToWrite::End),
+        }
+    }
+
+    /// So many more left for the network.
+    pub fn done(&mut self, count: u64) {
+        self.shared.lock().written += count;
+        self.shared.written.notify_one();
+    }
+
+    /// Returns when the connection is to be closed at once, whatever is being written.
+    pub async fn ended_now(&mut self) {
+        while !self.shared.lock().end_is_now {
+            self.shared.more.notified().await;
+        }
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.queue.clear();
+        drop(state);
+        self.shared.written.notify_one();
+    }
+}
+
+impl State {
+    fn end_now(&mut self, end: End) {
+        self.end.get_or_insert(end);
+        self.end_is_now = true;
+        self.queue.clear();
+        (self.events, self.bytes) = (0, 0);
+    }
+}
+
+impl Shared {
+    fn tell_end(&self) {
+        self.more.notify_one();
+        self.ended.notify_waiters();
+        self.written.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: OutgoingLimits = OutgoingLimits { events: 3, bytes: 3 * size_of::<Event>() + 100 };
+
+    fn frame(text: impl Into<String>) -> Arc<Event> {
+        Arc::new(Event::DoorFrame(text.into()))
+    }
+
+    fn pair() -> (Outgoing, Written) {
+        outgoing(LIMITS, Arc::new(Notify::new()))
+    }
+
+    fn text(next: Option<ToWrite>) -> String {
+        match next {
+            Some(ToWrite::Event(event)) => match &*event {
+                Event::DoorFrame(frame) => frame.clone(),
+                event => format!("{event:?}"),
+            },
+            Some(ToWrite::End(end)) => format!("{end:?}"),
+            None => "nothing".into(),
+        }
+    }
+
+    #[test]
+    fn a_full_queue_ends_the_connection() {
+        let (session, mut socket) = pair();
+        for _ in 0..3 {
+            assert!(session.push(frame("a"), true).is_some());
+        }
+        assert!(session.push(frame("a"), true).is_none());
+        assert!(session.is_over());
+        assert_eq!(text(socket.try_next()), "TooSlow");
+    }
+
+    #[test]
+    fn bytes_count_too_and_come_back_when_written() {
+        let (session, mut socket) = pair();
+        let most_of_it = "x".repeat(2 * size_of::<Event>());
+        assert!(session.push(frame(&most_of_it), true).is_some());
+        assert_eq!(text(socket.try_next()), most_of_it);
+        assert!(session.push(frame(&most_of_it), true).is_some());
+        assert!(session.push(frame(&most_of_it), true).is_none());
+    }
+
+    #[test]
+    fn what_is_not_counted_fills_nothing() {
+        let (session, mut socket) = pair();
+        for _ in 0..50 {
+            assert!(session.push(Arc::new(Event::SpeechDropped), false).is_some());
+        }
+        assert!(session.push(frame("a"), true).is_some());
+        for _ in 0..50 {
+            assert!(text(socket.try_next()).starts_with("SpeechDropped"));
+        }
+        assert_eq!((text(socket.try_next()), text(socket.try_next())), ("a".into(), "nothing".into()));
+    }
+
+    #[test]
+    fn an_end_comes_after_what_is_queued() {
+        let (session, mut socket) = pair();
+        session.push(frame("last words"), true);
+        session.end(End::Draining);
+        session.end(End::Idle);
+        assert!(session.push(frame("too late"), true).is_none());
+        assert!(!session.is_over());
+        assert_eq!(text(socket.try_next()), "last words");
+        assert_eq!((text(socket.try_next()), text(socket.try_next())), ("Draining".into(), "Draining".into()));
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_written_when_the_socket_says_so() {
+        let written = Arc::new(Notify::new());
+        let (session, mut socket) = outgoing(LIMITS, written.clone());
+        let mark = session.push(Arc::new(Event::SpeechDropped), false).unwrap();
+        assert!(matches!(socket.next().await, ToWrite::Event(_)));
+        assert!(!session.is_written(mark));
+        socket.done(1);
+        written.notified().await;
+        assert!(session.is_written(mark));
+        drop(socket);
+        written.notified().await;
+        assert!(session.is_over() && session.push(frame("b"), true).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_hangs_can_be_interrupted() {
+        let (session, mut socket) = pair();
+        session.push(frame("a"), true);
+        let hurry = tokio::spawn(async move { socket.ended_now().await });
+        session.end_now(End::Dead);
+        hurry.await.unwrap();
+    }
+}

@@ -1,0 +1,84 @@
+//! What the model searches for in the conversation's past, and how it is told what was found.
+
+use crate::clock::wall_ms;
+use crate::metrics;
+use serde_json::Value;
+use session::Item;
+use session::machine::RecallResult;
+use settings::Settings;
+use std::collections::HashSet;
+use std::sync::Arc;
+use store::{Hit, Search, SessionRef, Store};
+
+/// A match just said counts double, one of this age one and a half times.
+const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// What is in the prompt is found too and left out, so more is asked for.
+const SEARCHED_PER_HIT: u32 = 4;
+
+/// `arguments` are those of the model's calls, `shown` is what the model sees anyway.
+pub async fn recall(
+    settings: &Settings,
+    store: &Store,
+    session: &SessionRef,
+    arguments: &[String],
+    shown: &[Arc<Item>],
+) -> Vec<RecallResult> {
+    let shown: HashSet<&str> = shown.iter().map(|item| item.id.as_str()).collect();
+    let mut found = Vec::with_capacity(arguments.len());
+    for query in arguments.iter().map(|arguments| query_of(arguments)) {
+        let hits = search(settings, store, session, &query).await.unwrap_or_else(|error| {
+            if !matches!(error, store::Error::EmptyQuery { .. }) {
+                tracing::warn!(%error, "the past could not be searched");
+            }
+            Vec::new()
+        });
+        let hits: Vec<Hit> = hits
+            .into_iter()
+            .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
+            .take(settings.conversation.recall_hits as usize)
+            .collect();
+        metrics::recalled(!hits.is_empty());
+        found.push(RecallResult { query, text: told(&hits), places: hits.len() });
+    }
+    found
+}
+
+async fn search(
+    settings: &Settings,
+    store: &Store,
+    session: &SessionRef,
+    query: &str,
+) -> Result<Vec<Hit>, store::Error> {
+    let conversation = &settings.conversation;
+    let search = Search {
+        user: session.user(),
+        session: Some(session),
+        query,
+        any_word: true,
+        limit: conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT),
+        recent_ms: Some(RECENT_MS),
+        now_ms: wall_ms(),
+        marks: ["", ""],
+        excerpt_words: conversation.recall_excerpt_words,
+    };
+    store.search(&search).await
+}
+
+/// The words to search for, from the arguments of a call.
+fn query_of(arguments: &str) -> String {
+    let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+    arguments["query"].as_str().unwrap_or_default().trim().to_owned()
+}
+
+/// One line a place, with nothing in it that a template could obey.
+fn told(hits: &[Hit]) -> String {
+    if hits.is_empty() {
+        return "Nothing was found. It was not said in these words.".to_owned();
+    }
+    let line = |hit: &Hit| {
+        let who = hit.role.map_or(hit.kind.as_str(), |role| role.word());
+        let words = hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("- {who}: {}", compaction::escape(&words))
+    };
+    hits.iter().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,328 @@
+//! Which sessions are in memory, and how one gets there.
+
+use crate::clock::wall_ms;
+use crate::compactor::PromptTools;
+use crate::connections::{Hello, Interest};
+use crate::load::{load, wording};
+use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
+use crate::placement::{draw, place, place_in};
+use crate::records::{settings_of, tools_of};
+use crate::shared::Shared;
+use crate::task::{Command, SessionTask, refuse};
+use crate::{Error, Presets};
+use model::{Gpu, Model};
+use session::machine::{ConnId, Replay};
+use session::{ConfigUpdate, Input, SessionConfig};
+use settings::Settings;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{MemoryStamp, NewSession, Placement, SessionChange, SessionRef, Store, new_id};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+/// A handle: cheap to clone, for any task.
+#[derive(Clone)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+    live: Arc<LiveSessions>,
+}
+
+/// What sessions need.
+#[derive(Clone)]
+pub struct Parts {
+    pub settings: Arc<Settings>,
+    pub store: Store,
+    pub model: Model,
+    pub presets: Presets,
+}
+
+/// The sessions in memory.
+struct LiveSessions {
+    sessions: Mutex<HashMap<SessionRef, Entry>>,
+    /// A session left memory.
+    left: Notify,
+    next_id: AtomicU64,
+}
+
+/// How to reach a session's task.
+#[derive(Clone)]
+struct Entry {
+    /// Tells this task from one that had the session before.
+    id: u64,
+    commands: mpsc::Sender<Command>,
+    departures: mpsc::UnboundedSender<ConnId>,
+    written: Arc<Notify>,
+    /// Connections that were attached and have not departed.
+    connections: Arc<AtomicU64>,
+    used_at: Instant,
+    /// Of its summaries and pins, as they were when last looked at.
+    seen: Option<MemoryStamp>,
+}
+
+/// What a connection wants to hear of what was said before.
+pub struct Attach {
+    pub replay: Replay,
+    pub interest: Interest,
+}
+
+/// A connection's end of a session. Dropping it leaves the session.
+pub struct Connected {
+    pub conn: ConnId,
+    /// What is said to the connection.
+    pub outgoing: Outgoing,
+    commands: mpsc::Sender<Command>,
+    _departure: Departure,
+}
+
+/// Its number is bounded by the connections, so the channel need not be.
+struct Departure {
+    conn: ConnId,
+    departures: mpsc::UnboundedSender<ConnId>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.departures.send(self.conn);
+    }
+}
+
+impl Runtime {
+    pub fn new(parts: Parts) -> Runtime {
+        let Parts { settings, store, model, presets } = parts;
+        let (wording, gpu, started) = (wording(&settings), Gpu::find().map(Arc::new), Instant::now());
+        let shared = Shared { settings, store, model, presets, gpu, wording, started };
+        let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };
+        Runtime { shared: Arc::new(shared), live: Arc::new(live) }
+    }
+
+    pub fn presets(&self) -> &Presets {
+        &self.shared.presets
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    pub(super) fn tools_of(&self, preset: &str, ctx_size: u64, session: &SessionRef) -> PromptTools {
+        self.shared.tools_of(preset, ctx_size, session)
+    }
+
+    /// How to tell a session something, if it is in memory.
+    pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Command>> {
+        self.live.lock().get(session).map(|entry| entry.commands.clone())
+    }
+
+    /// The sessions in memory, and what was last seen of their summaries and pins.
+    pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<MemoryStamp>)> {
+        self.live.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
+    }
+
+    pub(super) fn see(&self, session: &SessionRef, stamp: MemoryStamp) {
+        if let Some(entry) = self.live.lock().get_mut(session) {
+            entry.seen = Some(stamp);
+        }
+    }
+
+    /// Sessions in memory.
+    pub fn count(&self) -> usize {
+        self.live.lock().len()
+    }
+
+    /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
+    pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
+        let id = new_id("sess")?;
+        let Placement { preset, ctx_size, experiment, arm } =
+            place(&self.shared.settings, &self.shared.presets, user, &id, model, wall_ms())?;
+        let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
+        if let Some(update) = update {
+            config.apply(update);
+        }
+        let new = NewSession {
+            id: Some(id),
+            preset,
+            ctx_size,
+            experiment,
+            arm,
+            title: String::new(),
+            settings: settings_of(&config),
+            tools: tools_of(&config),
+            instructions: config.instructions,
+        };
+        Ok(self.shared.store.create_session(user, new, wall_ms()).await?)
+    }
+
+    /// Connects to a session, which comes into memory if it is not there.
+    pub async fn attach(&self, session: &SessionRef, attach: Attach) -> Result<(Connected, Written), Error> {
+        let limits = &self.shared.settings.limits;
+        let limits = OutgoingLimits { events: limits.outgoing_events, bytes: limits.outgoing_bytes };
+        loop {
+            let entry = self.entry(session).await?;
+            let conn = ConnId(self.live.next_id.fetch_add(1, Ordering::Relaxed));
+            let (session_end, socket_end) = outgoing(limits, entry.written.clone());
+            let connected = entry.connected(conn, session_end.clone());
+            let (answer, attached) = oneshot::channel();
+            let (interest, replay) = (attach.interest.clone(), attach.replay.clone());
+            let hello = Hello { conn, outgoing: session_end, interest, replay };
+            if entry.commands.send(Command::Attach { hello, answer }).await.is_ok()
+                && let Ok(attached) = attached.await
+            {
+                attached?;
+                return Ok((connected, socket_end));
+            }
+            // It was just leaving memory.
+            self.live.forget(session, entry.id);
+        }
+    }
+
+    /// Gives a session another preset (None: the arm that the experiment draws for it), because somebody asked for it. From
+    /// its next turn on: its connections are closed, and who comes back finds it there.
+    pub async fn move_session(&self, session: &SessionRef, preset: Option<&str>) -> Result<Placement, Error> {
+        let Shared { presets, settings, .. } = &*self.shared;
+        let placement = match (preset, &settings.experiment) {
+            (Some(preset), _) => place_in(presets, preset)?,
+            (None, Some(experiment)) => draw(experiment, presets, session.user(), session.id())?,
+            (None, None) => return Err(Error::NoExperiment),
+        };
+        let change = SessionChange { placement: Some(placement.clone()), ..SessionChange::default() };
+        self.shared.store.change_session(session, change, wall_ms()).await?;
+        let entry = self.live.lock().get(session).cloned();
+        if let Some(entry) = entry {
+            let by = Instant::now() + std::time::Duration::from_secs(settings.shutdown.drain_s);
+            let _ = entry.commands.send(Command::Drain { by }).await;
+            entry.commands.closed().await;
+        }
+        Ok(placement)
+    }
+
+    /// The session is deleted: its connections are closed.
+    pub async fn deleted(&self, session: &SessionRef) {
+        let entry = self.live.lock().get(session).cloned();
+        if let Some(entry) = entry {
+            let _ = entry.commands.send(Command::Deleted).await;
+            entry.commands.closed().await;
+        }
+    }
+
+    /// Lets all sessions finish what they do, no later than this, and returns when none is in memory.
+    pub async fn drain(&self, by: Instant) {
+        let mut told = HashSet::new();
+        loop {
+            let left = self.live.left.notified();
+            let entries: Vec<Entry> = self.live.lock().values().cloned().collect();
+            if entries.is_empty() {
+                return;
+            }
+            for entry in entries.iter().filter(|entry| told.insert(entry.id)) {
+                let _ = entry.commands.send(Command::Drain { by }).await;
+            }
+            left.await;
+        }
+    }
+
+    /// The session's task, started if there is none.
+    async fn entry(&self, session: &SessionRef) -> Result<Entry, Error> {
+        loop {
+            let idlest = {
+                let mut sessions = self.live.lock();
+                if let Some(entry) = sessions.get_mut(session) {
+                    entry.used_at = Instant::now();
+                    return Ok(entry.clone());
+                }
+                if sessions.len() < self.shared.settings.limits.live_sessions {
+                    let entry = self.start(session);
+                    sessions.insert(session.clone(), entry.clone());
+                    return Ok(entry);
+                }
+                idlest(&sessions).ok_or(Error::TooManySessions { limit: sessions.len() })?
+            };
+            // One that nobody is connected to makes room.
+            let _ = idlest.commands.send(Command::Leave).await;
+            let gone = tokio::time::timeout(LEAVING, idlest.commands.closed()).await;
+            gone.map_err(|_| Error::TooManySessions { limit: self.shared.settings.limits.live_sessions })?;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn start(&self, session: &SessionRef) -> Entry {
+        let (shared, live) = (self.shared.clone(), self.live.clone());
+        let id = self.live.next_id.fetch_add(1, Ordering::Relaxed);
+        let (commands, mut waiting) = mpsc::channel(shared.settings.limits.waiting_events);
+        let (departures, mut departed) = mpsc::unbounded_channel();
+        let written = Arc::new(Notify::new());
+        let entry = Entry {
+            id,
+            commands,
+            departures,
+            written: written.clone(),
+            connections: Arc::default(),
+            used_at: Instant::now(),
+            seen: None,
+        };
+        let span = tracing::info_span!("session", session = %session.id());
+        let session = session.clone();
+        let task = async move {
+            match load(&shared, &session).await {
+                Ok(loaded) => {
+                    let task = SessionTask::new(shared.clone(), loaded, written);
+                    task.run(&mut waiting, &mut departed).await;
+                    waiting.close();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the session could not be loaded");
+                    refuse(&mut waiting, &Error::Store(error));
+                }
+            }
+            // A client that asks for it from here on starts it anew; one that asked too late hears nothing and asks again.
+            live.forget(&session, id);
+        };
+        tokio::spawn(task.instrument(span));
+        entry
+    }
+}
+
+/// How long one waits for a session to make room.
+const LEAVING: std::time::Duration = std::time::Duration::from_secs(5);
+
+fn idlest(sessions: &HashMap<SessionRef, Entry>) -> Option<Entry> {
+    let unused = sessions.values().filter(|entry| entry.connections.load(Ordering::Relaxed) == 0);
+    unused.min_by_key(|entry| entry.used_at).cloned()
+}
+
+impl Entry {
+    fn connected(&self, conn: ConnId, outgoing: Outgoing) -> Connected {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let departure = Departure { conn, departures: self.departures.clone(), connections: self.connections.clone() };
+        Connected { conn, outgoing, commands: self.commands.clone(), _departure: departure }
+    }
+}
+
+impl Connected {
+    /// Waits while the session has much to do. False: the session has left memory.
+    pub async fn say(&self, input_id: Option<String>, input: Input) -> bool {
+        self.commands.send(Command::Said { conn: self.conn, input_id, input }).await.is_ok()
+    }
+
+    /// A frame of the door's own, behind what the session has told this connection. False as above.
+    pub async fn relay(&self, frame: String) -> bool {
+        self.commands.send(Command::Relay { conn: self.conn, frame }).await.is_ok()
+    }
+}
+
+impl LiveSessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionRef, Entry>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, session: &SessionRef, id: u64) {
+        let mut sessions = self.lock();
+        if sessions.get(session).is_some_and(|entry| entry.id == id) {
+            sessions.remove(session);
+        }
+        drop(sessions);
+        self.left.notify_waiters();
+    }
+}

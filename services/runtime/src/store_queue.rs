@@ -1,0 +1,328 @@
+//! Carries the operations of one session to the store, in order, without waiting for one before giving the next.
+//!
+//! Every operation is put into the store's queue the moment it is given, so that operations of one turn share a commit.
+//! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and words
+//! are not stored before they were written to a socket.
+//!
+//! What a full disk refused did not happen, and the machine says so. The end of a reply did happen: it is owed to the
+//! store, and tried again before whatever comes next, so that nothing is being said for ever.
+
+use crate::connections::SentLast;
+use crate::records::{body_of, finished_response, settings_of, status_of, tools_of};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::Value;
+use session::machine::{OpId, StoreOp};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::task::{Context, Poll, Waker};
+use store::{
+    Body, Conversation, FinishedReply, FinishedResponse, Measurement, NewItem, Position, Reply, ReplyPiece,
+    SessionChange, SessionRef, Store,
+};
+use tokio::task::unconstrained;
+
+/// What became of an operation.
+#[derive(Debug)]
+pub struct Answered {
+    pub op: OpId,
+    pub result: Result<(), store::Error>,
+}
+
+pub struct StoreQueue {
+    store: Store,
+    session: SessionRef,
+    /// What stands at the head of the conversation in memory stands behind this item in the store.
+    head: Option<String>,
+    waiting: VecDeque<Waiting>,
+    running: FuturesUnordered<BoxFuture<'static, Kept>>,
+    /// Answers that were there at once.
+    ready: VecDeque<Kept>,
+    /// Replies that are begun and not finished, each with its body as it was begun.
+    replies: HashMap<String, (Reply, Body)>,
+    /// Ends that the store could not take.
+    owed: Vec<Owed>,
+    /// Replies whose begin is under way.
+    beginning: HashSet<String>,
+}
+
+struct Waiting {
+    id: OpId,
+    op: StoreOp,
+    measured: Option<Measurement>,
+    at_ms: i64,
+    sent: SentLast,
+}
+
+/// How a write ended.
+enum Kept {
+    Done(OpId, Result<(), store::Error>),
+    Begun(OpId, String, Box<Result<(Reply, Body), store::Error>>),
+    /// What ended comes back when it could not be stored. No operation: it was tried again.
+    Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
+}
+
+/// Something that is over, whether the store can take it or not.
+enum Owed {
+    Reply { reply: Reply, finished: FinishedReply, withdrawn: bool },
+    Response(FinishedResponse),
+}
+
+impl StoreQueue {
+    /// `head`: behind which item of the store the conversation in memory begins.
+    pub fn new(store: Store, session: SessionRef, head: Option<String>) -> StoreQueue {
+        StoreQueue {
+            store,
+            session,
+            head,
+            waiting: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            ready: VecDeque::new(),
+            replies: HashMap::new(),
+            owed: Vec::new(),
+            beginning: HashSet::new(),
+        }
+    }
+
+    /// What stood before all that was in memory is in memory now, behind this item of the store.
+    pub fn stand_behind(&mut self, head: Option<String>) {
+        self.head = head;
+    }
+
+    /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply; `measured` what it
+    /// cost, where it reports that.
+    pub fn keep(&mut self, id: OpId, op: StoreOp, measured: Option<Measurement>, sent: SentLast, at_ms: i64) {
+        self.waiting.push_back(Waiting { id, op, measured, at_ms, sent });
+        self.advance();
+    }
+
+    /// Starts what may start: to be called when frames were written.
+    pub fn advance(&mut self) {
+        while self.waiting.front().is_some_and(|next| self.may_start(next)) {
+            if let Some(next) = self.waiting.pop_front() {
+                self.start(next);
+            }
+        }
+    }
+
+    /// The next answer; never, while nothing is under way.
+    pub async fn next(&mut self) -> Answered {
+        loop {
+            let kept = match self.ready.pop_front() {
+                Some(kept) => kept,
+                None => match self.running.next().await {
+                    Some(kept) => kept,
+                    None => std::future::pending().await,
+                },
+            };
+            if let Some(answered) = self.answer(kept) {
+                return answered;
+            }
+        }
+    }
+
+    /// What is owed is tried a last time, before the session leaves memory. What cannot be stored now is closed at the
+    /// next start, as after a crash.
+    pub async fn settle(&mut self) {
+        if self.owed.is_empty() {
+            return;
+        }
+        self.try_again();
+        while let Some(kept) = self.ready.pop_front() {
+            self.answer(kept);
+        }
+        while let Some(kept) = self.running.next().await {
+            self.answer(kept);
+        }
+    }
+
+    fn answer(&mut self, kept: Kept) -> Option<Answered> {
+        match kept {
+            Kept::Done(op, result) => Some(Answered { op, result }),
+            Kept::Begun(op, item_id, reply) => {
+                self.beginning.remove(&item_id);
+                let result = (*reply).map(|reply| {
+                    self.replies.insert(item_id, reply);
+                });
+                self.advance();
+                Some(Answered { op, result })
+            }
+            Kept::Ended(op, ended, result) => {
+                if result.as_ref().is_err_and(store::Error::may_pass) {
+                    self.owed.push(ended.told());
+                }
+                op.map(|op| Answered { op, result })
+            }
+        }
+    }
+
+    fn try_again(&mut self) {
+        for owed in std::mem::take(&mut self.owed) {
+            self.end(None, owed);
+        }
+    }
+
+    fn end(&mut self, op: Option<OpId>, owed: Owed) {
+        let (store, session) = (self.store.clone(), self.session.clone());
+        self.run(async move {
+            let result = match &owed {
+                Owed::Reply { reply, finished, withdrawn: false } => {
+                    store.finish_reply(reply, finished.clone()).await.map(drop)
+                }
+                Owed::Reply { reply, finished, withdrawn: true } => {
+                    // Both at once, so that nothing else comes between them.
+                    let finish = store.finish_reply(reply, finished.clone());
+                    let delete = store.delete_item(&session, reply.item_id(), finished.finished_at_ms);
+                    let (finished, deleted) = futures_util::join!(finish, delete);
+                    finished.map(drop).and(deleted.map(drop))
+                }
+                Owed::Response(response) => {
+                    store.finish_turn(&session, Vec::new(), response.clone(), None).await.map(drop)
+                }
+            };
+            Kept::Ended(op, Box::new(owed), result)
+        });
+    }
+
+    fn may_start(&self, next: &Waiting) -> bool {
+        let needs_reply = match &next.op {
+            StoreOp::ReplyExtended { item_id, .. } | StoreOp::ReplyWithdrawn { item_id } => Some(item_id),
+            StoreOp::ReplyFinished { item } => Some(&item.id),
+            _ => None,
+        };
+        if needs_reply.is_some_and(|item_id| self.beginning.contains(item_id)) {
+            return false;
+        }
+        let written = next.sent.iter().any(|(outgoing, mark)| outgoing.is_written(*mark));
+        written || next.sent.iter().all(|(outgoing, _)| outgoing.is_over())
+    }
+
+    fn start(&mut self, next: Waiting) {
+        self.try_again();
+        let Waiting { id, op, measured, at_ms, .. } = next;
+        let (store, session) = (self.store.clone(), self.session.clone());
+        match op {
+            StoreOp::ConfigChanged { config } => self.run(async move {
+                let change = SessionChange {
+                    instructions: Some(config.instructions.clone()),
+                    tools: Some(tools_of(&config)),
+                    settings: Some(settings_of(&config)),
+                    ..SessionChange::default()
+                };
+                Kept::Done(id, store.change_session(&session, change, at_ms).await)
+            }),
+            StoreOp::ItemAdded { item, after } => {
+                let new = NewItem {
+                    item_id: Some(item.id.clone()),
+                    position: self.position(after),
+                    body: body_of(&item),
+                    response: None,
+                    created_at_ms: at_ms,
+                };
+                self.run(async move { Kept::Done(id, store.append(&session, new).await.map(drop)) });
+            }
+            StoreOp::ItemTruncated { item, part, heard_chars } => {
+                self.run(async move {
+                    let heard = heard_chars as u64;
+                    let truncate = store.truncate(&session, &item.id, part, heard, at_ms);
+                    let barge_in = store.set_barged_in(&session, &item.id);
+                    let (truncated, marked) = futures_util::join!(truncate, barge_in);
+                    Kept::Done(id, truncated.map(drop).and(marked))
+                });
+            }
+            StoreOp::ItemDeleted { item_id } => {
+                self.run(async move { Kept::Done(id, store.delete_item(&session, &item_id, at_ms).await.map(drop)) })
+            }
+            StoreOp::ResponseStarted { response_id, in_conversation, metadata } => {
+                let conversation = if in_conversation { Conversation::Auto } else { Conversation::None };
+                let metadata = metadata.map_or(Value::Null, |text| serde_json::from_str(&text.0).unwrap_or_default());
+                self.run(async move {
+                    Kept::Done(id, store.begin_response(&session, &response_id, conversation, metadata, at_ms).await)
+                });
+            }
+            StoreOp::ReplyBegun { response_id, item, after } => {
+                let body = body_of(&item);
+                let new = NewItem {
+                    item_id: Some(item.id.clone()),
+                    position: self.position(after),
+                    body: body.clone(),
+                    response: Some(response_id),
+                    created_at_ms: at_ms,
+                };
+                self.beginning.insert(item.id.clone());
+                self.run(async move {
+                    let begun = store.begin_reply(&session, new).await;
+                    Kept::Begun(id, item.id, Box::new(begun.map(|(reply, _)| (reply, body))))
+                });
+            }
+            StoreOp::ReplyExtended { item_id, text } => {
+                let piece = ReplyPiece { text, sent_at_ms: at_ms };
+                match self.replies.get_mut(&item_id).map(|(reply, _)| self.store.extend_reply(reply, piece)) {
+                    Some(Ok(answer)) => {
+                        self.run(async move { Kept::Done(id, answer.await.unwrap_or(Err(store::Error::Closed))) })
+                    }
+                    Some(Err(error)) => self.ready.push_back(Kept::Done(id, Err(error))),
+                    None => self.not_begun(id, item_id),
+                }
+            }
+            StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
+                Some((reply, _)) => {
+                    let finished =
+                        FinishedReply { status: status_of(item.status), body: body_of(&item), finished_at_ms: at_ms };
+                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
+                }
+                None => self.not_begun(id, item.id),
+            },
+            StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
+                Some((reply, body)) => {
+                    let status = store::Status::Cancelled;
+                    let finished = FinishedReply { status, body, finished_at_ms: at_ms };
+                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: true });
+                }
+                None => self.not_begun(id, item_id),
+            },
+            StoreOp::ResponseFinished { response_id, status, details, usage } => {
+                let response = finished_response(response_id, status, details.as_ref(), &usage, at_ms);
+                self.end(Some(id), Owed::Response(response));
+            }
+            StoreOp::ResponseReported { .. } => match measured {
+                Some(measurement) => {
+                    self.run(async move { Kept::Done(id, store.add_measurement(&session, measurement).await) })
+                }
+                // Beside the conversation is no turn.
+                None => self.ready.push_back(Kept::Done(id, Ok(()))),
+            },
+        }
+    }
+
+    /// Polls the write once, which puts it into the store's queue: so the order there is the order of the calls.
+    fn run(&mut self, write: impl Future<Output = Kept> + Send + 'static) {
+        let mut write: BoxFuture<'static, Kept> = Box::pin(write);
+        let mut context = Context::from_waker(Waker::noop());
+        // Without the runtime's budget, which could keep the first poll from getting there.
+        let mut first = std::pin::pin!(unconstrained(&mut write));
+        match first.as_mut().poll(&mut context) {
+            Poll::Ready(kept) => self.ready.push_back(kept),
+            Poll::Pending => self.running.push(write),
+        }
+    }
+
+    fn not_begun(&mut self, id: OpId, item: String) {
+        self.ready.push_back(Kept::Done(id, Err(store::Error::NotInProgress { item })));
+    }
+
+    fn position(&self, after: Option<String>) -> Position {
+        after.or_else(|| self.head.clone()).map_or(Position::Start, Position::After)
+    }
+}
+
+impl Owed {
+    /// As it was told when it could not be stored.
+    fn told(self) -> Owed {
+        match self {
+            Owed::Response(response) => {
+                Owed::Response(FinishedResponse { status: store::ResponseStatus::Failed, ..response })
+            }
+            reply @ Owed::Reply { .. } => reply,
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The task of one session: whatever happens goes to the machine, and what the machine says is done.
+
+use crate::Error;
+use crate::compactor::{Change, Compactor, FromCompactor, Standing, ToCompactor, limits_of};
+use crate::connections::{Connections, Hello};
+use crate::generations::{Begun, Generations};
+use crate::load::Loaded;
+use crate::outgoing::End;
+use crate::recall::recall;
+use crate::shared::Shared;
+use crate::store_queue::{Answered, StoreQueue};
+use crate::turn_log::TurnLog;
+use crate::wall_ms;
+use compaction::CompactionLimits;
+use compaction::phases::Activity;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use model::Counted;
+use session::machine::{
+    CloseReason, ConnId, Generate, GenerationId, GenerationPurpose, Happening, Machine, OpId, Output, StoreOp,
+};
+use session::{Delta, Event, FailureCode, Finish, Input, Item, Refusal, ResponseStatus};
+use settings::Preset;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use store::SessionRef;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+/// What the rest of the service may ask of a session.
+pub enum Command {
+    Attach {
+        hello: Hello,
+        answer: oneshot::Sender<Result<(), Error>>,
+    },
+    Said {
+        conn: ConnId,
+        input_id: Option<String>,
+        input: Input,
+    },
+    /// A door's own frame for one of its connections, behind what the session has told it.
+    Relay {
+        conn: ConnId,
+        frame: String,
+    },
+    /// Finish what is under way, no later than this; then close.
+    Drain {
+        by: Instant,
+    },
+    /// Leave memory if no client needs the session.
+    Leave,
+    /// Its summaries or pins were changed: answered when the prompt shows it.
+    Reload {
+        done: oneshot::Sender<()>,
+    },
+    /// The session is deleted: close at once.
+    Deleted,
+}
+
+pub struct SessionTask {
+    shared: Arc<Shared>,
+    machine: Machine,
+    queue: StoreQueue,
+    connections: Connections,
+    generations: Generations,
+    turns: TurnLog,
+    window: Window,
+    compactor: Compactor,
+    /// Messages that the compactor gets when what happened is done with.
+    to_compactor: Vec<ToCompactor>,
+    /// Searches of the past that the model wants.
+    recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    life: Life,
+}
+
+/// The prompt's window and what stands in it for the past.
+struct Window {
+    session: SessionRef,
+    preset: Arc<Preset>,
+    limits: CompactionLimits,
+    standing: Arc<Standing>,
+    fill: Option<Counted>,
+    /// Of the experiment that the session is in.
+    arm: Option<String>,
+    /// Rises with each change of the conversation.
+    epoch: u64,
+    /// What the compactor was told last.
+    told: Option<Activity>,
+}
+
+/// How long the session stays in memory.
+struct Life {
+    draining_by: Option<Instant>,
+    /// The machine was told.
+    is_drained: bool,
+    deleted: bool,
+    used_at: Instant,
+}
+
+/// Whether the task goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Leave,
+}
+
+/// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
+const MOST_TRIES: u32 = 4;
+
+impl SessionTask {
+    pub fn new(shared: Arc<Shared>, loaded: Loaded, written: Arc<Notify>) -> SessionTask {
+        let Loaded { machine, queue, preset, fill, session, compactor, standing, arm, turns } = loaded;
+        let limits = limits_of(&preset);
+        let generations = Generations::new(shared.clone(), preset.clone(), session.past_owner(), arm.clone());
+        SessionTask {
+            shared,
+            machine,
+            queue,
+            connections: Connections::new(written),
+            generations,
+            turns,
+            window: Window { session, preset, limits, standing, fill, arm, epoch: 0, told: None },
+            compactor,
+            to_compactor: Vec::new(),
+            recalls: FuturesUnordered::new(),
+            life: Life { draining_by: None, is_drained: false, deleted: false, used_at: Instant::now() },
+        }
+    }
+
+    /// Runs until the session leaves memory. Commands that come too late are given back in the channel.
+    pub async fn run(
+        mut self,
+        commands: &mut mpsc::Receiver<Command>,
+        departures: &mut mpsc::UnboundedReceiver<ConnId>,
+    ) {
+        let idle = Duration::from_secs(self.shared.settings.limits.live_session_idle_s);
+        let written = self.connections.written();
+        loop {
+            self.tell_compactor().await;
+            let tick = self.machine.next_deadline().map(|due| self.shared.started + Duration::from_millis(due));
+            let unused = self.connections.is_empty() && self.machine.is_idle() && self.compactor.is_quiet();
+            let leave = unused.then(|| self.life.used_at + idle);
+            let drain = self.life.draining_by.filter(|_| !self.life.is_drained);
+            let wake = [tick, drain, leave].into_iter().flatten().min();
+            let next = tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => Next::Leave,
+                },
+                Some(conn) = departures.recv() => {
+                    self.depart(conn);
+                    Next::GoOn
+                }
+                answered = self.queue.next() => {
+                    self.answered(answered);
+                    Next::GoOn
+                }
+                message = self.compactor.next() => {
+                    self.compactor_says(message);
+                    Next::GoOn
+                }
+                Some((generation, delta)) = self.generations.next() => {
+                    self.delta(generation, delta);
+                    Next::GoOn
+                }
+                Some(found) = self.recalls.next() => {
+                    self.feed(found);
+                    Next::GoOn
+                }
+                () = written.notified() => {
+                    self.queue.advance();
+                    for conn in self.connections.closed() {
+                        self.depart(conn);
+                    }
+                    Next::GoOn
+                }
+                () = sleep_until(wake) => self.time_passed(leave),
+            };
+            self.drain_if_due();
+            let drained = self.life.is_drained && self.connections.is_empty() && self.machine.is_idle();
+            if next == Next::Leave || self.life.deleted || drained {
+                break;
+            }
+        }
+        self.connections.end_all(if self.life.deleted { End::SessionGone } else { End::Draining });
+        self.queue.settle().await;
+        tracing::debug!("the session leaves memory");
+    }
+
+    fn command(&mut self, command: Command) -> Next {
+        self.life.used_at = Instant::now();
+        match command {
+            Command::Attach { answer, .. } if self.life.draining_by.is_some() => {
+                let _ = answer.send(Err(Error::Stopping));
+            }
+            Command::Attach { hello, answer } => {
+                let (conn, replay) = self.connections.add(hello);
+                self.feed(Happening::Attached { conn, replay });
+                self.connections.greeted();
+                self.tell_fill();
+                let _ = answer.send(Ok(()));
+            }
+            // What is under way is finished, and nothing new is begun.
+            Command::Said { conn, input_id, input } if self.life.draining_by.is_some() && input.wants_response() => {
+                let event = Event::Refused { input_id, refusal: Refusal::Stopping };
+                self.feed(Happening::TellOne { conn, event });
+            }
+            Command::Said { conn, input_id, input } => self.feed(Happening::Said { conn, input_id, input }),
+            Command::Relay { conn, frame } => {
+                self.feed(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
+            }
+            Command::Drain { by } => {
+                self.life.draining_by = Some(self.life.draining_by.map_or(by, |before| before.min(by)));
+            }
+            Command::Leave if self.connections.is_empty() && self.machine.is_idle() => return Next::Leave,
+            Command::Leave => {}
+            Command::Reload { done } => self.to_compactor.push(ToCompactor::Reload { done }),
+            Command::Deleted => self.life.deleted = true,
+        }
+        Next::GoOn
+    }
+
+    fn depart(&mut self, conn: ConnId) {
+        self.life.used_at = Instant::now();
+        if self.connections.remove(conn) {
+            self.feed(Happening::Detached { conn });
+            self.queue.advance();
+        }
+    }
+
+    fn answered(&mut self, answered: Answered) {
+        let Answered { op, result } = answered;
+        match result {
+            Ok(()) => self.feed(Happening::StoreAcked { op }),
+            Err(store::Error::NoSession { .. }) => {
+                tracing::info!("the session was deleted");
+                self.life.deleted = true;
+            }
+            Err(error) => {
+                tracing::error!(%error, "a change of the session could not be stored");
+                self.feed(Happening::StoreFailed { op, message: error.to_string() });
+            }
+        }
+    }
+
+    fn delta(&mut self, generation: GenerationId, delta: Delta) {
+        let span = self.generations.span(generation);
+        let entered = span.enter();
+        if let Delta::Failed(failure) = &delta {
+            tracing::warn!(code = failure.code.word(), message = %failure.message, "the model could not answer");
+            // A reply whose prompt is too long is asked for again with less in it.
+            if failure.code == FailureCode::PromptTooLong
+                && let Some((generate, tries)) = self.generations.wait_for_room(generation, MOST_TRIES)
+            {
+                self.to_compactor.push(ToCompactor::MakeRoom { generate, tries });
+                return;
+            }
+        }
+        let is_last = delta.is_last();
+        self.feed(Happening::Delta { generation, delta });
+        drop(entered);
+        if is_last {
+            self.generations.remove(generation);
+        }
+    }
+
+    fn compactor_says(&mut self, message: FromCompactor) {
+        match message {
+            FromCompactor::Tell(event) => {
+                self.turns.see(&event);
+                self.feed(Happening::Tell(event));
+            }
+            FromCompactor::Stands(standing) => {
+                self.window.standing = standing;
+                let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
+                let context = self.window.standing.context(&items, &self.window.limits, self.has_recall());
+                if context != *self.machine.context() {
+                    self.feed(Happening::Context(context));
+                }
+            }
+            FromCompactor::Recovered { items, behind } => {
+                if self.machine.lacks(&items) {
+                    self.queue.stand_behind(behind);
+                }
+                self.feed(Happening::Recovered(items));
+            }
+            FromCompactor::Fill(fill) => {
+                self.window.fill = Some(fill);
+                self.tell_fill();
+            }
+            FromCompactor::WantsPrompt(standing) => {
+                let items = self.machine.items_behind(standing.covered_through.as_deref());
+                let context = standing.context(&items, &self.window.limits, self.has_recall());
+                let generate = Box::new(self.machine.ahead(items, context));
+                self.to_compactor.push(ToCompactor::Prompt(generate));
+            }
+            FromCompactor::AskAgain { generate, limit_tokens } => self.generations.ask(&generate, limit_tokens),
+            FromCompactor::Failed { generation, failure } => {
+                if self.generations.remove(generation) {
+                    self.feed(Happening::Delta { generation, delta: Delta::Failed(failure) });
+                }
+            }
+            FromCompactor::Quiet { .. } => {}
+        }
+    }
+
+    /// The compactor hears of all that has happened, and of what is so now.
+    async fn tell_compactor(&mut self) {
+        let now = Activity {
+            replying: self.machine.is_replying(),
+            settled: self.machine.is_settled(),
+            ending: self.life.draining_by.is_some() || self.life.deleted,
+            epoch: self.window.epoch,
+        };
+        // First what is so: a step must not begin before the change that it is about is stored.
+        if self.window.told != Some(now) {
+            self.window.told = Some(now);
+            self.compactor.tell(ToCompactor::Now(now)).await;
+        }
+        for message in std::mem::take(&mut self.to_compactor) {
+            self.compactor.tell(message).await;
+        }
+    }
+
+    fn time_passed(&mut self, leave: Option<Instant>) -> Next {
+        if leave.is_some_and(|leave| leave <= Instant::now()) {
+            return Next::Leave;
+        }
+        self.feed(Happening::Tick);
+        Next::GoOn
+    }
+
+    /// As soon as no reply is under way, and in any case when the time is over.
+    fn drain_if_due(&mut self) {
+        if let Some(by) = self.life.draining_by
+            && !self.life.is_drained
+            && (!self.machine.is_replying() || by <= Instant::now())
+        {
+            self.life.is_drained = true;
+            self.feed(Happening::Drain);
+        }
+    }
+
+    /// Gives the machine one thing that happened, and does what it says, until nothing more follows from it.
+    fn feed(&mut self, happening: Happening) {
+        let mut happenings = VecDeque::from([happening]);
+        let mut outputs = Vec::new();
+        while let Some(happening) = happenings.pop_front() {
+            let now = u64::try_from(self.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.machine.handle(happening, now, &mut outputs);
+            for output in outputs.drain(..) {
+                self.perform(output, &mut happenings);
+            }
+        }
+    }
+
+    fn perform(&mut self, output: Output, happenings: &mut VecDeque<Happening>) {
+        match output {
+            Output::Send { to, event } => {
+                let left = self.connections.send(&to, event);
+                happenings.extend(left.into_iter().map(|conn| Happening::Detached { conn }));
+            }
+            Output::Store { id, op } => self.store(id, op, happenings),
+            Output::Generate(generate) => self.generate(generate),
+            Output::Recall { generation, arguments, shown } => self.search_past(generation, arguments, shown),
+            Output::CancelGenerate { generation } => {
+                // A reply that waits for room has no model that would say that it is over.
+                if self.generations.cancel(generation) {
+                    let delta = Delta::Done { finish: Finish::Cancelled, usage: None, report: None };
+                    happenings.push_back(Happening::Delta { generation, delta });
+                }
+            }
+            Output::Close { conn, reason } => {
+                let end = match reason {
+                    CloseReason::Draining => End::Draining,
+                    CloseReason::StoreStalled => End::StoreStalled,
+                };
+                if self.connections.end(conn, end) {
+                    happenings.push_back(Happening::Detached { conn });
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, id: OpId, op: StoreOp, happenings: &mut VecDeque<Happening>) {
+        if let Some(change) = self.change(&op) {
+            self.window.epoch += 1;
+            self.to_compactor.push(ToCompactor::Changed(change));
+        }
+        let is_heard = !self.connections.is_empty() && !self.life.is_drained;
+        let at_ms = wall_ms();
+        let measured = self.turns.kept(&op, is_heard, at_ms);
+        if let StoreOp::ResponseFinished { response_id, status, usage, .. } = &op
+            && self.turns.is_turn(response_id)
+        {
+            let tokens = if usage.input_tokens > 0 { usage.input_tokens + usage.output_tokens } else { 0 };
+            self.to_compactor.push(ToCompactor::TurnEnded { tokens });
+            // A reply that was cancelled before its prompt was read tells nothing of the fill.
+            if tokens > 0 && *status != ResponseStatus::Failed {
+                self.window.fill = Some(Counted::exactly(tokens));
+                happenings.extend(self.fill_event().map(Happening::Tell));
+            }
+        }
+        let has_words = matches!(op, StoreOp::ReplyExtended { .. } | StoreOp::ReplyFinished { .. });
+        let sent = if has_words { self.connections.sent_last() } else { Vec::new() };
+        self.queue.keep(id, op, measured, sent, at_ms);
+    }
+
+    /// What the operation changes of the conversation. None: nothing.
+    fn change(&self, op: &StoreOp) -> Option<Change> {
+        let is_shown = |id: &str| self.machine.items().iter().any(|item| item.id == id);
+        Some(match op {
+            StoreOp::ConfigChanged { .. } => Change::Configured,
+            StoreOp::ItemAdded { item, after } => Change::Added {
+                is_shown: after.as_deref().is_none_or(is_shown),
+                said_before: self.machine.said_before(&item.id).cloned(),
+                item: item.clone(),
+                after: after.clone(),
+            },
+            StoreOp::ItemTruncated { item, .. } => {
+                Change::Truncated { item_id: item.id.clone(), is_shown: is_shown(&item.id) }
+            }
+            StoreOp::ItemDeleted { item_id } => Change::Deleted { item_id: item_id.clone() },
+            StoreOp::ReplyBegun { .. }
+            | StoreOp::ReplyExtended { .. }
+            | StoreOp::ReplyFinished { .. }
+            | StoreOp::ReplyWithdrawn { .. } => Change::Reply,
+            StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. } => {
+                return None;
+            }
+        })
+    }
+
+    fn generate(&mut self, generate: Box<Generate>) {
+        let limit_tokens = (generate.purpose == GenerationPurpose::Reply).then(|| self.window.limits.hard_tokens());
+        self.generations.begin(Begun::of(&generate));
+        self.generations.ask(&generate, limit_tokens);
+        if generate.purpose == GenerationPurpose::Reply {
+            self.generations.keep(generate);
+        }
+    }
+
+    /// The model wants to know what was said once.
+    fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
+        let (shared, session) = (self.shared.clone(), self.window.session.clone());
+        self.recalls.push(Box::pin(async move {
+            let results = recall(&shared.settings, &shared.store, &session, &arguments, &shown).await;
+            Happening::Recalled { generation, results }
+        }));
+    }
+
+    fn has_recall(&self) -> bool {
+        self.window.preset.recall > 0
+    }
+
+    fn tell_fill(&mut self) {
+        if let Some(event) = self.fill_event() {
+            self.feed(Happening::Tell(event));
+        }
+    }
+
+    fn fill_event(&self) -> Option<Event> {
+        let (Counted { tokens, margin_tokens, .. }, ctx_size) = (self.window.fill?, self.window.preset.ctx_size);
+        let ctx_size = u64::from(ctx_size);
+        let fill = tokens as f64 / ctx_size.max(1) as f64;
+        Some(Event::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm: self.window.arm.clone() })
+    }
+}
+
+/// How a session that could not be loaded answers the connections that wait for it.
+pub fn refuse(commands: &mut mpsc::Receiver<Command>, error: &Error) {
+    commands.close();
+    while let Ok(command) = commands.try_recv() {
+        if let Command::Attach { answer, .. } = command {
+            let _ = answer.send(Err(error.clone()));
+        }
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,158 @@
+//! What each turn of a session cost, for the experiment and the user's own statistics.
+
+use crate::metrics;
+use model::Gpu;
+use serde_json::{Map, Value, json};
+use session::machine::StoreOp;
+use session::{Compaction, CompactionStage, Event, ResponseStatus, TurnReport, Usage};
+use settings::Preset;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::Measurement;
+
+pub struct TurnLog {
+    preset: Arc<Preset>,
+    /// In which arm the session is, with the name of the experiment.
+    arm: Option<(String, String)>,
+    gpu: Option<Arc<Gpu>>,
+    /// Turns that were measured so far.
+    turns: u64,
+    /// Responses of the conversation that are not reported, and how many are kept at most.
+    responses: VecDeque<OpenTurn>,
+    most_responses: usize,
+    /// Behind which item the last reply was asked for.
+    answered: Option<Option<String>>,
+    /// Since the last turn that was measured: swaps of a summary, and turns that left without one.
+    compactions: u64,
+    drops: u64,
+}
+
+struct OpenTurn {
+    response_id: String,
+    items: Vec<String>,
+    /// What it answers was answered before.
+    regenerated: bool,
+    barged_in: bool,
+    usage: Option<Usage>,
+}
+
+impl TurnLog {
+    pub fn new(
+        preset: Arc<Preset>,
+        arm: Option<(String, String)>,
+        gpu: Option<Arc<Gpu>>,
+        turns: u64,
+        most_responses: usize,
+    ) -> TurnLog {
+        let (responses, answered) = (VecDeque::new(), None);
+        TurnLog { preset, arm, gpu, turns, responses, most_responses, answered, compactions: 0, drops: 0 }
+    }
+
+    /// What clients are told counts.
+    pub fn see(&mut self, event: &Event) {
+        match event {
+            Event::Compaction(Compaction { stage: CompactionStage::Completed { .. }, .. }) => self.compactions += 1,
+            Event::Compaction(Compaction { stage: CompactionStage::Dropped { .. }, .. }) => self.drops += 1,
+            _ => {}
+        }
+    }
+
+    /// Whether the response is of the conversation.
+    pub fn is_turn(&self, response_id: &str) -> bool {
+        self.responses.iter().any(|turn| turn.response_id == response_id)
+    }
+
+    /// Takes an operation of the store. Returns what a turn cost, where the operation reports it. `is_heard`: a client
+    /// listens.
+    pub fn kept(&mut self, op: &StoreOp, is_heard: bool, at_ms: i64) -> Option<Measurement> {
+        match op {
+            StoreOp::ResponseStarted { response_id, in_conversation: true, .. } => {
+                self.responses.push_back(OpenTurn {
+                    response_id: response_id.clone(),
+                    items: Vec::new(),
+                    regenerated: false,
+                    barged_in: false,
+                    usage: None,
+                });
+                // A model that failed reports nothing.
+                while self.responses.len() > self.most_responses {
+                    self.responses.pop_front();
+                }
+            }
+            StoreOp::ReplyBegun { response_id, item, after } => {
+                if let Some(turn) = self.responses.iter_mut().find(|turn| turn.response_id == *response_id) {
+                    if turn.items.is_empty() {
+                        turn.regenerated = self.answered.replace(after.clone()).as_ref() == Some(after);
+                    }
+                    turn.items.push(item.id.clone());
+                }
+            }
+            StoreOp::ItemTruncated { item, .. } => {
+                let unmeasured = self.responses.iter_mut().filter(|turn| turn.items.contains(&item.id));
+                unmeasured.for_each(|turn| turn.barged_in = true);
+            }
+            StoreOp::ResponseFinished { response_id, status, usage, .. } => {
+                if let Some(turn) = self.responses.iter_mut().find(|turn| turn.response_id == *response_id) {
+                    turn.barged_in |= *status == ResponseStatus::Cancelled && is_heard;
+                    turn.usage = Some(*usage);
+                }
+            }
+            StoreOp::ResponseReported { response_id, report } => return self.measure(response_id, report, at_ms),
+            _ => {}
+        }
+        None
+    }
+
+    fn measure(&mut self, response_id: &str, report: &TurnReport, at_ms: i64) -> Option<Measurement> {
+        tracing::info!(
+            reused_tokens = report.reused_tokens,
+            computed_tokens = report.computed_tokens,
+            reason = report.reason.unwrap_or("-"),
+            queue_ms = report.queue_ms,
+            prefill_ms = report.prefill_ms,
+            first_token_ms = report.first_token_ms.unwrap_or(f64::NAN),
+            total_ms = report.total_ms,
+            "a reply is done"
+        );
+        let index = self.responses.iter().position(|turn| turn.response_id == response_id)?;
+        let OpenTurn { regenerated, barged_in, usage, .. } = self.responses.remove(index)?;
+        let usage = usage?;
+        let mut memory: Map<String, Value> =
+            report.memory_bytes.iter().map(|(kind, bytes)| ((*kind).to_owned(), json!(bytes))).collect();
+        if let Some(gpu) = &self.gpu {
+            memory.extend(gpu.memory_bytes().into_iter().map(|(kind, bytes)| (kind.to_owned(), json!(bytes))));
+        }
+        let turn = self.turns;
+        self.turns += 1;
+        let (experiment, arm) = self.arm.clone().unzip();
+        let measurement = Measurement {
+            turn,
+            response: Some(response_id.to_owned()),
+            experiment,
+            arm,
+            preset: self.preset.name.clone(),
+            ctx_size: u64::from(self.preset.ctx_size),
+            tokens_in: usage.input_tokens,
+            tokens_out: usage.output_tokens,
+            fill_tokens: usage.input_tokens + usage.output_tokens,
+            reused_tokens: report.reused_tokens,
+            computed_tokens: report.computed_tokens,
+            computed_reason: report.reason.map(str::to_owned),
+            queue_ms: report.queue_ms,
+            prefill_ms: report.prefill_ms,
+            first_token_ms: report.first_token_ms,
+            first_sentence_ms: report.first_sentence_ms,
+            total_ms: report.total_ms,
+            decode_ms: report.decode_ms,
+            compactions: std::mem::take(&mut self.compactions),
+            drops: std::mem::take(&mut self.drops),
+            barged_in,
+            regenerated,
+            feedback: None,
+            memory: Value::Object(memory),
+            created_at_ms: at_ms,
+        };
+        metrics::measured(&measurement);
+        Some(measurement)
+    }
+}

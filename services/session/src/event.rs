@@ -1,0 +1,87 @@
+//! Events: what they are about, and what they weigh.
+
+use crate::vocabulary::{Event, ItemBody};
+
+impl Event {
+    /// Whether the event says something about this item.
+    pub fn is_about(&self, id: &str) -> bool {
+        match self {
+            Event::ItemAdded { item, .. }
+            | Event::ItemRead { item }
+            | Event::ReplyStarted { item, .. }
+            | Event::ReplyDone { item, .. } => item.id == id,
+            Event::ItemTruncated { item_id, .. }
+            | Event::ItemDeleted { item_id }
+            | Event::TextDelta { item_id, .. }
+            | Event::ArgumentsDelta { item_id, .. }
+            | Event::SentenceDone { item_id, .. }
+            | Event::TextDone { item_id, .. }
+            | Event::PinRefused { item_id, .. } => item_id == id,
+            Event::Opened(_)
+            | Event::Configured(_)
+            | Event::Refused { .. }
+            | Event::SpeechDropped
+            | Event::DoorFrame(_)
+            | Event::ResponseStarted { .. }
+            | Event::ReasoningDelta { .. }
+            | Event::RecallDone { .. }
+            | Event::ResponseDone { .. }
+            | Event::Reported { .. }
+            | Event::ContextUpdated { .. }
+            | Event::Compaction(_) => false,
+        }
+    }
+
+    /// About the bytes that the event takes while it waits for a connection.
+    pub fn weight_bytes(&self) -> usize {
+        let body = |body: &ItemBody| body.text_bytes();
+        size_of::<Event>()
+            + match self {
+                Event::Opened(state) | Event::Configured(state) => state.config.text_bytes(),
+                Event::ItemAdded { item, .. }
+                | Event::ItemRead { item }
+                | Event::ReplyStarted { item, .. }
+                | Event::ReplyDone { item, .. } => body(&item.body),
+                Event::ReasoningDelta { text, .. }
+                | Event::TextDone { text, .. }
+                | Event::ArgumentsDelta { json: text, .. }
+                | Event::PinRefused { text, .. } => text.len(),
+                Event::TextDelta { text, logprobs, .. } => {
+                    let each = |token: &crate::TokenLogprob| size_of_val(token) * (1 + token.top.len());
+                    text.len() + logprobs.iter().map(each).sum::<usize>()
+                }
+                Event::SentenceDone { sentence, .. } => sentence.text.len(),
+                Event::DoorFrame(frame) => frame.len(),
+                Event::RecallDone { query, .. } => query.len(),
+                Event::ResponseStarted { response } | Event::ResponseDone { response } => {
+                    response.output.iter().map(|item| body(&item.body)).sum()
+                }
+                Event::Refused { .. }
+                | Event::ItemTruncated { .. }
+                | Event::ItemDeleted { .. }
+                | Event::SpeechDropped
+                | Event::Reported { .. }
+                | Event::ContextUpdated { .. }
+                | Event::Compaction(_) => 0,
+            }
+    }
+}
+
+impl Event {
+    /// The response that the event belongs to.
+    pub fn response_id(&self) -> Option<&str> {
+        match self {
+            Event::ResponseStarted { response } | Event::ResponseDone { response } => Some(&response.id),
+            Event::ReplyStarted { response_id, .. }
+            | Event::ReasoningDelta { response_id, .. }
+            | Event::TextDelta { response_id, .. }
+            | Event::ArgumentsDelta { response_id, .. }
+            | Event::SentenceDone { response_id, .. }
+            | Event::TextDone { response_id, .. }
+            | Event::ReplyDone { response_id, .. }
+            | Event::RecallDone { response_id, .. }
+            | Event::Reported { response_id, .. } => Some(response_id),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What can happen to a session.
+
+use super::output::OpId;
+use crate::prompt::Context;
+use crate::vocabulary::{Delta, Event, Input, Item};
+
+/// Milliseconds since any fixed moment; never runs backwards.
+pub type Millis = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// One request to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GenerationId(pub u64);
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Happening {
+    /// A connection was let in. It is told how the session is set and what it missed.
+    Attached {
+        conn: ConnId,
+        replay: Replay,
+    },
+    Detached {
+        conn: ConnId,
+    },
+    /// A client says something. `input_id` is the client's own id of it.
+    Said {
+        conn: ConnId,
+        input_id: Option<String>,
+        input: Input,
+    },
+    /// The model answers. Deltas of a generation that is over are ignored.
+    Delta {
+        generation: GenerationId,
+        delta: Delta,
+    },
+    StoreAcked {
+        op: OpId,
+    },
+    StoreFailed {
+        op: OpId,
+        message: String,
+    },
+    /// What stands in the prompt besides the items has changed: from the next reply on.
+    Context(Context),
+    /// Items that were not in memory because a summary told them, in order: they stand before all others.
+    Recovered(Vec<Item>),
+    /// What was found, of each query.
+    Recalled {
+        generation: GenerationId,
+        results: Vec<RecallResult>,
+    },
+    /// Something that all clients are to be told.
+    Tell(Event),
+    /// Something that one client is to be told.
+    TellOne {
+        conn: ConnId,
+        event: Event,
+    },
+    /// The service stops: replies in flight are marked cut off, then the connections are closed.
+    Drain,
+    /// Time passed: due at `Machine::next_deadline`.
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replay {
+    Nothing,
+    All,
+    /// Items after this one; all of them if it is unknown.
+    After(String),
+}
+
+/// What a search of the past found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecallResult {
+    /// The words that were searched for.
+    pub query: String,
+    /// As the model reads it.
+    pub text: String,
+    pub places: usize,
+}
