@@ -177,10 +177,10 @@ impl Completion {
 
     fn stream(self, first: Vec<String>) -> impl stream::Stream<Item = Result<SseEvent, Infallible>> {
         stream::unfold((self, first), |(mut completion, mut ready)| async move {
-            if ready.is_empty() {
-                if let Err(failure) = completion.read(&mut ready).await {
-                    completion.reply.failed(&failure, &mut ready);
-                }
+            if ready.is_empty()
+                && let Err(failure) = completion.read(&mut ready).await
+            {
+                completion.reply.failed(&failure, &mut ready);
             }
             if ready.is_empty() {
                 return None;

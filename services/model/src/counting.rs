@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub(crate) struct Counting {
     /// None: no model file is known here, and a public tokenizer estimates.
-    preparer: Option<Preparer>,
+    preparer: Option<Box<Preparer>>,
     margin: f64,
 }
 
@@ -24,7 +24,7 @@ impl Counting {
     /// A service may have been given its model by a flag, which no command can know.
     pub fn of(settings: &Settings, preset: &str) -> Result<Counting, Error> {
         let preparer = match resolve(settings, preset) {
-            Ok((file, _)) => Some(preparer(&file)?),
+            Ok((file, _)) => Some(Box::new(preparer(&file)?)),
             Err(Error::NoModel { .. } | Error::NoModelFile { .. } | Error::NoSuchModel { .. }) => None,
             Err(error) => return Err(error),
         };

@@ -1,7 +1,6 @@
 //! Why a session could not be had.
 
 use session::Failure;
-use store;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub enum Source {
-    Model { answer: Answer, one_shot: OneShot, ready: VecDeque<Event> },
+    Model { answer: Answer, one_shot: Box<OneShot>, ready: VecDeque<Event> },
     Session(Box<Listening>),
 }
 
@@ -30,7 +30,7 @@ pub struct Listening {
 
 impl Source {
     pub fn of_model(answer: Answer, one_shot: OneShot) -> Source {
-        Source::Model { answer, one_shot, ready: VecDeque::new() }
+        Source::Model { answer, one_shot: Box::new(one_shot), ready: VecDeque::new() }
     }
 
     /// The next event of the response. None after the last.

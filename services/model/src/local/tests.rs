@@ -121,6 +121,7 @@ async fn a_reply_is_streamed_counted_and_reported() {
     assert_eq!((first.usage.input_tokens, counted.exact), (counted.tokens, true));
     assert_eq!(first.prompt, Some((counted.tokens, 0)));
     assert!(first.tokens <= 12 && !first.content.is_empty());
+    assert_eq!(first.sentences.concat(), first.content, "the end of a reply ends its last sentence");
     assert_eq!(first.report.reason, Some("cold"));
     assert_eq!(first.report.computed_tokens, counted.tokens);
     let report = &first.report;

@@ -97,7 +97,10 @@ mod tests {
     }
 
     /// Text, tokens and sentences with their places.
-    fn told(deltas: &[Delta]) -> Vec<(String, u64, Vec<(usize, String, usize, usize)>)> {
+    /// Index, text, start and end of a sentence.
+    type Cut = (usize, String, usize, usize);
+
+    fn told(deltas: &[Delta]) -> Vec<(String, u64, Vec<Cut>)> {
         let of = |sentence: &Sentence| (sentence.index, sentence.text.clone(), sentence.text_start, sentence.text_end);
         let texts = deltas.iter().filter_map(|delta| match delta {
             Delta::Text { text, tokens, sentences, .. } => {
