@@ -92,7 +92,17 @@ impl ActiveRequest {
         stops
     }
 
-    pub fn report(&self) -> RequestReport {
+    /// The last event of the request.
+    pub fn done(&self, stop_reason: StopReason) -> EngineEvent {
+        EngineEvent::Done { id: self.id, stop_reason, report: self.report() }
+    }
+
+    pub fn cancelled(&mut self) -> EngineEvent {
+        let rest = self.reply.rest();
+        self.done(StopReason::Cancelled { rest })
+    }
+
+    fn report(&self) -> RequestReport {
         let start = self.start.unwrap_or(RequestStart { reused_tokens: 0, reason: PrefillReason::Cold });
         RequestReport {
             prompt_tokens: self.prompt_tokens,
@@ -132,7 +142,7 @@ impl ActiveRequest {
         } else {
             return true;
         };
-        events.push(EngineEvent::Done { id: self.id, stop_reason, report: self.report() });
+        events.push(self.done(stop_reason));
         false
     }
 }
@@ -213,7 +223,7 @@ impl ReplyWriter {
     }
 
     /// Text that was held back because a stop string or a character might have followed.
-    pub fn rest(&mut self) -> String {
+    fn rest(&mut self) -> String {
         let mut text = self.matcher.push(&self.decoder.finish());
         text += &self.matcher.finish();
         text

@@ -17,7 +17,6 @@ use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
 use crate::memory::MemoryMeter;
 use crate::network::Network;
-use crate::recurrence_log::RecurrenceLog;
 use crate::request::{OwnerId, PrefillReason};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
 use evicted::Evicted;
@@ -282,14 +281,10 @@ impl SequenceCache {
         let Some(loaded) = disk.load(at, reached, shared, &self.meter) else { return };
         let LoadedSequence { tokens, snapshots, pages } = loaded;
         let Some(end) = snapshots.last() else { return };
-        let sequence = CachedSequence {
-            state: end.restore(&pages, shape, layout, &self.meter, executor.cpu()),
-            snapshots: snapshots.into_iter().map(Arc::new).collect(),
-            recurrence_log: RecurrenceLog::new(&shape, self.limits.recurrence_log_tokens, &self.meter),
-            speculative: false,
-            owner,
-            given_tokens: reached,
-        };
+        let state = end.restore(&pages, shape, layout, &self.meter, executor.cpu());
+        let snapshots = snapshots.into_iter().map(Arc::new).collect();
+        let sequence = CachedSequence::new(state, self.limits.recurrence_log_tokens);
+        let sequence = CachedSequence { snapshots, owner, given_tokens: reached, ..sequence };
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: true, left: false });
     }
 

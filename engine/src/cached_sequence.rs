@@ -35,6 +35,13 @@ pub(crate) fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
 }
 
 impl CachedSequence {
+    /// A sequence that ends at `state`, without snapshots.
+    pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {
+        let recurrence_log = RecurrenceLog::new(&state.shape, recurrence_log_tokens, &state.meter);
+        let (snapshots, speculative, owner) = (Vec::new(), false, None);
+        CachedSequence { state, snapshots, recurrence_log, speculative, owner, given_tokens: 0 }
+    }
+
     /// Adds its bytes to `bytes`, by kind. Shared parts that are in `seen` already do not count.
     pub fn add_bytes(&self, seen: &mut HashSet<usize>, bytes: &mut [usize; MemoryKind::ALL.len()]) {
         bytes[MemoryKind::Live as usize] += self.state.own_bytes();

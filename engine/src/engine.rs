@@ -20,7 +20,7 @@ use crate::limits::EngineLimits;
 use crate::memory::{MemoryKind, MemoryMeter};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId, StopReason};
+use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId};
 use crate::self_check::MemoryChecksums;
 
 /// Owns a model and everything that is kept of sequences. One thread calls it.
@@ -109,14 +109,9 @@ impl Engine {
     /// Ends the requests of an owner and drops what was computed for it, in memory and on disk. What was computed for other
     /// owners from the same text stays.
     pub fn forget(&mut self, owner: OwnerId) {
-        let requests = std::mem::take(&mut self.requests);
-        let (theirs, others) = requests.into_iter().partition(|request| request.owner == Some(owner));
-        self.requests = others;
-        let theirs: Vec<ActiveRequest> = theirs;
-        self.done += theirs.len() as u64;
-        for mut request in theirs {
-            let stop_reason = StopReason::Cancelled { rest: request.reply.rest() };
-            self.ended.push(EngineEvent::Done { id: request.id, stop_reason, report: request.report() });
+        for mut request in self.requests.extract_if(.., |request| request.owner == Some(owner)) {
+            self.done += 1;
+            self.ended.push(request.cancelled());
         }
         self.cache.forget(owner);
     }
@@ -237,8 +232,7 @@ impl Engine {
     pub fn cancel(&mut self, id: RequestId) {
         if let Some(at) = self.requests.iter().position(|request| request.id == id) {
             let mut request = self.requests.remove(at);
-            let stop_reason = StopReason::Cancelled { rest: request.reply.rest() };
-            self.ended.push(EngineEvent::Done { id, stop_reason, report: request.report() });
+            self.ended.push(request.cancelled());
             self.keep(request);
         }
     }

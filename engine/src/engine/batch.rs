@@ -45,11 +45,7 @@ impl Engine {
                 continue;
             }
             if request.max_new_tokens == 0 {
-                events.push(EngineEvent::Done {
-                    id: request.id,
-                    stop_reason: StopReason::Warm,
-                    report: request.report(),
-                });
+                events.push(request.done(StopReason::Warm));
                 ended.push(request.id);
             } else if let Some(logits) = rows.next()
                 && !request.write_token(logits, &self.network.model.stop_tokens, &self.tokenizer, events)

@@ -5,7 +5,6 @@ use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cache::{EvictionRights, PrefixQuery};
 use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
-use crate::recurrence_log::RecurrenceLog;
 use crate::request::{EngineEvent, RequestClass, StopReason};
 use crate::state::SequenceState;
 
@@ -19,15 +18,11 @@ impl Engine {
             let running = self.requests.iter().filter(|request| request.is_running()).count();
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
-            let waiting = requests.clone().filter(|(_, request)| !request.is_running() && !parked(request));
-            let Some((class, at)) = waiting.map(|(at, request)| (request.class, at)).min() else {
-                return;
-            };
-            let running_ones = requests.filter(|(_, request)| request.is_running());
-            let least_urgent = running_ones.map(|(at, request)| (request.class, request.id, at)).max();
-            let less_urgent = least_urgent.filter(|(theirs, _, _)| *theirs > class);
+            let waiting = requests.filter(|(_, request)| !request.is_running() && !parked(request));
+            let Some((class, at)) = waiting.map(|(at, request)| (request.class, at)).min() else { return };
+            let less_urgent = self.least_urgent().filter(|last| self.requests[*last].class > class);
             if running >= self.limits.max_sequences.max(1) {
-                let Some((_, _, last)) = less_urgent else { return };
+                let Some(last) = less_urgent else { return };
                 self.suspend(last);
             }
             // A state, and a snapshot if the request begins at a mark.
@@ -38,7 +33,7 @@ impl Engine {
                 self.cache.touch(&self.requests[at].tokens, layout);
             }
             if !self.make_room(bytes, rights) {
-                if let Some((_, _, last)) = less_urgent {
+                if let Some(last) = less_urgent {
                     self.requests[last].parked_at = Some(self.done);
                     self.suspend(last);
                 } else if running > 0 {
@@ -62,26 +57,19 @@ impl Engine {
         let layout = shape.layout(request.kv)?;
         // The model has to compute the last token to give the logits of the next one.
         let limit = request.tokens.len() - usize::from(request.max_new_tokens > 0);
-        let running: Vec<(&[u32], &CachedSequence)> = self
-            .requests
-            .iter()
-            .filter_map(|other| {
-                other.sequence.as_ref().map(|sequence| (&other.tokens[..sequence.state.position], sequence))
-            })
-            .collect();
+        let running =
+            self.requests.iter().filter_map(|other| other.sequence.as_ref().map(|sequence| (other, sequence)));
+        let running: Vec<(&[u32], &CachedSequence)> =
+            running.map(|(other, sequence)| (&other.tokens[..sequence.state.position], sequence)).collect();
         let (network, executor) = (&self.network, &mut self.executor);
         let query = PrefixQuery { tokens: &request.tokens, layout, limit, rights: request.rights() };
         let found = self.cache.find(network, executor, query, &running);
         let mut sequence = match found.sequence {
             Some(sequence) => sequence,
-            None => CachedSequence {
-                state: SequenceState::new(shape, request.kv, &self.meter)?,
-                snapshots: Vec::new(),
-                recurrence_log: RecurrenceLog::new(&shape, self.limits.recurrence_log_tokens, &self.meter),
-                speculative: false,
-                owner: None,
-                given_tokens: 0,
-            },
+            None => {
+                let state = SequenceState::new(shape, request.kv, &self.meter)?;
+                CachedSequence::new(state, self.limits.recurrence_log_tokens)
+            }
         };
         (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
         sequence.given_tokens = request.given_tokens;
@@ -97,7 +85,7 @@ impl Engine {
         }
         if request.pending().is_empty() && request.max_new_tokens == 0 {
             let request = self.requests.remove(at);
-            events.push(EngineEvent::Done { id: request.id, stop_reason: StopReason::Warm, report: request.report() });
+            events.push(request.done(StopReason::Warm));
             self.keep(request);
         }
         Ok(())
@@ -127,10 +115,8 @@ impl Engine {
     /// The next step does not fit into memory: suspends the least urgent running request until another one has ended. The only
     /// running request fails instead, because no other one will free memory for it.
     pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
-        let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
-        let least_urgent = running.clone().map(|(at, request)| (request.class, request.id, at)).max();
-        let Some((_, _, at)) = least_urgent else { return };
-        if running.count() > 1 {
+        let Some(at) = self.least_urgent() else { return };
+        if self.requests.iter().filter(|request| request.is_running()).count() > 1 {
             self.requests[at].parked_at = Some(self.done);
             self.suspend(at);
             return;
@@ -145,6 +131,12 @@ impl Engine {
             return;
         }
         self.fail_for_memory(at, events);
+    }
+
+    /// The running request of the least urgent class that came last.
+    fn least_urgent(&self) -> Option<usize> {
+        let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
+        running.max_by_key(|(_, request)| (request.class, request.id)).map(|(at, _)| at)
     }
 
     /// Fails a request for lack of memory. What it has computed stays in the cache.
