@@ -6,9 +6,9 @@ use kernels::product::Precision;
 use weights::{Matrix, Model, Reading};
 
 use crate::error::Error;
-use crate::gpu_network::{device_bytes, ffn_bytes, scratch_bytes};
+use crate::gpu_network::{device_bytes, scratch_bytes};
 use crate::limits::EngineLimits;
-use crate::model_bytes::host_bytes;
+use crate::model_bytes::{ffn_bytes, host_bytes};
 use crate::state::{KvFormats, StateShape};
 
 /// How much of a GPU's memory the engine may use, and for steps of which size.

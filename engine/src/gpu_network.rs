@@ -25,7 +25,7 @@ use inputs::{InputAddresses, StepInputs};
 use upload::{GpuFfn, GpuLayer, GpuMixer};
 use workspace::{BufferSizes, GraphKey};
 
-pub use upload::{device_bytes, ffn_bytes};
+pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
 
 /// A model on a device.

@@ -2,9 +2,8 @@
 
 use kernels::cpu::Level;
 use kernels::product::Precision;
-use weights::{Matrix, Mixer, Model, Reading};
+use weights::{Ffn, Matrix, Mixer, Model, Reading};
 
-use crate::gpu_network::ffn_bytes;
 use crate::network::Network;
 
 /// Bytes of a model's weights, as its file holds them.
@@ -42,6 +41,18 @@ fn all_bytes(model: &Model, of: impl Fn(&Matrix, Reading) -> usize) -> usize {
         mixer + ffn_bytes(&layer.ffn, product)
     });
     outside + layers.sum::<usize>()
+}
+
+/// Bytes of the matrices of a feed-forward part; `bytes` gives those of one.
+pub fn ffn_bytes(ffn: &Ffn, bytes: impl Fn(&Matrix) -> usize) -> usize {
+    match ffn {
+        Ffn::Dense { gate, up, down } => [gate, up, down].map(&bytes).iter().sum(),
+        Ffn::Moe(moe) => {
+            let experts = moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]);
+            let shared = moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]);
+            experts.chain(shared).chain([&moe.router]).map(bytes).sum()
+        }
+    }
 }
 
 /// The most that the CPU's buffers of one step take: `rows` tokens, of which `wanted` get logits.

@@ -5,6 +5,8 @@ use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::Model;
 
+use crate::model_bytes::ffn_bytes;
+
 pub struct GpuLayer {
     /// Among the layers with the same mixer.
     pub index: usize,
@@ -121,18 +123,6 @@ pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
     });
     let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();
     (outside + mixers.sum::<usize>(), model.layers.iter().map(|layer| ffn_bytes(&layer.ffn, bytes)).collect())
-}
-
-/// Bytes of the matrices of a feed-forward part; `bytes` gives those of one.
-pub fn ffn_bytes(ffn: &weights::Ffn, bytes: impl Fn(&weights::Matrix) -> usize) -> usize {
-    match ffn {
-        weights::Ffn::Dense { gate, up, down } => [gate, up, down].map(&bytes).iter().sum(),
-        weights::Ffn::Moe(moe) => {
-            let experts = moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]);
-            let shared = moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]);
-            experts.chain(shared).chain([&moe.router]).map(bytes).sum()
-        }
-    }
 }
 
 fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<GpuSwiglu, Error> {
