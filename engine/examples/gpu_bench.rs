@@ -51,7 +51,7 @@ fn main() -> Result<(), Failure> {
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
     }));
     let mut model = weights::open(&args.model, &weights::OpenOptions { mmap: true })?;
-    let tokenizer = Arc::new(engine::vocabulary::tokenizer(&model.vocab)?);
+    let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let limits = DeviceLimits {
         total_bytes: None,
         rows: args.chunk_tokens + args.batch,

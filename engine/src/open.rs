@@ -83,10 +83,10 @@ pub fn open_with(
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, &weights::OpenOptions { mmap })?;
-    // Reading a vocabulary takes one thread as long as packing takes all of them.
+    // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.
     let vocab =
         std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
-    let tokenizer = std::thread::spawn(move || (vocabulary::tokenizer(&vocab), vocab));
+    let tokenizer = std::thread::spawn(move || vocabulary::tokenizer(vocab));
     let mut keeping = None;
     let executor = match &options.gpu {
         None => None,
@@ -107,8 +107,7 @@ pub fn open_with(
     if options.precision == Precision::Integer && has_part {
         keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;
     }
-    let (tokenizer, vocab) = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    model.vocab = vocab;
+    let tokenizer = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let tokenizer = tokenizer?.with_cache(options.token_cache_bytes);
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
     let notes = std::mem::take(&mut model.notes);

@@ -10,12 +10,12 @@ use crate::error::Error;
 pub fn open(path: &Path) -> Result<(Tokenizer, Template), Error> {
     let model = weights::open(path, &weights::OpenOptions { mmap: true })?;
     let template = model.chat_template.as_deref().map_or_else(Template::family, Template::new)?;
-    Ok((tokenizer(&model.vocab)?, template))
+    Ok((tokenizer(model.vocab)?, template))
 }
 
-pub fn tokenizer(source: &VocabSource) -> Result<Tokenizer, Error> {
+pub fn tokenizer(source: VocabSource) -> Result<Tokenizer, Error> {
     Ok(match source {
-        VocabSource::Gguf { tokens, types, merges, pre, .. } => Tokenizer::from_parts(tokens, types, merges, pre)?,
-        VocabSource::Json { tokenizer, .. } => Tokenizer::from_json(tokenizer)?,
+        VocabSource::Gguf { tokens, types, merges, pre, .. } => Tokenizer::from_gguf(tokens, &types, merges, &pre)?,
+        VocabSource::Json { tokenizer, .. } => Tokenizer::from_json(&tokenizer)?,
     })
 }

@@ -1,48 +1,51 @@
-//! What a long conversation costs before the model sees it: `cargo run --release -p text --example prompt_speed`.
-//! A thousand messages, then one more: rendered and tokenised with and without the cache.
+//! What a tokenizer and a long conversation cost before the model sees them:
+//! `cargo run --release -p text --example prompt_speed [-- tokenizer.json]`. A thousand messages, and then one more.
 
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use text::{Template, TemplateInput, Tokenizer, encode_prompt};
 
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-wide/tokenizer.json");
+
 fn main() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-wide/tokenizer.json");
-    let file = std::fs::read(path).expect("the reference is in the repository");
+    let path = std::env::args().nth(1).unwrap_or(REFERENCE.to_string());
+    let file = std::fs::read(path).expect("a tokenizer.json");
+    let (start, before_kib) = (Instant::now(), resident_kib());
     let tokenizer = Tokenizer::from_json(&file).expect("a valid file");
+    let resident_mib = resident_kib().saturating_sub(before_kib) as f64 / 1024.0;
+    println!("opened in {:.0} ms: {} tokens, resident {resident_mib:.0} MiB more", millis(start), tokenizer.len());
+
     let template = Template::family().expect("a valid template");
     let lines: Vec<&str> = include_str!("../../../tests/data/reference/reference_text.txt").lines().collect();
-    let mut messages = vec![json!({"role": "system", "content": "You are a voice assistant."})];
-    for n in 0..1_000 {
-        let role = if n % 2 == 0 { "user" } else { "assistant" };
-        messages.push(json!({"role": role, "content": format!("{n}: {}", lines[n % lines.len()])}));
-    }
-    let ask = |messages: &mut Vec<Value>, text: &str| messages.push(json!({"role": "user", "content": text}));
+    let message = |n: usize| {
+        let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({"role": role, "content": format!("{n}: {}", lines[n % lines.len()])})
+    };
+    let mut messages: Vec<Value> = (0..1_000).map(message).collect();
     let options: Map<String, Value> = [("add_generation_prompt".to_string(), Value::Bool(true))].into_iter().collect();
-
-    ask(&mut messages, "And now?");
-    for round in 0..2 {
-        let prompt = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
+    let speak = |what: &str, tokenizer: &Tokenizer, messages: &[Value]| {
         let start = Instant::now();
-        let rendered = template.render(&prompt).expect("a valid conversation");
-        let render_ms = start.elapsed().as_secs_f64() * 1e3;
-        let start = Instant::now();
-        let encoded = encode_prompt(&tokenizer, &rendered);
-        let encode_ms = start.elapsed().as_secs_f64() * 1e3;
-        println!(
-            "round {round}: render {render_ms:.2} ms, encode {encode_ms:.2} ms, {} bytes, {} tokens",
-            rendered.text.len(),
-            encoded.tokens.len()
-        );
-    }
+        let rendered = template.render(&TemplateInput { messages, tools: &[], options: &options, now: None });
+        let rendered = rendered.expect("a valid conversation");
+        let (render_ms, start) = (millis(start), Instant::now());
+        let tokens = encode_prompt(tokenizer, &rendered).tokens.len();
+        println!("{what}: render {render_ms:.2} ms, encode {:.2} ms, {tokens} tokens", millis(start));
+    };
+    speak("without a cache", &tokenizer, &messages);
     let tokenizer = tokenizer.with_cache(8 << 20);
-    for round in 0..3 {
-        ask(&mut messages, &format!("And now {round}?"));
-        let prompt = TemplateInput { messages: &messages, tools: &[], options: &options, now: None };
-        let rendered = template.render(&prompt).expect("a valid conversation");
-        let start = Instant::now();
-        let encoded = encode_prompt(&tokenizer, &rendered);
-        let encode_ms = start.elapsed().as_secs_f64() * 1e3;
-        println!("cached, round {round}: encode {encode_ms:.2} ms, {} tokens", encoded.tokens.len());
+    for what in ["first", "one message more", "one message more"] {
+        speak(what, &tokenizer, &messages);
+        messages.push(message(messages.len()));
     }
+}
+
+fn millis(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }

@@ -1,49 +1,46 @@
 //! Byte-level BPE, from `tokenizer.json` or from the vocabulary of a GGUF file: both are brought to the same parts
-//! and go through the same code, so that both give the same ids.
+//! (tokenizer/parts.rs), so that both give the same ids. Words are cut and merged by the crate `tokenizers`.
 //!
-//! Text is first cut at control tokens (`<|im_end|>`, `<think>`, ...), then each stretch between them is split into
-//! words by the family's pattern, and each word is merged from its bytes. Nothing is added or dropped: decoding gives
-//! back what was encoded, byte for byte (a file that asks for NFC normalisation is the one exception).
+//! Text is first cut at control tokens (`<|im_end|>`, `<think>`, ...), then each stretch between them is cut into words
+//! by the family's pattern, and each word is merged from its bytes. Nothing is added or dropped: decoding gives back
+//! what was encoded, byte for byte (a file that asks for NFC normalisation is the one exception).
 
-mod atoms;
-mod bpe;
 mod byte_chars;
 mod cache;
+mod control;
+mod gguf;
 mod json;
 mod parts;
-mod split;
+mod table;
 
 use crate::Error;
-use atoms::Atoms;
-use bpe::{Merges, Scratch};
 use cache::SegmentCache;
-use split::Split;
+use control::ControlTokens;
 use std::borrow::Cow;
 use std::sync::Mutex;
-use unicode_normalization::UnicodeNormalization;
+use table::TokenTable;
+use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::NFC;
+use tokenizers::utils::SysRegex;
+use tokenizers::{Model, NormalizedString, Normalizer};
 
 pub struct Tokenizer {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-    kinds: Vec<Kind>,
-    /// Ids in the order of their bytes, for `id_of`.
-    sorted: Vec<u32>,
-    atoms: Atoms,
-    split: Split,
-    merges: Merges,
-    /// A word that is itself a token is taken whole, whatever the merges say (Llama 3).
-    whole_words_first: bool,
+    control: ControlTokens,
+    /// Cuts plain text into words.
+    words: SysRegex,
+    /// Merges the bytes of a word, which it reads and keeps as characters (byte_chars.rs).
+    model: BPE,
     nfc: bool,
-    fingerprint: [u8; 32],
+    table: TokenTable,
     cache: Option<Mutex<SegmentCache>>,
 }
 
 /// What a token is to the encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// Reached by merging bytes.
     Normal,
-    /// One piece whatever surrounds it, never reached from plain text: `<|im_end|>`, `<think>`.
+    /// Recognised as it stands, never reached from plain text: `<|im_end|>`, `<think>`.
     Control,
     /// Padding of the embedding matrix: has no text and is never encoded.
     Unused,
@@ -63,8 +60,8 @@ impl Tokenizer {
     }
 
     /// From the vocabulary of a GGUF file: `tokenizer.ggml.tokens`, `.token_type`, `.merges`, `.pre`.
-    pub fn from_parts(tokens: &[String], types: &[u32], merges: &[String], pre: &str) -> Result<Self, Error> {
-        parts::from_gguf(tokens, types, merges, pre)
+    pub fn from_gguf(tokens: Vec<String>, types: &[u32], merges: Vec<String>, pre: &str) -> Result<Self, Error> {
+        gguf::read(tokens, types, merges, pre)
     }
 
     /// Remembers the tokens of stretches between control tokens (messages, in a prompt) up to about this many bytes,
@@ -92,7 +89,7 @@ impl Tokenizer {
     pub fn segments<'t>(&self, text: &'t str, inert: &[usize], mut each: impl FnMut(Segment<'t>)) {
         let mut plain_start = 0;
         let mut from = 0;
-        while let Some((start, end, id)) = self.atoms.find(text, from) {
+        while let Some((start, end, id)) = self.control.find(text, from) {
             if inert.binary_search(&start).is_ok() {
                 from = start + 1;
                 continue;
@@ -136,19 +133,16 @@ impl Tokenizer {
 
     /// The bytes that a token stands for; a control token's are its name. None for an unused or unknown id.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
-        match self.kinds.get(id as usize) {
-            None | Some(Kind::Unused) => &[],
-            Some(_) => self.raw_bytes(id),
-        }
+        self.table.bytes(id)
     }
 
-    pub fn kind(&self, id: u32) -> Kind {
-        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
+    pub fn kind(&self, id: u32) -> TokenKind {
+        self.table.kind(id)
     }
 
     /// A token that plain text never becomes: `<|im_end|>`, but also `<think>` and `<tool_call>`.
     pub fn is_control(&self, id: u32) -> bool {
-        self.kind(id) == Kind::Control
+        self.kind(id) == TokenKind::Control
     }
 
     /// A control token that means nothing to a reader (`<|im_end|>`), unlike `<think>`, which parsers of replies need.
@@ -159,55 +153,56 @@ impl Tokenizer {
 
     /// The id of the token with exactly this text. A control token is found by its name.
     pub fn id_of(&self, text: &str) -> Option<u32> {
-        self.id_of_bytes(text.as_bytes())
-    }
-
-    pub fn id_of_bytes(&self, bytes: &[u8]) -> Option<u32> {
-        let at = self.sorted.binary_search_by(|id| self.raw_bytes(*id).cmp(bytes)).ok()?;
-        Some(self.sorted[at])
+        match self.control.find(text, 0) {
+            Some((0, end, id)) if end == text.len() => Some(id),
+            _ => self.model.token_to_id(&byte_chars::chars_of(text).collect::<String>()),
+        }
     }
 
     /// Ids go from 0 to here, unused ones included.
     pub fn len(&self) -> usize {
-        self.kinds.len()
+        self.table.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.kinds.is_empty()
-    }
-
-    /// SHA-256 over the used tokens in their order: equal for a model's GGUF file and its `tokenizer.json`, whose
-    /// padding differs.
-    pub fn fingerprint(&self) -> [u8; 32] {
-        self.fingerprint
+        self.len() == 0
     }
 
     /// Plain text to tokens, without the cache.
     fn encode_words(&self, text: &str, tokens: &mut Vec<u32>) {
-        let text: Cow<str> =
-            if self.nfc && !text.is_ascii() { Cow::Owned(text.nfc().collect()) } else { Cow::Borrowed(text) };
-        let mut scratch = Scratch::default();
-        self.split.words(&text, |word| {
-            if self.whole_words_first
-                && let Some(id) = self.id_of_bytes(word.as_bytes())
-                && self.kind(id) == Kind::Normal
-            {
-                tokens.push(id);
-            } else {
-                self.merges.encode(word.as_bytes(), &mut scratch, tokens);
-            }
-        });
+        let text = self.normalised(text);
+        let mut word = String::new();
+        let mut encode = |part: &str| {
+            word.clear();
+            word.extend(byte_chars::chars_of(part));
+            // Every byte has a token, so no word fails.
+            let found = self.model.tokenize(&word).unwrap_or_default();
+            tokens.extend(found.iter().map(|token| token.id));
+        };
+        let mut done = 0;
+        for (start, end) in self.words.find_iter(&text) {
+            // What the pattern does not match is a word of its own, so nothing is lost.
+            encode(&text[done..start]);
+            encode(&text[start..end]);
+            done = end;
+        }
+        encode(&text[done..]);
     }
 
-    fn raw_bytes(&self, id: u32) -> &[u8] {
-        let id = id as usize;
-        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
-        &self.bytes[start..self.ends[id] as usize]
+    fn normalised<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if !self.nfc || text.is_ascii() {
+            return Cow::Borrowed(text);
+        }
+        let mut normalised = NormalizedString::from(text);
+        match NFC.normalize(&mut normalised) {
+            Ok(()) => Cow::Owned(normalised.get().to_string()),
+            Err(_) => Cow::Borrowed(text),
+        }
     }
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("tokens", &self.len()).field("merges", &self.merges.len()).finish()
+        f.debug_struct("Tokenizer").field("tokens", &self.len()).finish_non_exhaustive()
     }
 }

@@ -30,7 +30,6 @@ pub struct GrammarEnv {
 
 pub(super) struct SharedEnv {
     pub factory: ParserFactory,
-    pub tokens: Vec<Vec<u8>>,
     /// Every token that has text, as a mask.
     pub used: Vec<u32>,
     pub stop_tokens: Vec<u32>,
@@ -104,7 +103,6 @@ impl GrammarEnv {
         let (think_end, call_start, call_end) = (marker("</think>"), marker("<tool_call>"), control_id("</tool_call>"));
         let shared = SharedEnv {
             factory,
-            tokens,
             used,
             stop_tokens,
             think_end,
@@ -128,9 +126,20 @@ impl GrammarEnv {
     }
 }
 
+impl SharedEnv {
+    pub fn len(&self) -> usize {
+        self.factory.tok_env().tok_trie().vocab_size()
+    }
+
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        let bytes = self.factory.tok_env().tok_trie().token(id);
+        bytes.strip_prefix(&[TokTrie::SPECIAL_TOKEN_MARKER]).unwrap_or(bytes)
+    }
+}
+
 impl std::fmt::Debug for GrammarEnv {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("GrammarEnv").field("tokens", &self.shared.tokens.len()).finish()
+        f.debug_struct("GrammarEnv").field("tokens", &self.shared.len()).finish()
     }
 }
 

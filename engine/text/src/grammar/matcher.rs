@@ -112,7 +112,7 @@ impl Matcher {
             }
             (phase, Some((marker, written))) => {
                 let is_call = shared.call_start.as_ref().is_some_and(|marker| marker.id == token);
-                let bytes = shared.tokens.get(token as usize).map_or(&[][..], Vec::as_slice);
+                let bytes = shared.token_bytes(token);
                 if is_call || marker.completions(written).any(|id| id == token) {
                     return Err(self.rejected(token));
                 }
@@ -142,7 +142,7 @@ impl Matcher {
     }
 
     fn accept_constrained(&mut self, token: u32) -> Result<(), GrammarError> {
-        if token as usize >= self.shared.tokens.len() || self.inner.try_consume_tokens(&[token]).map_err(failed)? == 0 {
+        if token as usize >= self.shared.len() || self.inner.try_consume_tokens(&[token]).map_err(failed)? == 0 {
             return Err(self.rejected(token));
         }
         if self.inner.is_stopped() {
@@ -155,7 +155,7 @@ impl Matcher {
     }
 
     fn rejected(&self, token: u32) -> GrammarError {
-        let bytes = self.shared.tokens.get(token as usize).map_or(&[][..], Vec::as_slice);
+        let bytes = self.shared.token_bytes(token);
         GrammarError::Rejected { token, text: String::from_utf8_lossy(bytes).into_owned() }
     }
 }

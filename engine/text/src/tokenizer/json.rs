@@ -2,31 +2,27 @@
 //! says what was found, because ids that are nearly right are worse than none.
 
 use super::parts::{self, Parts};
-use super::split::{self, Split};
-use super::{Kind, Tokenizer};
+use super::{Tokenizer, gguf};
 use crate::Error;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::borrow::Cow;
-use std::fmt;
+use std::collections::HashSet;
+use tokenizers::models::bpe::Vocab;
 
 #[derive(Deserialize)]
-struct File<'a> {
-    #[serde(borrow, default)]
-    added_tokens: Vec<Added<'a>>,
+struct TokenizerFile {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
     #[serde(default)]
     normalizer: Option<Step>,
     #[serde(default)]
     pre_tokenizer: Option<Step>,
-    #[serde(borrow)]
-    model: Model<'a>,
+    model: BpeModel,
 }
 
 #[derive(Deserialize)]
-struct Added<'a> {
+struct Added {
     id: u32,
-    #[serde(borrow)]
-    content: Cow<'a, str>,
+    content: String,
     #[serde(default)]
     lstrip: bool,
     #[serde(default)]
@@ -59,13 +55,11 @@ struct Pattern {
 }
 
 #[derive(Deserialize)]
-struct Model<'a> {
+struct BpeModel {
     #[serde(default)]
     r#type: Option<String>,
-    #[serde(borrow)]
-    vocab: Vocab<'a>,
-    #[serde(borrow)]
-    merges: Vec<Merge<'a>>,
+    vocab: Vocab,
+    merges: Vec<Merge>,
     #[serde(default)]
     ignore_merges: bool,
     #[serde(default)]
@@ -76,47 +70,61 @@ struct Model<'a> {
     end_of_word_suffix: Option<String>,
 }
 
+/// `"a b"` in older files, `["a", "b"]` in newer ones.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a merge must be two tokens, as an array or as a string with a space between")]
+enum Merge {
+    Pair(String, String),
+    Line(String),
+}
+
 pub fn read(file: &[u8]) -> Result<Tokenizer, Error> {
-    let file: File = serde_json::from_slice(file).map_err(Error::TokenizerJson)?;
-    check_model(&file.model)?;
-    let nfc = nfc(file.normalizer.as_ref())?;
-    let split = Split::new(pattern(file.pre_tokenizer.as_ref())?)?;
-    let whole_words_first = file.model.ignore_merges;
+    let TokenizerFile { added_tokens, normalizer, pre_tokenizer, model } =
+        serde_json::from_slice(file).map_err(Error::TokenizerJson)?;
+    check_model(&model)?;
+    check_added(&added_tokens)?;
+    let nfc = nfc(normalizer.as_ref())?;
+    let pattern = pattern(pre_tokenizer.as_ref())?;
+    let mut normal = model.vocab;
+    let highest = normal.values().copied().chain(added_tokens.iter().map(|added| added.id)).max();
+    let count = highest.map_or(0, |id| id as usize + 1);
+    // Ids may have gaps, but a table much larger than the tokens in it is a damaged file, not a vocabulary.
+    if count > 4 * (normal.len() + added_tokens.len()) + 1_000 {
+        let message = format!("the highest id is {} of only {} tokens", count - 1, normal.len() + added_tokens.len());
+        return Err(Error::Vocabulary(message));
+    }
+    let added: HashSet<u32> = added_tokens.iter().map(|added| added.id).collect();
+    normal.retain(|_, id| !added.contains(id));
     parts::build(Parts {
-        tokens: tokens(file.model.vocab.0, file.added_tokens)?,
-        merges: file.model.merges.into_iter().map(|merge| (merge.left, merge.right)).collect(),
-        split,
-        whole_words_first,
+        count,
+        normal,
+        control: added_tokens.into_iter().map(|added| (added.content, added.id)).collect(),
+        merges: model.merges.into_iter().map(pair_of).collect::<Result<_, Error>>()?,
+        pattern,
+        ignore_merges: model.ignore_merges,
         nfc,
     })
 }
 
-fn tokens<'a>(vocab: Vec<(Cow<'a, str>, u32)>, added: Vec<Added<'a>>) -> Result<Vec<(Cow<'a, str>, Kind)>, Error> {
-    let highest = vocab.iter().map(|(_, id)| *id).chain(added.iter().map(|added| added.id)).max();
-    let count = highest.map_or(0, |id| id as usize + 1);
-    // Ids may have gaps, but a table much larger than the tokens in it is a damaged file, not a vocabulary.
-    if count > 4 * (vocab.len() + added.len()) + 1_000 {
-        let message = format!("the highest id is {} of only {} tokens", count - 1, vocab.len() + added.len());
-        return Err(Error::Vocabulary(message));
+fn pair_of(merge: Merge) -> Result<(String, String), Error> {
+    match merge {
+        Merge::Pair(left, right) => Ok((left, right)),
+        Merge::Line(line) => parts::pair_of(&line),
     }
-    let mut tokens = vec![(Cow::Borrowed(""), Kind::Unused); count];
-    for (token, id) in vocab {
-        tokens[id as usize] = (token, Kind::Normal);
-    }
-    for added in added {
-        if added.lstrip || added.rstrip || added.single_word {
-            return Err(Error::UnsupportedTokenizer {
-                part: "added token",
-                found: format!("{:?} with lstrip, rstrip or single_word", added.content),
-                supported: "one that is matched as it stands",
-            });
-        }
-        tokens[added.id as usize] = (added.content, Kind::Control);
-    }
-    Ok(tokens)
 }
 
-fn check_model(model: &Model) -> Result<(), Error> {
+fn check_added(added: &[Added]) -> Result<(), Error> {
+    match added.iter().find(|added| added.lstrip || added.rstrip || added.single_word) {
+        Some(added) => Err(Error::UnsupportedTokenizer {
+            part: "added token",
+            found: format!("{:?} with lstrip, rstrip or single_word", added.content),
+            supported: "one that is matched as it stands",
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_model(model: &BpeModel) -> Result<(), Error> {
     let unsupported =
         |found: String| Err(Error::UnsupportedTokenizer { part: "model", found, supported: "byte-level BPE" });
     if let Some(found) = model.r#type.as_ref().filter(|found| *found != "BPE") {
@@ -157,7 +165,7 @@ fn pattern(pre_tokenizer: Option<&Step>) -> Result<&str, Error> {
     };
     let byte_level = |step: &Step| step.r#type == "ByteLevel" && !step.add_prefix_space;
     match steps {
-        [only] if byte_level(only) && only.use_regex != Some(false) => Ok(split::GPT2),
+        [only] if byte_level(only) && only.use_regex != Some(false) => Ok(gguf::GPT2),
         [cut, bytes]
             if cut.r#type == "Split"
                 && !cut.invert
@@ -172,86 +180,5 @@ fn pattern(pre_tokenizer: Option<&Step>) -> Result<&str, Error> {
             let kinds: Vec<&str> = steps.iter().map(|step| step.r#type.as_str()).collect();
             Err(unsupported(kinds.join(" then ")))
         }
-    }
-}
-
-/// The entries in the file's order, without a map of 250,000 strings in between.
-struct Vocab<'a>(Vec<(Cow<'a, str>, u32)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Vocab<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Vec<(Cow<'de, str>, u32)>;
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a map of tokens to ids")
-            }
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut entries = Vec::new();
-                while let Some((Text(token), id)) = map.next_entry()? {
-                    entries.push((token, id));
-                }
-                Ok(entries)
-            }
-        }
-        deserializer.deserialize_map(Entries).map(Vocab)
-    }
-}
-
-/// `"a b"` in older files, `["a", "b"]` in newer ones.
-struct Merge<'a> {
-    left: Cow<'a, str>,
-    right: Cow<'a, str>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Merge<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Merge<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("two tokens, as an array or as a string with a space between")
-            }
-            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                let (left, right) = parts::pair_of(text).map_err(E::custom)?;
-                Ok(Merge { left, right })
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                let (left, right) = parts::pair_of(text).map_err(E::custom)?;
-                Ok(Merge { left: left.into_owned().into(), right: right.into_owned().into() })
-            }
-            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
-                let missing = |at| serde::de::Error::invalid_length(at, &"two tokens");
-                let Text(left) = seq.next_element()?.ok_or_else(|| missing(0))?;
-                let Text(right) = seq.next_element()?.ok_or_else(|| missing(1))?;
-                if seq.next_element::<IgnoredAny>()?.is_some() {
-                    return Err(missing(3));
-                }
-                Ok(Merge { left, right })
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// A string that borrows from the file where it holds no escape.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrowing;
-        impl<'de> Visitor<'de> for Borrowing {
-            type Value = Cow<'de, str>;
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Cow::Borrowed(text))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Cow::Owned(text.to_string()))
-            }
-        }
-        deserializer.deserialize_str(Borrowing).map(Text)
     }
 }

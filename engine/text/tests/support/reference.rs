@@ -19,6 +19,7 @@ pub fn read_text(path: &str) -> String {
 }
 
 /// The parts of a GGUF file that a tokenizer is made of.
+#[derive(Clone)]
 pub struct GgufVocab {
     pub tokens: Vec<String>,
     pub types: Vec<u32>,
