@@ -55,22 +55,10 @@ pub enum ToCompactor {
 
 /// A change of the conversation. `is_shown`: the item that it is about, or stands behind, is in the prompt.
 pub enum Change {
-    Added {
-        item: Item,
-        after: Option<String>,
-        said_before: Option<Arc<Item>>,
-        is_shown: bool,
-    },
-    Truncated {
-        item_id: String,
-        is_shown: bool,
-    },
-    Deleted {
-        item_id: String,
-    },
+    Added { item: Item, after: Option<String>, said_before: Option<Arc<Item>>, is_shown: bool },
+    Truncated { item_id: String, is_shown: bool },
+    Deleted { item_id: String },
     Configured,
-    /// Of a reply: its items only ever come behind all others.
-    Reply,
 }
 
 /// What the compactor tells the session's task.

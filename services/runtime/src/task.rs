@@ -314,7 +314,12 @@ impl SessionTask {
             epoch: self.window.epoch,
         };
         // First what is so: a step must not begin before the change that it is about is stored.
-        if self.window.told != Some(now) {
+        // While a reply is under way no step begins, and so the compactor is not woken for each of its words.
+        let is_news = self
+            .window
+            .told
+            .is_none_or(|told| told != now && !(told.replying && now.replying && told.ending == now.ending));
+        if is_news {
             self.window.told = Some(now);
             self.compactor.tell(ToCompactor::Now(now)).await;
         }
@@ -384,10 +389,12 @@ impl SessionTask {
     }
 
     fn store(&mut self, id: OpId, op: StoreOp, happenings: &mut VecDeque<Happening>) {
-        if let Some(change) = self.change(&op) {
-            self.window.epoch += 1;
-            self.to_compactor.push(ToCompactor::Changed(change));
-        }
+        let is_of_items = !matches!(
+            op,
+            StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. }
+        );
+        self.window.epoch += u64::from(is_of_items);
+        self.to_compactor.extend(self.change(&op).map(ToCompactor::Changed));
         let is_heard = !self.connections.is_empty() && !self.life.is_drained;
         let at_ms = wall_ms();
         let measured = self.turns.kept(&op, is_heard, at_ms);
@@ -407,9 +414,10 @@ impl SessionTask {
         self.queue.keep(id, op, measured, sent, at_ms);
     }
 
-    /// What the operation changes of the conversation. None: nothing.
+    /// What the operation changes of what was said before. None: nothing, as a reply only ever comes behind all else.
     fn change(&self, op: &StoreOp) -> Option<Change> {
-        let is_shown = |id: &str| self.machine.items().iter().any(|item| item.id == id);
+        let tells_something = self.window.standing.covered_through.is_some();
+        let is_shown = |id: &str| !tells_something || self.machine.items().iter().any(|item| item.id == id);
         Some(match op {
             StoreOp::ConfigChanged { .. } => Change::Configured,
             StoreOp::ItemAdded { item, after } => Change::Added {
@@ -425,10 +433,10 @@ impl SessionTask {
             StoreOp::ReplyBegun { .. }
             | StoreOp::ReplyExtended { .. }
             | StoreOp::ReplyFinished { .. }
-            | StoreOp::ReplyWithdrawn { .. } => Change::Reply,
-            StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. } => {
-                return None;
-            }
+            | StoreOp::ReplyWithdrawn { .. }
+            | StoreOp::ResponseStarted { .. }
+            | StoreOp::ResponseFinished { .. }
+            | StoreOp::ResponseReported { .. } => return None,
         })
     }
 

@@ -191,7 +191,7 @@ impl Task {
                 }
             }
             Change::Deleted { item_id } => self.work.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
-            Change::Truncated { .. } | Change::Configured | Change::Reply => {}
+            Change::Truncated { .. } | Change::Configured => {}
         }
         self.change_pins();
         if self.touches_what_is_told(&change) {
@@ -216,7 +216,6 @@ impl Task {
                 covers.is_some_and(|covers| covers.contains(after)) && last != Some(after)
             }
             Change::Added { after: None, .. } | Change::Configured => true,
-            Change::Reply => false,
         }
     }
 
@@ -228,7 +227,7 @@ impl Task {
                 Change::Deleted { .. } | Change::Added { after: None, .. } => true,
                 Change::Truncated { is_shown, .. } => !is_shown,
                 Change::Added { after, is_shown, .. } => through != after.as_ref() && !is_shown,
-                Change::Configured | Change::Reply => false,
+                Change::Configured => false,
             }
     }
 
