@@ -5,10 +5,13 @@ use settings::{LogFormat, LoggingSettings};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
+/// The crates of this workspace that log.
+const OURS: [&str; 6] = ["doors", "engine", "model", "reprise", "runtime", "store"];
+
 pub fn start(logging: &LoggingSettings) -> Result<()> {
     let level = logging.level.name();
     // The libraries tell what they do and not what went wrong for a user: warnings are enough.
-    let ours = ["conversation", "engine", "reprise"].map(|name| format!(",{name}={level}")).concat();
+    let ours = OURS.map(|name| format!(",{name}={level}")).concat();
     let others = if matches!(level, "error" | "warn") { level } else { "warn" };
     let filter = EnvFilter::try_new(format!("{others}{ours}"))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
