@@ -109,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order in which arms are written down says nothing, and who gets more weight loses nobody.
+        /// The order in which arms are written down says nothing, and an arm with more weight loses no user.
         #[test]
         fn stable(experiment in "\\PC{0,12}", user in "\\PC{0,24}", more in 1.0f64..10.0) {
             let two = arms(&[("a", 1.0), ("b", 1.0)]);

@@ -1,11 +1,11 @@
 //! How much two arms differ, and how far that may be from the truth: by drawing what was measured again and again.
 //!
 //! What is drawn are clusters (a user with all turns, a session, a block of neighbouring turns), never single turns: turns
-//! of one user resemble each other, and whoever counts them as independent finds differences that are none.
+//! of one user resemble each other: counted as independent they show differences that are none.
 
 use crate::distributions::{normal_cdf, student_quantile};
-use crate::random::Random;
-use crate::summary::{quantile, rank};
+use crate::quantiles::{quantile, rank};
+use crate::random::SeededRandom;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub fn difference(
     let (a, b) = (a.indexed(&clusters_a), b.indexed(&clusters_b));
     let all = |clusters: &[u64]| vec![1u32; clusters.len()];
     let estimate = b.statistic(statistic, &all(&clusters_b))? - a.statistic(statistic, &all(&clusters_a))?;
-    let mut random = Random::new(resampling.seed);
+    let mut random = SeededRandom::new(resampling.seed);
     let mut drawn = Vec::with_capacity(resampling.resamples);
     let (mut weights_a, mut weights_b) = (all(&clusters_a), all(&clusters_b));
     for _ in 0..resampling.resamples {
@@ -112,7 +112,7 @@ fn tail(resampling: &Resampling, clusters: usize) -> f64 {
 }
 
 /// As many clusters as there are, some of them several times.
-fn draw(random: &mut Random, weights: &mut [u32]) {
+fn draw(random: &mut SeededRandom, weights: &mut [u32]) {
     weights.fill(0);
     for _ in 0..weights.len() {
         let index = random.below(weights.len());
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(difference(&[], &a, Statistic::Median, Pairing::Independent, &resampling(1)), None);
     }
 
-    /// Turns of few users who differ a lot: counted as if they were independent, chance would look like a finding.
+    /// Turns of few users that differ a lot: counted as if they were independent, chance would look like a finding.
     #[test]
     fn few_clusters_make_wide_intervals() {
         let wide = samples((0..400).map(|i| (i / 100, (i / 100) as f64 * 10.0)));
@@ -253,7 +253,7 @@ mod tests {
         for clusters in [6u64, 30] {
             let mut wrong = 0;
             for seed in 0..400 {
-                let mut random = Random::new(seed * 7 + clusters);
+                let mut random = SeededRandom::new(seed * 7 + clusters);
                 let mut arm = || {
                     let mut samples = Vec::new();
                     for cluster in 0..clusters {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     /// Near enough to a normal distribution: the sum of twelve.
-    fn normal(random: &mut Random) -> f64 {
+    fn normal(random: &mut SeededRandom) -> f64 {
         (0..12).map(|_| random.share()).sum::<f64>() - 6.0
     }
 }

@@ -3,18 +3,18 @@
 mod metric;
 mod warning;
 
-pub use metric::{Better, Metric};
+pub use metric::{Better, Metric, MetricUnit};
 pub use warning::Warning;
 
 use crate::bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
 use crate::proportion::wilson;
-use crate::summary::Summary;
+use crate::quantiles::Quantiles;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One turn of one arm.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Turn {
+pub struct ArmTurn {
     /// Index into the arms.
     pub arm: usize,
     pub user: u64,
@@ -43,7 +43,7 @@ pub struct Comparison {
     /// How sure all intervals are together.
     pub level: f64,
     pub traffic: Vec<Traffic>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<MetricRow>,
     pub warnings: Vec<Warning>,
 }
 
@@ -57,21 +57,32 @@ pub struct Traffic {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct MetricRow {
     pub metric: Metric,
     /// One an arm; None where nothing was measured.
-    pub cells: Vec<Option<Cell>>,
+    pub cells: Vec<Option<ArmSummary>>,
     /// Of every arm but the first, from the first.
     pub differences: Vec<Option<Difference>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cell {
+pub struct ArmSummary {
     #[serde(flatten)]
-    pub summary: Summary,
+    pub summary: Quantiles,
     pub mean: f64,
     /// Where a value is yes or no.
     pub rate: Option<Rate>,
+}
+
+impl ArmSummary {
+    /// What stands for all that was measured.
+    pub fn value(&self, statistic: Statistic) -> f64 {
+        match statistic {
+            Statistic::Mean => self.mean,
+            Statistic::P95 => self.summary.p95,
+            Statistic::Median => self.summary.median,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -88,12 +99,12 @@ pub struct Difference {
     pub interval: Interval,
     /// Of the first arm's value. None where that is zero.
     pub relative: Option<f64>,
-    pub verdict: Verdict,
+    pub verdict: DifferenceVerdict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum DifferenceVerdict {
     /// Too few users, sessions or turns to say anything.
     TooFew,
     NoDifferenceShown,
@@ -101,25 +112,25 @@ pub enum Verdict {
     Lower,
 }
 
-impl Verdict {
+impl DifferenceVerdict {
     pub fn words(self) -> &'static str {
         match self {
-            Verdict::TooFew => "too few to tell",
-            Verdict::NoDifferenceShown => "no difference shown",
-            Verdict::Higher => "higher",
-            Verdict::Lower => "lower",
+            DifferenceVerdict::TooFew => "too few to tell",
+            DifferenceVerdict::NoDifferenceShown => "no difference shown",
+            DifferenceVerdict::Higher => "higher",
+            DifferenceVerdict::Lower => "lower",
         }
     }
 }
 
 /// With fewer independent units in an arm nothing is said of a difference.
 const LEAST_UNITS: usize = 8;
-/// All intervals of a comparison hold together as often as this: who looks at twenty rows of which each holds 95 times in
-/// 100 would be shown a difference that is none in most comparisons.
+/// All intervals of a comparison hold together as often as this. If each of twenty rows held 95 times in 100 by itself, most
+/// comparisons would show a difference that is none.
 const LEVEL: f64 = 0.95;
 
 /// `weights` are those by which users were assigned; empty for a replay, where all arms hear the same.
-pub fn compare(arms: &[String], weights: &[f64], turns: &[Turn], paired: bool, seed: u64) -> Comparison {
+pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], paired: bool, seed: u64) -> Comparison {
     let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
     let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
     let unit = match paired {
@@ -127,7 +138,7 @@ pub fn compare(arms: &[String], weights: &[f64], turns: &[Turn], paired: bool, s
         false if fewest(|arm| arm.users) >= LEAST_UNITS => Unit::Users,
         false => Unit::Sessions,
     };
-    let measured: Vec<Metric> = Metric::ALL.iter().copied().filter(|metric| says_something(*metric, turns)).collect();
+    let measured: Vec<Metric> = Metric::all().filter(|metric| says_something(*metric, turns)).collect();
     // Bonferroni: each alone must be surer, so that all together are sure.
     let questions = (measured.len() * arms.len().saturating_sub(1)).max(1);
     let level = 1.0 - (1.0 - LEVEL) / questions as f64;
@@ -144,12 +155,12 @@ pub fn pair_blocks(run: u64, turn: u64) -> u64 {
 }
 
 /// What never happened in any arm is no row. That nothing was recalled is a finding.
-fn says_something(metric: Metric, turns: &[Turn]) -> bool {
+fn says_something(metric: Metric, turns: &[ArmTurn]) -> bool {
     let counts = metric.statistic() == Statistic::Mean && metric != Metric::Recall;
     turns.iter().filter_map(|turn| turn.values.get(&metric)).any(|value| !counts || *value != 0.0)
 }
 
-fn traffic(arm: usize, turns: &[Turn]) -> Traffic {
+fn traffic(arm: usize, turns: &[ArmTurn]) -> Traffic {
     let own = || turns.iter().filter(|turn| turn.arm == arm);
     let users = own().map(|turn| turn.user).collect::<BTreeSet<_>>().len();
     let sessions = own().map(|turn| turn.session).collect::<BTreeSet<_>>().len();
@@ -157,34 +168,30 @@ fn traffic(arm: usize, turns: &[Turn]) -> Traffic {
     Traffic { users, sessions, turns, turns_per_session: turns as f64 / sessions.max(1) as f64 }
 }
 
-fn row(metric: Metric, arms: usize, turns: &[Turn], unit: Unit, level: f64, seed: u64) -> Row {
+fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: Unit, level: f64, seed: u64) -> MetricRow {
     let samples: Vec<Vec<Sample>> = (0..arms).map(|arm| samples(metric, arm, turns, unit)).collect();
-    let cells: Vec<Option<Cell>> = samples.iter().map(|samples| cell(metric, samples)).collect();
+    let cells: Vec<Option<ArmSummary>> = samples.iter().map(|samples| cell(metric, samples)).collect();
     let differences = samples.iter().skip(1).map(|other| {
         let first = samples.first()?;
         let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
         let pairing = if unit == Unit::Pairs { Pairing::Shared } else { Pairing::Independent };
         let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
-        let base = match (metric.statistic(), cells.first()?.as_ref()?) {
-            (Statistic::Mean, cell) => cell.mean,
-            (Statistic::P95, cell) => cell.summary.p95,
-            (Statistic::Median, cell) => cell.summary.median,
-        };
+        let base = cells.first()?.as_ref()?.value(metric.statistic());
         let relative = (base != 0.0).then(|| interval.estimate / base);
         let units = units(first).min(units(other));
         let verdict = match () {
-            () if units < LEAST_UNITS => Verdict::TooFew,
-            () if interval.low > 0.0 => Verdict::Higher,
-            () if interval.high < 0.0 => Verdict::Lower,
-            () => Verdict::NoDifferenceShown,
+            () if units < LEAST_UNITS => DifferenceVerdict::TooFew,
+            () if interval.low > 0.0 => DifferenceVerdict::Higher,
+            () if interval.high < 0.0 => DifferenceVerdict::Lower,
+            () => DifferenceVerdict::NoDifferenceShown,
         };
         Some(Difference { interval, relative, verdict })
     });
     let differences = differences.collect();
-    Row { metric, cells, differences }
+    MetricRow { metric, cells, differences }
 }
 
-fn samples(metric: Metric, arm: usize, turns: &[Turn], unit: Unit) -> Vec<Sample> {
+fn samples(metric: Metric, arm: usize, turns: &[ArmTurn], unit: Unit) -> Vec<Sample> {
     let own = turns.iter().filter(|turn| turn.arm == arm);
     own.filter_map(|turn| {
         let cluster = match unit {
@@ -201,8 +208,8 @@ fn units(samples: &[Sample]) -> usize {
     samples.iter().map(|sample| sample.cluster).collect::<BTreeSet<_>>().len()
 }
 
-fn cell(metric: Metric, samples: &[Sample]) -> Option<Cell> {
-    let summary = Summary::of(samples.iter().map(|sample| sample.value))?;
+fn cell(metric: Metric, samples: &[Sample]) -> Option<ArmSummary> {
+    let summary = Quantiles::of(samples.iter().map(|sample| sample.value))?;
     let mean = samples.iter().map(|sample| sample.value).sum::<f64>() / samples.len() as f64;
     let yes_or_no = samples.iter().all(|sample| sample.value == 0.0 || sample.value == 1.0);
     let rate = (metric.statistic() == Statistic::Mean && yes_or_no).then(|| {
@@ -210,7 +217,7 @@ fn cell(metric: Metric, samples: &[Sample]) -> Option<Cell> {
         let interval = wilson(hits, samples.len())?;
         Some(Rate { hits, low: interval.low, high: interval.high })
     });
-    Some(Cell { summary, mean, rate: rate.flatten() })
+    Some(ArmSummary { summary, mean, rate: rate.flatten() })
 }
 
 #[cfg(test)]

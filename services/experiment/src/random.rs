@@ -2,13 +2,13 @@
 
 /// SplitMix64: a few lines, and good enough for drawing samples.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct SeededRandom {
     state: u64,
 }
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random { state: seed }
+impl SeededRandom {
+    pub fn new(seed: u64) -> SeededRandom {
+        SeededRandom { state: seed }
     }
 
     pub fn draw(&mut self) -> u64 {
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn the_sequence_is_that_of_its_publication() {
-        let mut random = Random::new(1234567);
+        let mut random = SeededRandom::new(1234567);
         let first: Vec<u64> = (0..3).map(|_| random.draw()).collect();
         assert_eq!(first, [6457827717110365317, 3203168211198807973, 9817491932198370423]);
     }
 
     #[test]
     fn every_number_below_comes() {
-        let mut random = Random::new(1);
+        let mut random = SeededRandom::new(1);
         let mut seen = [0; 7];
         (0..7_000).for_each(|_| seen[random.below(7)] += 1);
         assert!(seen.iter().all(|count| (800..1_200).contains(count)), "{seen:?}");

@@ -15,7 +15,7 @@ pub fn chi_square(counts: &[u64], weights: &[f64]) -> Option<f64> {
     for (count, expected) in counts.iter().zip(expected) {
         match expected > 0.0 {
             true => value += (*count as f64 - expected).powi(2) / expected,
-            // Nobody belongs there.
+            // No user belongs there.
             false if *count > 0 => return Some(0.0),
             false => {}
         }

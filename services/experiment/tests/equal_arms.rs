@@ -1,7 +1,7 @@
 //! Replays of arms that differ in nothing but their name show no difference, also in what chance decides: times on a machine
 //! that does other things. They were recorded (golden/make_equal_arms.py has the recipe).
 
-use experiment::{Metric, Turn, Verdict, compare, pair_blocks};
+use experiment::{ArmTurn, DifferenceVerdict, Metric, compare, pair_blocks};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct Recorded {
 fn recorded() -> Recorded {
     let golden: Value = serde_json::from_str(include_str!("golden/equal_arms.json")).unwrap();
     let named = |name: &Value| {
-        let found = Metric::ALL.into_iter().find(|metric| serde_json::to_value(metric).unwrap() == *name);
+        let found = Metric::all().find(|metric| serde_json::to_value(metric).unwrap() == *name);
         found.unwrap_or_else(|| panic!("{name} is no metric"))
     };
     Recorded {
@@ -25,7 +25,7 @@ fn recorded() -> Recorded {
 
 /// Metrics that a comparison calls different. `slower` makes times of the second arm longer.
 fn shown(replay: &[Vec<Option<f64>>], metrics: &[Metric], slower: f64, seed: u64) -> Vec<Metric> {
-    let turns: Vec<Turn> = replay
+    let turns: Vec<ArmTurn> = replay
         .iter()
         .map(|row| {
             let [run, turn, arm] = [0, 1, 2].map(|at| row[at].unwrap() as u64);
@@ -37,13 +37,13 @@ fn shown(replay: &[Vec<Option<f64>>], metrics: &[Metric], slower: f64, seed: u64
                     Some((*metric, if is_longer { (*value)? * slower } else { (*value)? }))
                 })
                 .collect();
-            Turn { arm: arm as usize, user: 0, session: run * 2 + arm, pair: pair_blocks(run, turn), turn, values }
+            ArmTurn { arm: arm as usize, user: 0, session: run * 2 + arm, pair: pair_blocks(run, turn), turn, values }
         })
         .collect();
     let arms = ["one".to_owned(), "twin".to_owned()];
     let comparison = compare(&arms, &[], &turns, true, seed);
     assert!(comparison.warnings.is_empty(), "{:?}", comparison.warnings);
-    let differs = |verdict| matches!(verdict, Verdict::Higher | Verdict::Lower);
+    let differs = |verdict| matches!(verdict, DifferenceVerdict::Higher | DifferenceVerdict::Lower);
     let rows = comparison.rows.iter().filter(|row| row.differences[0].is_some_and(|found| differs(found.verdict)));
     rows.map(|row| row.metric).collect()
 }

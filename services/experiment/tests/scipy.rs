@@ -1,7 +1,7 @@
 //! Known answers: what SciPy says. `golden/make_scipy.py` is the recipe.
 
 use experiment::{
-    Pairing, Resampling, Sample, Statistic, Summary, chi_square, difference, normal_cdf, student_quantile, wilson,
+    Pairing, Quantiles, Resampling, Sample, Statistic, chi_square, difference, normal_cdf, student_quantile, wilson,
 };
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn wilson_intervals() {
 #[test]
 fn medians_and_nearest_ranks() {
     for case in golden("summary") {
-        let found = Summary::of(numbers(&case["values"])).unwrap();
+        let found = Quantiles::of(numbers(&case["values"])).unwrap();
         near(found.median, number(&case["median"]), 1e-12, &case);
         near(found.p95, number(&case["p95"]), 1e-12, &case);
     }

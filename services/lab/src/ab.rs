@@ -1,19 +1,19 @@
 //! `reprise ab`: whether one arm is better than another, on live traffic or on a conversation that all arms hear.
 
-mod chart;
 mod curves;
-mod html;
+mod page;
 mod player;
 mod recall;
 mod replay;
 mod report;
 mod show;
 mod turns;
+mod view;
 
 use anyhow::{Context, Result};
 use curves::Curve;
 use experiment::Comparison;
-use recall::Recall;
+use recall::RecallRow;
 use serde::Serialize;
 use settings::Settings;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ enum What {
 
 /// How a comparison is told.
 #[derive(Debug, clap::Args)]
-struct Told {
+struct OutputArgs {
     /// Prints one object for programs
     #[arg(long)]
     json: bool,
@@ -44,14 +44,14 @@ struct Told {
 
 /// All that is told of a comparison.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ArmReport {
     title: String,
     /// What it was made of: lines for people.
     facts: Vec<String>,
     comparison: Comparison,
     curves: Vec<Curve>,
     /// Empty where nothing was asked for.
-    recall: Vec<Recall>,
+    recall: Vec<RecallRow>,
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
@@ -61,11 +61,11 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     }
 }
 
-fn tell(report: &Report, told: &Told) -> Result<()> {
-    if let Some(file) = &told.html {
-        write(file, &html::page(report))?;
+fn tell(report: &ArmReport, output: &OutputArgs) -> Result<()> {
+    if let Some(file) = &output.html {
+        write(file, &page::page(report)?)?;
     }
-    if told.json { crate::output::print_json(report) } else { show::print(report, told.html.as_deref()) }
+    if output.json { crate::output::print_json(report) } else { show::print(report, output.html.as_deref()) }
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

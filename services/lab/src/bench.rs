@@ -1,18 +1,17 @@
-//! `reprise bench`: how fast the model computes here, and what of it a person who talks with the service feels.
+//! `reprise bench`: how fast the model computes here, and how long a user of the service waits.
 
+mod cases;
 mod chat;
 mod compaction;
 mod drift;
-mod line;
 mod realtime;
-mod script;
 mod service;
 mod sessions;
 mod speed;
-mod table;
+mod steps;
 mod turns;
 
-use crate::plot::{self, Plot};
+use crate::charts::{self, Chart};
 use anyhow::{Context, Result, bail};
 use settings::Settings;
 use std::ffi::OsString;
@@ -48,15 +47,16 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     }
     match args.what.unwrap_or(What::Speed(args.speed)) {
         What::Speed(args) => speed::run(&args, settings),
-        What::Turns(args) => wait_for(turns::run(args, given, settings)),
-        What::Sessions(args) => wait_for(sessions::run(args, given, settings)),
+        What::Turns(args) if args.table => wait_for(cases::run(&args, given, settings)),
+        What::Turns(args) => wait_for(turns::run(&args, given, settings)),
+        What::Sessions(args) => wait_for(sessions::run(&args, given, settings)),
         What::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
         What::Drift(args) => drift::run(&args, settings),
     }
 }
 
-/// One thread: what measures should not take the cores of what is measured. Who interrupts it leaves neither a service
-/// nor its store behind.
+/// One thread: what measures should not take the cores of what is measured. An interrupted command leaves neither a
+/// service nor its store behind.
 fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
     runtime.block_on(async {
@@ -67,20 +67,15 @@ fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
-/// To a file where one was asked for, and to the terminal where people read.
-fn show(plots: &[Plot], file: Option<&Path>, on_terminal: bool) -> Result<()> {
+/// To a file where one was asked for, and to the terminal where a person reads.
+fn show(charts: &[Chart], file: Option<&Path>, on_terminal: bool) -> Result<()> {
     if let Some(file) = file {
-        std::fs::write(file, plot::svg(plots)).with_context(|| format!("cannot write {}", file.display()))?;
+        std::fs::write(file, charts::svg(charts)).with_context(|| format!("cannot write {}", file.display()))?;
     }
     if on_terminal {
-        for plot in plots.iter().filter(|plot| plot.is_worth_drawing()) {
-            println!("\n{}", plot.text());
+        for chart in charts.iter().filter(|chart| chart.is_worth_drawing()) {
+            println!("\n{}", chart.text());
         }
     }
     Ok(())
-}
-
-/// A size for people.
-fn mib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / (1u64 << 20) as f64)
 }

@@ -4,16 +4,16 @@ mod report;
 mod talker;
 mod task;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use settings::Settings;
 
 use crate::opening::{self, PrecisionArg};
-use report::{Report, Row};
+use report::Scoreboard;
 use talker::Talker;
-use task::{Compacted, Memory, Question};
+use task::{CompactedCase, EvalQuestion};
 
 /// Measures what a model can
 #[derive(Debug, clap::Args)]
@@ -82,62 +82,40 @@ fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
     let precision = opening::precision(settings, args.precision);
     let opened = opening::open_to_answer(settings, &args.model, precision)?;
     let mut talker = Talker::new(opened, settings, precision);
-    let mut report = Report::new(args.json, args.wrong);
+    let mut scores = Scoreboard::new(args.json, args.wrong);
     let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));
     for (name, what, aim) in QUESTIONS.into_iter().filter(|(name, ..)| is_wanted(name)) {
-        let mut row = Row::new(name, what, aim);
-        for question in cases::<Question>(args, name)? {
-            let (right, said) = question.is_right(&mut talker)?;
-            row.count(right);
-            report.answered(name, right, &said, &question.expect);
-        }
-        report.row(row);
+        let questions = cases::<EvalQuestion>(args, name)?;
+        let judged: Result<Vec<_>> = questions.iter().map(|question| question.ask(&mut talker)).collect();
+        scores.add(name, what, aim, &judged?);
     }
     let (name, what, aim) = KEPT;
     if is_wanted(name) {
-        let mut row = Row::new(name, what, aim);
-        for case in cases::<Compacted>(args, name)? {
-            let memory = case.summarise(&mut talker)?;
-            for line in &case.lines {
-                let kept = memory.summary.lines().any(|found| found.trim() == line);
-                row.count(kept);
-                report.answered(name, kept, &memory.summary, line);
-            }
-        }
-        report.row(row);
+        let cases = cases::<CompactedCase>(args, name)?;
+        let judged: Result<Vec<_>> = cases.iter().map(|case| case.keeps(&mut talker)).collect();
+        scores.add(name, what, aim, &judged?.concat());
     }
     for (name, whats, aim) in COMPACTED.into_iter().filter(|(name, ..)| is_wanted(name)) {
-        let ways = [Compacted::summarise as fn(&Compacted, &mut Talker) -> Result<Memory>, Compacted::compact];
-        for (what, way) in whats.into_iter().zip(ways) {
-            let mut row = Row::new(name, what, aim);
-            for case in cases::<Compacted>(args, name)? {
-                let memory = way(&case, &mut talker)?;
-                for later in &case.questions {
-                    let (right, said) = case.ask(later, &memory, &mut talker)?;
-                    row.count(right);
-                    report.answered(what, right, &said, &later.expect);
-                }
-            }
-            report.row(row);
+        for (what, way) in whats.into_iter().zip([CompactedCase::summarise, CompactedCase::compact]) {
+            let cases = cases::<CompactedCase>(args, name)?;
+            let judged: Result<Vec<_>> = cases.iter().map(|case| case.ask_after(way, &mut talker)).collect();
+            scores.add(name, what, aim, &judged?.concat());
         }
     }
-    report.end()
+    scores.end()
 }
 
 fn cases<T: DeserializeOwned>(args: &Builtin, name: &str) -> Result<Vec<T>> {
     let file = args.data.join(format!("{name}.jsonl"));
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("cannot read the set {}: name its folder with --data", file.display()))?;
-    let cases: Vec<T> = parse(&text, &file)?;
-    if cases.is_empty() {
-        bail!("{} holds no case", file.display());
-    }
-    Ok(cases.into_iter().take(args.cases.unwrap_or(usize::MAX)).collect())
-}
-
-fn parse<T: DeserializeOwned>(text: &str, file: &Path) -> Result<Vec<T>> {
     let read = |(number, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("{}:{}", file.display(), number + 1))
     };
-    text.lines().enumerate().map(read).collect()
+    let cases =
+        text.lines().enumerate().map(read).take(args.cases.unwrap_or(usize::MAX)).collect::<Result<Vec<T>>>()?;
+    if cases.is_empty() {
+        bail!("{} holds no case", file.display());
+    }
+    Ok(cases)
 }

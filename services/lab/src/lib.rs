@@ -1,13 +1,14 @@
 //! What measures: benchmarks, comparisons of presets, sets of questions, and what they need to be played and told.
 
 pub mod ab;
+pub mod answer;
 pub mod bench;
+mod charts;
+pub mod client;
 pub mod eval;
-pub mod machine;
+pub mod hardware;
 pub mod opening;
 pub mod output;
-mod plot;
 mod script;
 pub mod store;
 pub mod synth;
-pub mod websocket;

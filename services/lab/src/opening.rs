@@ -1,8 +1,11 @@
 //! What commands that work on a model have in common: how it is named, and how exact it computes.
 
+use crate::output::progress_bar;
 use anyhow::{Context, Result};
+use engine::network::{StepLane, WantedLogits};
+use engine::state::SequenceState;
 use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::{Finder, OpenedPreset};
 use settings::Settings;
 use std::time::{Duration, Instant};
@@ -25,7 +28,7 @@ fn open_on(finder: &Finder, settings: &Settings, name: &str, precision: Precisio
     Ok(model)
 }
 
-/// Shows how far a model is, from the moment on that somebody might wonder.
+/// Shows how far a model is, once it takes longer than a moment.
 pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
     let begin = Instant::now();
     let mut bar = None;
@@ -33,23 +36,14 @@ pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
         if done >= total {
             return bar.take().into_iter().for_each(|bar: ProgressBar| bar.finish_and_clear());
         }
-        // A model that is there at once needs no bar.
         if begin.elapsed() >= PATIENCE {
-            let bar = bar.get_or_insert_with(|| loading_bar(total));
-            bar.set_position(done as u64);
+            let template = "loading the model [{bar:40}] {bytes} of {total_bytes}, {eta} left";
+            bar.get_or_insert_with(|| progress_bar(total as u64, template)).set_position(done as u64);
         }
     }
 }
 
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// On standard error, and only where that is a terminal.
-fn loading_bar(total: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("loading the model [{bar:40}] {bytes} of {total_bytes}, {eta} left");
-    let bar = ProgressBar::new(total as u64);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
-}
 
 /// Where an opened model computes, and the device where that is not the host.
 pub fn executor(
@@ -62,7 +56,12 @@ pub fn executor(
     }
 }
 
-/// Why a place answered with nothing.
+/// A lane of a step that keeps nothing on the way.
+pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedLogits) -> StepLane<'a> {
+    StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }
+}
+
+/// Why an executor answered with nothing.
 pub fn lost(executor: &Executor) -> anyhow::Error {
     anyhow::anyhow!("the GPU failed: {}", executor.failure().unwrap_or("it does not say why"))
 }
@@ -90,11 +89,14 @@ pub enum PrecisionArg {
 
 /// `1,2,3`, or `@FILE` with numbers separated by commas or white space.
 pub fn parse_tokens(text: &str) -> Result<Vec<u32>> {
-    let text = match text.strip_prefix('@') {
-        None => text.to_string(),
-        Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read the tokens of {file}"))?,
-    };
+    let text = text_or_file(text, "tokens")?;
     let numbers =
         text.split(|c: char| c == ',' || c == '[' || c == ']' || c.is_whitespace()).filter(|part| !part.is_empty());
     numbers.map(|part| part.parse().with_context(|| format!("token {part:?} is not a number"))).collect()
+}
+
+/// The text itself, or of `@FILE` what the file holds.
+pub fn text_or_file(text: &str, what: &str) -> Result<String> {
+    let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned()) };
+    std::fs::read_to_string(file).with_context(|| format!("cannot read the {what} {file}"))
 }

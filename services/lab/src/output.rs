@@ -1,7 +1,35 @@
-//! Text for a terminal: columns, times, and words that cannot command it.
+//! What a command prints: tables, numbers, times, JSON, progress. Words from outside cannot command the terminal.
 
 use anyhow::Result;
+use comfy_table::{CellAlignment, presets};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
+use text::template::LocalTime;
+
+pub struct TextTable(comfy_table::Table);
+
+impl TextTable {
+    /// A name behind `>` heads a column of numbers, which are aligned at the right.
+    pub fn new(names: &[&str]) -> TextTable {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING).set_header(names.iter().map(|name| name.trim_start_matches('>')));
+        for (column, name) in table.column_iter_mut().zip(names) {
+            column.set_padding((0, 2));
+            if name.starts_with('>') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        TextTable(table)
+    }
+
+    pub fn row<const CELLS: usize>(&mut self, cells: [String; CELLS]) {
+        self.0.add_row(cells.to_vec());
+    }
+
+    pub fn print(&self) -> Result<()> {
+        Ok(writeln!(std::io::stdout().lock(), "{}", self.0.trim_fmt())?)
+    }
+}
 
 pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
@@ -9,51 +37,27 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
-#[derive(Clone, Copy)]
-pub enum Align {
-    Left,
-    Right,
+/// A dash where there is no number.
+pub fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// As wide as its widest words.
-pub struct Table<const COLUMNS: usize> {
-    columns: [(&'static str, Align); COLUMNS],
-    rows: Vec<[String; COLUMNS]>,
+pub fn count(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
-    pub fn new(columns: &[(&'static str, Align); COLUMNS]) -> Table<COLUMNS> {
-        Table { columns: *columns, rows: Vec::new() }
-    }
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
 
-    pub fn row(&mut self, row: [String; COLUMNS]) {
-        self.rows.push(row);
-    }
+pub fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / (1u64 << 20) as f64)
+}
 
-    pub fn print(&self) -> std::io::Result<()> {
-        write!(std::io::stdout().lock(), "{}", self.text())
-    }
-
-    fn text(&self) -> String {
-        let head = self.columns.map(|(name, _)| name.to_owned());
-        let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-            std::iter::once(&head).chain(&self.rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
-        });
-        let mut text = String::new();
-        for row in std::iter::once(&head).chain(&self.rows) {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let padding = " ".repeat(widths[column] - cell.chars().count());
-                match self.columns[column].1 {
-                    Align::Left => line.extend([cell.as_str(), &padding, "  "]),
-                    Align::Right => line.extend([padding.as_str(), cell, "  "]),
-                }
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
+/// On standard error, and only where that is a terminal.
+pub fn progress_bar(end: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(end).with_style(style)
 }
 
 /// On one line, and without the control characters with which a text could take over a terminal.
@@ -73,24 +77,7 @@ fn is_control(letter: char) -> bool {
 
 /// `2026-11-20 21:32`, in UTC.
 pub fn time(ms: i64) -> String {
-    let minutes = ms.div_euclid(60_000);
-    let (days, minute) = (minutes.div_euclid(24 * 60), minutes.rem_euclid(24 * 60));
-    let (year, month, day) = date(days);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", minute / 60, minute % 60)
-}
-
-/// Years are counted from March, so that the day that comes and goes is the last one.
-fn date(days_since_1970: i64) -> (i64, i64, i64) {
-    const DAYS_TO_1970: i64 = 719_468; // from the first of March of the year 0
-    const DAYS_OF_400_YEARS: i64 = 146_097;
-    let days = days_since_1970 + DAYS_TO_1970;
-    let (era, day) = (days.div_euclid(DAYS_OF_400_YEARS), days.rem_euclid(DAYS_OF_400_YEARS));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + next_year, month, day)
+    LocalTime::from_unix_seconds(ms.div_euclid(1000)).format("%F %H:%M").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -114,8 +101,8 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_texts_stay_in_them() {
-        let mut table = Table::new(&[("a", Align::Left), ("number", Align::Right), ("b", Align::Left)]);
-        table.row(["long word".into(), "7".into(), clean("two\nlines \x1b[2J")]);
-        assert_eq!(table.text(), "a          number  b\nlong word       7  two lines  [2J\n");
+        let mut table = TextTable::new(&["a", ">number", "b", ""]);
+        table.row(["long word".into(), "7".into(), clean("two\nlines \x1b[2J"), String::new()]);
+        assert_eq!(table.0.trim_fmt(), "a          number  b\nlong word       7  two lines  [2J");
     }
 }

@@ -1,30 +1,30 @@
 //! Conversations to play: what is said in every turn, which facts are told, when they are asked for, what a right answer is.
 //!
-//! A script is JSON Lines: a head, then one object a turn. Whoever plays it says every turn, whatever was answered, so that
-//! all who play it hear the same.
+//! A script is JSON Lines: a head, then one object a turn. Every turn is said, whatever was answered before, so that all
+//! arms hear the same.
 
 mod generate;
 mod languages;
 mod score;
 
-pub use generate::{Generate, generate};
-pub use score::Expected;
+pub use generate::{Recipe, generate};
+pub use score::ExpectedAnswer;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Script {
+pub struct ConversationScript {
     #[serde(flatten)]
-    pub head: Head,
+    pub head: ScriptHead,
     #[serde(skip)]
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ScriptTurn>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct ScriptHead {
     pub script: String,
     /// What the assistant is told to be. None: what the configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub struct Head {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Turn {
+pub struct ScriptTurn {
     pub says: String,
     /// The user talked over the last reply: of it only a third was heard.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -45,14 +45,14 @@ pub struct Turn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plants: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asks: Option<Question>,
+    pub asks: Option<ScriptQuestion>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct ScriptQuestion {
     pub fact: String,
-    pub expects: Expected,
+    pub expects: ExpectedAnswer,
 }
 
 /// Those that are inside the binary.
@@ -61,9 +61,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("household-300", include_str!("../../../config/scripts/household-300.jsonl")),
 ];
 
-impl Script {
+impl ConversationScript {
     /// A file, or the name of one that is built in.
-    pub fn open(name: &str) -> Result<Script> {
+    pub fn open(name: &str) -> Result<ConversationScript> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
@@ -72,16 +72,16 @@ impl Script {
                 format!("cannot read the script {name} (built in are {})", names.join(", "))
             })?,
         };
-        Script::parse(&text).with_context(|| format!("the script {name}"))
+        ConversationScript::parse(&text).with_context(|| format!("the script {name}"))
     }
 
-    pub fn parse(text: &str) -> Result<Script> {
+    pub fn parse(text: &str) -> Result<ConversationScript> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let (_, head) = lines.next().context("it is empty")?;
-        let head: Head = serde_json::from_str(head).context("line 1 must be {\"script\": NAME}")?;
-        let mut turns: Vec<Turn> = Vec::new();
+        let head: ScriptHead = serde_json::from_str(head).context("line 1 must be {\"script\": NAME}")?;
+        let mut turns: Vec<ScriptTurn> = Vec::new();
         for (index, line) in lines {
-            let turn: Turn = serde_json::from_str(line).with_context(|| format!("line {}", index + 1))?;
+            let turn: ScriptTurn = serde_json::from_str(line).with_context(|| format!("line {}", index + 1))?;
             if turn.says.trim().is_empty() {
                 bail!("line {}: nothing is said: give `says` some words", index + 1);
             }
@@ -102,7 +102,7 @@ impl Script {
         if turns.is_empty() {
             bail!("it has no turn");
         }
-        Ok(Script { head, turns })
+        Ok(ConversationScript { head, turns })
     }
 
     pub fn text(&self) -> Result<String> {
@@ -147,10 +147,12 @@ mod tests {
                 "line 3: ",
             ),
         ] {
-            let error = format!("{:#}", Script::parse(text).unwrap_err());
+            let error = format!("{:#}", ConversationScript::parse(text).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
-        assert!(format!("{:#}", Script::open("no-such").unwrap_err()).contains("household-60, household-300"));
+        assert!(
+            format!("{:#}", ConversationScript::open("no-such").unwrap_err()).contains("household-60, household-300")
+        );
     }
 
     /// The files are what the generator writes: their recipe stands in their head. `BLESS=1` writes them anew.
@@ -158,7 +160,7 @@ mod tests {
     fn the_built_in_scripts_are_what_their_recipe_makes() {
         for (name, _) in BUILT_IN {
             let turns: usize = name.rsplit('-').next().unwrap().parse().unwrap();
-            let made = generate(&Generate::built_in(turns)).unwrap().text().unwrap();
+            let made = generate(&Recipe::built_in(turns)).unwrap().text().unwrap();
             let file = format!("{}/../../config/scripts/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
             if std::env::var_os("BLESS").is_some() {
                 std::fs::write(&file, &made).unwrap();
@@ -168,7 +170,7 @@ mod tests {
                 made == std::fs::read_to_string(&file).unwrap(),
                 "{name} is another one: run this test with BLESS=1 and read the difference"
             );
-            let script = Script::open(name).unwrap();
+            let script = ConversationScript::open(name).unwrap();
             assert_eq!(script.turns.len(), turns);
             assert_eq!(script.text().unwrap(), made);
             let asked = script.turns.iter().filter(|turn| turn.asks.is_some()).count();

@@ -1,23 +1,36 @@
-//! The store, opened by a command.
+//! The store as the service opens it, and as a command opens it.
 
 use anyhow::{Context, Result};
 use runtime::wall_ms;
 use settings::Settings;
 use store::{Options, Owner, Store};
 
-/// Opens the store beside whoever uses it, does the work, closes it.
+pub fn options(settings: &Settings) -> Options {
+    let store = &settings.store;
+    Options {
+        path: store.path.clone(),
+        owner: Owner::Service,
+        create: true,
+        busy_timeout_ms: store.busy_timeout_ms,
+        readers: store.readers,
+        write_queue: store.write_queue,
+        commit_group: store.commit_group,
+        wal_limit_bytes: store.wal_limit_bytes,
+        max_pages: None,
+        check_at_start: store.check_at_start,
+    }
+}
+
+/// Opens the store, beside a service that uses it or without one, does the work, and closes it.
 pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {
     let options = Options {
-        path: settings.store.path.clone(),
         owner: Owner::Command,
         create,
-        busy_timeout_ms: settings.store.busy_timeout_ms,
-        readers: settings.store.readers,
         write_queue: WRITES_OF_A_COMMAND,
         commit_group: WRITES_OF_A_COMMAND,
         wal_limit_bytes: WAL_OF_A_COMMAND_BYTES,
-        max_pages: None,
         check_at_start: false,
+        ..options(settings)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
     runtime.block_on(async {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use crate::output::progress_bar;
+use anyhow::Result;
+use indicatif::{HumanBytes, HumanCount};
 use weights::mixture::Mixture;
 use weights::synth::{self, Options, SynthShape};
 
@@ -33,9 +34,7 @@ pub fn run(args: Args) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);
     let options = Options { shape, mixture: args.quant, seed: args.seed, threads };
-    let bar = ProgressBar::new(0);
-    let style = "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
+    let bar = progress_bar(0, "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let start = Instant::now();
     let report = synth::write(&options, &args.out, &mut |written, total| {

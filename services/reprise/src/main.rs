@@ -36,7 +36,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // HTTP clients want to know how TLS is done, also where nobody speaks it.
+    // An HTTP client must know how TLS is done, also where it is not spoken.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     let flags = match &cli.command {

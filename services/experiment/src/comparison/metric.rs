@@ -34,86 +34,78 @@ pub enum Better {
     Neither,
 }
 
-impl Metric {
-    pub const ALL: [Metric; 19] = [
-        Metric::FirstTokenMs,
-        Metric::FirstTokenP95Ms,
-        Metric::FirstSentenceMs,
-        Metric::TotalMs,
-        Metric::DecodeTokensPerSecond,
-        Metric::TokensIn,
-        Metric::TokensOut,
-        Metric::FillShare,
-        Metric::ReusedTokens,
-        Metric::ComputedTokens,
-        Metric::Compactions,
-        Metric::Drops,
-        Metric::BargeIns,
-        Metric::Regenerations,
-        Metric::ThumbsUp,
-        Metric::Failures,
-        Metric::Recall,
-        Metric::SessionBytes,
-        Metric::GpuBytes,
-    ];
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricUnit {
+    Ms,
+    TokensPerSecond,
+    Tokens,
+    /// How often a turn has one.
+    Times,
+    /// Of all turns, or of a window.
+    Share,
+    Bytes,
+}
 
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Metric::FirstTokenMs => "time to first token",
-            Metric::FirstTokenP95Ms => "time to first token, p95",
-            Metric::FirstSentenceMs => "time to first sentence",
-            Metric::TotalMs => "time to the end",
-            Metric::DecodeTokensPerSecond => "decode speed",
-            Metric::TokensIn => "tokens in",
-            Metric::TokensOut => "tokens out",
-            Metric::FillShare => "fill",
-            Metric::ReusedTokens => "tokens reused",
-            Metric::ComputedTokens => "tokens computed",
-            Metric::Compactions => "compactions a turn",
-            Metric::Drops => "drops a turn",
-            Metric::BargeIns => "turns barged into",
-            Metric::Regenerations => "turns asked again",
-            Metric::ThumbsUp => "thumbs up",
-            Metric::Failures => "turns that failed",
-            Metric::Recall => "facts recalled",
-            Metric::SessionBytes => "memory of the session",
-            Metric::GpuBytes => "GPU memory",
-        }
+use Better::{Higher, Lower, Neither};
+use MetricUnit::{Bytes, Ms, Share, Times, Tokens, TokensPerSecond};
+use Statistic::{Mean, Median, P95};
+
+/// Words for people, the unit, what stands for many turns in a comparison, and which way is better.
+const FACTS: [(Metric, &str, MetricUnit, Statistic, Better); 19] = [
+    (Metric::FirstTokenMs, "time to first token", Ms, Median, Lower),
+    (Metric::FirstTokenP95Ms, "time to first token, p95", Ms, P95, Lower),
+    (Metric::FirstSentenceMs, "time to first sentence", Ms, Median, Lower),
+    (Metric::TotalMs, "time to the end", Ms, Median, Lower),
+    (Metric::DecodeTokensPerSecond, "decode speed", TokensPerSecond, Median, Higher),
+    (Metric::TokensIn, "tokens in", Tokens, Median, Neither),
+    (Metric::TokensOut, "tokens out", Tokens, Median, Neither),
+    (Metric::FillShare, "fill", Share, Median, Neither),
+    (Metric::ReusedTokens, "tokens reused", Tokens, Median, Neither),
+    (Metric::ComputedTokens, "tokens computed", Tokens, Median, Lower),
+    (Metric::Compactions, "compactions a turn", Times, Mean, Lower),
+    (Metric::Drops, "drops a turn", Times, Mean, Lower),
+    (Metric::BargeIns, "turns barged into", Share, Mean, Lower),
+    (Metric::Regenerations, "turns asked again", Share, Mean, Lower),
+    (Metric::ThumbsUp, "thumbs up", Share, Mean, Higher),
+    (Metric::Failures, "turns that failed", Share, Mean, Lower),
+    (Metric::Recall, "facts recalled", Share, Mean, Higher),
+    (Metric::SessionBytes, "memory of the session", Bytes, Median, Lower),
+    (Metric::GpuBytes, "GPU memory", Bytes, Median, Lower),
+];
+
+impl Metric {
+    pub fn all() -> impl Iterator<Item = Metric> {
+        FACTS.into_iter().map(|(metric, ..)| metric)
     }
 
-    /// What stands for many turns in a comparison.
+    pub fn words(self) -> &'static str {
+        FACTS[self as usize].1
+    }
+
+    pub fn unit(self) -> MetricUnit {
+        FACTS[self as usize].2
+    }
+
     pub fn statistic(self) -> Statistic {
-        match self {
-            Metric::FirstTokenP95Ms => Statistic::P95,
-            Metric::Compactions
-            | Metric::Drops
-            | Metric::BargeIns
-            | Metric::Regenerations
-            | Metric::ThumbsUp
-            | Metric::Failures
-            | Metric::Recall => Statistic::Mean,
-            _ => Statistic::Median,
-        }
+        FACTS[self as usize].3
     }
 
     pub fn better(self) -> Better {
-        match self {
-            Metric::DecodeTokensPerSecond | Metric::ThumbsUp | Metric::Recall => Better::Higher,
-            Metric::TokensIn | Metric::TokensOut | Metric::FillShare | Metric::ReusedTokens => Better::Neither,
-            _ => Better::Lower,
-        }
+        FACTS[self as usize].4
     }
 
     /// Whether its values are times, which the first turn after a start distorts.
     pub fn is_time(self) -> bool {
-        matches!(
-            self,
-            Metric::FirstTokenMs
-                | Metric::FirstTokenP95Ms
-                | Metric::FirstSentenceMs
-                | Metric::TotalMs
-                | Metric::DecodeTokensPerSecond
-        )
+        matches!(self.unit(), Ms | TokensPerSecond)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_stand_in_the_order_of_the_metrics() {
+        assert!(Metric::all().enumerate().all(|(at, metric)| metric as usize == at));
     }
 }

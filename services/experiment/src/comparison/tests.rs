@@ -1,9 +1,9 @@
 use super::*;
-use crate::Random;
+use crate::SeededRandom;
 
 /// Users with sessions of some turns; `shift` is what the second arm waits longer.
-fn live(users: u64, seed: u64, shift: f64) -> Vec<Turn> {
-    let mut random = Random::new(seed);
+fn live(users: u64, seed: u64, shift: f64) -> Vec<ArmTurn> {
+    let mut random = SeededRandom::new(seed);
     let mut turns = Vec::new();
     for user in 0..users {
         let arm = (user % 2) as usize;
@@ -11,7 +11,7 @@ fn live(users: u64, seed: u64, shift: f64) -> Vec<Turn> {
         for session in 0..3 {
             for turn in 0..6 {
                 let first_token_ms = pace + 20.0 * random.share() + if arm == 1 { shift } else { 0.0 };
-                turns.push(Turn {
+                turns.push(ArmTurn {
                     arm,
                     user,
                     session: user * 10 + session,
@@ -32,7 +32,7 @@ fn arms() -> Vec<String> {
     vec!["small".to_owned(), "large".to_owned()]
 }
 
-fn verdicts(comparison: &Comparison) -> Vec<Verdict> {
+fn verdicts(comparison: &Comparison) -> Vec<DifferenceVerdict> {
     comparison.rows.iter().flat_map(|row| row.differences.iter().flatten().map(|found| found.verdict)).collect()
 }
 
@@ -40,7 +40,7 @@ fn verdicts(comparison: &Comparison) -> Vec<Verdict> {
 fn a_longer_wait_is_shown_and_the_rest_is_not() {
     let found = compare(&arms(), &[1.0, 1.0], &live(60, 1, 60.0), false, 1);
     assert_eq!(found.unit, Unit::Users);
-    assert_eq!(verdicts(&found), [Verdict::Higher, Verdict::NoDifferenceShown]);
+    assert_eq!(verdicts(&found), [DifferenceVerdict::Higher, DifferenceVerdict::NoDifferenceShown]);
     let wait = found.rows[0].differences[0].unwrap();
     assert!((wait.interval.estimate - 60.0).abs() < 20.0, "{wait:?}");
     assert!(
@@ -55,7 +55,7 @@ fn a_longer_wait_is_shown_and_the_rest_is_not() {
 fn equal_arms_show_no_difference_in_nine_of_ten_seeds() {
     let shown = (0..20).filter(|seed| {
         let found = compare(&arms(), &[1.0, 1.0], &live(60, *seed, 0.0), false, *seed);
-        verdicts(&found).iter().any(|verdict| *verdict != Verdict::NoDifferenceShown)
+        verdicts(&found).iter().any(|verdict| *verdict != DifferenceVerdict::NoDifferenceShown)
     });
     assert!(shown.count() <= 2);
 }
@@ -67,7 +67,7 @@ fn few_users_are_told_and_sessions_are_compared() {
     let words: Vec<String> = found.warnings.iter().map(ToString::to_string).collect();
     assert!(words[0].contains("small has 3 users, and 8 are the least"), "{words:?}");
     let found = compare(&arms(), &[1.0, 1.0], &live(2, 1, 500.0), false, 1);
-    assert!(verdicts(&found).iter().all(|verdict| *verdict == Verdict::TooFew), "{:?}", verdicts(&found));
+    assert!(verdicts(&found).iter().all(|verdict| *verdict == DifferenceVerdict::TooFew), "{:?}", verdicts(&found));
 }
 
 #[test]
@@ -106,23 +106,23 @@ fn an_arm_without_turns_is_no_trouble() {
 #[test]
 fn pairs_see_more_than_single_turns() {
     let play = |shift: f64| {
-        let mut random = Random::new(5);
+        let mut random = SeededRandom::new(5);
         let mut turns = Vec::new();
         for turn in 0..120 {
             let mood = 300.0 * random.share();
             for arm in 0..2 {
                 let first_token_ms = mood + 4.0 * random.share() + if arm == 1 { shift } else { 0.0 };
                 let values = BTreeMap::from([(Metric::FirstTokenMs, first_token_ms)]);
-                turns.push(Turn { arm, user: 0, session: arm as u64, pair: pair_blocks(0, turn), turn, values });
+                turns.push(ArmTurn { arm, user: 0, session: arm as u64, pair: pair_blocks(0, turn), turn, values });
             }
         }
         turns
     };
     let found = |paired, shift| verdicts(&compare(&arms(), &[], &play(shift), paired, 1))[0];
-    assert_eq!(found(true, 12.0), Verdict::Higher);
-    assert_eq!(found(true, 0.0), Verdict::NoDifferenceShown);
-    let short: Vec<Turn> = play(12.0).into_iter().filter(|turn| turn.turn < 20).collect();
+    assert_eq!(found(true, 12.0), DifferenceVerdict::Higher);
+    assert_eq!(found(true, 0.0), DifferenceVerdict::NoDifferenceShown);
+    let short: Vec<ArmTurn> = play(12.0).into_iter().filter(|turn| turn.turn < 20).collect();
     let short = compare(&arms(), &[], &short, true, 1);
-    assert_eq!(verdicts(&short), [Verdict::TooFew]);
+    assert_eq!(verdicts(&short), [DifferenceVerdict::TooFew]);
     assert_eq!(short.warnings, [Warning::TooFewPairs { blocks: 4, least: LEAST_UNITS }]);
 }

@@ -1,6 +1,6 @@
 //! What makes a comparison worth less than it looks.
 
-use super::{LEAST_UNITS, Traffic, Turn, Unit};
+use super::{ArmTurn, LEAST_UNITS, Traffic, Unit};
 use crate::bootstrap::{Pairing, Resampling, Sample, Statistic, difference};
 use crate::traffic::chi_square;
 use serde::Serialize;
@@ -53,7 +53,7 @@ const UNLIKELY: f64 = 0.001;
 pub fn warnings(
     arms: &[String],
     weights: &[f64],
-    turns: &[Turn],
+    turns: &[ArmTurn],
     traffic: &[Traffic],
     unit: Unit,
     seed: u64,
@@ -103,7 +103,7 @@ pub fn warnings(
     warnings
 }
 
-fn session_lengths(arm: usize, turns: &[Turn], unit: Unit) -> Vec<Sample> {
+fn session_lengths(arm: usize, turns: &[ArmTurn], unit: Unit) -> Vec<Sample> {
     let mut lengths: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
     for turn in turns.iter().filter(|turn| turn.arm == arm) {
         let cluster = if unit == Unit::Users { turn.user } else { turn.session };

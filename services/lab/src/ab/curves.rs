@@ -1,6 +1,6 @@
 //! How something goes on over a conversation: its median at each turn, and the range of most.
 
-use experiment::{Metric, Turn, quantile};
+use experiment::{ArmTurn, Metric, quantile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 pub struct Curve {
     pub metric: Metric,
     /// One an arm, in its order.
-    pub arms: Vec<Vec<Point>>,
+    pub arms: Vec<Vec<CurvePoint>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct CurvePoint {
     /// The middle of the turns that are put together here, counted from 1.
     pub turn: f64,
     pub n: usize,
@@ -27,7 +27,7 @@ const METRICS: [Metric; 3] = [Metric::FirstTokenMs, Metric::FillShare, Metric::S
 /// More points than that are no clearer.
 const MOST_POINTS: u64 = 100;
 
-pub fn curves(arms: usize, turns: &[Turn]) -> Vec<Curve> {
+pub fn curves(arms: usize, turns: &[ArmTurn]) -> Vec<Curve> {
     let last = turns.iter().map(|turn| turn.turn).max().unwrap_or(0);
     let width = (last + 1).div_ceil(MOST_POINTS).max(1);
     let curve = |metric: Metric| {
@@ -38,7 +38,7 @@ pub fn curves(arms: usize, turns: &[Turn]) -> Vec<Curve> {
     curves.filter(|curve: &Curve| curve.arms.iter().any(|points| points.len() > 1)).collect()
 }
 
-fn points(metric: Metric, arm: usize, turns: &[Turn], width: u64) -> Vec<Point> {
+fn points(metric: Metric, arm: usize, turns: &[ArmTurn], width: u64) -> Vec<CurvePoint> {
     let mut bins: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for turn in turns.iter().filter(|turn| turn.arm == arm) {
         if let Some(value) = turn.values.get(&metric) {
@@ -49,7 +49,7 @@ fn points(metric: Metric, arm: usize, turns: &[Turn], width: u64) -> Vec<Point> 
         values.sort_by(f64::total_cmp);
         let turn = (bin * width) as f64 + (width + 1) as f64 / 2.0;
         let at = |share| quantile(&values, share);
-        Some(Point { turn, n: values.len(), median: at(0.5)?, p10: at(0.1)?, p90: at(0.9)? })
+        Some(CurvePoint { turn, n: values.len(), median: at(0.5)?, p10: at(0.1)?, p90: at(0.9)? })
     };
     bins.into_iter().filter_map(point).collect()
 }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn turns_are_put_together_where_there_are_many() {
-        let turn = |turn: u64, value: f64| Turn {
+        let turn = |turn: u64, value: f64| ArmTurn {
             arm: 0,
             user: 0,
             session: 0,
@@ -68,15 +68,15 @@ mod tests {
             turn,
             values: BTreeMap::from([(Metric::FirstTokenMs, value)]),
         };
-        let few: Vec<Turn> = (0..10).map(|i| turn(i, i as f64)).collect();
+        let few: Vec<ArmTurn> = (0..10).map(|i| turn(i, i as f64)).collect();
         let found = curves(2, &few);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].arms[0].len(), found[0].arms[1].len()), (10, 0));
-        assert_eq!(found[0].arms[0][3], Point { turn: 4.0, n: 1, median: 3.0, p10: 3.0, p90: 3.0 });
-        let many: Vec<Turn> = (0..300).map(|i| turn(i, i as f64)).collect();
+        assert_eq!(found[0].arms[0][3], CurvePoint { turn: 4.0, n: 1, median: 3.0, p10: 3.0, p90: 3.0 });
+        let many: Vec<ArmTurn> = (0..300).map(|i| turn(i, i as f64)).collect();
         let found = curves(1, &many);
         assert_eq!(found[0].arms[0].len(), 100);
-        assert_eq!(found[0].arms[0][0], Point { turn: 2.0, n: 3, median: 1.0, p10: 0.0, p90: 2.0 });
+        assert_eq!(found[0].arms[0][0], CurvePoint { turn: 2.0, n: 3, median: 1.0, p10: 0.0, p90: 2.0 });
         assert!(curves(1, &few[..1]).is_empty());
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use store::{Measurement, SessionRef, Store, SummaryKind};
 use tokio::time::timeout;
 
-pub struct Player {
+pub struct ReplayPlayer {
     pub session: SessionRef,
     connected: Connected,
     written: Written,
@@ -26,7 +26,7 @@ pub struct Player {
 
 /// What became of one turn.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct ReplayedReply {
     pub response: Option<String>,
     pub text: String,
     pub input_tokens: u64,
@@ -36,17 +36,17 @@ pub struct Reply {
     pub failed: Option<String>,
 }
 
-impl Player {
+impl ReplayPlayer {
     pub async fn begin(
         runtime: &Runtime,
         user: &str,
         preset: &str,
         instructions: Option<&str>,
         patience: Duration,
-    ) -> Result<Player> {
+    ) -> Result<ReplayPlayer> {
         let update = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
         let session = runtime.create(user, preset, Some(&update)).await?;
-        Player::connect(runtime, session, patience).await
+        ReplayPlayer::connect(runtime, session, patience).await
     }
 
     /// Goes on with a session from an item that is known to be whole: what came after it is taken back.
@@ -56,12 +56,12 @@ impl Player {
         session: SessionRef,
         last_item: Option<String>,
         patience: Duration,
-    ) -> Result<Player> {
+    ) -> Result<ReplayPlayer> {
         let view = store.load(&session).await?;
         let known = view.items.iter().position(|item| Some(&item.item_id) == last_item.as_ref());
         // Where a summary tells all of it there is nothing to take back.
         let after = known.map_or(view.items.len(), |at| at + 1);
-        let mut player = Player::connect(runtime, session, patience).await?;
+        let mut player = ReplayPlayer::connect(runtime, session, patience).await?;
         for item in view.items.get(after..).unwrap_or_default() {
             player.say(Input::DeleteItem { item_id: item.item_id.clone() }).await?;
             player.until(|event| matches!(event, Event::ItemDeleted { .. })).await?;
@@ -73,14 +73,20 @@ impl Player {
         Ok(player)
     }
 
-    async fn connect(runtime: &Runtime, session: SessionRef, patience: Duration) -> Result<Player> {
+    async fn connect(runtime: &Runtime, session: SessionRef, patience: Duration) -> Result<ReplayPlayer> {
         let (connected, written) =
             runtime.attach(&session, Attach { replay: Replay::Nothing, interest: Arc::new(|_| true) }).await?;
-        Ok(Player { session, connected, written, last_item: None, last_reply: String::new(), patience })
+        Ok(ReplayPlayer { session, connected, written, last_item: None, last_reply: String::new(), patience })
     }
 
-    pub async fn turn(&mut self, item_id: &str, says: &str, cuts_last_reply: bool, most: Option<u32>) -> Result<Reply> {
-        let mut reply = Reply::default();
+    pub async fn turn(
+        &mut self,
+        item_id: &str,
+        says: &str,
+        cuts_last_reply: bool,
+        most: Option<u32>,
+    ) -> Result<ReplayedReply> {
+        let mut reply = ReplayedReply::default();
         let chars = self.last_reply.chars().count();
         if cuts_last_reply
             && chars > 1
@@ -120,7 +126,7 @@ impl Player {
     }
 
     /// What the store measured of a reply: it comes behind the reply. None where a reply that failed has none.
-    pub async fn measured(&mut self, store: &Store, reply: &Reply) -> Result<Option<Measurement>> {
+    pub async fn measured(&mut self, store: &Store, reply: &ReplayedReply) -> Result<Option<Measurement>> {
         if reply.failed.is_some() {
             return Ok(None);
         }

@@ -29,7 +29,7 @@ impl Zone {
 
 /// One question and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct AskedFact {
     pub fact: String,
     pub zone: Zone,
     /// How much of its window the conversation had filled.
@@ -42,7 +42,7 @@ pub struct Asked {
 
 /// Of one arm and one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Recall {
+pub struct RecallRow {
     pub arm: usize,
     pub zone: Zone,
     pub right: usize,
@@ -51,11 +51,11 @@ pub struct Recall {
     pub low: f64,
     pub high: f64,
     /// By fill, in parts of as many tenths as `FILLS` says.
-    pub by_fill: Vec<Part>,
+    pub by_fill: Vec<FillScore>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Part {
+pub struct FillScore {
     pub right: usize,
     pub asked: usize,
 }
@@ -64,22 +64,22 @@ pub struct Part {
 pub const FILLS: [f64; 4] = [0.25, 0.5, 0.75, f64::INFINITY];
 pub const FILL_NAMES: [&str; 4] = ["fill below 25 %", "25 to 50 %", "50 to 75 %", "above 75 %"];
 
-pub fn recall(arms: usize, asked: &[(usize, &Asked)]) -> Vec<Recall> {
+pub fn recall(arms: usize, asked: &[(usize, &AskedFact)]) -> Vec<RecallRow> {
     let mut all = Vec::new();
     for arm in 0..arms {
         for zone in Zone::ALL {
-            let own: Vec<&Asked> =
+            let own: Vec<&AskedFact> =
                 asked.iter().filter(|(of, asked)| *of == arm && asked.zone == zone).map(|(_, asked)| *asked).collect();
             let right = own.iter().filter(|asked| asked.right).count();
             let Some(interval) = wilson(right, own.len()) else { continue };
-            let mut by_fill = vec![Part::default(); FILLS.len()];
+            let mut by_fill = vec![FillScore::default(); FILLS.len()];
             for asked in own.iter() {
                 let at = FILLS.iter().position(|end| asked.fill < *end).unwrap_or(FILLS.len() - 1);
                 by_fill[at].asked += 1;
                 by_fill[at].right += usize::from(asked.right);
             }
             let (low, high) = (interval.low, interval.high);
-            all.push(Recall { arm, zone, right, asked: own.len(), low, high, by_fill });
+            all.push(RecallRow { arm, zone, right, asked: own.len(), low, high, by_fill });
         }
     }
     all
@@ -91,15 +91,21 @@ mod tests {
 
     #[test]
     fn by_arm_zone_and_fill() {
-        let asked =
-            |zone, fill, right| Asked { fact: "f".into(), zone, fill, turns_since: 3, right, answer: String::new() };
+        let asked = |zone, fill, right| AskedFact {
+            fact: "f".into(),
+            zone,
+            fill,
+            turns_since: 3,
+            right,
+            answer: String::new(),
+        };
         let some = [
             asked(Zone::Tail, 0.1, true),
             asked(Zone::Tail, 0.9, false),
             asked(Zone::Tail, 1.2, true),
             asked(Zone::History, 0.5, false),
         ];
-        let some: Vec<(usize, &Asked)> = some.iter().map(|asked| (1, asked)).collect();
+        let some: Vec<(usize, &AskedFact)> = some.iter().map(|asked| (1, asked)).collect();
         let found = recall(2, &some);
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].arm, found[0].zone, found[0].right, found[0].asked), (1, Zone::Tail, 2, 3));

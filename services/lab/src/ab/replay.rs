@@ -2,19 +2,20 @@
 //!
 //! Each run begins with an empty store and a model that remembers nothing. All arms then hear each turn one after the other,
 //! in an order that changes, so that whatever else the machine does hits all of them. Every turn is written down when it is
-//! over; who is interrupted goes on from there.
+//! over; a command that was interrupted goes on from there.
 
 mod runs;
 
 use super::curves::curves;
-use super::recall::{Asked, recall};
+use super::recall::{AskedFact, recall};
 use super::turns::values;
-use super::{Report, Told, tell, write};
-use crate::machine::Machine;
-use crate::script::{Generate, Script, generate};
+use super::{ArmReport, OutputArgs, tell, write};
+use crate::hardware::Hardware;
+use crate::output::mib;
+use crate::script::{ConversationScript, Recipe, generate};
 use anyhow::{Context, Result, bail};
-use experiment::{Metric, Turn, compare, pair_blocks};
-use runs::Played;
+use experiment::{ArmTurn, Metric, compare, pair_blocks};
+use runs::PlayedTurn;
 use settings::Settings;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long)]
     again: bool,
     #[command(flatten)]
-    told: Told,
+    output: OutputArgs,
     /// Of the draws that make the intervals, or of the script that is generated
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -75,7 +76,7 @@ pub struct Args {
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if let Some(file) = &args.generate {
-        let script = generate(&Generate {
+        let script = generate(&Recipe {
             name: args.name.clone(),
             turns: args.turns.unwrap_or(DEFAULT_TURNS),
             seed: args.seed,
@@ -95,7 +96,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     for arm in &args.arms {
         settings.preset(arm)?;
     }
-    let mut script = Script::open(&args.script)?;
+    let mut script = ConversationScript::open(&args.script)?;
     script.turns.truncate(args.turns.unwrap_or(usize::MAX));
     let out = args.out.clone().unwrap_or_else(|| {
         let beside = settings.store.path.parent().unwrap_or(std::path::Path::new("."));
@@ -110,20 +111,20 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             }
         }
     })?;
-    tell(&report(args, settings, &script, &played), &args.told)
+    tell(&report(args, settings, &script, &played), &args.output)
 }
 
 const DEFAULT_TURNS: usize = 60;
 const DEFAULT_REPLY: usize = 40;
 
-fn report(args: &Args, settings: &Settings, script: &Script, played: &[Played]) -> Report {
-    // Of a barge-in one knows when it comes, which is after its turn was measured.
+fn report(args: &Args, settings: &Settings, script: &ConversationScript, played: &[PlayedTurn]) -> ArmReport {
+    // A barge-in is known after its turn was measured.
     let cut: HashSet<(u64, u64, usize)> = played
         .iter()
         .filter(|played| played.cut_last_reply && played.turn > 0)
         .map(|played| (played.run, played.turn - 1, played.arm))
         .collect();
-    let turns: Vec<Turn> = played
+    let turns: Vec<ArmTurn> = played
         .iter()
         .map(|played| {
             let mut turn = turn(played);
@@ -133,7 +134,7 @@ fn report(args: &Args, settings: &Settings, script: &Script, played: &[Played]) 
             turn
         })
         .collect();
-    let asked: Vec<(usize, &Asked)> =
+    let asked: Vec<(usize, &AskedFact)> =
         played.iter().filter_map(|played| Some((played.arm, played.asked.as_ref()?))).collect();
     let windows: Vec<String> = args
         .arms
@@ -149,12 +150,10 @@ fn report(args: &Args, settings: &Settings, script: &Script, played: &[Played]) 
             args.runs
         ),
         format!("windows: {}", windows.join(", ")),
-        Machine::new(settings).to_string(),
+        Hardware::new(settings).to_string(),
     ];
-    facts.extend(
-        rss.map(|bytes| format!("the whole process took {:.0} MiB at most", bytes as f64 / f64::from(1 << 20))),
-    );
-    Report {
+    facts.extend(rss.map(|bytes| format!("the whole process took {} MiB at most", mib(bytes))));
+    ArmReport {
         title: format!("Replay of {}", script.head.script),
         facts,
         comparison: compare(&args.arms, &[], &turns, true, args.seed),
@@ -163,7 +162,7 @@ fn report(args: &Args, settings: &Settings, script: &Script, played: &[Played]) 
     }
 }
 
-fn turn(played: &Played) -> Turn {
+fn turn(played: &PlayedTurn) -> ArmTurn {
     let mut values = played.measurement.as_ref().map(values).unwrap_or_default();
     if played.after_start {
         // The first turn waits for what all others find done.
@@ -175,7 +174,7 @@ fn turn(played: &Played) -> Turn {
     }
     let session = played.run * MOST_ARMS + played.arm as u64;
     let pair = pair_blocks(played.run, played.turn);
-    Turn { arm: played.arm, user: 0, session, pair, turn: played.turn, values }
+    ArmTurn { arm: played.arm, user: 0, session, pair, turn: played.turn, values }
 }
 
 const MOST_ARMS: u64 = 1000;

@@ -2,11 +2,11 @@
 
 use super::curves::curves;
 use super::turns::{Numbers, values};
-use super::{Report, Told, tell};
+use super::{ArmReport, OutputArgs, tell};
 use crate::output::{clean, time};
 use crate::store::with_store;
 use anyhow::{Result, bail};
-use experiment::{Turn, compare};
+use experiment::{ArmTurn, compare};
 use settings::{DrawnBy, Experiment, Settings};
 use store::{ExperimentTurn, Store};
 
@@ -19,7 +19,7 @@ pub struct Args {
     /// Its name [default: the configured one, else the newest that has turns]
     experiment: Option<String>,
     #[command(flatten)]
-    told: Told,
+    output: OutputArgs,
     /// Of the draws that make the intervals
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -33,7 +33,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         let Some(report) = report(&name, configured, &turns, args.seed) else {
             bail!("the experiment {:?} has no turns yet: talk with the service while it runs", clean(&name));
         };
-        tell(&report, &args.told)
+        tell(&report, &args.output)
     })
 }
 
@@ -51,14 +51,14 @@ async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String>
 }
 
 /// None where nothing was measured.
-fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<Report> {
+fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<ArmReport> {
     let arms = arms(configured, measured);
     let (mut users, mut sessions) = (Numbers::new(), Numbers::new());
-    let turns: Vec<Turn> = measured
+    let turns: Vec<ArmTurn> = measured
         .iter()
         .filter_map(|turn| {
             let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
-            Some(Turn {
+            Some(ArmTurn {
                 arm,
                 user: users.of(turn.user.as_str()),
                 session: sessions.of((turn.user.as_str(), turn.session.as_str())),
@@ -82,7 +82,7 @@ fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTur
         time(first.measurement.created_at_ms),
         time(last.measurement.created_at_ms)
     )];
-    Some(Report { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
+    Some(ArmReport { title: format!("Experiment {}", clean(name)), facts, comparison, curves, recall: Vec::new() })
 }
 
 /// Those with turns and those that are configured, the smallest window first: the others are compared with it.

@@ -1,43 +1,42 @@
 //! A conversation over chat completions: the client keeps the history and sends all of it at every turn.
 
-use super::script::{KEPT, NOTED, Step, heard_chars};
-use super::service::Service;
-use super::turns::Turn;
+use super::service::MeasuredService;
+use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
 use anyhow::{Context, Result, bail};
 use futures_util::StreamExt;
-use reqwest::{Client, Method, Response};
+use futures_util::stream::BoxStream;
+use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-pub struct Player {
+pub struct ChatPlayer {
     http: Client,
     model: String,
     reply_tokens: usize,
     messages: Vec<Value>,
 }
 
-impl Player {
-    pub async fn new(
-        service: &Service,
-        model: Option<&str>,
-        reply_tokens: usize,
-        system: String,
-        history: Vec<(String, String)>,
-        patience: Duration,
-    ) -> Result<Player> {
+impl ChatPlayer {
+    /// `model` is its name in requests. None: the first that the service lists.
+    pub async fn new(service: &MeasuredService, model: Option<&str>, opening: Opening) -> Result<ChatPlayer> {
+        let Opening { system, history, reply_tokens, patience } = opening;
         let http = Client::builder().read_timeout(patience).build().context("the HTTP client")?;
         let model = match model {
             Some(model) => model.to_owned(),
-            None => service.served_model(&http).await.unwrap_or_else(|| "default".to_owned()),
+            // Most services take any name.
+            None => {
+                let models = service.address.get(&http, "/v1/models").await.unwrap_or_default();
+                models["data"][0]["id"].as_str().unwrap_or("default").to_owned()
+            }
         };
         let mut messages = vec![message("system", system)];
         for (said, answered) in history {
             messages.extend([message("user", said), message("assistant", answered)]);
         }
-        Ok(Player { http, model, reply_tokens, messages })
+        Ok(ChatPlayer { http, model, reply_tokens, messages })
     }
 
-    pub async fn turn(&mut self, service: &Service, number: usize, step: Step) -> Result<Turn> {
+    pub async fn turn(&mut self, service: &MeasuredService, number: usize, step: UserStep) -> Result<TurnCost> {
         if step.cuts_last_reply
             && let Some(last) = self.messages.last_mut()
             && let Some(text) = last["content"].as_str()
@@ -55,14 +54,14 @@ impl Player {
         }
         self.messages.extend(step.note.map(|note| message("system", note)));
         self.messages.push(message("user", step.says));
-        let mut turn = Turn::new(number, step.kind);
+        let mut turn = TurnCost::new(number, step.kind);
         let text = self.ask(service, &mut turn).await?;
         self.messages.push(message("assistant", text));
         Ok(turn)
     }
 
     /// The same request to every server, with what some of them need to behave like the others.
-    async fn ask(&self, service: &Service, turn: &mut Turn) -> Result<String> {
+    async fn ask(&self, service: &MeasuredService, turn: &mut TurnCost) -> Result<String> {
         let body = json!({
             "model": self.model,
             "messages": self.messages,
@@ -75,14 +74,15 @@ impl Player {
             "cache_prompt": true,
         });
         let begin = Instant::now();
-        let request = service.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
+        let request = service.address.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
         let response = request.send().await.context("chat completions")?;
         let status = response.status();
         if !status.is_success() {
             let text = response.text().await.unwrap_or_default();
             bail!("the service refuses: {status} {}", text.chars().take(400).collect::<String>());
         }
-        let mut events = Events::new(response);
+        let response = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
+        let mut events = SentEvents { response, waiting: Vec::new() };
         let mut text = String::new();
         let (mut usage, mut timings, mut ours) = (Value::Null, Value::Null, Value::Null);
         while let Some(mut event) = events.next().await? {
@@ -119,18 +119,13 @@ fn message(role: &str, content: String) -> Value {
     json!({ "role": role, "content": content })
 }
 
-/// Server-sent events: lines, of which those with data count.
-struct Events {
-    response: futures_util::stream::BoxStream<'static, reqwest::Result<Vec<u8>>>,
+/// Server-sent events: of the lines those with data count.
+struct SentEvents {
+    response: BoxStream<'static, reqwest::Result<Vec<u8>>>,
     waiting: Vec<u8>,
 }
 
-impl Events {
-    fn new(response: Response) -> Events {
-        let response = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
-        Events { response, waiting: Vec::new() }
-    }
-
+impl SentEvents {
     async fn next(&mut self) -> Result<Option<Value>> {
         loop {
             while let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {

@@ -4,19 +4,16 @@
 //! every few tokens, as if a conversation were gone back to there each time. All read the same tokens in the same batches,
 //! so that what differs is the format's. The first row packs nothing away and must show no difference.
 
-use super::mib;
-use super::script::Script;
-use crate::machine::Machine;
+use super::steps::Filler;
+use crate::hardware::Hardware;
 use crate::opening::{self, PrecisionArg};
-use crate::output::print_json;
-use crate::output::{Align, Table};
+use crate::output::{TextTable, mib, print_json, progress_bar};
 use anyhow::{Result, bail};
 use engine::Executor;
 use engine::network::{StepLane, WantedLogits};
 use engine::snapshot::{FORMATS, Snapshot};
 use engine::state::SequenceState;
-use experiment::Summary;
-use indicatif::ProgressBar;
+use experiment::Quantiles;
 use model::kv_formats;
 use serde::Serialize;
 use settings::Settings;
@@ -44,16 +41,16 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Measured {
+struct MeasuredDrift {
     bench: &'static str,
-    machine: Machine,
+    machine: Hardware,
     model: String,
     tokens: usize,
-    rows: Vec<Row>,
+    rows: Vec<DriftRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct DriftRow {
     format: &'static str,
     snapshot_bytes: u64,
     every_tokens: usize,
@@ -80,43 +77,33 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let precision = opening::precision(settings, args.precision);
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     let opened = opening::open(settings, name, precision)?;
-    let mut script = Script::new(args.seed);
+    let mut filler = Filler::new(args.seed);
     let said: Vec<String> =
-        script.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
+        filler.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
     let mut tokens = opened.tokenizer.encode(&said.join(" "));
     if tokens.len() < args.tokens {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
     let mut executor = Executor::on_cpu(opening::cpu(settings));
-    let bar = ProgressBar::new((args.tokens * args.every.len()) as u64);
+    let bar = progress_bar((args.tokens * args.every.len()) as u64, "{wide_bar} {pos}/{len} tokens, {eta} left");
     let mut rows = Vec::new();
     for every in &args.every {
         let meter = executor.meter();
         let shape = opened.network.state_shape;
         let kv = kv_formats(&opened.preset, precision);
         let new = || SequenceState::new(shape, kv, &meter);
-        let mut states = vec![new()?];
-        for _ in FORMATS {
-            states.push(new()?);
-        }
+        let mut states = (0..=FORMATS.len()).map(|_| new()).collect::<Result<Vec<_>, _>>()?;
         let mut drifts = FORMATS.map(|_| Drift::default());
         let mut times = 0;
         let mut at = 0;
         while at < tokens.len() {
             let next = (at + CHUNK).min(tokens.len()).min((at / every + 1) * every);
-            let mut lanes: Vec<StepLane> = states
-                .iter_mut()
-                .map(|state| StepLane {
-                    state,
-                    tokens: &tokens[at..next],
-                    wanted: WantedLogits::All,
-                    recurrence_log: None,
-                    snapshots: &mut [],
-                })
-                .collect();
+            let read = &tokens[at..next];
+            let lane = |state| opening::lane(state, read, WantedLogits::All);
+            let mut lanes: Vec<StepLane> = states.iter_mut().map(lane).collect();
             let Some(logits) = executor.forward(&opened.network, &mut lanes) else {
-                bail!("what computes was lost: {}", executor.failure().unwrap_or("it does not say why"));
+                return Err(opening::lost(&executor));
             };
             if times > 0 {
                 let of_lane = logits.len() / states.len();
@@ -140,9 +127,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    let measured = Measured {
+    let measured = MeasuredDrift {
         bench: "drift",
-        machine: Machine::new(settings),
+        machine: Hardware::new(settings),
         model: opened.file.display().to_string(),
         tokens: tokens.len(),
         rows,
@@ -164,11 +151,11 @@ impl Drift {
         }
     }
 
-    fn row(self, format: &'static str, snapshot_bytes: u64, every_tokens: usize, times: usize) -> Row {
+    fn row(self, format: &'static str, snapshot_bytes: u64, every_tokens: usize, times: usize) -> DriftRow {
         let n = self.kl.len().max(1);
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let summary = Summary::of(self.kl.iter().copied());
-        Row {
+        let summary = Quantiles::of(self.kl.iter().copied());
+        DriftRow {
             format,
             snapshot_bytes,
             every_tokens,
@@ -200,19 +187,19 @@ fn top(logits: &[f32]) -> Option<usize> {
     logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at)
 }
 
-fn print(measured: &Measured) -> Result<()> {
+fn print(measured: &MeasuredDrift) -> Result<()> {
     print!("{}", measured.machine);
     println!("  model      {}\n  past       {} tokens\n", measured.model, measured.tokens);
-    let mut table = Table::new(&[
-        ("format", Align::Left),
-        ("MiB each", Align::Right),
-        ("every", Align::Right),
-        ("times", Align::Right),
-        ("KL mean", Align::Right),
-        ("KL p95", Align::Right),
-        ("KL max", Align::Right),
-        ("last quarter", Align::Right),
-        ("same top %", Align::Right),
+    let mut table = TextTable::new(&[
+        "format",
+        ">MiB each",
+        ">every",
+        ">times",
+        ">KL mean",
+        ">KL p95",
+        ">KL max",
+        ">last quarter",
+        ">same top %",
     ]);
     for row in &measured.rows {
         let nats = |value: f64| format!("{value:.1e}");
@@ -228,8 +215,7 @@ fn print(measured: &Measured) -> Result<()> {
             format!("{:.2}", row.same_top_share * 100.0),
         ]);
     }
-    table.print()?;
-    Ok(())
+    table.print()
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! A conversation over our websocket: the service keeps the history, the client says what changes.
 
-use super::line::{Line, Resume};
-use super::script::{KEPT, NOTED, Step, heard_chars};
-use super::service::Service;
-use super::turns::Turn;
+use super::service::MeasuredService;
+use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
+use crate::client::ServiceClient;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::time::{Duration, Instant};
 
-pub struct Player {
-    line: Line,
+pub struct RealtimePlayer {
+    client: ServiceClient,
     /// The user's speech is told word by word, at so many words a minute.
     partials: Option<f64>,
     /// What is said, in order, as the service has it.
@@ -19,25 +18,17 @@ pub struct Player {
     last_reply: String,
 }
 
-impl Player {
+impl RealtimePlayer {
     pub async fn new(
-        service: &Service,
+        service: &MeasuredService,
         settings: &Settings,
         partials: Option<f64>,
-        reply_tokens: usize,
-        system: String,
-        history: Vec<(String, String)>,
-        patience: Duration,
-    ) -> Result<Player> {
-        let mut line = Line::connect(service, settings, patience, None).await?;
-        // Thinking is what the preset says of it; where that is "off" this changes nothing.
-        let session = json!({
-            "type": "realtime", "instructions": system, "max_output_tokens": reply_tokens, "temperature": 0,
-            "reasoning": { "effort": "none" },
-        });
-        line.say(&json!({ "type": "session.update", "session": session })).await?;
-        line.until("session.updated").await?;
-        let mut player = Player { line, partials, items: Vec::new(), named: 0, last_reply: String::new() };
+        opening: Opening,
+    ) -> Result<RealtimePlayer> {
+        let Opening { system, history, reply_tokens, patience } = opening;
+        let mut client = service.connect(settings, patience, &[]).await?;
+        client.update(with_replies(json!({ "instructions": system }), reply_tokens)).await?;
+        let mut player = RealtimePlayer { client, partials, items: Vec::new(), named: 0, last_reply: String::new() };
         let all: Vec<(&str, String)> =
             history.into_iter().flat_map(|(said, answered)| [("user", said), ("assistant", answered)]).collect();
         for some in all.chunks(ITEMS_AT_ONCE) {
@@ -45,7 +36,7 @@ impl Player {
                 player.create(role, text, None).await?;
             }
             for _ in some {
-                player.line.until("conversation.item.done").await?;
+                player.client.until("conversation.item.done").await?;
             }
         }
         Ok(player)
@@ -53,8 +44,8 @@ impl Player {
 
     /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and
     /// the wait is for all of it.
-    pub async fn turn(&mut self, number: usize, step: Step) -> Result<Turn> {
-        let mut turn = Turn::new(number, step.kind);
+    pub async fn turn(&mut self, number: usize, step: UserStep) -> Result<TurnCost> {
+        let mut turn = TurnCost::new(number, step.kind);
         let mut begin = Instant::now();
         self.change_the_past(&step).await?;
         if let Some(note) = &step.note {
@@ -65,30 +56,29 @@ impl Player {
             self.speak(&step.says, words_per_minute).await?;
             begin = Instant::now();
             let commit = json!({ "type": "input_text_buffer.commit", "text": step.says, "item_id": id });
-            self.line.say(&commit).await?;
+            self.client.say(commit).await?;
             self.items.push(id);
         } else {
             self.create("user", &step.says, None).await?;
-            self.line.say(&json!({ "type": "response.create" })).await?;
+            self.client.respond().await?;
         }
         self.listen(&mut turn, begin).await?;
         Ok(turn)
     }
 
-    /// After the service was gone: the same session, from the last item on.
-    pub async fn go_on(&mut self, service: &Service, settings: &Settings, patience: Duration) -> Result<()> {
-        let after = self.items.last().map(String::as_str).unwrap_or_default();
-        let resume = Resume { session: &self.line.session, after };
-        self.line = Line::connect(service, settings, patience, Some(resume)).await?;
+    /// After the service was started again: the same session, from the last item on.
+    pub async fn go_on(&mut self, service: &MeasuredService, settings: &Settings, patience: Duration) -> Result<()> {
+        let query = [("session", Some(self.client.session_id())), ("after", self.items.last().map(String::as_str))];
+        self.client = service.connect(settings, patience, &query).await?;
         Ok(())
     }
 
     pub async fn close(self) {
-        self.line.close().await;
+        self.client.close().await;
     }
 
     /// The user begins to speak over the last reply: what was heard of it is known now, what is said later.
-    pub async fn interrupt(&mut self, step: &Step) -> Result<()> {
+    pub async fn interrupt(&mut self, step: &UserStep) -> Result<()> {
         let heard = heard_chars(&self.last_reply);
         if step.cuts_last_reply
             && heard > 0
@@ -97,41 +87,35 @@ impl Player {
             let truncate = json!({
                 "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "text_end": heard,
             });
-            self.line.say(&truncate).await?;
+            self.client.say(truncate).await?;
         }
         Ok(())
     }
 
-    async fn change_the_past(&mut self, step: &Step) -> Result<()> {
+    async fn change_the_past(&mut self, step: &UserStep) -> Result<()> {
         if let Some(system) = &step.system {
             let session = json!({ "type": "realtime", "instructions": system });
-            self.line.say(&json!({ "type": "session.update", "session": session })).await?;
+            self.client.say(json!({ "type": "session.update", "session": session })).await?;
         }
         if let Some(summary) = &step.summary {
             let kept = self.items.len().saturating_sub(KEPT);
             for item_id in self.items.drain(..kept).collect::<Vec<_>>() {
-                self.line.say(&json!({ "type": "conversation.item.delete", "item_id": item_id })).await?;
+                self.client.say(json!({ "type": "conversation.item.delete", "item_id": item_id })).await?;
             }
             let kept: Vec<String> = std::mem::take(&mut self.items);
-            self.create("user", summary, Some("root".to_owned())).await?;
+            self.create("user", summary, Some("root")).await?;
             let summary_id = self.items.last().cloned();
-            self.create("assistant", NOTED, summary_id).await?;
+            self.create("assistant", NOTED, summary_id.as_deref()).await?;
             self.items.extend(kept);
         }
         Ok(())
     }
 
-    async fn create(&mut self, role: &str, text: &str, after: Option<String>) -> Result<()> {
+    async fn create(&mut self, role: &str, text: &str, after: Option<&str>) -> Result<()> {
         let id = self.name();
-        let kind = if role == "assistant" { "output_text" } else { "input_text" };
-        let content = json!([{ "type": kind, "text": text }]);
-        let item = json!({ "id": id, "type": "message", "role": role, "content": content });
-        let mut event = json!({ "type": "conversation.item.create", "item": item });
-        if let Some(after) = after {
-            event["previous_item_id"] = after.into();
-        }
+        self.client.create(Some(&id), role, text, after).await?;
         self.items.push(id);
-        self.line.say(&event).await
+        Ok(())
     }
 
     /// Words are known when they are spoken. The last one comes with the commit.
@@ -143,30 +127,30 @@ impl Player {
         for end in ends {
             words += 1;
             tokio::time::sleep_until(begin + word_time * words).await;
-            self.line.say(&json!({ "type": "input_text_buffer.update", "text": &text[..end] })).await?;
+            self.client.say(json!({ "type": "input_text_buffer.update", "text": &text[..end] })).await?;
         }
         tokio::time::sleep_until(begin + word_time * (words + 1)).await;
         Ok(())
     }
 
-    async fn listen(&mut self, turn: &mut Turn, begin: Instant) -> Result<()> {
+    async fn listen(&mut self, turn: &mut TurnCost, begin: Instant) -> Result<()> {
         let since = |at: Instant| at.duration_since(begin).as_secs_f64() * 1e3;
         self.last_reply.clear();
         let mut item = None;
         let done = loop {
-            let heard = self.line.next().await?;
-            match heard.event["type"].as_str().unwrap_or_default() {
+            let arrival = self.client.next().await?;
+            match arrival.event["type"].as_str().unwrap_or_default() {
                 "response.output_item.added" if item.is_none() => {
-                    item = heard.event["item"]["id"].as_str().map(str::to_owned);
+                    item = arrival.event["item"]["id"].as_str().map(str::to_owned);
                 }
                 "response.output_text.delta" => {
-                    turn.first_token_ms.get_or_insert_with(|| since(heard.at));
-                    self.last_reply.push_str(heard.event["delta"].as_str().unwrap_or_default());
+                    turn.first_token_ms.get_or_insert_with(|| since(arrival.at));
+                    self.last_reply.push_str(arrival.event["delta"].as_str().unwrap_or_default());
                 }
-                "turn.report" => report(turn, &heard.event),
+                "turn.report" => report(turn, &arrival.event),
                 "response.done" => {
-                    turn.total_ms = since(heard.at);
-                    break heard.event;
+                    turn.total_ms = since(arrival.at);
+                    break arrival.event;
                 }
                 _ => {}
             }
@@ -182,9 +166,9 @@ impl Player {
         turn.cached_tokens = usage["input_token_details"]["cached_tokens"].as_u64();
         // What it cost may come behind it.
         while turn.computed_tokens.is_none() {
-            let Some(heard) = self.line.next_within(REPORT_WAIT).await? else { break };
-            if heard.event["type"] == "turn.report" {
-                report(turn, &heard.event);
+            let Some(arrival) = self.client.next_within(REPORT_WAIT).await? else { break };
+            if arrival.event["type"] == "turn.report" {
+                report(turn, &arrival.event);
             }
         }
         Ok(())
@@ -196,9 +180,18 @@ impl Player {
     }
 }
 
-fn report(turn: &mut Turn, event: &Value) {
+fn report(turn: &mut TurnCost, event: &Value) {
     turn.computed_tokens = event["computed_tokens"].as_u64();
     turn.reason = event["reason"].as_str().map(str::to_owned);
+}
+
+/// The most probable words, replies of so many tokens. Without thinking, where the preset lets a client say so.
+pub fn with_replies(mut session: Value, reply_tokens: usize) -> Value {
+    session["type"] = "realtime".into();
+    session["max_output_tokens"] = reply_tokens.into();
+    session["temperature"] = 0.into();
+    session["reasoning"] = json!({ "effort": "none" });
+    session
 }
 
 /// Of a history that is told before the first turn.

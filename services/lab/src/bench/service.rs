@@ -1,11 +1,11 @@
 //! The service that is measured: one that runs somewhere, or one that is started for this with a store of its own.
 
-use crate::machine::{Machine, Memory};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::client::{Patience, ServiceAddress, ServiceClient};
+use crate::hardware::{Hardware, ProcessMemory};
+use anyhow::{Context, Result, anyhow};
 use indicatif::ProgressBar;
 use model::resolve;
-use reqwest::{Client, RequestBuilder, Url};
-use serde_json::Value;
+use reqwest::Url;
 use settings::Settings;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -28,9 +28,8 @@ pub struct Target {
     pub model: Option<String>,
 }
 
-pub struct Service {
-    pub url: Url,
-    pub key: Option<String>,
+pub struct MeasuredService {
+    pub address: ServiceAddress,
     /// A name for reports.
     pub name: String,
     running: Option<Running>,
@@ -38,35 +37,25 @@ pub struct Service {
 
 struct Running {
     process: Child,
-    /// Whoever writes must have a reader.
+    /// Kept open: a process whose output is closed fails to write.
     screen: Lines<BufReader<ChildStdout>>,
     arguments: Vec<OsString>,
-    /// Store, state and log, gone with this.
+    /// Store, state and log, which are deleted with this.
     folder: TempDir,
 }
 
-impl Service {
-    /// `needs` are settings that the measurement demands of a service that is started here.
+impl MeasuredService {
+    /// `given` are flags for a service that is started here, `needs` settings that the measurement demands of it.
     pub async fn open(
         target: &Target,
         given: &[OsString],
         settings: &Settings,
         needs: &[(&str, String)],
-    ) -> Result<Service> {
-        let Some(url) = &target.url else { return Service::start(target, given, settings, needs).await };
-        let parsed = Url::parse(url).with_context(|| format!("--url {url}"))?;
-        if parsed.scheme() != "http" {
-            bail!("--url {url}: only http:// is measured, as a proxy would be measured with it");
+    ) -> Result<MeasuredService> {
+        if let Some(url) = &target.url {
+            let address = ServiceAddress::parse(url, target.key.clone())?;
+            return Ok(MeasuredService { name: address.url.to_string(), address, running: None });
         }
-        Ok(Service { name: parsed.to_string(), url: parsed, key: target.key.clone(), running: None })
-    }
-
-    async fn start(
-        target: &Target,
-        given: &[OsString],
-        settings: &Settings,
-        needs: &[(&str, String)],
-    ) -> Result<Service> {
         let model = target.model.as_deref().unwrap_or(&settings.model.preset);
         let (file, preset) = resolve(settings, model)?;
         let folder = tempfile::tempdir().context("a folder for the store")?;
@@ -76,7 +65,18 @@ impl Service {
         let (process, screen, url) = launch(&arguments, folder.path()).await?;
         spinner.finish_and_clear();
         let running = Some(Running { process, screen, arguments, folder });
-        Ok(Service { url, key: None, name: file.display().to_string(), running })
+        Ok(MeasuredService { address: ServiceAddress { url, key: None }, name: file.display().to_string(), running })
+    }
+
+    /// A websocket. `query` names a session to go on with; `patience` is how long an event may take to come.
+    pub async fn connect(
+        &self,
+        settings: &Settings,
+        patience: Duration,
+        query: &[(&str, Option<&str>)],
+    ) -> Result<ServiceClient> {
+        let patience = Patience { answer: patience, silence: patience };
+        ServiceClient::connect(&self.address, query, &settings.limits, patience).await
     }
 
     /// Kills it as a power cut would, and starts it again on the same store. It may get another address.
@@ -84,7 +84,7 @@ impl Service {
         let running = self.running.as_mut().context("only a service that was started here can be restarted")?;
         running.process.kill().await.context("cannot kill the service")?;
         let (process, screen, url) = launch(&running.arguments, running.folder.path()).await?;
-        (running.process, running.screen, self.url) = (process, screen, url);
+        (running.process, running.screen, self.address.url) = (process, screen, url);
         Ok(())
     }
 
@@ -93,32 +93,13 @@ impl Service {
         Some(self.running.as_ref()?.folder.path().join(STATE))
     }
 
-    pub fn machine(&self, settings: &Settings) -> Machine {
-        if self.running.is_some() { Machine::new(settings) } else { Machine::asking(settings) }
+    pub fn hardware(&self, settings: &Settings) -> Hardware {
+        if self.running.is_some() { Hardware::new(settings) } else { Hardware::asking(settings) }
     }
 
     /// None where it runs elsewhere.
-    pub fn memory(&self) -> Option<Memory> {
-        Memory::of(self.running.as_ref()?.process.id()?)
-    }
-
-    pub fn request(&self, http: &Client, method: reqwest::Method, path: &str) -> RequestBuilder {
-        let mut url = self.url.clone();
-        // A base URL as clients are given it may already end in /v1.
-        let base = url.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
-        url.set_path(&format!("{base}{path}"));
-        let request = http.request(method, url);
-        match &self.key {
-            Some(key) => request.bearer_auth(key),
-            None => request,
-        }
-    }
-
-    /// The name under which a server offers its model; most take any.
-    pub async fn served_model(&self, http: &Client) -> Option<String> {
-        let response = self.request(http, reqwest::Method::GET, "/v1/models").send().await.ok()?;
-        let models: Value = response.json().await.ok()?;
-        Some(models["data"][0]["id"].as_str()?.to_owned())
+    pub fn memory(&self) -> Option<ProcessMemory> {
+        ProcessMemory::of(self.running.as_ref()?.process.id()?)
     }
 
     pub async fn stop(mut self) {
@@ -145,24 +126,21 @@ async fn launch(arguments: &[OsString], folder: &Path) -> Result<(Child, Lines<B
     Err(anyhow!("the service does not start: {}", last_words(&log)))
 }
 
-/// Those of the user first: a later one wins.
+/// The user's flags first: a later one wins.
 fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs: &[(&str, String)]) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["serve".into(), "--preset".into(), preset.into()];
-    let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
-    flag("--model", std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into());
-    flag("--host", "127.0.0.1".into());
-    flag("--port", "0".into());
+    let words = ["serve", "--host", "127.0.0.1", "--port", "0", "--preset", preset, "--model"];
+    let mut arguments: Vec<OsString> = words.map(OsString::from).into();
+    arguments.push(std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into());
     arguments.extend(given.iter().cloned());
-    let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
     let own = [("server.public", "false"), ("auth.required", "auto"), ("logging.level", "warn")];
     let own = own.map(|(key, value)| (key, OsString::from(value)));
-    let places = [("store.path", "store.sqlite3"), ("memory.disk_path", STATE)];
-    let places = places.map(|(key, name)| (key, folder.join(name).into_os_string()));
+    let files = [("store.path", "store.sqlite3"), ("memory.disk_path", STATE)];
+    let files = files.map(|(key, name)| (key, folder.join(name).into_os_string()));
     let needs = needs.iter().map(|(key, value)| (*key, OsString::from(value)));
-    for (key, value) in own.into_iter().chain(places).chain(needs) {
+    for (key, value) in own.into_iter().chain(files).chain(needs) {
         let mut set = OsString::from(format!("{key}="));
         set.push(value);
-        flag("--set", set);
+        arguments.extend(["--set".into(), set]);
     }
     arguments
 }

@@ -3,20 +3,22 @@
 //! A round reads one prompt as long as the longest context and stops the clock at each context on the way, where
 //! copies of the state decode. So the contexts cost one prefill together, and each is met as a conversation meets it.
 
-use super::{mib, show};
-use crate::machine::{Machine, Memory};
+mod peaks;
+
+use super::show;
+use crate::charts::{Chart, Series};
+use crate::hardware::{Hardware, ProcessMemory};
 use crate::opening::{self, PrecisionArg};
-use crate::output::print_json;
-use crate::output::{Align, Table};
-use crate::plot::{Plot, Series};
+use crate::output::{TextTable, mib, number, percent, print_json, progress_bar};
 use anyhow::{Context, Result, bail};
-use engine::network::{Network, StepLane, WantedLogits};
+use engine::network::{Network, WantedLogits};
 use engine::open::Keeping;
 use engine::state::{KvFormats, SequenceState};
-use engine::{Cpu, Executor, Precision};
+use engine::{Executor, Precision};
 use experiment::median;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::kv_formats;
+use peaks::{TRIES, byte_speed, cpu_time, memory_speed};
 use serde::Serialize;
 use settings::Settings;
 use std::hint::black_box;
@@ -56,10 +58,10 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Measured {
+struct MeasuredSpeed {
     bench: &'static str,
-    machine: Machine,
-    model: About,
+    machine: Hardware,
+    model: MeasuredModel,
     rounds: usize,
     prefill_chunk_tokens: usize,
     load_ms: f64,
@@ -69,11 +71,11 @@ struct Measured {
     memory_gb_per_s: Option<f64>,
     /// What its instruction for products of bytes gives, on all threads; None where there is none.
     int8_gops: Option<f64>,
-    contexts: Vec<At>,
+    contexts: Vec<MeasuredContext>,
 }
 
 #[derive(Serialize)]
-struct About {
+struct MeasuredModel {
     file: PathBuf,
     name: String,
     precision: &'static str,
@@ -84,7 +86,7 @@ struct About {
 }
 
 #[derive(Serialize)]
-struct At {
+struct MeasuredContext {
     ctx: usize,
     /// The whole way from nothing to this context.
     prefill_ms: f64,
@@ -95,7 +97,7 @@ struct At {
     prefill_cpu_ms: Option<f64>,
     /// Multiplications and additions with weights, of all that the processor could do with bytes.
     prefill_share_of_int8: Option<f64>,
-    decode: Vec<Decoded>,
+    decode: Vec<MeasuredDecode>,
     /// The most memory that was ever taken until here in the first round.
     peak_rss_bytes: Option<u64>,
     /// What was taken of a GPU's by then.
@@ -104,7 +106,7 @@ struct At {
 }
 
 #[derive(Serialize)]
-struct Decoded {
+struct MeasuredDecode {
     batch: usize,
     /// Of all sequences together.
     tokens_per_s: f64,
@@ -140,13 +142,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the model was made for {native_ctx} tokens, and the longest --ctx with --decode is {longest}");
     }
     let kv = kv_formats(&opened.preset, precision);
-    let about = About {
+    let about = MeasuredModel {
         file: opened.file,
         name: opened.network.model.name.clone(),
         precision: if precision == Precision::F32 { "f32" } else { "default" },
         kv: [kv.key.name(), kv.value.name()],
         weight_bytes: engine::model_bytes::weight_bytes(&opened.network.model) as u64,
-        weight_bytes_per_token: bytes_per_token(&opened.network.model) as u64,
+        weight_bytes_per_token: bytes_per_token(&opened.network.model),
     };
     let (mut executor, device) = opening::executor(settings, opened.executor);
     let most = settings.engine.max_sequences;
@@ -155,38 +157,35 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     }
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
     let bench = Bench { network: &opened.network, kv, chunk, args, contexts: &contexts };
-    let mut contexts = bench.rounds(&about, &mut executor)?;
-    // After the peaks were read, because this takes memory itself.
-    let machine = Machine { gpu: device.as_ref().map(|device| device.name.clone()), ..Machine::new(settings) };
-    let memory_bytes = args.memory_mib << 20;
+    let rounds = bench.rounds(&mut executor)?;
+    // After the rounds, whose peaks of memory this would raise.
+    let gpu = device.as_ref().map(|device| device.name.clone());
+    let machine = Hardware { gpu, ..Hardware::new(settings) };
+    let (threads, memory_bytes) = (machine.threads.unwrap_or(1), args.memory_mib << 20);
     let memory_gb_per_s = match device {
-        None => memory_speed(memory_bytes, machine.threads.unwrap_or(1)),
+        None => memory_speed(memory_bytes, threads),
         Some(_) if memory_bytes == 0 => None,
-        Some(_) => executor.copy_gb_per_s(memory_bytes, MEMORY_TRIES),
+        Some(_) => executor.copy_gb_per_s(memory_bytes, TRIES),
     };
-    for decoded in contexts.iter_mut().flat_map(|at| &mut at.decode) {
-        decoded.share_of_memory_speed =
-            decoded.weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory);
-    }
     // Of a GPU it is not known.
-    let int8_gops = executor.cpu().and_then(|_| byte_speed(machine.threads.unwrap_or(1)));
-    let operations = operations_per_token(&bench.network.model);
-    for at in &mut contexts {
-        at.prefill_share_of_int8 = int8_gops.map(|peak| operations * at.prefill_tokens_per_s / 1e9 / peak);
-    }
-    let measured = Measured {
+    let int8_gops = executor.cpu().and_then(|_| byte_speed(threads));
+    let context = |(index, ctx): (usize, &usize)| {
+        let seen = rounds.iter().map(|round| &round[index]).collect();
+        bench.context(*ctx, seen, about.weight_bytes_per_token, memory_gb_per_s, int8_gops)
+    };
+    let measured = MeasuredSpeed {
         bench: "speed",
         machine,
-        model: about,
         rounds: args.rounds,
         prefill_chunk_tokens: chunk,
         load_ms,
         packed_now,
         memory_gb_per_s,
         int8_gops,
-        contexts,
+        contexts: contexts.iter().enumerate().map(context).collect::<Option<_>>().context("nothing was measured")?,
+        model: about,
     };
-    show(&plots(&measured), args.plot.as_deref(), false)?;
+    show(&charts(&measured), args.plot.as_deref(), false)?;
     if args.json { print_json(&measured) } else { print(&measured) }
 }
 
@@ -204,16 +203,16 @@ struct Seen {
     last_chunk_tokens_per_s: f64,
     /// One for each batch.
     decode: Vec<Took>,
-    memory: Option<Memory>,
+    memory: Option<ProcessMemory>,
     gpu_bytes: Option<usize>,
 }
 
 impl Bench<'_> {
-    fn rounds(&self, about: &About, executor: &mut Executor) -> Result<Vec<At>> {
+    fn rounds(&self, executor: &mut Executor) -> Result<Vec<Vec<Seen>>> {
         let longest = self.contexts.last().copied().unwrap_or_default();
         let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
-        let bar = ProgressBar::new((self.args.rounds * (longest + decoded)) as u64);
-        bar.set_style(ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} tokens, {eta} left")?);
+        let end = self.args.rounds * (longest + decoded);
+        let bar = progress_bar(end as u64, "{msg} [{bar:40}] {pos}/{len} tokens, {eta} left");
         // Pages of the file, buffers and threads: the first touch of them is no speed.
         let mut state = self.state(executor)?;
         self.read(&mut state, self.chunk.min(longest), executor)?;
@@ -225,9 +224,7 @@ impl Bench<'_> {
             rounds.push(self.round(executor, &bar)?);
         }
         bar.finish_and_clear();
-        let at =
-            |(index, ctx): (usize, &usize)| self.at(about, *ctx, rounds.iter().map(|round| &round[index]).collect());
-        self.contexts.iter().enumerate().map(at).collect::<Option<_>>().context("nothing was measured")
+        Ok(rounds)
     }
 
     fn round(&self, executor: &mut Executor, bar: &ProgressBar) -> Result<Vec<Seen>> {
@@ -255,14 +252,21 @@ impl Bench<'_> {
                 decode.push(self.write(&mut lanes, self.args.decode, executor)?);
                 bar.inc(self.args.decode as u64);
             }
-            let (memory, gpu_bytes) = (Memory::own(), executor.device_used_bytes());
+            let (memory, gpu_bytes) = (ProcessMemory::own(), executor.device_used_bytes());
             seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
         }
         Ok(seen)
     }
 
-    fn at(&self, about: &About, ctx: usize, seen: Vec<&Seen>) -> Option<At> {
-        let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
+    /// Of what all rounds saw at this context.
+    fn context(
+        &self,
+        ctx: usize,
+        seen: Vec<&Seen>,
+        weight_bytes: u64,
+        memory_gb_per_s: Option<f64>,
+        int8_gops: Option<f64>,
+    ) -> Option<MeasuredContext> {
         let least_cpu_ms = |took: &dyn Fn(&Seen) -> Duration| {
             let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
             least.map(|least| least.as_secs_f64() * 1e3)
@@ -271,22 +275,26 @@ impl Bench<'_> {
             let total_s = median(seen.iter().map(|seen| seen.decode[index].wall.as_secs_f64()))?;
             let step_s = total_s / self.args.decode as f64;
             let same_weights = batch == 1 || self.network.shape().moe.is_none();
-            Some(Decoded {
+            let weight_gb_per_s = same_weights.then(|| weight_bytes as f64 / step_s / 1e9);
+            Some(MeasuredDecode {
                 batch,
                 tokens_per_s: batch as f64 / step_s,
                 ms_per_step: step_s * 1e3,
                 cpu_ms_per_step: least_cpu_ms(&|seen| seen.decode[index].cpu).map(|ms| ms / self.args.decode as f64),
-                weight_gb_per_s: same_weights.then(|| about.weight_bytes_per_token as f64 / step_s / 1e9),
-                share_of_memory_speed: None,
+                weight_gb_per_s,
+                share_of_memory_speed: weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory),
             })
         });
-        Some(At {
+        let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
+        let prefill_tokens_per_s = ctx as f64 / prefill_s;
+        let gops = operations_per_token(&self.network.model) * prefill_tokens_per_s / 1e9;
+        Some(MeasuredContext {
             ctx,
             prefill_ms: prefill_s * 1e3,
-            prefill_tokens_per_s: ctx as f64 / prefill_s,
+            prefill_tokens_per_s,
             prefill_last_chunk_tokens_per_s: median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
-            prefill_share_of_int8: None,
             prefill_cpu_ms: least_cpu_ms(&|seen| seen.prefill.cpu),
+            prefill_share_of_int8: int8_gops.map(|peak| gops / peak),
             decode: decode.collect::<Option<_>>()?,
             peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
             gpu_bytes: seen.first()?.gpu_bytes.map(|bytes| bytes as u64),
@@ -299,40 +307,29 @@ impl Bench<'_> {
 
     fn read(&self, state: &mut SequenceState, count: usize, executor: &mut Executor) -> Result<Took> {
         let tokens: Vec<u32> = (state.position..state.position + count).map(|at| self.token(at)).collect();
-        let begin = Begin::now();
-        let lane = StepLane {
-            state,
-            tokens: &tokens,
-            wanted: WantedLogits::Nothing,
-            recurrence_log: None,
-            snapshots: &mut [],
-        };
-        black_box(executor.forward(self.network, &mut [lane]));
-        self.took(begin, executor)
+        self.took(executor, |executor| {
+            black_box(executor.forward(self.network, &mut [opening::lane(state, &tokens, WantedLogits::Nothing)]));
+        })
     }
 
     fn write(&self, states: &mut [SequenceState], count: usize, executor: &mut Executor) -> Result<Took> {
-        let begin = Begin::now();
-        for at in 0..count {
-            let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
-            let lanes = states.iter_mut().zip(&tokens);
-            let lane = |(state, tokens)| StepLane {
-                state,
-                tokens,
-                wanted: WantedLogits::Last,
-                recurrence_log: None,
-                snapshots: &mut [],
-            };
-            let mut lanes: Vec<StepLane> = lanes.map(|(state, tokens)| lane((state, tokens.as_slice()))).collect();
-            black_box(executor.forward(self.network, &mut lanes));
-        }
-        self.took(begin, executor)
+        self.took(executor, |executor| {
+            for at in 0..count {
+                let tokens: Vec<[u32; 1]> = (0..states.len()).map(|lane| [self.token(7 * at + lane)]).collect();
+                let lanes = states.iter_mut().zip(&tokens);
+                let mut lanes: Vec<_> =
+                    lanes.map(|(state, token)| opening::lane(state, token, WantedLogits::Last)).collect();
+                black_box(executor.forward(self.network, &mut lanes));
+            }
+        })
     }
 
     /// A device does what it is asked later than it is asked.
-    fn took(&self, begin: Begin, executor: &Executor) -> Result<Took> {
+    fn took(&self, executor: &mut Executor, work: impl FnOnce(&mut Executor)) -> Result<Took> {
+        let (begin, begin_cpu) = (Instant::now(), cpu_time());
+        work(executor);
         executor.wait().filter(|()| executor.failure().is_none()).ok_or_else(|| opening::lost(executor))?;
-        Ok(begin.took())
+        Ok(Took { wall: begin.elapsed(), cpu: cpu_time().saturating_sub(begin_cpu) })
     }
 
     /// What is read does not matter for the time, except that experts are chosen by it: so not one token again and again.
@@ -348,122 +345,44 @@ struct Took {
     cpu: Duration,
 }
 
-struct Begin {
-    at: Instant,
-    cpu: Duration,
-}
-
-impl Begin {
-    fn now() -> Begin {
-        Begin { cpu: cpu_time(), at: Instant::now() }
-    }
-
-    fn took(&self) -> Took {
-        Took { wall: self.at.elapsed(), cpu: cpu_time().saturating_sub(self.cpu) }
-    }
-}
-
-/// What this process's threads have computed, as Linux counts it.
-fn cpu_time() -> Duration {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let of_thread = |folder: PathBuf| -> Option<u64> {
-        std::fs::read_to_string(folder.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
-    };
-    Duration::from_nanos(threads.filter_map(|thread| of_thread(thread.path())).sum())
-}
-
 /// Bytes of weights that one token of one sequence makes the processor read.
-fn bytes_per_token(model: &Model) -> usize {
-    let bytes = |matrix: &Matrix| matrix.data.len();
-    let all = |matrices: &[&Matrix]| matrices.iter().map(|matrix| bytes(matrix)).sum::<usize>();
-    let layers = model.layers.iter().map(|layer| {
-        let mixer = match &layer.mixer {
-            Mixer::Attention(w) => all(&[&w.q, &w.k, &w.v, &w.o]),
-            Mixer::Delta(w) => all(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
-        };
-        let ffn = match &layer.ffn {
-            Ffn::Dense { gate, up, down } => all(&[gate, up, down]),
-            Ffn::Moe(moe) => {
-                // The experts of a layer are equally large but for formats; only those that are chosen are read.
-                let experts: usize =
-                    moe.experts.iter().map(|expert| all(&[&expert.gate, &expert.up, &expert.down])).sum();
-                let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
-                let shared =
-                    moe.shared.iter().map(|shared| all(&[&shared.gate, &shared.up, &shared.down])).sum::<usize>();
-                bytes(&moe.router) + experts * used / moe.experts.len().max(1) + shared
-            }
-        };
-        mixer + ffn
-    });
+fn bytes_per_token(model: &Model) -> u64 {
+    let bytes = |matrix: &Matrix| matrix.data.len() as f64;
     // Of the embedding one row is read, of the head all; where they are one matrix it is read as the head.
-    bytes(model.head.as_ref().unwrap_or(&model.embed)) + layers.sum::<usize>()
-}
-
-/// Reads memory on all threads at once, best of a few times.
-fn memory_speed(bytes: usize, threads: usize) -> Option<f64> {
-    let values = vec![1.0f32; bytes / size_of::<f32>()];
-    if values.is_empty() {
-        return None;
-    }
-    let level = Cpu::new(1).level;
-    let parts: Vec<&[f32]> = values.chunks(values.len().div_ceil(threads)).collect();
-    let once = || {
-        let begin = Instant::now();
-        std::thread::scope(|scope| {
-            for part in &parts {
-                scope.spawn(|| black_box(engine::peak::read(level, black_box(part))));
-            }
-        });
-        begin.elapsed()
-    };
-    let best = (0..MEMORY_TRIES).map(|_| once()).min()?;
-    Some((values.len() * size_of::<f32>()) as f64 / best.as_secs_f64() / 1e9)
-}
-
-/// Billions of multiplications and additions of bytes a second, on all threads at once, best of a few times.
-fn byte_speed(threads: usize) -> Option<f64> {
-    const ROUNDS: usize = 2_000_000;
-    let level = Cpu::new(1).level;
-    let each = engine::peak::multiply_bytes(level, 1)?;
-    let once = || {
-        let begin = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| engine::peak::multiply_bytes(level, black_box(ROUNDS)));
-            }
-        });
-        begin.elapsed()
-    };
-    let best = (0..MEMORY_TRIES).map(|_| once()).min()?;
-    Some((each * ROUNDS * threads) as f64 / best.as_secs_f64() / 1e9)
+    (bytes(model.head.as_ref().unwrap_or(&model.embed)) + per_token(model, bytes)) as u64
 }
 
 /// Multiplications and additions with the weights of all layers that a token of a prompt costs: its logits are not asked.
 fn operations_per_token(model: &Model) -> f64 {
-    let of = |matrices: &[&Matrix]| matrices.iter().map(|matrix| 2.0 * (matrix.rows * matrix.cols) as f64).sum::<f64>();
-    let layer = |layer: &weights::Layer| {
+    per_token(model, |matrix| 2.0 * (matrix.rows * matrix.cols) as f64)
+}
+
+/// A sum over the matrices of all layers, as far as one token uses them.
+fn per_token(model: &Model, of: impl Fn(&Matrix) -> f64) -> f64 {
+    let sum = |matrices: &[&Matrix]| matrices.iter().map(|matrix| of(matrix)).sum::<f64>();
+    let layers = model.layers.iter().map(|layer| {
         let mixer = match &layer.mixer {
-            Mixer::Attention(w) => of(&[&w.q, &w.k, &w.v, &w.o]),
-            Mixer::Delta(w) => of(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
+            Mixer::Attention(w) => sum(&[&w.q, &w.k, &w.v, &w.o]),
+            Mixer::Delta(w) => sum(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
         };
         let ffn = match &layer.ffn {
-            Ffn::Dense { gate, up, down } => of(&[gate, up, down]),
+            Ffn::Dense { gate, up, down } => sum(&[gate, up, down]),
             Ffn::Moe(moe) => {
-                let experts: f64 = moe.experts.iter().map(|expert| of(&[&expert.gate, &expert.up, &expert.down])).sum();
+                // The experts of a layer are equally large but for formats; only those that are chosen are used.
+                let experts: f64 =
+                    moe.experts.iter().map(|expert| sum(&[&expert.gate, &expert.up, &expert.down])).sum();
                 let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
-                let shared: f64 = moe.shared.iter().map(|shared| of(&[&shared.gate, &shared.up, &shared.down])).sum();
-                of(&[&moe.router]) + experts * used as f64 / moe.experts.len().max(1) as f64 + shared
+                let shared: f64 = moe.shared.iter().map(|shared| sum(&[&shared.gate, &shared.up, &shared.down])).sum();
+                of(&moe.router) + experts * used as f64 / moe.experts.len().max(1) as f64 + shared
             }
         };
         mixer + ffn
-    };
-    model.layers.iter().map(layer).sum()
+    });
+    layers.sum()
 }
 
-const MEMORY_TRIES: usize = 5;
-
-fn print(measured: &Measured) -> Result<()> {
-    let Measured { machine, model, .. } = measured;
+fn print(measured: &MeasuredSpeed) -> Result<()> {
+    let MeasuredSpeed { machine, model, .. } = measured;
     print!("{machine}");
     let [key, value] = model.kv;
     println!("  model      {} ({})", model.name, model.file.display());
@@ -482,60 +401,58 @@ fn print(measured: &Measured) -> Result<()> {
         println!("  products   {speed:.0} billion operations a second when only bytes are multiplied");
     }
     println!("  rounds     {}, medians\n", measured.rounds);
-    let mut table = Table::new(&[
-        ("context", Align::Right),
-        ("prefill tokens/s", Align::Right),
-        ("its last chunk", Align::Right),
-        ("CPU ms", Align::Right),
-        ("of int8", Align::Right),
-        ("sequences", Align::Right),
-        ("decode tokens/s", Align::Right),
-        ("ms a step", Align::Right),
-        ("CPU ms", Align::Right),
-        ("weights GB/s", Align::Right),
-        ("of memory", Align::Right),
-        ("peak MiB", Align::Right),
+    let mut table = TextTable::new(&[
+        ">context",
+        ">prefill tokens/s",
+        ">its last chunk",
+        ">CPU ms",
+        ">of int8",
+        ">sequences",
+        ">decode tokens/s",
+        ">ms a step",
+        ">CPU ms",
+        ">weights GB/s",
+        ">of memory",
+        ">peak MiB",
     ]);
     for at in &measured.contexts {
         for (index, decoded) in at.decode.iter().enumerate() {
             let once = |text: String| if index == 0 { text } else { String::new() };
-            let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
             table.row([
                 once(at.ctx.to_string()),
-                once(format!("{:.1}", at.prefill_tokens_per_s)),
-                once(format!("{:.1}", at.prefill_last_chunk_tokens_per_s)),
-                once(or_dash(at.prefill_cpu_ms.map(|ms| format!("{ms:.0}")))),
-                once(or_dash(at.prefill_share_of_int8.map(|share| format!("{:.0} %", share * 100.0)))),
+                once(number(Some(at.prefill_tokens_per_s), 1)),
+                once(number(Some(at.prefill_last_chunk_tokens_per_s), 1)),
+                once(number(at.prefill_cpu_ms, 0)),
+                once(percent(at.prefill_share_of_int8)),
                 decoded.batch.to_string(),
-                format!("{:.1}", decoded.tokens_per_s),
-                format!("{:.2}", decoded.ms_per_step),
-                or_dash(decoded.cpu_ms_per_step.map(|ms| format!("{ms:.2}"))),
-                or_dash(decoded.weight_gb_per_s.map(|speed| format!("{speed:.2}"))),
-                or_dash(decoded.share_of_memory_speed.map(|share| format!("{:.0} %", share * 100.0))),
-                once(or_dash(at.peak_rss_bytes.map(mib))),
+                number(Some(decoded.tokens_per_s), 1),
+                number(Some(decoded.ms_per_step), 2),
+                number(decoded.cpu_ms_per_step, 2),
+                number(decoded.weight_gb_per_s, 2),
+                percent(decoded.share_of_memory_speed),
+                once(at.peak_rss_bytes.map_or("-".to_owned(), mib)),
             ]);
         }
     }
     table.print()?;
-    show(&plots(measured), None, true)
+    show(&charts(measured), None, true)
 }
 
-fn plots(measured: &Measured) -> Vec<Plot> {
+fn charts(measured: &MeasuredSpeed) -> Vec<Chart> {
     let contexts = &measured.contexts;
-    let plot = |title: &str, series| Plot {
-        title: format!("{title}, {}", measured.model.name),
-        x: "tokens of context",
-        y: "tokens/s",
-        series,
-    };
-    let points = |value: fn(&At) -> f64| contexts.iter().map(|at| (at.ctx as f64, value(at))).collect();
-    let prefill = Series { name: "whole prompt", mark: 'o', points: points(|at| at.prefill_tokens_per_s) };
-    let last = Series { name: "last chunk", mark: 'x', points: points(|at| at.prefill_last_chunk_tokens_per_s) };
-    let of_first = |at: &At| at.decode.first().map_or(0.0, |decoded| decoded.tokens_per_s);
-    let decode = Series { name: "decode", mark: 'o', points: points(of_first) };
     // With one context there is nothing to see in three points.
     if contexts.len() < 2 {
         return Vec::new();
     }
-    vec![plot("Prefill", vec![prefill, last]), plot("Decode", vec![decode])]
+    let chart = |title: &str, series| {
+        let title = format!("{title}, {}", measured.model.name);
+        Chart { title, x: "tokens of context", y: "tokens/s", series }
+    };
+    let series = |name, mark, value: fn(&MeasuredContext) -> f64| {
+        Series::dots(name, mark, contexts.iter().map(|at| (at.ctx as f64, value(at))).collect())
+    };
+    let prefill = series("whole prompt", 'o', |at| at.prefill_tokens_per_s);
+    let last = series("last chunk", 'x', |at| at.prefill_last_chunk_tokens_per_s);
+    let decode = series("decode", 'o', |at| at.decode.first().map_or(0.0, |decoded| decoded.tokens_per_s));
+    vec![chart("Prefill", vec![prefill, last]), chart("Decode", vec![decode])]
 }

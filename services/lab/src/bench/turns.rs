@@ -1,15 +1,15 @@
 //! `reprise bench turns`: a voice conversation, turn by turn, and how long the user waits for the first word.
 
-use super::script::{Kind, Script, Step};
-use super::service::{Service, Target, no_rate_limits};
-use super::{chat, realtime, show, table};
-use crate::machine::Machine;
-use crate::output::print_json;
-use crate::output::{Align, Table, clean};
-use crate::plot::{Plot, Series};
+use super::chat::ChatPlayer;
+use super::realtime::RealtimePlayer;
+use super::service::{MeasuredService, Target, no_rate_limits};
+use super::show;
+use super::steps::{Filler, Opening, TurnCost, TurnKind, UserStep};
+use crate::charts::{Chart, Series};
+use crate::hardware::Hardware;
+use crate::output::{TextTable, clean, count, number, print_json, progress_bar};
 use anyhow::{Result, bail};
-use experiment::{Summary, median};
-use indicatif::{ProgressBar, ProgressStyle};
+use experiment::{Quantiles, median};
 use serde::Serialize;
 use settings::Settings;
 use std::ffi::OsString;
@@ -107,26 +107,10 @@ pub(super) enum Door {
     RealtimePartial,
 }
 
-/// What a turn cost, as far as the service tells.
-#[derive(Clone, Debug, Serialize)]
-pub struct Turn {
-    pub turn: usize,
-    pub kind: Kind,
-    pub prompt_tokens: Option<u64>,
-    pub cached_tokens: Option<u64>,
-    pub computed_tokens: Option<u64>,
-    pub reply_tokens: Option<u64>,
-    /// None where the reply had no words.
-    pub first_token_ms: Option<f64>,
-    pub total_ms: f64,
-    /// Why tokens had to be computed.
-    pub reason: Option<String>,
-}
-
 #[derive(Serialize)]
-pub(super) struct Measured {
+pub(super) struct MeasuredTurns {
     pub(super) bench: &'static str,
-    pub(super) machine: Machine,
+    pub(super) machine: Hardware,
     pub(super) service: String,
     pub(super) door: Door,
     pub(super) pause_s: f64,
@@ -136,49 +120,33 @@ pub(super) struct Measured {
     pub(super) clock_in_system: bool,
     /// From the kill to the first connection.
     pub(super) restart_ms: Option<f64>,
-    pub(super) turns: Vec<Turn>,
-    pub(super) summary: Vec<OfKind>,
+    pub(super) turns: Vec<TurnCost>,
+    pub(super) summary: Vec<KindSummary>,
 }
 
 /// Without the first turn.
 #[derive(Serialize)]
-pub(super) struct OfKind {
-    pub(super) kind: Kind,
-    pub(super) first_token_ms: Option<Summary>,
+pub(super) struct KindSummary {
+    pub(super) kind: TurnKind,
+    pub(super) first_token_ms: Option<Quantiles>,
     pub(super) computed_tokens_median: Option<f64>,
 }
 
-impl Turn {
-    pub fn new(turn: usize, kind: Kind) -> Turn {
-        Turn {
-            turn,
-            kind,
-            prompt_tokens: None,
-            cached_tokens: None,
-            computed_tokens: None,
-            reply_tokens: None,
-            first_token_ms: None,
-            total_ms: 0.0,
-            reason: None,
-        }
-    }
-}
-
 enum Player {
-    Chat(chat::Player),
-    Realtime(Box<realtime::Player>),
+    Chat(ChatPlayer),
+    Realtime(Box<RealtimePlayer>),
 }
 
 impl Player {
     /// The user begins to speak over the last reply.
-    async fn interrupt(&mut self, step: &Step) -> Result<()> {
+    async fn interrupt(&mut self, step: &UserStep) -> Result<()> {
         match self {
             Player::Chat(_) => Ok(()),
             Player::Realtime(player) => player.interrupt(step).await,
         }
     }
 
-    async fn turn(&mut self, service: &Service, number: usize, step: Step) -> Result<Turn> {
+    async fn turn(&mut self, service: &MeasuredService, number: usize, step: UserStep) -> Result<TurnCost> {
         match self {
             Player::Chat(player) => player.turn(service, number, step).await,
             Player::Realtime(player) => player.turn(number, step).await,
@@ -186,62 +154,55 @@ impl Player {
     }
 }
 
-pub async fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
-    let words_per_minute = args.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
-    let wrong = |value: f64| !value.is_finite() || value < 0.0;
-    if wrong(args.pause) || wrong(words_per_minute) || words_per_minute < 1.0 || args.turns == 0 || args.reply == 0 {
-        bail!("--pause is seconds, --turns, --reply and --words-per-minute are numbers from 1 upwards");
-    }
-    if args.restart_before.is_some_and(|turn| turn < 2 || turn > args.turns) {
-        bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
-    }
-    if args.barge_in_every == Some(0) {
-        bail!("--barge-in-every is a number of turns from 1 upwards");
-    }
-    if args.table {
-        return table::run(&args, given, settings, words_per_minute).await;
-    }
-    let mut service = Service::open(&args.target, given, settings, &no_rate_limits()).await?;
-    let measured = play(&args, settings, &mut service, words_per_minute).await;
+pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
+    args.check()?;
+    let mut service = MeasuredService::open(&args.target, given, settings, &no_rate_limits()).await?;
+    let measured = play(args, settings, &mut service).await;
     service.stop().await;
     let measured = measured?;
-    show(&[plot(&measured.turns)], args.plot.as_deref(), false)?;
+    show(&[chart(&measured.turns)], args.plot.as_deref(), false)?;
     if args.json { print_json(&measured) } else { print(&measured) }
 }
 
-pub(super) async fn play(
-    args: &Args,
-    settings: &Settings,
-    service: &mut Service,
-    words_per_minute: f64,
-) -> Result<Measured> {
-    let mut script = Script::new(args.seed);
-    let (system, history) = (script.system(args.system), script.history(args.history));
+impl Args {
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |value: f64| !value.is_finite() || value < 0.0;
+        let is_slow = self.words_per_minute.is_some_and(|speed| wrong(speed) || speed < 1.0);
+        if wrong(self.pause) || is_slow || self.turns == 0 || self.reply == 0 {
+            bail!("--pause is seconds, --turns, --reply and --words-per-minute are numbers from 1 upwards");
+        }
+        if self.restart_before.is_some_and(|turn| turn < 2 || turn > self.turns) {
+            bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
+        }
+        if self.barge_in_every == Some(0) {
+            bail!("--barge-in-every is a number of turns from 1 upwards");
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn play(args: &Args, settings: &Settings, service: &mut MeasuredService) -> Result<MeasuredTurns> {
+    let mut filler = Filler::new(args.seed);
+    let (system, history) = (filler.system(args.system), filler.history(args.history));
     // What is said then is the same after a history of whatever length.
-    let mut script = match args.barge_in_every {
-        None => script,
-        Some(every) => Script::with_barge_ins(args.seed + 1, every),
-    };
+    if let Some(every) = args.barge_in_every {
+        filler = Filler::with_barge_ins(args.seed + 1, every);
+    }
     let patience = Duration::from_secs(args.patience);
+    let words_per_minute = args.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
     let partials = (args.door == Door::RealtimePartial).then_some(words_per_minute);
+    let opening = Opening { system: system.clone(), history, reply_tokens: args.reply, patience };
     let mut player = match args.door {
-        Door::Chat => {
-            let model = args.served_model.as_deref();
-            Player::Chat(chat::Player::new(service, model, args.reply, system.clone(), history, patience).await?)
-        }
+        Door::Chat => Player::Chat(ChatPlayer::new(service, args.served_model.as_deref(), opening).await?),
         Door::Realtime | Door::RealtimePartial => {
-            let player =
-                realtime::Player::new(service, settings, partials, args.reply, system.clone(), history, patience)
-                    .await?;
-            Player::Realtime(Box::new(player))
+            Player::Realtime(Box::new(RealtimePlayer::new(service, settings, partials, opening).await?))
         }
     };
-    let bar = ProgressBar::new(args.turns as u64);
-    bar.set_style(ProgressStyle::with_template("turn {pos} of {len} [{bar:40}] {eta} left {msg}")?);
-    let mut turns: Vec<Turn> = Vec::new();
+    let bar = progress_bar(args.turns as u64, "turn {pos} of {len} [{bar:40}] {eta} left {msg}");
+    let mut turns: Vec<TurnCost> = Vec::new();
     let mut restart_ms = None;
     for number in 1..=args.turns {
-        let mut step = script.step(number);
+        let mut step = filler.step(number);
         if number > 1 {
             player.interrupt(&step).await?;
             tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
@@ -258,7 +219,7 @@ pub(super) async fn play(
                 player.go_on(service, settings, patience).await?;
             }
             restart_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
-            step.kind = Kind::Restart;
+            step.kind = TurnKind::Restart;
         }
         let turn = player.turn(service, number, step).await?;
         bar.set_message(turn.first_token_ms.map_or_else(String::new, |ms| format!("first word after {ms:.0} ms")));
@@ -269,9 +230,9 @@ pub(super) async fn play(
     if let Player::Realtime(player) = player {
         player.close().await;
     }
-    Ok(Measured {
+    Ok(MeasuredTurns {
         bench: "turns",
-        machine: service.machine(settings),
+        machine: service.hardware(settings),
         service: service.name.clone(),
         door: args.door,
         pause_s: args.pause,
@@ -280,21 +241,21 @@ pub(super) async fn play(
         seed: args.seed,
         clock_in_system: args.clock_in_system,
         restart_ms,
-        summary: Kind::ALL.iter().filter_map(|kind| of_kind(*kind, &turns)).collect(),
+        summary: TurnKind::ALL.iter().filter_map(|kind| summary(*kind, &turns)).collect(),
         turns,
     })
 }
 
-fn of_kind(kind: Kind, turns: &[Turn]) -> Option<OfKind> {
-    let turns: Vec<&Turn> = turns.iter().skip(1).filter(|turn| turn.kind == kind).collect();
-    (!turns.is_empty()).then(|| OfKind {
+fn summary(kind: TurnKind, turns: &[TurnCost]) -> Option<KindSummary> {
+    let turns: Vec<&TurnCost> = turns.iter().skip(1).filter(|turn| turn.kind == kind).collect();
+    (!turns.is_empty()).then(|| KindSummary {
         kind,
-        first_token_ms: Summary::of(turns.iter().filter_map(|turn| turn.first_token_ms)),
+        first_token_ms: Quantiles::of(turns.iter().filter_map(|turn| turn.first_token_ms)),
         computed_tokens_median: median(turns.iter().filter_map(|turn| turn.computed_tokens.map(|n| n as f64))),
     })
 }
 
-fn print(measured: &Measured) -> Result<()> {
+fn print(measured: &MeasuredTurns) -> Result<()> {
     print!("{}", measured.machine);
     println!("  service    {}", clean(&measured.service));
     let door = match measured.words_per_minute {
@@ -308,17 +269,8 @@ fn print(measured: &Measured) -> Result<()> {
     if let Some(ms) = measured.restart_ms {
         println!("  restart    killed, and connected again after {ms:.0} ms\n");
     }
-    let mut table = Table::new(&[
-        ("turn", Align::Right),
-        ("kind", Align::Left),
-        ("prompt", Align::Right),
-        ("cached", Align::Right),
-        ("computed", Align::Right),
-        ("first token ms", Align::Right),
-        ("total ms", Align::Right),
-        ("reason", Align::Left),
-    ]);
-    let count = |tokens: Option<u64>| tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string());
+    let mut table =
+        TextTable::new(&[">turn", "kind", ">prompt", ">cached", ">computed", ">first token ms", ">total ms", "reason"]);
     for turn in &measured.turns {
         table.row([
             turn.turn.to_string(),
@@ -326,47 +278,33 @@ fn print(measured: &Measured) -> Result<()> {
             count(turn.prompt_tokens),
             count(turn.cached_tokens),
             count(turn.computed_tokens),
-            turn.first_token_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),
-            format!("{:.1}", turn.total_ms),
+            number(turn.first_token_ms, 1),
+            number(Some(turn.total_ms), 1),
             clean(turn.reason.as_deref().unwrap_or_default()),
         ]);
     }
     table.print()?;
     println!("\nTime to the first token in ms, without the first turn:");
-    let mut table = Table::new(&[
-        ("kind", Align::Left),
-        ("n", Align::Right),
-        ("median", Align::Right),
-        ("p95", Align::Right),
-        ("max", Align::Right),
-        ("computed tokens (median)", Align::Right),
-    ]);
-    for of_kind in &measured.summary {
-        let Some(summary) = of_kind.first_token_ms else { continue };
-        let ms = |value: f64| format!("{value:.1}");
-        table.row([
-            of_kind.kind.name().to_owned(),
-            summary.n.to_string(),
-            ms(summary.median),
-            ms(summary.p95),
-            ms(summary.max),
-            of_kind.computed_tokens_median.map_or_else(|| "-".to_owned(), |tokens| format!("{tokens:.0}")),
-        ]);
+    let mut table = TextTable::new(&["kind", ">n", ">median", ">p95", ">max", ">computed tokens (median)"]);
+    for KindSummary { kind, first_token_ms, computed_tokens_median } in &measured.summary {
+        let Some(Quantiles { n, median, p95, max }) = *first_token_ms else { continue };
+        let [median, p95, max] = [median, p95, max].map(|ms| number(Some(ms), 1));
+        table.row([kind.name().to_owned(), n.to_string(), median, p95, max, number(*computed_tokens_median, 0)]);
     }
     table.print()?;
-    show(&[plot(&measured.turns)], None, true)
+    show(&[chart(&measured.turns)], None, true)
 }
 
-fn plot(turns: &[Turn]) -> Plot {
-    // Some servers do not count in a stream.
+fn chart(turns: &[TurnCost]) -> Chart {
+    // Some services do not count in a stream.
     let counted = turns.iter().any(|turn| turn.prompt_tokens.is_some());
-    let x = |turn: &Turn| if counted { turn.prompt_tokens.map(|tokens| tokens as f64) } else { Some(turn.turn as f64) };
+    let x = |turn: &TurnCost| if counted { Some(turn.prompt_tokens? as f64) } else { Some(turn.turn as f64) };
     let points = |kind| {
         let turns = turns.iter().skip(1).filter(move |turn| turn.kind == kind);
         turns.filter_map(|turn| Some((x(turn)?, turn.first_token_ms?))).collect()
     };
-    let series = Kind::ALL.map(|kind| Series { name: kind.name(), mark: kind.mark(), points: points(kind) });
-    Plot {
+    let series = TurnKind::ALL.map(|kind| Series::dots(kind.name(), kind.mark(), points(kind)));
+    Chart {
         title: "Time to the first token".to_owned(),
         x: if counted { "tokens of the prompt" } else { "turns" },
         y: "ms",

@@ -8,48 +8,48 @@ use compaction::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::talker::{Said, Talker};
+use super::talker::{ModelAnswer, Talker};
 
 #[derive(Debug, Deserialize)]
-pub struct Question {
+pub struct EvalQuestion {
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
-    pub expect: Expect,
+    expect: Expect,
 }
 
 /// Stretches of conversation, each of which is summarised on top of what came before, and questions after the last.
 #[derive(Debug, Deserialize)]
-pub struct Compacted {
+pub struct CompactedCase {
     system: String,
     stages: Vec<Vec<Value>>,
     /// What the last summary has to say.
-    pub lines: Vec<String>,
-    pub questions: Vec<Later>,
+    lines: Vec<String>,
+    questions: Vec<LaterQuestion>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Later {
+struct LaterQuestion {
     ask: String,
-    pub expect: Expect,
+    expect: Expect,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", untagged)]
-pub enum Expect {
+enum Expect {
     Says { says: String },
-    Calls { calls: Call },
+    Calls { calls: ExpectedCall },
     Obeys { obeys: Style, value: String },
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Call {
+struct ExpectedCall {
     name: String,
     arguments: Map<String, Value>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Style {
+enum Style {
     /// Be called so.
     Call,
     End,
@@ -58,45 +58,51 @@ pub enum Style {
     One,
 }
 
+#[derive(Clone)]
+pub struct Judged {
+    pub right: bool,
+    pub said: String,
+    pub expected: Value,
+}
+
 /// What stands for the stretches that were summarised.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct CompactedPrompt {
     pub summary: String,
     pins: Vec<PinnedText>,
     /// What no summary stands for.
     kept: Vec<Value>,
 }
 
-impl Question {
-    pub fn is_right(&self, talker: &mut Talker) -> Result<(bool, String)> {
+impl EvalQuestion {
+    pub fn ask(&self, talker: &mut Talker) -> Result<Judged> {
         let tools = self.tools.as_deref().unwrap_or_default();
-        let said = talker.answer(&self.messages, tools, REPLY_TOKENS)?;
-        Ok((self.expect.holds(&said), shown(&said)))
+        Ok(self.expect.judge(&talker.answer(&self.messages, tools, REPLY_TOKENS)?))
     }
 }
 
-impl Compacted {
+impl CompactedCase {
     /// The first summary that the model makes of each stretch, good or bad: what the model can.
-    pub fn summarise(&self, talker: &mut Talker) -> Result<Memory> {
-        let mut memory = Memory::default();
+    pub fn summarise(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
+        let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
-            let mut messages = self.head(&memory);
+            let mut messages = self.head(&prompt);
             messages.extend(stage.iter().cloned());
             messages.push(plain_message(&compaction::summary_request(&LIMITS)));
-            memory.pins.extend(stage.iter().flat_map(pins));
-            memory.summary = talker.answer(&messages, &[], SUMMARY_TOKENS)?.content;
+            prompt.pins.extend(stage.iter().flat_map(pins));
+            prompt.summary = talker.answer(&messages, &[], SUMMARY_TOKENS)?.content;
         }
-        Ok(memory)
+        Ok(prompt)
     }
 
     /// As the service does it: a summary is checked, asked for again, and completed with what it lacks.
-    pub fn compact(&self, talker: &mut Talker) -> Result<Memory> {
-        let mut memory = Memory::default();
+    pub fn compact(&self, talker: &mut Talker) -> Result<CompactedPrompt> {
+        let mut prompt = CompactedPrompt::default();
         for stage in &self.stages {
-            memory.kept.extend(stage.iter().cloned());
-            memory.pins.extend(stage.iter().flat_map(pins));
-            let before = self.head(&memory);
-            let (mut attempt, mut step) = Attempt::begin(self.job(&memory, talker)?, whole(&memory.kept));
+            prompt.kept.extend(stage.iter().cloned());
+            prompt.pins.extend(stage.iter().flat_map(pins));
+            let before = self.head(&prompt);
+            let (mut attempt, mut step) = Attempt::begin(self.job(&prompt, talker)?, whole(&prompt.kept));
             loop {
                 step = match step {
                     AttemptStep::Ask(ask) => {
@@ -109,11 +115,12 @@ impl Compacted {
                         })
                     }
                     AttemptStep::Measure(outcome) => {
-                        let after = Memory { summary: outcome.summary, pins: memory.pins.clone(), kept: Vec::new() };
+                        let after =
+                            CompactedPrompt { summary: outcome.summary, pins: prompt.pins.clone(), kept: Vec::new() };
                         attempt.measured(talker.count(&self.head(&after))?)
                     }
                     AttemptStep::Swap(outcome) => {
-                        (memory.summary, memory.kept) = (outcome.summary, Vec::new());
+                        (prompt.summary, prompt.kept) = (outcome.summary, Vec::new());
                         break;
                     }
                     // What was said stays in the prompt.
@@ -121,35 +128,53 @@ impl Compacted {
                 };
             }
         }
-        Ok(memory)
+        Ok(prompt)
     }
 
-    pub fn ask(&self, later: &Later, memory: &Memory, talker: &mut Talker) -> Result<(bool, String)> {
-        let mut messages = self.head(memory);
-        messages.push(json!({"role": "user", "content": later.ask}));
-        let said = talker.answer(&messages, &[], REPLY_TOKENS)?;
-        Ok((later.expect.holds(&said), shown(&said)))
+    /// Which lines the last summary has.
+    pub fn keeps(&self, talker: &mut Talker) -> Result<Vec<Judged>> {
+        let said = self.summarise(talker)?.summary;
+        let judged = |line: &String| {
+            let right = said.lines().any(|found| found.trim() == line);
+            Judged { right, said: said.clone(), expected: json!(line) }
+        };
+        Ok(self.lines.iter().map(judged).collect())
     }
 
-    fn job(&self, memory: &Memory, talker: &Talker) -> Result<SummaryJob> {
+    /// The questions, after one of the two ways to compact.
+    pub fn ask_after(
+        &self,
+        way: fn(&CompactedCase, &mut Talker) -> Result<CompactedPrompt>,
+        talker: &mut Talker,
+    ) -> Result<Vec<Judged>> {
+        let prompt = way(self, talker)?;
+        let mut ask = |later: &LaterQuestion| {
+            let mut messages = self.head(&prompt);
+            messages.push(json!({"role": "user", "content": later.ask}));
+            Ok(later.expect.judge(&talker.answer(&messages, &[], REPLY_TOKENS)?))
+        };
+        self.questions.iter().map(&mut ask).collect()
+    }
+
+    fn job(&self, prompt: &CompactedPrompt, talker: &Talker) -> Result<SummaryJob> {
         let nothing_tokens = talker.count(&[])?;
         let passage = |(number, message): (usize, &Value)| {
             let kind = if message["role"] == "user" { PassageKind::User } else { PassageKind::Assistant };
             let tokens = talker.count(std::slice::from_ref(message))? - nothing_tokens;
             Ok(Passage { id: number.to_string(), kind, text: text_of(message), tokens })
         };
-        let passages = memory.kept.iter().enumerate().map(passage).collect::<Result<_>>()?;
-        let view = PromptView { passages, summary: memory.summary.clone(), ..PromptView::default() };
-        let fixed_tokens = talker.count(&self.head(&Memory { kept: Vec::new(), ..memory.clone() }))?;
+        let passages = prompt.kept.iter().enumerate().map(passage).collect::<Result<_>>()?;
+        let view = PromptView { passages, summary: prompt.summary.clone(), ..PromptView::default() };
+        let fixed_tokens = talker.count(&self.head(&CompactedPrompt { kept: Vec::new(), ..prompt.clone() }))?;
         let sizes = PromptSizes { fixed_tokens, ..PromptSizes::default() };
-        Ok(SummaryJob { view, sizes, limits: LIMITS, pins: memory.pins.clone() })
+        Ok(SummaryJob { view, sizes, limits: LIMITS, pins: prompt.pins.clone() })
     }
 
-    fn head(&self, memory: &Memory) -> Vec<Value> {
+    fn head(&self, prompt: &CompactedPrompt) -> Vec<Value> {
         let system = json!({"role": "system", "content": self.system});
-        let told = compaction::context_message(&memory.summary, &memory.pins, &LIMITS);
+        let told = compaction::context_message(&prompt.summary, &prompt.pins, &LIMITS);
         let told = told.as_ref().map(plain_message);
-        std::iter::once(system).chain(told).chain(memory.kept.iter().cloned()).collect()
+        std::iter::once(system).chain(told).chain(prompt.kept.iter().cloned()).collect()
     }
 }
 
@@ -184,7 +209,13 @@ fn pins(message: &Value) -> Vec<PinnedText> {
 }
 
 impl Expect {
-    fn holds(&self, said: &Said) -> bool {
+    fn judge(&self, said: &ModelAnswer) -> Judged {
+        let calls = said.calls.iter().map(|(name, arguments)| format!("{name} {}", json!(arguments)));
+        let shown = std::iter::once(said.content.clone()).chain(calls).collect::<Vec<_>>().join(" ");
+        Judged { right: self.holds(said), said: shown.trim().to_owned(), expected: json!(self) }
+    }
+
+    fn holds(&self, said: &ModelAnswer) -> bool {
         let text = said.content.trim();
         match self {
             Expect::Says { says } => text.to_lowercase().contains(&says.to_lowercase()),
@@ -207,14 +238,9 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn shown(said: &Said) -> String {
-    let calls = said.calls.iter().map(|(name, arguments)| format!("{name} {}", json!(arguments)));
-    std::iter::once(said.content.clone()).chain(calls).collect::<Vec<_>>().join(" ").trim().to_owned()
-}
-
 const REPLY_TOKENS: usize = 120;
 const SUMMARY_TOKENS: usize = 700;
-/// What the memory may take of the window, as in the built-in model's preset; the other numbers are not asked here.
+/// What summaries and pins may take of the window, as in the built-in model's preset; the other numbers are not asked here.
 const LIMITS: CompactionLimits = CompactionLimits {
     ctx_size: 4000,
     soft_fill: 0.75,
@@ -229,11 +255,11 @@ const LIMITS: CompactionLimits = CompactionLimits {
 mod tests {
     use super::*;
 
-    fn said(content: &str, calls: Value) -> Said {
+    fn said(content: &str, calls: Value) -> ModelAnswer {
         let calls = calls.as_array().unwrap().iter();
         let call =
             |call: &Value| (call["name"].as_str().unwrap().to_owned(), call["arguments"].as_object().unwrap().clone());
-        Said { content: content.to_owned(), calls: calls.map(call).collect(), tokens: 0, finished: true }
+        ModelAnswer { content: content.to_owned(), calls: calls.map(call).collect(), tokens: 0, finished: true }
     }
 
     fn holds(expect: Value, content: &str, calls: Value) -> bool {
@@ -276,7 +302,7 @@ mod tests {
         let mut talker = Talker::new(opened, &settings, precision);
         let say = |role: &str, text: &str| json!({"role": role, "content": text});
         let told = |text: &str| vec![say("user", text), say("assistant", "Noted.")];
-        let case = Compacted {
+        let case = CompactedCase {
             system: "You are a voice assistant.".to_owned(),
             stages: vec![
                 [told("From now on call me Captain."), told("My door code is 4711.")].concat(),
@@ -285,12 +311,12 @@ mod tests {
             lines: Vec::new(),
             questions: Vec::new(),
         };
-        let memory = case.compact(&mut talker).unwrap();
+        let prompt = case.compact(&mut talker).unwrap();
         assert_eq!(
-            memory.pins.iter().map(|pin| pin.text.as_str()).collect::<Vec<_>>(),
+            prompt.pins.iter().map(|pin| pin.text.as_str()).collect::<Vec<_>>(),
             ["From now on call me Captain."]
         );
-        let shown = json!(case.head(&memory)).to_string();
+        let shown = json!(case.head(&prompt)).to_string();
         for told in ["From now on call me Captain.", "4711", "Ruth", "Rome"] {
             assert!(shown.contains(told), "{told} is not in {shown}");
         }

@@ -1,13 +1,13 @@
 //! A script of any length: small talk, facts between it, and each fact asked for again when so much was said since then.
 
 use super::languages::{FactPattern, Language, Values};
-use super::{Expected, Head, Question, Script, Turn};
+use super::{ConversationScript, ExpectedAnswer, ScriptHead, ScriptQuestion, ScriptTurn};
 use anyhow::{Result, bail};
-use experiment::Random;
+use experiment::SeededRandom;
 use std::collections::HashSet;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Generate {
+pub struct Recipe {
     pub name: String,
     pub turns: usize,
     pub seed: u64,
@@ -21,10 +21,10 @@ pub struct Generate {
     pub reply_tokens: usize,
 }
 
-impl Generate {
+impl Recipe {
     /// The recipe of those that are in the binary.
-    pub fn built_in(turns: usize) -> Generate {
-        Generate {
+    pub fn built_in(turns: usize) -> Recipe {
+        Recipe {
             name: format!("household-{turns}"),
             turns,
             seed: 1,
@@ -36,15 +36,15 @@ impl Generate {
     }
 }
 
-struct Told {
+struct PendingQuestion {
     fact: String,
     question: String,
-    expects: Expected,
+    expects: ExpectedAnswer,
     /// Tokens that were said when it is to be asked for.
     due_tokens: usize,
 }
 
-pub fn generate(asked: &Generate) -> Result<Script> {
+pub fn generate(asked: &Recipe) -> Result<ConversationScript> {
     let languages = asked.languages.iter().map(|code| Language::open(code)).collect::<Result<Vec<_>>>()?;
     if languages.is_empty() {
         bail!("a script needs a language");
@@ -52,9 +52,9 @@ pub fn generate(asked: &Generate) -> Result<Script> {
     if asked.turns == 0 || asked.fills.is_empty() || asked.fills.iter().any(|fill| !(fill.is_finite() && *fill > 0.0)) {
         bail!("a script needs a turn or more, and fills that are numbers above 0");
     }
-    let mut random = Random::new(asked.seed);
+    let mut random = SeededRandom::new(asked.seed);
     let mut used: HashSet<(usize, &str, &str)> = HashSet::new();
-    let mut waiting: Vec<Told> = Vec::new();
+    let mut waiting: Vec<PendingQuestion> = Vec::new();
     let (mut turns, mut said_tokens, mut planted) = (Vec::new(), 0, 0);
     // Every fill comes as often as another.
     let mut fills: Vec<f64> = Vec::new();
@@ -62,11 +62,11 @@ pub fn generate(asked: &Generate) -> Result<Script> {
         let left_tokens = (asked.turns - turns.len()) * (asked.reply_tokens + TURN_TOKENS);
         let index = turns.len() / TURNS_OF_A_LANGUAGE % languages.len();
         let due = waiting.iter().position(|told| told.due_tokens <= said_tokens);
-        let mut turn = Turn::default();
+        let mut turn = ScriptTurn::default();
         if let Some(due) = due {
             let told = waiting.remove(due);
             turn.says = told.question;
-            turn.asks = Some(Question { fact: told.fact, expects: told.expects });
+            turn.asks = Some(ScriptQuestion { fact: told.fact, expects: told.expects });
         } else if let Some((fact, about)) =
             (random.share() < FACTS).then(|| unused(&mut random, &languages[index], index, &mut used)).flatten()
         {
@@ -76,7 +76,7 @@ pub fn generate(asked: &Generate) -> Result<Script> {
             let fill_in = |text: &str| text.replace("{about}", &fact.about[about]).replace("{value}", &value);
             turn.says = capitalised(&fill_in(random.pick(&fact.told).map_or("{about}: {value}.", String::as_str)));
             turn.plants = Some(name.clone());
-            let expects = Expected::Contains(vec![heart_of(&value)]);
+            let expects = ExpectedAnswer::Contains(vec![heart_of(&value)]);
             // People come back to things, sooner and later.
             for _ in 0..QUESTIONS {
                 if fills.is_empty() {
@@ -88,7 +88,12 @@ pub fn generate(asked: &Generate) -> Result<Script> {
                 // What cannot be asked for any more is told all the same.
                 if after < left_tokens {
                     let due_tokens = said_tokens + after;
-                    waiting.push(Told { fact: name.clone(), question, expects: expects.clone(), due_tokens });
+                    waiting.push(PendingQuestion {
+                        fact: name.clone(),
+                        question,
+                        expects: expects.clone(),
+                        due_tokens,
+                    });
                 }
             }
         } else {
@@ -108,8 +113,8 @@ pub fn generate(asked: &Generate) -> Result<Script> {
         asked.fills.iter().map(f64::to_string).collect::<Vec<_>>().join(","),
         asked.reply_tokens,
     );
-    let head = Head { script: asked.name.clone(), instructions: None, recipe: Some(recipe) };
-    Ok(Script { head, turns })
+    let head = ScriptHead { script: asked.name.clone(), instructions: None, recipe: Some(recipe) };
+    Ok(ConversationScript { head, turns })
 }
 
 /// Share of turns, of those that ask for nothing, in which a fact is told.
@@ -124,7 +129,7 @@ const TURN_TOKENS: usize = 24;
 
 /// A fact about something that was not told of yet: what it is about, as an index too.
 fn unused<'a>(
-    random: &mut Random,
+    random: &mut SeededRandom,
     language: &'a Language,
     index: usize,
     used: &mut HashSet<(usize, &'a str, &'a str)>,
@@ -137,7 +142,7 @@ fn unused<'a>(
     Some(found)
 }
 
-fn value(random: &mut Random, fact: &FactPattern, about: usize) -> String {
+fn value(random: &mut SeededRandom, fact: &FactPattern, about: usize) -> String {
     let values = match &fact.values {
         Values::OfAll(values) => values,
         Values::OfEach(lists) => &lists[about],
@@ -151,7 +156,7 @@ fn heart_of(value: &str) -> String {
     value.rsplit([' ', '\'']).next().unwrap_or(value).to_owned()
 }
 
-fn talk(random: &mut Random, language: &Language) -> String {
+fn talk(random: &mut SeededRandom, language: &Language) -> String {
     let mut text = random.pick(&language.talk).cloned().unwrap_or_default();
     for (gap, words) in [("{room}", &language.rooms), ("{food}", &language.foods), ("{thing}", &language.things)] {
         while text.contains(gap) {
@@ -176,9 +181,9 @@ fn capitalised(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn some(turns: usize, seed: u64, languages: &[&str]) -> Script {
+    fn some(turns: usize, seed: u64, languages: &[&str]) -> ConversationScript {
         let languages = languages.iter().map(|code| (*code).to_owned()).collect();
-        generate(&Generate { seed, languages, ..Generate::built_in(turns) }).unwrap()
+        generate(&Recipe { seed, languages, ..Recipe::built_in(turns) }).unwrap()
     }
 
     #[test]
@@ -188,7 +193,7 @@ mod tests {
         {
             let script = some(turns, 3, languages);
             assert_eq!(script.turns.len(), turns);
-            assert_eq!(Script::parse(&script.text().unwrap()).unwrap(), script);
+            assert_eq!(ConversationScript::parse(&script.text().unwrap()).unwrap(), script);
             assert!(script.turns.iter().all(|turn| !turn.says.contains(['{', '}'])));
             for code in languages.iter().filter(|_| turns > 100) {
                 let told = script.turns.iter().filter_map(|turn| turn.plants.as_deref());
@@ -217,12 +222,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_made_is_refused() {
-        let right = Generate::built_in(60);
+        let right = Recipe::built_in(60);
         for wrong in [
-            Generate { turns: 0, ..right.clone() },
-            Generate { fills: vec![0.0], ..right.clone() },
-            Generate { languages: vec!["xx".into()], ..right.clone() },
-            Generate { languages: Vec::new(), ..right.clone() },
+            Recipe { turns: 0, ..right.clone() },
+            Recipe { fills: vec![0.0], ..right.clone() },
+            Recipe { languages: vec!["xx".into()], ..right.clone() },
+            Recipe { languages: Vec::new(), ..right.clone() },
         ] {
             assert!(generate(&wrong).is_err(), "{wrong:?}");
         }

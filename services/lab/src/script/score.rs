@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Expected {
+pub enum ExpectedAnswer {
     /// These words and no others. Case, punctuation and spaces do not count, here and below.
     Exact(String),
     /// All of these, as whole words.
@@ -15,29 +15,29 @@ pub enum Expected {
     Matches(String),
 }
 
-impl Expected {
+impl ExpectedAnswer {
     /// Whether it can be fulfilled at all.
     pub fn check(&self) -> Result<()> {
         match self {
-            Expected::Exact(text) if words(text).is_empty() => anyhow::bail!("`exact` has no words"),
-            Expected::Contains(texts) if texts.iter().all(|text| words(text).is_empty()) => {
+            ExpectedAnswer::Exact(text) if words(text).is_empty() => anyhow::bail!("`exact` has no words"),
+            ExpectedAnswer::Contains(texts) if texts.iter().all(|text| words(text).is_empty()) => {
                 anyhow::bail!("`contains` has no words")
             }
-            Expected::Matches(pattern) => regex(pattern).map(drop),
+            ExpectedAnswer::Matches(pattern) => regex(pattern).map(drop),
             _ => Ok(()),
         }
     }
 
     pub fn is_met_by(&self, answer: &str) -> bool {
         match self {
-            Expected::Exact(text) => words(text) == words(answer),
-            Expected::Contains(texts) => {
+            ExpectedAnswer::Exact(text) => words(text) == words(answer),
+            ExpectedAnswer::Contains(texts) => {
                 let said = words(answer);
                 texts.iter().map(|text| words(text)).all(|wanted| {
                     !wanted.is_empty() && said.windows(wanted.len()).any(|some| some == wanted.as_slice())
                 })
             }
-            Expected::Matches(pattern) => regex(pattern).is_ok_and(|regex| regex.is_match(answer)),
+            ExpectedAnswer::Matches(pattern) => regex(pattern).is_ok_and(|regex| regex.is_match(answer)),
         }
     }
 }
@@ -58,23 +58,25 @@ mod tests {
 
     #[test]
     fn three_ways_to_be_right() {
-        let exact = Expected::Exact("In the attic.".into());
+        let exact = ExpectedAnswer::Exact("In the attic.".into());
         assert!(exact.is_met_by("in the ATTIC") && !exact.is_met_by("it is in the attic"));
-        let contains = Expected::Contains(vec!["4071".into(), "Blue Door".into()]);
+        let contains = ExpectedAnswer::Contains(vec!["4071".into(), "Blue Door".into()]);
         assert!(contains.is_met_by("Use the blue door; the code is 4071!"));
         assert!(!contains.is_met_by("the door is blue, 4071") && !contains.is_met_by("blue door 40711"));
-        let matches = Expected::Matches(r"\b(3rd|third) of may\b".into());
+        let matches = ExpectedAnswer::Matches(r"\b(3rd|third) of may\b".into());
         assert!(matches.is_met_by("On the Third of May.") && !matches.is_met_by("On the fourth of May."));
-        assert!(Expected::Contains(vec!["Müller".into()]).is_met_by("Frau MÜLLER kommt"));
+        assert!(ExpectedAnswer::Contains(vec!["Müller".into()]).is_met_by("Frau MÜLLER kommt"));
     }
 
     #[test]
     fn what_nobody_can_meet_is_refused() {
-        for hopeless in
-            [Expected::Exact("?".into()), Expected::Contains(vec!["!".into()]), Expected::Matches("(".into())]
-        {
+        for hopeless in [
+            ExpectedAnswer::Exact("?".into()),
+            ExpectedAnswer::Contains(vec!["!".into()]),
+            ExpectedAnswer::Matches("(".into()),
+        ] {
             assert!(hopeless.check().is_err());
-            assert!(!hopeless.is_met_by("") || matches!(hopeless, Expected::Exact(_)));
+            assert!(!hopeless.is_met_by("") || matches!(hopeless, ExpectedAnswer::Exact(_)));
         }
     }
 }

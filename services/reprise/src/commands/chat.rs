@@ -1,13 +1,13 @@
 //! `reprise chat`: a conversation in the terminal, over the same websocket that voice frontends use.
 
-mod connection;
 mod screen;
 
 use anyhow::{Context, Result, bail};
-use connection::{Connection, Door, Heard};
-use screen::Screen;
+use lab::client::{Patience, ServiceAddress, ServiceClient};
+use reqwest::Client;
+use screen::ChatScreen;
 use serde_json::{Value, json};
-use settings::Settings;
+use settings::{LimitSettings, Settings};
 use std::io::{BufRead, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -32,10 +32,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    let door = Door::new(args.url.unwrap_or_else(|| own_url(settings)), args.key, &settings.limits)?;
+    let address = ServiceAddress::parse(&args.url.unwrap_or_else(|| own_url(settings)), args.key)?;
+    let target = ChatTarget { address, limits: settings.limits.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
-    let done = runtime.block_on(Chat::talk(door, args.session, args.preset));
-    // The thread that reads the keyboard waits for a line that nobody will type.
+    let done = runtime.block_on(Chat::talk(target, args.session, args.preset));
+    // The thread that reads the keyboard waits for a line that may never be typed.
     runtime.shutdown_background();
     done
 }
@@ -46,22 +47,44 @@ fn own_url(settings: &Settings) -> String {
     format!("http://{}", SocketAddr::new(host, server.port))
 }
 
+/// Where the service is, and how long it may be silent.
+struct ChatTarget {
+    address: ServiceAddress,
+    limits: LimitSettings,
+}
+
+/// Pings that may be missed.
+const PINGS: u32 = 3;
+
+impl ChatTarget {
+    async fn connect(&self, query: &[(&str, Option<&str>)]) -> Result<ServiceClient> {
+        let answer = Duration::from_millis(self.limits.handshake_ms);
+        let silence = Duration::from_secs(self.limits.ping_s) * PINGS;
+        ServiceClient::connect(&self.address, query, &self.limits, Patience { answer, silence }).await
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let http = Client::builder().timeout(Duration::from_millis(self.limits.handshake_ms)).build()?;
+        self.address.get(&http, path).await
+    }
+}
+
 struct Chat {
-    door: Door,
-    connection: Connection,
-    screen: Screen,
+    target: ChatTarget,
+    client: ServiceClient,
+    screen: ChatScreen,
     session: String,
     /// The newest item that was heard: a connection that is made anew goes on behind it.
     last_item: Option<String>,
-    /// The reply that is under way.
+    /// The response that is under way.
     replying: Option<String>,
-    /// A reply was asked for.
+    /// A response was asked for, and has not begun.
     waiting: bool,
     /// The latest `context.updated`.
     context: Option<Value>,
-    /// One for the whole talk: a key that is pressed while something else is done is not lost.
+    /// One for the whole conversation: Ctrl-C while something else is done is not lost.
     interrupts: Signal,
-    /// Somebody types: a new line interrupts the reply. From a pipe the next line waits for it.
+    /// The standard input is a terminal: a new line interrupts the reply. From a pipe the next line waits for it.
     interactive: bool,
 }
 
@@ -73,18 +96,16 @@ enum Then {
 }
 
 impl Chat {
-    async fn talk(door: Door, session: Option<String>, preset: Option<String>) -> Result<()> {
-        let mut connection = door.connect(session.as_deref(), None, preset.as_deref()).await?;
-        let created = connection.first().await?;
+    async fn talk(target: ChatTarget, session: Option<String>, preset: Option<String>) -> Result<()> {
+        let client = target.connect(&[("session", session.as_deref()), ("model", preset.as_deref())]).await?;
         let interactive = std::io::stdin().is_terminal();
-        let session = created["session"]["id"].as_str().context("the service names no session")?.to_owned();
-        let mut screen = Screen::new(interactive);
-        screen.hello(&created["session"]);
-        let mut chat = Chat {
-            door,
-            connection,
+        let mut screen = ChatScreen::new(interactive);
+        screen.hello(&client.session);
+        let chat = Chat {
+            target,
+            session: client.session_id().to_owned(),
+            client,
             screen,
-            session,
             last_item: None,
             replying: None,
             waiting: false,
@@ -95,7 +116,7 @@ impl Chat {
         chat.converse(lines()).await
     }
 
-    async fn converse(&mut self, mut lines: mpsc::Receiver<String>) -> Result<()> {
+    async fn converse(mut self, mut lines: mpsc::Receiver<String>) -> Result<()> {
         let mut typed_all = false;
         self.screen.prompt();
         loop {
@@ -112,12 +133,12 @@ impl Chat {
                     }
                 },
                 _ = self.interrupts.recv() => self.interrupt().await?,
-                heard = self.connection.next() => match heard {
-                    Heard::Event(event) => {
-                        self.event(&event);
+                arrival = self.client.arrival() => match arrival {
+                    Ok(arrival) => {
+                        self.event(&arrival.event);
                         Then::GoOn
                     }
-                    Heard::Lost(why) => self.again(&why).await?,
+                    Err(why) => self.again(&why).await?,
                 },
             };
             if then == Then::Quit {
@@ -125,7 +146,7 @@ impl Chat {
             }
         }
         self.screen.goodbye(&self.session);
-        self.connection.close().await;
+        self.client.close().await;
         Ok(())
     }
 
@@ -136,11 +157,11 @@ impl Chat {
             "/help" => self.screen.help(),
             "/context" => self.screen.context(self.context.as_ref()),
             "/summary" => {
-                let session = self.door.get(&format!("/v1/sessions/{}", self.session)).await;
+                let session = self.target.get(&format!("/v1/sessions/{}", self.session)).await;
                 self.screen.summary(session);
             }
             "/sessions" => {
-                let sessions = self.door.get("/v1/sessions?limit=20").await;
+                let sessions = self.target.get("/v1/sessions?limit=20").await;
                 self.screen.sessions(sessions, &self.session);
             }
             command if command.starts_with('/') => self.screen.note(&format!("no command {command}: see /help")),
@@ -152,15 +173,14 @@ impl Chat {
         Ok(Then::GoOn)
     }
 
-    /// Who types while the assistant speaks interrupts it.
+    /// A line that is typed during a reply interrupts it.
     async fn ask(&mut self, text: &str) -> Result<Then> {
         if self.replying.is_some() {
-            self.connection.say(&json!({"type": "response.cancel"})).await;
+            self.cancel().await;
         }
-        let content = json!([{"type": "input_text", "text": text}]);
-        let item = json!({"type": "message", "role": "user", "content": content});
-        self.connection.say(&json!({"type": "conversation.item.create", "item": item})).await;
-        self.connection.say(&json!({"type": "response.create"})).await;
+        // What cannot be sent is lost with the connection, which the next arrival tells.
+        let _ = self.client.create(None, "user", text, None).await;
+        let _ = self.client.respond().await;
         self.waiting = true;
         Ok(Then::GoOn)
     }
@@ -169,8 +189,12 @@ impl Chat {
         if self.replying.is_none() && !self.waiting {
             return Ok(Then::Quit);
         }
-        self.connection.say(&json!({"type": "response.cancel"})).await;
+        self.cancel().await;
         Ok(Then::GoOn)
+    }
+
+    async fn cancel(&mut self) {
+        let _ = self.client.say(json!({"type": "response.cancel"})).await;
     }
 
     fn event(&mut self, event: &Value) {
@@ -211,7 +235,7 @@ impl Chat {
         }
     }
 
-    /// The connection is gone: the session is not.
+    /// The connection is lost, the session is not.
     async fn again(&mut self, why: &str) -> Result<Then> {
         self.screen.note(&format!("the connection is lost ({why}); connecting again"));
         (self.replying, self.waiting) = (None, false);
@@ -220,14 +244,12 @@ impl Chat {
                 () = tokio::time::sleep(Duration::from_secs(pause_s)) => {}
                 _ = self.interrupts.recv() => return Ok(Then::Quit),
             }
-            let connected = self.door.connect(Some(&self.session), self.last_item.as_deref(), None).await;
-            let Ok(mut connection) = connected else { continue };
-            if connection.first().await.is_ok() {
-                self.connection = connection;
-                self.screen.note("connected again");
-                self.screen.prompt();
-                return Ok(Then::GoOn);
-            }
+            let query = [("session", Some(self.session.as_str())), ("after", self.last_item.as_deref())];
+            let Ok(client) = self.target.connect(&query).await else { continue };
+            self.client = client;
+            self.screen.note("connected again");
+            self.screen.prompt();
+            return Ok(Then::GoOn);
         }
         bail!("the service does not come back; go on later with --session {}", self.session)
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use engine::model_bytes::host_weight_bytes;
 use engine::open::find_gpu;
 use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
-use lab::machine::Machine;
+use lab::hardware::Hardware;
 use model::{Finder, machine_bytes};
 use serde::Serialize;
 use settings::{LoadedSettings, MemoryTotal, Preset, Settings};
@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Diagnosis {
     /// Nothing of it is a problem.
     ok: bool,
     findings: Vec<Finding>,
@@ -47,7 +47,7 @@ enum State {
 /// `loaded`: the configuration, or what is wrong with it.
 pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     let findings = examine(loaded);
-    let report = Report { ok: findings.iter().all(|finding| finding.state != State::Problem), findings };
+    let report = Diagnosis { ok: findings.iter().all(|finding| finding.state != State::Problem), findings };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
     } else {
@@ -88,7 +88,7 @@ fn examine(loaded: Result<LoadedSettings>) -> Vec<Finding> {
 }
 
 fn processor(settings: &Settings) -> Finding {
-    let Machine { version, debug_build, cpu, cores, level, threads, gpu: _ } = Machine::new(settings);
+    let Hardware { version, debug_build, cpu, cores, level, threads, gpu: _ } = Hardware::new(settings);
     let (level, threads) = (level.unwrap_or("unknown"), threads.unwrap_or(cores));
     let says = format!("{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}");
     match (debug_build, level) {

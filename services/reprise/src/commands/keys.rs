@@ -1,8 +1,8 @@
-//! `reprise keys`: who may come in.
+//! `reprise keys`: which clients the service lets in.
 
 use anyhow::{Context, Result, bail};
 use lab::output::print_json;
-use lab::output::{Align, Table, clean, time};
+use lab::output::{TextTable, clean, time};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
@@ -78,15 +78,7 @@ async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
     if json {
         return print_json(&keys);
     }
-    let mut table = Table::new(&[
-        ("key", Align::Left),
-        ("user", Align::Left),
-        ("may", Align::Left),
-        ("made (UTC)", Align::Left),
-        ("last used", Align::Left),
-        ("revoked", Align::Left),
-        ("name", Align::Left),
-    ]);
+    let mut table = TextTable::new(&["key", "user", "may", "made (UTC)", "last used", "revoked", "name"]);
     let optional = |ms: Option<i64>| ms.map_or("-".into(), time);
     for key in &keys {
         table.row([
@@ -99,7 +91,7 @@ async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
             clean(&key.name),
         ]);
     }
-    Ok(table.print()?)
+    table.print()
 }
 
 async fn revoke(store: &Store, key: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use engine::network::{StepLane, WantedLogits};
+use engine::network::WantedLogits;
 use engine::state::SequenceState;
 use model::kv_formats;
 use safetensors::tensor::{Dtype, TensorView};
@@ -52,8 +52,8 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);
     let mut logits: Vec<f32> = Vec::new();
     let mut feed = |tokens: &[u32], wanted: WantedLogits| -> Result<Vec<f32>> {
-        let mut lanes = [StepLane { state: &mut state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }];
-        let logits = executor.forward(network, &mut lanes).map(|logits| logits.to_vec());
+        let logits =
+            executor.forward(network, &mut [opening::lane(&mut state, tokens, wanted)]).map(|logits| logits.to_vec());
         logits.ok_or_else(|| opening::lost(&executor))
     };
     for tokens in tokens.chunks(chunk) {

@@ -13,6 +13,7 @@ use settings::{DeviceChoice, Preset, Settings};
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
+use lab::output::{TextTable, print_json};
 use lab::synth::mixture;
 
 /// Tells what windows take of memory, and how many conversations fit, without loading the model
@@ -40,7 +41,7 @@ pub struct Args {
 
 /// What was planned.
 #[derive(Debug, Serialize)]
-struct Report {
+struct MemoryPlan {
     model: PathBuf,
     /// Sizes of a random model of the same shape: the file is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,12 +53,12 @@ struct Report {
     notes: Vec<String>,
     native_ctx: usize,
     ceiling_bytes: u64,
-    windows: Vec<Row>,
+    windows: Vec<PlannedWindow>,
 }
 
 /// A window with one way to keep keys and values.
 #[derive(Debug, Serialize)]
-struct Row {
+struct PlannedWindow {
     ctx_size: u32,
     /// That have this window, and keep keys and values so.
     presets: Vec<String>,
@@ -85,15 +86,10 @@ struct OnGpu {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let report = examine(&args, settings)?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print(&report);
-    }
-    Ok(())
+    if args.json { print_json(&report) } else { print(&report) }
 }
 
-fn examine(args: &Args, settings: &Settings) -> Result<Report> {
+fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let found = find(args, settings)?;
     let precision = model::precision(settings);
     let opened = weights::open(&found.file, &weights::OpenOptions { mmap: true })?;
@@ -131,7 +127,7 @@ fn examine(args: &Args, settings: &Settings) -> Result<Report> {
     }
     let gpu = rows.iter().any(|row| row.gpu.is_some()).then(|| card.map(|card| card.name)).flatten();
     notes.dedup();
-    Ok(Report { model: found.asked, instead: found.instead, gpu, notes, native_ctx, ceiling_bytes, windows: rows })
+    Ok(MemoryPlan { model: found.asked, instead: found.instead, gpu, notes, native_ctx, ceiling_bytes, windows: rows })
 }
 
 /// The GPU that is planned for: one that is only thought of, or the one that is there; and why there is none.
@@ -153,7 +149,7 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
 /// Those that a home would choose from: exact, half of it, and less for values, which forgive more than keys do.
 const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
 
-fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
+fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow {
     let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, .. } = cell;
     let on_gpu = |gpu: &DeviceMemoryPlan| OnGpu {
         layers: gpu.ffn_layers,
@@ -165,7 +161,7 @@ fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> Row {
         None => (plan.weight_bytes, plan.scratch_bytes),
     };
     let gpu = plan.device.as_ref().map(on_gpu);
-    Row {
+    PlannedWindow {
         ctx_size,
         presets,
         kv,
@@ -245,28 +241,29 @@ fn presets_of<'s>(settings: &'s Settings, found: &'s Found, native_ctx: usize) -
     if fitting.is_empty() { vec![&found.preset] } else { fitting }
 }
 
-fn print(report: &Report) {
-    let Report { model, instead, gpu, notes, native_ctx, ceiling_bytes, windows } = report;
+fn print(report: &MemoryPlan) -> Result<()> {
+    let MemoryPlan { model, instead, gpu, notes, native_ctx, ceiling_bytes, windows } = report;
     let note = instead.as_ref().map(|what| format!(" is not here; planned with {what}")).unwrap_or_default();
     println!("{}{note}; made for {native_ctx} tokens", model.display());
-    let (place, key) = match gpu {
+    let (executor, key) = match gpu {
         Some(name) => (name.as_str(), "memory.gpu_total"),
         None => ("the CPU", "memory.total"),
     };
-    println!("{place} computes and may take {} ({key})", Bytes(*ceiling_bytes));
+    println!("{executor} computes and may take {} ({key})", Bytes(*ceiling_bytes));
     notes.iter().for_each(|note| println!("note: {note}"));
     println!();
     let mut sizes: Vec<u32> = windows.iter().map(|row| row.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let heads = FORMATS.map(|[k, v]| if k == v { k.to_owned() } else { format!("{k} and {v}") });
-    println!("{:>9}{}", "window", heads.map(|head| format!("  {head:>26}")).concat());
+    let [exact, half, less] = FORMATS.map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
+    let mut table = TextTable::new(&[">window", &exact, &half, &less, ""]);
     for size in sizes {
-        let row = windows.iter().filter(|row| row.ctx_size == size);
-        let presets: Vec<&str> = row.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
-        let cells: Vec<String> = row.map(|row| format!("  {:>26}", says(row))).collect();
-        println!("{}", format!("{size:>9}{}  {}", cells.concat(), presets.join(", ")).trim_end());
+        let mut of_size = windows.iter().filter(|row| row.ctx_size == size);
+        let presets: Vec<&str> = of_size.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
+        let [exact, half, less] = std::array::from_fn(|_| of_size.next().map(says).unwrap_or_default());
+        table.row([size.to_string(), exact, half, less, presets.join(", ")]);
     }
+    table.print()?;
     println!(
         "\nMemory for one conversation that fills its window and all that is there beside it, by how keys and values are kept;"
     );
@@ -276,9 +273,10 @@ fn print(report: &Report) {
             "In brackets: layers that the GPU computes whole, of all; the CPU helps with the others, which is slower."
         );
     }
+    Ok(())
 }
 
-fn says(row: &Row) -> String {
+fn says(row: &PlannedWindow) -> String {
     let needed = Bytes(row.needed_bytes).to_string();
     let layers = match row.gpu {
         Some(gpu) if gpu.layers < gpu.of_layers => format!(" ({}/{})", gpu.layers, gpu.of_layers),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hub::{Fetched, Hub, Listed, Listing, Name};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
+use lab::output::{print_json, progress_bar};
 use serde::Serialize;
 use settings::{Preset, Settings};
 
@@ -21,12 +22,12 @@ pub struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct PulledModel {
     repo: String,
     commit: String,
     /// A GGUF file, its first part, or a folder.
     model: PathBuf,
-    files: Vec<FileReport>,
+    files: Vec<PulledFile>,
     took_s: f64,
     /// A preset that knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +38,7 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct FileReport {
+struct PulledFile {
     path: PathBuf,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
     let report = runtime.block_on(pull(&name, settings))?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        print_json(&report)?;
     } else {
         print(&report);
     }
@@ -97,7 +98,7 @@ fn of_preset(preset: &Preset) -> Result<Name> {
     }
 }
 
-async fn pull(name: &Name, settings: &Settings) -> Result<Report> {
+async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let begin = Instant::now();
     let config = &settings.hub;
     let token_env = config.token_env.clone().unwrap_or_default();
@@ -121,7 +122,7 @@ async fn pull(name: &Name, settings: &Settings) -> Result<Report> {
     // The plainest name: others of the same model are other windows of it.
     let preset = settings.presets.values().filter(knows).map(|preset| preset.name.clone()).min_by_key(String::len);
     let took_s = begin.elapsed().as_secs_f64();
-    Ok(Report { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
+    Ok(PulledModel { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
 }
 
 /// Where files go, which is where presets look: GGUF files under their path in the repository, the files of a folder into one of
@@ -157,11 +158,9 @@ async fn fetch_all(
     listing: &Listing,
     chosen: &[&Listed],
     places: &Places,
-) -> Result<Vec<FileReport>> {
+) -> Result<Vec<PulledFile>> {
     let total: u64 = chosen.iter().map(|file| file.bytes).sum();
-    let bar = ProgressBar::new(total);
-    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).context("the progress bar's template")?);
+    let bar = progress_bar(total, "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut done = 0;
     let mut reports = Vec::new();
@@ -181,15 +180,15 @@ async fn fetch_all(
             Fetched::There => 0,
             Fetched::New { bytes } => bytes,
         };
-        reports.push(FileReport { path: to, bytes: file.bytes, sha256: file.sha256.clone(), fetched_bytes });
+        reports.push(PulledFile { path: to, bytes: file.bytes, sha256: file.sha256.clone(), fetched_bytes });
     }
     bar.finish_and_clear();
     Ok(reports)
 }
 
-fn print(report: &Report) {
-    let Report { repo, commit, model, files, took_s, preset, trouble } = report;
-    for FileReport { path, bytes, sha256, fetched_bytes } in files {
+fn print(report: &PulledModel) {
+    let PulledModel { repo, commit, model, files, took_s, preset, trouble } = report;
+    for PulledFile { path, bytes, sha256, fetched_bytes } in files {
         let checked = if sha256.is_some() { "checked by its SHA-256" } else { "of the size that was told" };
         let how = match fetched_bytes {
             0 => "was there",

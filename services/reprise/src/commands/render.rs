@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::Settings;
 use text::Template;
@@ -36,10 +36,12 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
             Template::family()?
         }
     };
-    let rendered = template.render(&chat.prompt(Some(now())))?;
+    // Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
+    let now = LocalTime::from_unix_seconds(wall_ms().div_euclid(1000));
+    let rendered = template.render(&chat.prompt(Some(now)))?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let tokenizer = engine::vocabulary::tokenizer(&model.vocab)?;
+        let tokenizer = engine::vocabulary::tokenizer(model.vocab)?;
         let prompt = text::encode_prompt(&tokenizer, &rendered);
         let object = json!({"text": rendered.text, "tokens": prompt.tokens, "marks": prompt.marks});
         writeln!(out, "{object}")?;
@@ -60,10 +62,4 @@ fn read_body(path: &Path) -> Result<Value> {
         std::fs::read(path).with_context(|| format!("cannot read the request {name}"))?
     };
     serde_json::from_slice(&bytes).with_context(|| format!("the request {name} is not valid JSON"))
-}
-
-/// Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
-fn now() -> LocalTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    LocalTime::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(0))
 }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Options, Owner, Store};
+use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +98,7 @@ const LAST_MOMENT: Duration = Duration::from_millis(200);
 async fn serve(settings: &Settings) -> Result<Then> {
     let stop = stop_on_signals()?;
     // What can be wrong is found before the model is read.
-    let store = Store::open(&store_options(settings), wall_ms()).await?;
+    let store = Store::open(&lab::store::options(settings), wall_ms()).await?;
     let policy = check_access(settings, &store).await?;
     if !policy.keys_required {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
@@ -128,7 +128,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
         keys_required: policy.keys_required,
         statistics: store.statistics().await?,
     };
-    // A service whose output is not read serves all the same.
+    // A closed output is no reason not to serve.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
     let presets = Presets::new(started.presets, chosen, &started.name);
@@ -151,7 +151,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
     Ok(then)
 }
 
-/// Who took another one's place was serving a moment ago, and goes on trying.
+/// A process that took the place of another one was serving a moment ago, and goes on trying.
 async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
     loop {
         match Model::start_with(settings, opening::progress()).await {
@@ -164,23 +164,7 @@ async fn start(settings: &Settings) -> Result<model::Started, model::Error> {
     }
 }
 
-fn store_options(settings: &Settings) -> Options {
-    let store = &settings.store;
-    Options {
-        path: store.path.clone(),
-        owner: Owner::Service,
-        create: true,
-        busy_timeout_ms: store.busy_timeout_ms,
-        readers: store.readers,
-        write_queue: store.write_queue,
-        commit_group: store.commit_group,
-        wal_limit_bytes: store.wal_limit_bytes,
-        max_pages: None,
-        check_at_start: store.check_at_start,
-    }
-}
-
-/// The first signal asks to stop; who asks twice means it.
+/// The first signal asks to stop, a second one stops at once.
 fn stop_on_signals() -> Result<CancellationToken> {
     let stop = CancellationToken::new();
     let asked = stop.clone();

@@ -2,12 +2,12 @@
 //!
 //! Works on the store's file, also beside a running service.
 
-mod memory;
+mod context;
 mod show;
 
 use anyhow::{Context, Result, bail};
 use engine::OwnerId;
-use lab::output::{Align, Table, clean, print_json, time};
+use lab::output::{TextTable, clean, count, print_json, time};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
@@ -37,9 +37,8 @@ enum Action {
     },
     /// One conversation as it stands: its settings, its summary, its pins, what was said
     Show {
-        session: String,
-        #[arg(long)]
-        user: Option<String>,
+        #[command(flatten)]
+        one: One,
         /// Everything that ever happened in it, with every version
         #[arg(long)]
         history: bool,
@@ -62,7 +61,7 @@ enum Action {
     /// Takes in what export wrote; - reads the standard input
     Import {
         file: PathBuf,
-        /// Into this user's sessions, whoever's they were
+        /// Into this user's sessions, whichever user they belonged to
         #[arg(long)]
         user: Option<String>,
         #[arg(long)]
@@ -92,7 +91,7 @@ enum Action {
         sessions: Vec<String>,
         #[arg(long)]
         user: Option<String>,
-        /// Every session of everybody that nobody used for so many days
+        /// Every session of all users that was not used for so many days
         #[arg(long, value_name = "DAYS", conflicts_with_all = ["sessions", "user"])]
         unused_days: Option<u32>,
         /// Does not ask
@@ -103,45 +102,55 @@ enum Action {
     },
     /// The summaries that stand or stood for old turns
     Summaries {
-        session: String,
-        #[arg(long)]
-        user: Option<String>,
+        #[command(flatten)]
+        one: One,
         #[arg(long)]
         json: bool,
     },
     /// Takes back the summary in use: the one before it stands again, or the whole history
     Undo {
-        session: String,
-        #[arg(long)]
-        user: Option<String>,
+        #[command(flatten)]
+        one: One,
     },
     /// Puts a summary to use again that was undone
     Redo {
-        session: String,
+        #[command(flatten)]
+        one: One,
         /// This one [default: the last that was undone]
         #[arg(long)]
         version: Option<u64>,
-        #[arg(long)]
-        user: Option<String>,
     },
     /// Puts the text of a file in the place of a summary; - reads the standard input
     Edit {
-        session: String,
+        #[command(flatten)]
+        one: One,
         file: PathBuf,
         /// This one [default: the one in use]
         #[arg(long)]
         version: Option<u64>,
-        #[arg(long)]
-        user: Option<String>,
     },
     /// Lists, adds and removes what the assistant always sees word for word
     #[command(subcommand)]
-    Pins(memory::Pins),
+    Pins(context::Pins),
     /// Checks every page, index and checksum of the store, and says how large it is
     Check {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// One session by its id, of --user where several users have one of that id.
+#[derive(Debug, clap::Args)]
+struct One {
+    session: String,
+    #[arg(long)]
+    user: Option<String>,
+}
+
+impl One {
+    async fn find(&self, store: &Store) -> Result<SessionRef> {
+        find(store, self.user.as_deref(), &self.session).await
+    }
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
@@ -152,10 +161,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
     match action {
         Action::List { user, limit, json } => list(store, user.as_deref(), limit, json).await,
-        Action::Show { session, user, history, json } => {
-            let session = find(store, user.as_deref(), &session).await?;
-            show::show(store, &session, history, json).await
-        }
+        Action::Show { one, history, json } => show::show(store, &one.find(store).await?, history, json).await,
         Action::Export { sessions, all, user, output } => {
             let sessions = match all {
                 true => every_session(store, user.as_deref()).await?,
@@ -171,27 +177,13 @@ async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
             Some(days) => delete_unused(store, days, yes, json, settings).await,
             None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json, settings).await,
         },
-        Action::Summaries { session, user, json } => {
-            memory::summaries(store, &find(store, user.as_deref(), &session).await?, json).await
+        Action::Summaries { one, json } => context::summaries(store, &one.find(store).await?, json).await,
+        Action::Undo { one } => context::undo(store, &one.find(store).await?, settings).await,
+        Action::Redo { one, version } => context::redo(store, &one.find(store).await?, version, settings).await,
+        Action::Edit { one, file, version } => {
+            context::edit(store, &one.find(store).await?, version, &file, settings).await
         }
-        Action::Undo { session, user } => {
-            memory::undo(store, &find(store, user.as_deref(), &session).await?, settings).await
-        }
-        Action::Redo { session, version, user } => {
-            memory::redo(store, &find(store, user.as_deref(), &session).await?, version, settings).await
-        }
-        Action::Edit { session, file, version, user } => {
-            memory::edit(store, &find(store, user.as_deref(), &session).await?, version, &file, settings).await
-        }
-        Action::Pins(memory::Pins::List { session, user, json }) => {
-            memory::list_pins(store, &find(store, user.as_deref(), &session).await?, json).await
-        }
-        Action::Pins(memory::Pins::Add { session, text, user }) => {
-            memory::add_pin(store, &find(store, user.as_deref(), &session).await?, &text.join(" "), settings).await
-        }
-        Action::Pins(memory::Pins::Remove { session, pin, user }) => {
-            memory::remove_pin(store, &find(store, user.as_deref(), &session).await?, &pin).await
-        }
+        Action::Pins(pins) => context::pins(store, pins, settings).await,
         Action::Check { json } => check(store, json).await,
     }
 }
@@ -206,16 +198,8 @@ async fn list(store: &Store, user: Option<&str>, limit: u32, json: bool) -> Resu
     if json {
         return print_json(&lines);
     }
-    let mut table = Table::new(&[
-        ("session", Align::Left),
-        ("user", Align::Left),
-        ("last used (UTC)", Align::Left),
-        ("items", Align::Right),
-        ("fill", Align::Right),
-        ("window", Align::Right),
-        ("preset", Align::Left),
-        ("title", Align::Left),
-    ]);
+    let mut table =
+        TextTable::new(&["session", "user", "last used (UTC)", ">items", ">fill", ">window", "preset", "title"]);
     for line in &lines {
         let session = &line.session;
         table.row([
@@ -223,13 +207,13 @@ async fn list(store: &Store, user: Option<&str>, limit: u32, json: bool) -> Resu
             clean(&session.user),
             time(session.updated_at_ms),
             line.items.to_string(),
-            line.fill_tokens.map_or("-".into(), |fill| fill.to_string()),
+            count(line.fill_tokens),
             session.ctx_size.to_string(),
             clean(&session.preset),
             clean(&session.title),
         ]);
     }
-    Ok(table.print()?)
+    table.print()
 }
 
 async fn export(store: &Store, sessions: &[SessionRef], output: Option<&Path>) -> Result<()> {
@@ -240,21 +224,18 @@ async fn export(store: &Store, sessions: &[SessionRef], output: Option<&Path>) -
         }
         return Ok(out.flush()?);
     };
-    // Beside it first: a full disk must not leave half an export under the name of a whole one.
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = PathBuf::from(beside);
+    // Into another file first: a full disk must not leave half an export under the name of a whole one.
+    let part = path.with_added_extension("part");
     let written = async {
-        let file = private_file(&beside).with_context(|| format!("{}", beside.display()))?;
-        let mut out = BufWriter::new(file);
+        let mut out = BufWriter::new(private_file(&part).with_context(|| part.display().to_string())?);
         for session in sessions {
             write_lines(store.export(session).await?, &mut out).await?;
         }
         out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
-        std::fs::rename(&beside, path).with_context(|| format!("{}", path.display()))
+        std::fs::rename(&part, path).with_context(|| path.display().to_string())
     };
     if let Err(error) = written.await {
-        let _ = std::fs::remove_file(&beside);
+        let _ = std::fs::remove_file(&part);
         return Err(error);
     }
     eprintln!("{} written to {}", counted(sessions.len() as u64), path.display());

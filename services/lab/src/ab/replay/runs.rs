@@ -1,12 +1,13 @@
 //! The runs of a replay: played, written down, gone on with.
 
 use super::Args;
-use crate::ab::player::Player;
-use crate::ab::recall::Asked;
-use crate::machine::Memory;
-use crate::script::Script;
+use crate::ab::player::ReplayPlayer;
+use crate::ab::recall::AskedFact;
+use crate::hardware::ProcessMemory;
+use crate::output::progress_bar;
+use crate::script::ConversationScript;
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::Model;
 use runtime::{Parts, Presets, Runtime, wall_ms};
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Measurement, Options, Owner, Store};
+use store::{Measurement, Options, Store};
 use tokio::time::Instant;
 
 /// One turn of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Played {
+pub struct PlayedTurn {
     pub run: u64,
     pub turn: u64,
     /// Index into the arms.
@@ -36,7 +37,7 @@ pub struct Played {
     /// The user talked over the reply of the turn before.
     pub cut_last_reply: bool,
     pub failed: Option<String>,
-    pub asked: Option<Asked>,
+    pub asked: Option<AskedFact>,
     pub measurement: Option<Measurement>,
     /// What the engine held of all sessions, by kind.
     pub engine_bytes: Vec<(String, u64)>,
@@ -46,7 +47,7 @@ pub struct Played {
 
 /// What must be the same for a replay to go on.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Plan {
+struct ReplayPlan {
     script: String,
     arms: Vec<String>,
     reply: Option<u32>,
@@ -54,11 +55,15 @@ struct Plan {
     presets: Vec<String>,
 }
 
-pub async fn play(args: &Args, settings: &Settings, script: &Script, out: &Path) -> Result<Vec<Played>> {
-    let mut record = Record::open(args, settings, script, out)?;
+pub async fn play(
+    args: &Args,
+    settings: &Settings,
+    script: &ConversationScript,
+    out: &Path,
+) -> Result<Vec<PlayedTurn>> {
+    let mut record = ReplayRecord::open(args, settings, script, out)?;
     let all = args.runs * script.turns.len() as u64 * args.arms.len() as u64;
-    let bar = ProgressBar::new(all);
-    bar.set_style(ProgressStyle::with_template("{pos} of {len} turns [{bar:40}] {eta} left, {msg}")?);
+    let bar = progress_bar(all, "{pos} of {len} turns [{bar:40}] {eta} left, {msg}");
     bar.set_position(record.of_runs(args.runs).count() as u64);
     for run in 0..args.runs {
         let done = record.played.iter().filter(|played| played.run == run).count();
@@ -74,9 +79,9 @@ pub async fn play(args: &Args, settings: &Settings, script: &Script, out: &Path)
 async fn play_run(
     args: &Args,
     settings: &Settings,
-    script: &Script,
+    script: &ConversationScript,
     run: u64,
-    record: &mut Record,
+    record: &mut ReplayRecord,
     bar: &ProgressBar,
 ) -> Result<()> {
     let folder = record.folder.join(format!("run-{}", run + 1));
@@ -84,7 +89,7 @@ async fn play_run(
         // Nothing of it was written down.
         fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
     }
-    let service = Service::start(args, settings, &folder).await?;
+    let service = ReplayService::start(args, settings, &folder).await?;
     let played = play_turns(args, script, run, &service, record, bar).await;
     service.stop().await?;
     played
@@ -92,10 +97,10 @@ async fn play_run(
 
 async fn play_turns(
     args: &Args,
-    script: &Script,
+    script: &ConversationScript,
     run: u64,
-    service: &Service,
-    record: &mut Record,
+    service: &ReplayService,
+    record: &mut ReplayRecord,
     bar: &ProgressBar,
 ) -> Result<()> {
     let patience = Duration::from_secs(args.patience);
@@ -104,19 +109,19 @@ async fn play_turns(
         let last = record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
         let instructions = script.head.instructions.as_deref();
         players.push(match last {
-            None => Player::begin(&service.runtime, USER, preset, instructions, patience).await?,
+            None => ReplayPlayer::begin(&service.runtime, USER, preset, instructions, patience).await?,
             Some(last) => {
                 let session = service.store.open_session(USER, &last.session).await?;
-                Player::go_on(&service.runtime, &service.store, session, last.last_item.clone(), patience).await?
+                ReplayPlayer::go_on(&service.runtime, &service.store, session, last.last_item.clone(), patience).await?
             }
         });
     }
     let begun_at_ms = wall_ms();
     let mut fresh = vec![true; players.len()];
     for (number, turn) in script.turns.iter().enumerate() {
-        // Who is first changes, so that being first is nobody's advantage.
-        for place in 0..players.len() {
-            let arm = (place + number + run as usize) % players.len();
+        // The order of the arms changes, so that being first is no advantage.
+        for order in 0..players.len() {
+            let arm = (order + number + run as usize) % players.len();
             if record.has(run, number as u64, arm) {
                 continue;
             }
@@ -130,7 +135,7 @@ async fn play_turns(
                 Some(question) => {
                     let planted = script.planted(&question.fact).unwrap_or(number);
                     let zone = player.zone_of(&service.store, record.said_item(run, planted as u64, arm)).await?;
-                    Some(Asked {
+                    Some(AskedFact {
                         fact: question.fact.clone(),
                         zone,
                         fill: reply.input_tokens as f64 / f64::from(ctx_size),
@@ -142,7 +147,7 @@ async fn play_turns(
             };
             let measurement = player.measured(&service.store, &reply).await?;
             let engine_bytes = service.model.status().memory_bytes;
-            record.add(Played {
+            record.add(PlayedTurn {
                 run,
                 turn: number as u64,
                 arm,
@@ -155,7 +160,7 @@ async fn play_turns(
                 asked,
                 measurement,
                 engine_bytes: engine_bytes.into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect(),
-                rss_bytes: Memory::own().map(|memory| memory.rss_bytes),
+                rss_bytes: ProcessMemory::own().map(|memory| memory.rss_bytes),
             })?;
             bar.inc(1);
             settle(&service.model, Duration::from_secs_f64(args.pause)).await;
@@ -181,18 +186,18 @@ const QUIET_LOOKS: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The service without its doors.
-struct Service {
+struct ReplayService {
     store: Store,
     model: Model,
     runtime: Runtime,
 }
 
-impl Service {
-    async fn start(args: &Args, settings: &Settings, folder: &Path) -> Result<Service> {
+impl ReplayService {
+    async fn start(args: &Args, settings: &Settings, folder: &Path) -> Result<ReplayService> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut settings = settings.clone();
         settings.memory.disk_path = settings.memory.disk_path.map(|_| folder.join("state"));
-        // Nobody is drawn here.
+        // The command names the arms.
         settings.experiment = None;
         let first = args.arms.first().context("no arm")?;
         settings.model.preset.clone_from(first);
@@ -206,24 +211,14 @@ impl Service {
                 );
             }
         }
-        let options = Options {
-            path: folder.join("store.sqlite3"),
-            owner: Owner::Service,
-            create: true,
-            busy_timeout_ms: settings.store.busy_timeout_ms,
-            readers: settings.store.readers,
-            write_queue: settings.store.write_queue,
-            commit_group: settings.store.commit_group,
-            wal_limit_bytes: settings.store.wal_limit_bytes,
-            max_pages: None,
-            check_at_start: false,
-        };
+        let options =
+            Options { path: folder.join("store.sqlite3"), check_at_start: false, ..crate::store::options(&settings) };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;
         let model = started.model;
         let settings = Arc::new(started.settings);
         let runtime = Runtime::new(Parts { settings, store: store.clone(), model: model.clone(), presets });
-        Ok(Service { store, model, runtime })
+        Ok(ReplayService { store, model, runtime })
     }
 
     async fn stop(self) -> Result<()> {
@@ -244,24 +239,24 @@ fn numbers(preset: &Preset) -> String {
 }
 
 /// What was played so far, on disk.
-struct Record {
+struct ReplayRecord {
     folder: PathBuf,
     file: File,
-    played: Vec<Played>,
+    played: Vec<PlayedTurn>,
 }
 
-impl Record {
-    fn open(args: &Args, settings: &Settings, script: &Script, out: &Path) -> Result<Record> {
-        let place = || format!("the replay in {}", out.display());
+impl ReplayRecord {
+    fn open(args: &Args, settings: &Settings, script: &ConversationScript, out: &Path) -> Result<ReplayRecord> {
+        let what = || format!("the replay in {}", out.display());
         let presets = args.arms.iter().map(|arm| Ok(numbers(settings.preset(arm)?))).collect::<Result<_>>()?;
-        let plan = Plan { script: script.text()?, arms: args.arms.clone(), reply: args.reply, presets };
+        let plan = ReplayPlan { script: script.text()?, arms: args.arms.clone(), reply: args.reply, presets };
         let (plan_file, turns_file) = (out.join("plan.json"), out.join("turns.jsonl"));
         if args.again && plan_file.exists() {
-            fs::remove_dir_all(out).with_context(place)?;
+            fs::remove_dir_all(out).with_context(what)?;
         }
-        fs::create_dir_all(out).with_context(place)?;
+        fs::create_dir_all(out).with_context(what)?;
         if plan_file.exists() {
-            let there: Plan = serde_json::from_str(&fs::read_to_string(&plan_file)?).with_context(place)?;
+            let there: ReplayPlan = serde_json::from_str(&fs::read_to_string(&plan_file)?).with_context(what)?;
             if there != plan {
                 bail!(
                     "{} is of another script, other arms or other presets: name another --out, or begin --again",
@@ -269,11 +264,11 @@ impl Record {
                 );
             }
         } else {
-            fs::write(&plan_file, serde_json::to_string_pretty(&plan)?).with_context(place)?;
+            fs::write(&plan_file, serde_json::to_string_pretty(&plan)?).with_context(what)?;
         }
-        let mut played: Vec<Played> = Vec::new();
+        let mut played: Vec<PlayedTurn> = Vec::new();
         let text =
-            if turns_file.exists() { fs::read_to_string(&turns_file).with_context(place)? } else { String::new() };
+            if turns_file.exists() { fs::read_to_string(&turns_file).with_context(what)? } else { String::new() };
         let mut whole = 0;
         for line in text.split_inclusive('\n') {
             // A line that a crash cut is a turn that was not played.
@@ -281,12 +276,12 @@ impl Record {
             played.push(turn);
             whole += line.len() as u64;
         }
-        let file = OpenOptions::new().create(true).append(true).open(&turns_file).with_context(place)?;
-        file.set_len(whole).with_context(place)?;
-        Ok(Record { folder: out.to_path_buf(), file, played })
+        let file = OpenOptions::new().create(true).append(true).open(&turns_file).with_context(what)?;
+        file.set_len(whole).with_context(what)?;
+        Ok(ReplayRecord { folder: out.to_path_buf(), file, played })
     }
 
-    fn add(&mut self, played: Played) -> Result<()> {
+    fn add(&mut self, played: PlayedTurn) -> Result<()> {
         let line = serde_json::to_string(&played)? + "\n";
         self.file
             .write_all(line.as_bytes())
@@ -307,7 +302,7 @@ impl Record {
     }
 
     /// Earlier replays may have had more.
-    fn of_runs(&self, runs: u64) -> impl Iterator<Item = &Played> {
+    fn of_runs(&self, runs: u64) -> impl Iterator<Item = &PlayedTurn> {
         self.played.iter().filter(move |played| played.run < runs)
     }
 }

@@ -1,22 +1,22 @@
 //! What the terminal shows.
 
 use anyhow::Result;
-use lab::output::{Align, Table, clean, clean_lines, time};
+use lab::output::{TextTable, clean, clean_lines, time};
 use serde_json::Value;
 use std::io::Write;
 
 /// The name of the model that is inside the binary.
 const BUILT_IN: &str = "reprise-builtin";
 
-pub struct Screen {
+pub struct ChatScreen {
     interactive: bool,
     /// The cursor stands behind words of a reply.
     in_line: bool,
 }
 
-impl Screen {
-    pub fn new(interactive: bool) -> Screen {
-        Screen { interactive, in_line: false }
+impl ChatScreen {
+    pub fn new(interactive: bool) -> ChatScreen {
+        ChatScreen { interactive, in_line: false }
     }
 
     pub fn hello(&mut self, session: &Value) {
@@ -119,12 +119,7 @@ impl Screen {
             Ok(sessions) => sessions,
             Err(error) => return self.note(&format!("{error:#}")),
         };
-        let mut table = Table::new(&[
-            ("session", Align::Left),
-            ("last used (UTC)", Align::Left),
-            ("items", Align::Right),
-            ("title", Align::Left),
-        ]);
+        let mut table = TextTable::new(&["session", "last used (UTC)", ">items", "title"]);
         for session in sessions["data"].as_array().map(Vec::as_slice).unwrap_or_default() {
             let id = session["id"].as_str().unwrap_or_default();
             table.row([

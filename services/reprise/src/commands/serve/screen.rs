@@ -22,7 +22,7 @@ pub struct Screen<'a> {
 impl fmt::Display for Screen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Screen { settings, chosen, statistics, .. } = self;
-        // Nobody can connect to "all addresses".
+        // A client cannot connect to "all addresses".
         let mut near = self.address;
         if near.ip().is_unspecified() {
             near.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));

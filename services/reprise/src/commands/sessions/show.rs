@@ -3,6 +3,7 @@
 use anyhow::Result;
 use lab::output::print_json;
 use lab::output::{clean, clean_lines, time};
+use model::Bytes;
 use std::io::Write;
 use std::path::Path;
 use store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
@@ -56,10 +57,10 @@ pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
         ("versions", statistics.versions.to_string()),
         ("summaries", statistics.summaries.to_string()),
         ("measurements", statistics.measurements.to_string()),
-        ("words", bytes(statistics.text_bytes)),
-        ("file", bytes(statistics.file_bytes)),
-        ("of it free", bytes(statistics.free_bytes)),
-        ("log", bytes(statistics.wal_bytes)),
+        ("words", Bytes(statistics.text_bytes).to_string()),
+        ("file", Bytes(statistics.file_bytes).to_string()),
+        ("of it free", Bytes(statistics.free_bytes).to_string()),
+        ("log", Bytes(statistics.wal_bytes).to_string()),
     ];
     for (name, value) in lines {
         writeln!(out, "  {name:<13} {value:>10}")?;
@@ -118,12 +119,4 @@ fn words(body: &Body) -> String {
 
 fn indented(text: &str) -> String {
     clean_lines(text).lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        0..1024 => format!("{count} B"),
-        1024..1_048_576 => format!("{:.1} KiB", count as f64 / 1024.0),
-        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
-    }
 }

@@ -6,7 +6,7 @@ use settings::Settings;
 use std::fmt;
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub struct Hardware {
     pub version: &'static str,
     pub debug_build: bool,
     pub cpu: String,
@@ -20,10 +20,10 @@ pub struct Machine {
     pub gpu: Option<String>,
 }
 
-impl Machine {
-    pub fn new(settings: &Settings) -> Machine {
+impl Hardware {
+    pub fn new(settings: &Settings) -> Hardware {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Machine {
+        Hardware {
             version: env!("CARGO_PKG_VERSION"),
             debug_build: cfg!(debug_assertions),
             cpu: processor(),
@@ -35,15 +35,15 @@ impl Machine {
     }
 
     /// Of a service that runs elsewhere, or with other settings, this is only where it was asked from.
-    pub fn asking(settings: &Settings) -> Machine {
-        Machine { level: None, threads: None, ..Machine::new(settings) }
+    pub fn asking(settings: &Settings) -> Hardware {
+        Hardware { level: None, threads: None, ..Hardware::new(settings) }
     }
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for Hardware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let build = if self.debug_build { " (debug build)" } else { "" };
-        let Machine { version, cpu, cores, .. } = self;
+        let Hardware { version, cpu, cores, .. } = self;
         writeln!(f, "Reprise {version}{build}")?;
         if let Some(gpu) = &self.gpu {
             writeln!(f, "  GPU        {gpu}")?;
@@ -61,9 +61,9 @@ fn processor() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Memory of a process as the system counts it.
+/// ProcessMemory of a process as the system counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Memory {
+pub struct ProcessMemory {
     /// All that is in memory, pages of a mapped model file included.
     pub rss_bytes: u64,
     /// Of it what belongs to no file.
@@ -72,23 +72,27 @@ pub struct Memory {
     pub peak_rss_bytes: u64,
 }
 
-impl Memory {
+impl ProcessMemory {
     /// None where the system does not tell.
-    pub fn of(pid: u32) -> Option<Memory> {
+    pub fn of(pid: u32) -> Option<ProcessMemory> {
         parse(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
     }
 
-    pub fn own() -> Option<Memory> {
-        Memory::of(std::process::id())
+    pub fn own() -> Option<ProcessMemory> {
+        ProcessMemory::of(std::process::id())
     }
 }
 
-fn parse(status: &str) -> Option<Memory> {
+fn parse(status: &str) -> Option<ProcessMemory> {
     let bytes = |key: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     };
-    Some(Memory { rss_bytes: bytes("VmRSS")?, anonymous_bytes: bytes("RssAnon")?, peak_rss_bytes: bytes("VmHWM")? })
+    Some(ProcessMemory {
+        rss_bytes: bytes("VmRSS")?,
+        anonymous_bytes: bytes("RssAnon")?,
+        peak_rss_bytes: bytes("VmHWM")?,
+    })
 }
 
 #[cfg(test)]
@@ -99,9 +103,9 @@ mod tests {
     fn memory_is_read_as_the_system_writes_it() {
         let status =
             "Name:\treprise\nVmPeak:\t  900 kB\nVmHWM:\t     300 kB\nVmRSS:\t     200 kB\nRssAnon:\t  120 kB\n";
-        let expected = Memory { rss_bytes: 200 << 10, anonymous_bytes: 120 << 10, peak_rss_bytes: 300 << 10 };
+        let expected = ProcessMemory { rss_bytes: 200 << 10, anonymous_bytes: 120 << 10, peak_rss_bytes: 300 << 10 };
         assert_eq!(parse(status), Some(expected));
         assert_eq!(parse("Name:\tkthreadd\n"), None);
-        assert!(Memory::own().is_some_and(|memory| memory.rss_bytes > 0));
+        assert!(ProcessMemory::own().is_some_and(|memory| memory.rss_bytes > 0));
     }
 }

@@ -3,9 +3,9 @@
 //! Changes are made in the store. A service that runs beside it looks for them every few seconds, and its next prompt
 //! shows them.
 
+use super::One;
 use anyhow::{Context, Result};
-use lab::output::print_json;
-use lab::output::{Align, Table, clean, clean_lines, time};
+use lab::output::{TextTable, clean, clean_lines, print_json, time};
 use model::Model;
 use runtime::{Parts, Presets, Runtime, wall_ms};
 use serde_json::json;
@@ -19,27 +19,41 @@ use store::{SessionRef, Store, Summary, SummaryKind};
 pub enum Pins {
     /// What the assistant always sees word for word
     List {
-        session: String,
-        #[arg(long)]
-        user: Option<String>,
+        #[command(flatten)]
+        one: One,
         #[arg(long)]
         json: bool,
     },
     /// Adds a pin
     Add {
-        session: String,
+        #[command(flatten)]
+        one: One,
         #[arg(required = true)]
         text: Vec<String>,
-        #[arg(long)]
-        user: Option<String>,
     },
     /// Removes a pin by its id
     Remove {
-        session: String,
+        #[command(flatten)]
+        one: One,
         pin: String,
-        #[arg(long)]
-        user: Option<String>,
     },
+}
+
+pub async fn pins(store: &Store, pins: Pins, settings: &Settings) -> Result<()> {
+    match pins {
+        Pins::List { one, json } => list_pins(store, &one.find(store).await?, json).await,
+        Pins::Add { one, text } => {
+            let session = one.find(store).await?;
+            let pin = as_the_service(store, &session, settings).await?.add_pin(&session, &text.join(" ")).await?;
+            println!("{}", pin.id);
+            Ok(())
+        }
+        Pins::Remove { one, pin } => {
+            store.remove_pin(&one.find(store).await?, &pin, wall_ms()).await?;
+            println!("{} is removed", clean(&pin));
+            Ok(())
+        }
+    }
 }
 
 pub async fn summaries(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
@@ -53,16 +67,7 @@ pub async fn summaries(store: &Store, session: &SessionRef, json: bool) -> Resul
         };
         return print_json(&summaries.iter().rev().map(told).collect::<Vec<_>>());
     }
-    let mut table = Table::new(&[
-        ("version", Align::Right),
-        ("", Align::Left),
-        ("kind", Align::Left),
-        ("by", Align::Left),
-        ("made (UTC)", Align::Left),
-        ("before", Align::Right),
-        ("after", Align::Right),
-        ("up to", Align::Left),
-    ]);
+    let mut table = TextTable::new(&[">version", "", "kind", "by", "made (UTC)", ">before", ">after", "up to"]);
     for summary in summaries.iter().rev() {
         let state = match summary {
             summary if Some(summary.version) == in_use => "in use",
@@ -134,29 +139,17 @@ async fn as_the_service(store: &Store, session: &SessionRef, settings: &Settings
     Ok(Runtime::new(Parts { settings, store: store.clone(), model, presets }))
 }
 
-pub async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
+async fn list_pins(store: &Store, session: &SessionRef, json: bool) -> Result<()> {
     let pins = store.pins(session, false).await?;
     if json {
         return print_json(&pins);
     }
-    let mut table =
-        Table::new(&[("pin", Align::Left), ("by", Align::Left), ("made (UTC)", Align::Left), ("text", Align::Left)]);
+    let mut table = TextTable::new(&["pin", "by", "made (UTC)", "text"]);
     for pin in &pins {
         let by = if pin.source_item.is_some() { "said" } else { "hand" };
         table.row([clean(&pin.id), by.to_owned(), time(pin.created_at_ms), clean(&pin.text)]);
     }
-    Ok(table.print()?)
-}
-
-pub async fn add_pin(store: &Store, session: &SessionRef, text: &str, settings: &Settings) -> Result<()> {
-    println!("{}", as_the_service(store, session, settings).await?.add_pin(session, text).await?.id);
-    Ok(())
-}
-
-pub async fn remove_pin(store: &Store, session: &SessionRef, pin: &str) -> Result<()> {
-    store.remove_pin(session, pin, wall_ms()).await?;
-    println!("{} is removed", clean(pin));
-    Ok(())
+    table.print()
 }
 
 /// Of several that are not undone the newest stands.

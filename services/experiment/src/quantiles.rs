@@ -3,27 +3,27 @@
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct Quantiles {
     pub n: usize,
     pub median: f64,
     pub p95: f64,
     pub max: f64,
 }
 
-impl Summary {
+impl Quantiles {
     /// None of nothing.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Quantiles> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let max = *values.last()?;
         let n = values.len();
         let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
-        Some(Summary { n, median, p95: values[rank(n, 0.95)], max })
+        Some(Quantiles { n, median, p95: values[rank(n, 0.95)], max })
     }
 }
 
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    Summary::of(values).map(|summary| summary.median)
+    Quantiles::of(values).map(|summary| summary.median)
 }
 
 /// The smallest of the sorted values that a share of them does not pass.
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn by_nearest_rank() {
-        let summary = Summary::of((1..=100).rev().map(f64::from)).unwrap();
-        assert_eq!(summary, Summary { n: 100, median: 50.5, p95: 95.0, max: 100.0 });
-        assert_eq!(Summary::of([3.0]).unwrap(), Summary { n: 1, median: 3.0, p95: 3.0, max: 3.0 });
-        assert_eq!(Summary::of([2.0, 9.0, 1.0]).unwrap(), Summary { n: 3, median: 2.0, p95: 9.0, max: 9.0 });
-        assert_eq!(Summary::of([]), None);
+        let summary = Quantiles::of((1..=100).rev().map(f64::from)).unwrap();
+        assert_eq!(summary, Quantiles { n: 100, median: 50.5, p95: 95.0, max: 100.0 });
+        assert_eq!(Quantiles::of([3.0]).unwrap(), Quantiles { n: 1, median: 3.0, p95: 3.0, max: 3.0 });
+        assert_eq!(Quantiles::of([2.0, 9.0, 1.0]).unwrap(), Quantiles { n: 3, median: 2.0, p95: 9.0, max: 9.0 });
+        assert_eq!(Quantiles::of([]), None);
         assert_eq!(quantile(&[], 0.5), None);
         assert_eq!((quantile(&[1.0, 2.0], 0.0), quantile(&[1.0, 2.0], 1.0)), (Some(1.0), Some(2.0)));
     }

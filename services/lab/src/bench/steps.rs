@@ -1,10 +1,15 @@
 //! What is said in a conversation that is played: the same for every door and server, so that two runs compare.
 
+use experiment::SeededRandom;
+use serde::Serialize;
+use std::time::Duration;
+
 /// What voice does to a history, and what a power cut does to a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum TurnKind {
     /// The user answers.
+    #[default]
     Turn,
     /// The user talked over the last reply: of it only the first third was heard.
     BargeIn,
@@ -14,32 +19,22 @@ pub enum Kind {
     Restart,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Turn, Kind::BargeIn, Kind::Compaction, Kind::Restart];
+impl TurnKind {
+    pub const ALL: [TurnKind; 4] = [TurnKind::Turn, TurnKind::BargeIn, TurnKind::Compaction, TurnKind::Restart];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Kind::Turn => "turn",
-            Kind::BargeIn => "barge-in",
-            Kind::Compaction => "compaction",
-            Kind::Restart => "restart",
-        }
+        ["turn", "barge-in", "compaction", "restart"][self as usize]
     }
 
     pub fn mark(self) -> char {
-        match self {
-            Kind::Turn => 'o',
-            Kind::BargeIn => 'b',
-            Kind::Compaction => 'c',
-            Kind::Restart => 'r',
-        }
+        ['o', 'b', 'c', 'r'][self as usize]
     }
 }
 
 /// One turn: first what happens to the past, then what the user says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    pub kind: Kind,
+pub struct UserStep {
+    pub kind: TurnKind,
     /// Also at a compaction the last reply may have been talked over.
     pub cuts_last_reply: bool,
     /// What the assistant is told to be, where it changes.
@@ -51,27 +46,59 @@ pub struct Step {
     pub says: String,
 }
 
+/// How a conversation begins, whichever door it takes.
+pub struct Opening {
+    pub system: String,
+    /// Pairs of what the user said and what was answered.
+    pub history: Vec<(String, String)>,
+    pub reply_tokens: usize,
+    pub patience: Duration,
+}
+
+/// What a turn cost, as far as the service tells.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TurnCost {
+    pub turn: usize,
+    pub kind: TurnKind,
+    pub prompt_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
+    pub computed_tokens: Option<u64>,
+    pub reply_tokens: Option<u64>,
+    /// None where the reply had no words.
+    pub first_token_ms: Option<f64>,
+    pub total_ms: f64,
+    /// Why tokens had to be computed.
+    pub reason: Option<String>,
+}
+
+impl TurnCost {
+    pub fn new(turn: usize, kind: TurnKind) -> TurnCost {
+        TurnCost { turn, kind, ..TurnCost::default() }
+    }
+}
+
 /// Messages that a compaction leaves as they are.
 pub const KEPT: usize = 4;
 
 /// What follows a summary, because roles take turns.
 pub const NOTED: &str = "Noted.";
 
-pub struct Script {
-    random: u64,
+/// Words that say nothing, the same for a seed.
+pub struct Filler {
+    random: SeededRandom,
     /// How often a reply is talked over, and how often the oldest turns become a summary. None: never.
     barge_in_every: usize,
     compact_every: Option<usize>,
 }
 
-impl Script {
-    pub fn new(seed: u64) -> Script {
-        Script { random: seed, barge_in_every: 6, compact_every: Some(9) }
+impl Filler {
+    pub fn new(seed: u64) -> Filler {
+        Filler { random: SeededRandom::new(seed), barge_in_every: 6, compact_every: Some(9) }
     }
 
     /// Barge-ins so often, and no compactions; all that is said is of one length, so that waits can be compared.
-    pub fn with_barge_ins(seed: u64, every: usize) -> Script {
-        Script { random: seed, barge_in_every: every, compact_every: None }
+    pub fn with_barge_ins(seed: u64, every: usize) -> Filler {
+        Filler { random: SeededRandom::new(seed), barge_in_every: every, compact_every: None }
     }
 
     /// About as many tokens as `words`: each word is one in the vocabularies of the family.
@@ -91,7 +118,7 @@ impl Script {
     }
 
     /// Turns count from one.
-    pub fn step(&mut self, turn: usize) -> Step {
+    pub fn step(&mut self, turn: usize) -> UserStep {
         let cuts_last_reply = turn > 4 && turn.is_multiple_of(self.barge_in_every);
         let compacts = turn > 6 && self.compact_every.is_some_and(|every| turn.is_multiple_of(every));
         let summary = compacts.then(|| {
@@ -99,18 +126,18 @@ impl Script {
             format!("Summary so far: {}", facts.join(" "))
         });
         let kind = match (compacts, cuts_last_reply) {
-            (true, _) => Kind::Compaction,
-            (false, true) => Kind::BargeIn,
-            (false, false) => Kind::Turn,
+            (true, _) => TurnKind::Compaction,
+            (false, true) => TurnKind::BargeIn,
+            (false, false) => TurnKind::Turn,
         };
-        let words = if self.compact_every.is_some() { 8 + self.below(17) } else { SAID_WORDS };
-        Step { kind, cuts_last_reply, system: None, note: None, summary, says: self.sentence(words) }
+        let words = if self.compact_every.is_some() { 8 + self.random.below(17) } else { SAID_WORDS };
+        UserStep { kind, cuts_last_reply, system: None, note: None, summary, says: self.sentence(words) }
     }
 
     fn sentence(&mut self, words: usize) -> String {
         let mut text = String::new();
         for word in 0..words {
-            let next = WORDS[self.below(WORDS.len())];
+            let next = WORDS[self.random.below(WORDS.len())];
             if word > 0 {
                 text.push(' ');
                 text.push_str(next);
@@ -120,15 +147,6 @@ impl Script {
         }
         text.push('.');
         text
-    }
-
-    /// SplitMix64: a few lines, and the same everywhere.
-    fn below(&mut self, end: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end.max(1) as u64) as usize
     }
 }
 
@@ -156,7 +174,7 @@ mod tests {
     #[test]
     fn the_same_seed_says_the_same() {
         let play = |seed| {
-            let mut script = Script::new(seed);
+            let mut script = Filler::new(seed);
             (script.system(60), script.history(300), (1..=20).map(|turn| script.step(turn)).collect::<Vec<_>>())
         };
         assert_eq!(play(1), play(1));
@@ -165,18 +183,18 @@ mod tests {
 
     #[test]
     fn every_sixth_turn_is_a_barge_in_and_every_ninth_a_compaction() {
-        let mut script = Script::new(1);
-        let steps: Vec<Step> = (1..=24).map(|turn| script.step(turn)).collect();
+        let mut script = Filler::new(1);
+        let steps: Vec<UserStep> = (1..=24).map(|turn| script.step(turn)).collect();
         let at = |kind| (1..=24).filter(|turn| steps[turn - 1].kind == kind).collect::<Vec<usize>>();
-        assert_eq!(at(Kind::BargeIn), [6, 12, 24]);
-        assert_eq!(at(Kind::Compaction), [9, 18]);
+        assert_eq!(at(TurnKind::BargeIn), [6, 12, 24]);
+        assert_eq!(at(TurnKind::Compaction), [9, 18]);
         assert!(steps[17].cuts_last_reply && steps[17].summary.is_some());
         assert!(steps.iter().all(|step| (8..=24).contains(&step.says.split(' ').count())));
     }
 
     #[test]
     fn a_history_is_about_as_long_as_asked() {
-        let words: usize = Script::new(3)
+        let words: usize = Filler::new(3)
             .history(7_000)
             .iter()
             .map(|(said, answer)| said.split(' ').count() + answer.split(' ').count())

@@ -1,0 +1,321 @@
+//! `reprise bench turns --table`: every case that a household meets, one after the other, in one table.
+
+use super::chat::ChatPlayer;
+use super::service::{MeasuredService, Target, no_rate_limits};
+use super::show;
+use super::steps::{Filler, Opening, TurnCost, TurnKind};
+use super::turns::{Args, Door, MeasuredTurns, play};
+use crate::charts::{Chart, Series};
+use crate::hardware::Hardware;
+use crate::output::{TextTable, clean, number, print_json};
+use anyhow::{Context, Result};
+use experiment::median;
+use serde::Serialize;
+use settings::Settings;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[derive(Serialize)]
+struct MeasuredCases {
+    bench: &'static str,
+    machine: Hardware,
+    service: String,
+    peer: Option<String>,
+    pause_s: f64,
+    rows: Vec<CaseRow>,
+    /// All turns of all cases, in the order of the rows.
+    turns: Vec<PlayedCase>,
+}
+
+#[derive(Serialize)]
+struct PlayedCase {
+    case: &'static str,
+    turns: Vec<TurnCost>,
+}
+
+#[derive(Serialize)]
+struct CaseRow {
+    case: String,
+    /// Median.
+    first_token_ms: Option<f64>,
+    computed_tokens: Option<f64>,
+    /// What it is compared with.
+    against: String,
+    ratio: Option<f64>,
+    /// None: nothing is asked of it.
+    holds: Option<bool>,
+    note: String,
+}
+
+/// Histories that are compared with longer ones.
+const SHORT_HISTORY: usize = 1_000;
+const SESSIONS: usize = 10;
+/// Turns of a case that needs few.
+const FEW: usize = 5;
+/// Silence in which what was computed reaches the disk.
+const WRITING_S: f64 = 4.0;
+
+pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
+    args.check()?;
+    // The longest history, which may have half as many tokens more than it was meant to, with what is said after it.
+    let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
+    let window = longest + longest / 2 + args.persona + 2 * SHORT_HISTORY;
+    let mut needs: Vec<(&str, String)> = no_rate_limits().into();
+    needs.push(("model.ctx_size", window.to_string()));
+    let service = MeasuredService::open(&args.target, given, settings, &needs).await?;
+    let measured = MeasuredCases {
+        bench: "turns --table",
+        machine: service.hardware(settings),
+        service: service.name.clone(),
+        peer: args.peer.clone(),
+        pause_s: args.pause,
+        rows: Vec::new(),
+        turns: Vec::new(),
+    };
+    let mut cases = Cases { args, settings, service, measured };
+    let played = cases.play_all(given).await;
+    let Cases { service, measured, .. } = cases;
+    service.stop().await;
+    played?;
+    let chart = chart(&measured);
+    show(std::slice::from_ref(&chart), args.plot.as_deref(), false)?;
+    if args.json {
+        return print_json(&measured);
+    }
+    print(&measured)?;
+    show(&[chart], None, true)
+}
+
+struct Cases<'a> {
+    args: &'a Args,
+    settings: &'a Settings,
+    service: MeasuredService,
+    measured: MeasuredCases,
+}
+
+impl Cases<'_> {
+    async fn play_all(&mut self, given: &[OsString]) -> Result<()> {
+        let args = self.args;
+        let ordinary = self.case(Door::Chat, 12, 100);
+        let mut peers = None;
+        if let Some(url) = &args.peer {
+            let target = Target { url: Some(url.clone()), key: None, model: None };
+            let mut peer = MeasuredService::open(&target, given, self.settings, &[]).await?;
+            let measured = play(&ordinary, self.settings, &mut peer).await.context("the peer")?;
+            peers = medians(&measured.turns, TurnKind::Turn).0;
+            self.tell("peer: ordinary turn, chat completions", &measured.turns);
+            let own = ("its ordinary turn", peers);
+            self.compare("peer: next turn after a barge-in", &measured.turns, TurnKind::BargeIn, own, None);
+            self.keep("peer", measured);
+        }
+        let against = ("the peer's", peers);
+
+        let measured = self.play(&ordinary).await?;
+        let own = ("ordinary turn", medians(&measured.turns, TurnKind::Turn).0);
+        let turns = &measured.turns;
+        self.compare("ordinary turn, chat completions", turns, TurnKind::Turn, against, Some(1.0 / 3.0));
+        self.compare("next turn after a barge-in, chat completions", turns, TurnKind::BargeIn, own, Some(1.1));
+        self.keep("chat", measured);
+
+        let measured = self.play(&self.case(Door::Realtime, 6, 200)).await?;
+        let own = ("ordinary turn, websocket", medians(&measured.turns, TurnKind::Turn).0);
+        let turns = &measured.turns;
+        self.compare("ordinary turn, websocket", turns, TurnKind::Turn, against, Some(1.0 / 3.0));
+        self.compare("next turn after a barge-in, websocket", turns, TurnKind::BargeIn, own, Some(1.1));
+        self.keep("websocket", measured);
+
+        let measured = self.play(&self.case(Door::RealtimePartial, 6, 300)).await?;
+        let (name, turns) = ("ordinary turn, partial transcripts", &measured.turns);
+        self.compare(name, turns, TurnKind::Turn, against, Some(1.0 / 8.0));
+        self.keep("partial transcripts", measured);
+
+        let measured = self.play(&Args { history: SHORT_HISTORY, ..self.case(Door::Chat, 1, 400) }).await?;
+        // How many tokens the filler's words are depends on the vocabulary.
+        let meant = (SHORT_HISTORY + args.system) as f64;
+        let tokens = measured.turns[0].prompt_tokens.map_or(meant, |tokens| tokens as f64);
+        let of_tokens = |history: usize| (history as f64 * meant / tokens) as usize;
+        self.histories(of_tokens).await?;
+        self.restart(of_tokens(args.restart_history)).await?;
+        self.persona().await?;
+        self.clocks().await
+    }
+
+    /// Histories that begin alike: each is read from where the one before ends.
+    async fn histories(&mut self, of_tokens: impl Fn(usize) -> usize) -> Result<()> {
+        let mut short = None;
+        for history in std::iter::once(SHORT_HISTORY).chain(self.args.histories.iter().copied()) {
+            let long = Args { history: of_tokens(history), ..self.case(Door::Chat, FEW, 400) };
+            let measured = self.play(&long).await?;
+            let name = format!("ordinary turn, history of {history} tokens");
+            if let Some((short_ms, short_computed)) = short {
+                // Twice at 16 times as much, 3.5 times at 32 times: what attention reads is all that grows.
+                let at_most = (0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64).max(1.1);
+                let against = ("that of 1,000", short_ms);
+                let row = self.compare(&name, &measured.turns, TurnKind::Turn, against, Some(at_most));
+                let prompt = median(measured.turns.iter().filter_map(|turn| Some(turn.prompt_tokens? as f64)));
+                let (at_short, prompt) = (number(short_computed, 0), number(prompt, 0));
+                row.note = format!("{at_short} computed at 1,000; prompts of {prompt} tokens");
+                row.holds = row.holds.map(|holds| holds && nearly(row.computed_tokens, short_computed));
+            } else {
+                short = Some(medians(&measured.turns, TurnKind::Turn));
+                self.tell(&name, &measured.turns);
+            }
+            self.keep("history", measured);
+        }
+        Ok(())
+    }
+
+    async fn restart(&mut self, history: usize) -> Result<()> {
+        let long = Args {
+            history,
+            pause: self.args.pause.max(WRITING_S),
+            restart_before: Some(FEW),
+            ..self.case(Door::Realtime, FEW, 500)
+        };
+        let measured = self.play(&long).await?;
+        let (before, _) = medians(&measured.turns, TurnKind::Turn);
+        let (files_ms, mib) = self.service.state_folder().map_or(Ok((0.0, 0.0)), |folder| read_all(&folder))?;
+        let name = format!("first turn after kill -9 with {} tokens", self.args.restart_history);
+        let row = self.compare(&name, &measured.turns, TurnKind::Restart, ("ordinary turn there", before), None);
+        row.holds = row.first_token_ms.zip(before).map(|(ms, before)| ms <= 1.5 * before + files_ms);
+        row.note = format!("at most 1.5 x and the files: {mib:.0} MiB in {files_ms:.0} ms");
+        self.keep("restart", measured);
+        Ok(())
+    }
+
+    async fn persona(&mut self) -> Result<()> {
+        let Args { seed, persona, reply, patience, .. } = *self.args;
+        let system = Filler::new(seed + 600).system(persona);
+        let mut turns = Vec::new();
+        for session in 0..SESSIONS {
+            let patience = Duration::from_secs(patience);
+            let opening = Opening { system: system.clone(), history: Vec::new(), reply_tokens: reply, patience };
+            let mut filler = Filler::with_barge_ins(seed + 700 + session as u64, 3);
+            let mut player = ChatPlayer::new(&self.service, None, opening).await?;
+            turns.push(player.turn(&self.service, session + 1, filler.step(1)).await?);
+        }
+        let computed = |turn: &TurnCost| turn.computed_tokens.unwrap_or(u64::MAX);
+        let (first, most) = (computed(&turns[0]), turns[1..].iter().map(computed).max().unwrap_or(0));
+        let row = self.tell(&format!("{SESSIONS} sessions in turn, one persona of {persona} tokens"), &turns);
+        row.note = format!("computed: {first} by the first, at most {most} by the others");
+        row.holds = Some(first > most * 10);
+        self.measured.turns.push(PlayedCase { case: "persona", turns });
+        Ok(())
+    }
+
+    /// What the service tells of a clock: in the system prompt it edits the past, in a note it is new text.
+    async fn clocks(&mut self) -> Result<()> {
+        let clock = Args { clock_in_system: true, ..self.case(Door::Chat, FEW, 800) };
+        self.reasons("clock", "a clock in the system prompt", &clock, "edited").await?;
+        for (door, name) in [(Door::Chat, "chat completions"), (Door::Realtime, "websocket")] {
+            let note = Args { clock_as_note: true, ..self.case(door, FEW, 900) };
+            let name = format!("a clock in a note before the user's words, {name}");
+            self.reasons("note", &name, &note, "new_text").await?;
+        }
+        Ok(())
+    }
+
+    async fn reasons(&mut self, case: &'static str, name: &str, args: &Args, expected: &str) -> Result<()> {
+        let measured = self.play(args).await?;
+        let reasons: Vec<&str> = measured.turns.iter().skip(1).filter_map(|turn| turn.reason.as_deref()).collect();
+        let row = self.tell(name, &measured.turns);
+        row.note = format!("told: {}", reasons.first().unwrap_or(&"nothing"));
+        row.holds = Some(!reasons.is_empty() && reasons.iter().all(|reason| *reason == expected));
+        self.keep(case, measured);
+        Ok(())
+    }
+
+    /// Each case is a conversation of its own.
+    fn case(&self, door: Door, turns: usize, seed: u64) -> Args {
+        let seed = self.args.seed + seed;
+        Args { door, turns, seed, table: false, peer: None, barge_in_every: Some(3), ..self.args.clone() }
+    }
+
+    async fn play(&mut self, args: &Args) -> Result<MeasuredTurns> {
+        play(args, self.settings, &mut self.service).await
+    }
+
+    fn tell(&mut self, case: &str, turns: &[TurnCost]) -> &mut CaseRow {
+        self.compare(case, turns, TurnKind::Turn, ("", None), None)
+    }
+
+    fn compare(
+        &mut self,
+        case: &str,
+        turns: &[TurnCost],
+        kind: TurnKind,
+        (against, ms): (&str, Option<f64>),
+        at_most: Option<f64>,
+    ) -> &mut CaseRow {
+        let (first_token_ms, computed_tokens) = medians(turns, kind);
+        let ratio = first_token_ms.zip(ms).map(|(ours, theirs)| ours / theirs);
+        let holds = ratio.zip(at_most).map(|(ratio, at_most)| ratio <= at_most);
+        let limit = at_most.map_or_else(String::new, |at_most| format!(", at most {at_most:.2}"));
+        // Cases take minutes, and this shows that they go on.
+        eprintln!("played: {case}");
+        let against = if ratio.is_some() { format!("{against}{limit}") } else { String::new() };
+        let (case, note) = (case.to_owned(), String::new());
+        let rows = &mut self.measured.rows;
+        rows.push(CaseRow { case, first_token_ms, computed_tokens, against, ratio, holds, note });
+        let last = rows.len() - 1;
+        &mut rows[last]
+    }
+
+    fn keep(&mut self, case: &'static str, measured: MeasuredTurns) {
+        self.measured.turns.push(PlayedCase { case, turns: measured.turns });
+    }
+}
+
+/// Medians of the wait and of the computed tokens, without the first turn, which is cold.
+fn medians(turns: &[TurnCost], kind: TurnKind) -> (Option<f64>, Option<f64>) {
+    let turns = || turns.iter().skip(1).filter(|turn| turn.kind == kind);
+    let waits = median(turns().filter_map(|turn| turn.first_token_ms));
+    (waits, median(turns().filter_map(|turn| Some(turn.computed_tokens? as f64))))
+}
+
+/// The same words may be a token more or less where the words before them differ.
+fn nearly(a: Option<f64>, b: Option<f64>) -> bool {
+    a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= 3.0)
+}
+
+/// How long it takes to read all files of a folder once, and how many MiB that is.
+fn read_all(folder: &Path) -> Result<(f64, f64)> {
+    let begin = Instant::now();
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        bytes += std::fs::read(entry?.path())?.len();
+    }
+    Ok((begin.elapsed().as_secs_f64() * 1e3, bytes as f64 / (1u64 << 20) as f64))
+}
+
+fn print(measured: &MeasuredCases) -> Result<()> {
+    print!("{}", measured.machine);
+    println!("  service    {}", clean(&measured.service));
+    println!("  peer       {}", clean(measured.peer.as_deref().unwrap_or("none (--peer URL)")));
+    println!("  silence    {} s between turns\n", measured.pause_s);
+    let mut table = TextTable::new(&["case", ">first token ms", ">computed", ">ratio", "to", "holds", ""]);
+    for row in &measured.rows {
+        table.row([
+            row.case.clone(),
+            number(row.first_token_ms, 1),
+            number(row.computed_tokens, 0),
+            row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
+            row.against.clone(),
+            row.holds.map_or("", |holds| if holds { "yes" } else { "NO" }).to_owned(),
+            clean(&row.note),
+        ]);
+    }
+    table.print()
+}
+
+/// The wait over the history, of all that was played with the measured service.
+fn chart(measured: &MeasuredCases) -> Chart {
+    let ours = || measured.turns.iter().filter(|played| !matches!(played.case, "peer" | "clock" | "persona"));
+    let points = |kind| {
+        let turns = ours().flat_map(|played| played.turns.iter().skip(1)).filter(move |turn| turn.kind == kind);
+        turns.filter_map(|turn| Some((turn.prompt_tokens? as f64, turn.first_token_ms?))).collect()
+    };
+    let series = TurnKind::ALL.map(|kind| Series::dots(kind.name(), kind.mark(), points(kind)));
+    Chart { title: "Time to the first token".to_owned(), x: "tokens of the prompt", y: "ms", series: series.into() }
+}

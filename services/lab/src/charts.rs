@@ -1,0 +1,230 @@
+//! Values over an axis: in letters for a terminal, as SVG for a file or for a page.
+
+use std::fmt::Write;
+
+pub struct Chart {
+    pub title: String,
+    pub x: &'static str,
+    pub y: &'static str,
+    pub series: Vec<Series>,
+}
+
+pub struct Series {
+    pub name: &'static str,
+    /// The letter of its points on a terminal.
+    pub mark: char,
+    pub points: Vec<(f64, f64)>,
+    /// From where to where most values lie at each point. Empty: the points are dots that no line connects.
+    pub band: Vec<(f64, f64)>,
+}
+
+impl Series {
+    pub fn dots(name: &'static str, mark: char, points: Vec<(f64, f64)>) -> Series {
+        Series { name, mark, points, band: Vec::new() }
+    }
+}
+
+impl Chart {
+    /// A single point says no more than a table.
+    pub fn is_worth_drawing(&self) -> bool {
+        self.series.iter().map(|series| series.points.len()).sum::<usize>() > 1
+    }
+
+    /// Where two series meet, the later one is seen.
+    pub fn text(&self) -> String {
+        let (x_end, y_end) = self.ends(false);
+        let mut cells = vec![vec![' '; COLUMNS]; ROWS];
+        for series in &self.series {
+            for &(x, y) in &series.points {
+                let column = (x / x_end * (COLUMNS - 1) as f64).round() as usize;
+                let row = (y / y_end * (ROWS - 1) as f64).round() as usize;
+                cells[ROWS - 1 - row.min(ROWS - 1)][column.min(COLUMNS - 1)] = series.mark;
+            }
+        }
+        let mut text = format!("{}\n", self.title);
+        for (row, cells) in cells.iter().enumerate() {
+            let label = match row {
+                0 => label(y_end),
+                row if row == ROWS - 1 => label(0.0),
+                _ => String::new(),
+            };
+            let line: String = cells.iter().collect();
+            let _ = writeln!(text, "{label:>9} |{}", line.trim_end());
+        }
+        let _ = writeln!(text, "{:>9} +{}", "", "-".repeat(COLUMNS));
+        let _ = writeln!(text, "{:>9}  0{:>width$}", "", label(x_end), width = COLUMNS - 1);
+        let marks: Vec<String> = self.seen().map(|(_, series)| format!("{} {}", series.mark, series.name)).collect();
+        let _ = write!(text, "{:>9}  {} over {}: {}", "", self.y, self.x, marks.join(", "));
+        text
+    }
+
+    /// An image for a page whose style has the colours (`arm0`, `arm1`, ...).
+    pub fn figure(&self) -> String {
+        let mut out =
+            format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escaped(&self.title));
+        self.draw(&mut out, 0.0);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    fn draw(&self, out: &mut String, top: f64) {
+        let (x_end, y_end) = self.ends(true);
+        let (left, right, above, below) = (70.0, WIDTH - 20.0, top + 40.0, top + HEIGHT - 60.0);
+        let at =
+            |(x, y): (f64, f64)| (left + x / x_end * (right - left), below - (y / y_end).min(1.0) * (below - above));
+        let pairs = |points: &mut dyn Iterator<Item = (f64, f64)>| {
+            points.map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+        };
+        let mut text = |x: f64, y: f64, anchor: &str, words: &str| {
+            let words = escaped(words);
+            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
+        };
+        text(left, top + 20.0, "start", &self.title);
+        text(left, above - 6.0, "start", self.y);
+        text((left + right) / 2.0, below + 34.0, "middle", self.x);
+        for (index, (_, series)) in self.seen().enumerate() {
+            text(left + 9.0 + index as f64 * 150.0, top + HEIGHT - 12.0, "start", series.name);
+        }
+        for step in 0..=STEPS {
+            let share = f64::from(step) / f64::from(STEPS);
+            let (x, y) = at((x_end * share, y_end * share));
+            text(x, below + 16.0, "middle", &label(x_end * share));
+            text(left - 6.0, y + 4.0, "end", &label(y_end * share));
+        }
+        for step in 0..=STEPS {
+            let y = at((0.0, y_end * f64::from(step) / f64::from(STEPS))).1;
+            let _ = writeln!(out, "<line x1=\"{left}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" class=\"grid\"/>");
+        }
+        for (index, (arm, Series { points, band, .. })) in self.seen().enumerate() {
+            if band.is_empty() {
+                for (x, y) in points.iter().copied().map(at) {
+                    let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"point arm{arm}\"/>");
+                }
+            } else {
+                let ends = || points.iter().zip(band);
+                let mut around = ends()
+                    .map(|((x, _), (_, high))| (*x, *high))
+                    .chain(ends().rev().map(|((x, _), (low, _))| (*x, *low)));
+                let _ = writeln!(out, "<polygon points=\"{}\" class=\"band arm{arm}\"/>", pairs(&mut around));
+                let line = pairs(&mut points.iter().copied());
+                let _ = writeln!(out, "<polyline points=\"{line}\" class=\"line arm{arm}\"/>");
+            }
+            let (x, y) = (left + index as f64 * 150.0, top + HEIGHT - 16.0);
+            let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"arm{arm}\"/>");
+        }
+    }
+
+    /// Those with points, and their index among all.
+    fn seen(&self) -> impl Iterator<Item = (usize, &Series)> {
+        self.series.iter().enumerate().filter(|(_, series)| !series.points.is_empty())
+    }
+
+    /// Both axes begin at zero, so that twice as high is twice as much.
+    fn ends(&self, with_bands: bool) -> (f64, f64) {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let highs = self.series.iter().flat_map(|series| &series.band).map(|(_, high)| *high).filter(|_| with_bands);
+        let x_end = points().map(|point| point.0).fold(0.0, f64::max);
+        (round_up(x_end), round_up(points().map(|point| point.1).chain(highs).fold(0.0, f64::max)))
+    }
+}
+
+/// One file that needs nothing outside it: the charts one below the other.
+pub fn svg(charts: &[Chart]) -> String {
+    let height = charts.len() as f64 * HEIGHT;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<style>{COLOURS}</style>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    for (index, chart) in charts.iter().enumerate() {
+        chart.draw(&mut out, index as f64 * HEIGHT);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+const COLUMNS: usize = 64;
+const ROWS: usize = 14;
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+/// Steps between the lines across, and between the numbers along each axis.
+const STEPS: u32 = 5;
+/// Readers without red and green vision tell them apart, too.
+const COLOURS: &str = "text { fill: #222 } .grid { stroke: #ddd } \
+    .arm0 { fill: #0072b2; stroke: #0072b2 } .arm1 { fill: #d55e00; stroke: #d55e00 } \
+    .arm2 { fill: #009e73; stroke: #009e73 } .arm3 { fill: #cc79a7; stroke: #cc79a7 } \
+    .point { fill-opacity: .8; stroke: none } .band { fill-opacity: .14; stroke: none } .line { fill: none; stroke-width: 2 }";
+
+/// The next 1, 2, 2.5, 5 or 10 of its power of ten.
+fn round_up(value: f64) -> f64 {
+    if !value.is_finite() || value <= 0.0 {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
+    steps.into_iter().map(|step| step * power).find(|end| *end >= value * (1.0 - 1e-9)).unwrap_or(10.0 * power)
+}
+
+fn label(value: f64) -> String {
+    match value {
+        value if value == value.trunc() => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: &[(f64, f64)]) -> Chart {
+        let turns = Series::dots("turn", 'o', points.to_vec());
+        let none = Series::dots("barge-in", 'b', Vec::new());
+        Chart { title: "a < b".to_owned(), x: "tokens", y: "ms", series: vec![turns, none] }
+    }
+
+    #[test]
+    fn the_highest_point_stands_at_the_top_and_the_last_at_the_right() {
+        let text = chart(&[(0.0, 0.0), (1000.0, 50.0)]).text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], format!("{:>9} |{}o", 50, " ".repeat(COLUMNS - 1)));
+        assert_eq!(lines[ROWS], format!("{:>9} |o", 0));
+        assert!(text.ends_with("ms over tokens: o turn"), "{text}");
+    }
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        for (value, end) in [(0.0, 1.0), (0.3, 0.5), (1.0, 1.0), (21.0, 25.0), (99.0, 100.0), (5100.0, 10000.0)] {
+            assert!((round_up(value) - end).abs() < 1e-9, "{value}: {}", round_up(value));
+        }
+    }
+
+    #[test]
+    fn a_file_holds_every_point_and_escapes_its_words() {
+        let svg = svg(&[chart(&[(1.0, 2.0), (3.0, 4.0)]), chart(&[])]);
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("class=\"point").count(), 2);
+        assert!(svg.contains("a &lt; b") && !svg.contains("NaN") && !svg.contains("barge-in"));
+    }
+
+    #[test]
+    fn every_arm_has_its_line_and_nothing_leaves_the_picture() {
+        let arm = |scale: f64| {
+            let points: Vec<(f64, f64)> = (1..=40).map(|turn| (turn as f64, scale * turn as f64)).collect();
+            let band = points.iter().map(|(_, median)| (median / 2.0, median * 1.5)).collect();
+            Series { name: "arm", mark: 'o', points, band }
+        };
+        let series = vec![arm(1.0), Series::dots("none", 'x', Vec::new()), arm(3.0)];
+        let svg = Chart { title: "waits".to_owned(), x: "turns", y: "ms", series }.figure();
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (2, 2));
+        assert!(svg.contains("class=\"line arm2\"") && !svg.contains("arm1") && !svg.contains("NaN"));
+        for pair in svg.split("points=\"").skip(1).flat_map(|rest| rest.split('"').next().unwrap().split(' ')) {
+            let (x, y) = pair.split_once(',').unwrap();
+            let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
+            assert!((70.0..=700.1).contains(&x) && (39.9..=300.1).contains(&y), "{pair}");
+        }
+    }
+}

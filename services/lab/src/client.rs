@@ -1,0 +1,235 @@
+//! A client of a service that runs: requests over HTTP, and a websocket with our extensions. A task reads the socket, so
+//! that an event's time is when it came, and pings are answered while the command does something else.
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt, StreamExt};
+use reqwest::{Client, Method, RequestBuilder, Url};
+use serde_json::{Value, json};
+use settings::LimitSettings;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+type Connection = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Where a service is, and the key that it knows the client by.
+#[derive(Clone)]
+pub struct ServiceAddress {
+    pub url: Url,
+    pub key: Option<String>,
+}
+
+impl ServiceAddress {
+    pub fn parse(url: &str, key: Option<String>) -> Result<ServiceAddress> {
+        let parsed = Url::parse(url).with_context(|| format!("--url {url}"))?;
+        if parsed.scheme() != "http" {
+            bail!("--url {url}: only http:// is spoken here; for https put a proxy in front, or use a tunnel");
+        }
+        Ok(ServiceAddress { url: parsed, key })
+    }
+
+    pub fn request(&self, http: &Client, method: Method, path: &str) -> RequestBuilder {
+        // A base URL as clients are given it may already end in /v1.
+        let base = self.url.as_str().trim_end_matches('/').trim_end_matches("/v1");
+        let request = http.request(method, format!("{base}{path}"));
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+
+    /// What the service answers, or the message with which it refuses.
+    pub async fn get(&self, http: &Client, path: &str) -> Result<Value> {
+        let response = self.request(http, Method::GET, path).send().await?;
+        let status = response.status();
+        let body: Value = response.json().await?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        bail!("{}", body["error"]["message"].as_str().unwrap_or("the service refuses"))
+    }
+}
+
+/// How long a client waits.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// For a connection, for an event that is asked for, and until the service has read what is sent.
+    pub answer: Duration,
+    /// For anything at all, a ping included.
+    pub silence: Duration,
+}
+
+pub struct ServiceClient {
+    /// As the service opened with it.
+    pub session: Value,
+    sink: SplitSink<Connection, Message>,
+    arrivals: mpsc::Receiver<Result<Arrival, String>>,
+    reader: JoinHandle<()>,
+    patience: Duration,
+}
+
+pub struct Arrival {
+    pub at: Instant,
+    pub event: Value,
+}
+
+impl ServiceClient {
+    /// A new session, or the one that the query names.
+    pub async fn connect(
+        address: &ServiceAddress,
+        query: &[(&str, Option<&str>)],
+        limits: &LimitSettings,
+        patience: Patience,
+    ) -> Result<ServiceClient> {
+        let (sink, mut stream) = open(address, query, limits, patience.answer).await?.split();
+        let (send, arrivals) = mpsc::channel(limits.outgoing_events);
+        let reader = tokio::spawn(async move {
+            loop {
+                let arrival = match timeout(patience.silence, stream.next()).await {
+                    Err(_) => Err("the service does not even send pings".to_owned()),
+                    Ok(Some(Ok(Message::Text(text)))) => match serde_json::from_str(&text) {
+                        Ok(event) => Ok(Arrival { at: Instant::now(), event }),
+                        Err(error) => Err(format!("the service sends no JSON: {error}")),
+                    },
+                    Ok(Some(Ok(Message::Close(Some(frame))))) if !frame.reason.is_empty() => {
+                        Err(frame.reason.to_string())
+                    }
+                    Ok(Some(Ok(Message::Close(_))) | None) => Err("the service hung up".to_owned()),
+                    Ok(Some(Ok(_))) => continue,
+                    Ok(Some(Err(error))) => Err(error.to_string()),
+                };
+                let ends = arrival.is_err();
+                if send.send(arrival).await.is_err() || ends {
+                    return;
+                }
+            }
+        });
+        let mut client = ServiceClient { session: Value::Null, sink, arrivals, reader, patience: patience.answer };
+        let mut opening = client.next().await?.event;
+        if opening["type"] != "session.created" || !opening["session"]["id"].is_string() {
+            bail!("the service opens with {}: is it Reprise?", opening["type"]);
+        }
+        client.session = opening["session"].take();
+        Ok(client)
+    }
+
+    pub fn session_id(&self) -> &str {
+        self.session["id"].as_str().unwrap_or_default()
+    }
+
+    pub async fn say(&mut self, event: Value) -> Result<()> {
+        let sending = timeout(self.patience, self.sink.send(Message::text(event.to_string())));
+        Ok(sending.await.context("the service does not read")??)
+    }
+
+    /// Changes settings of the session, and waits until the service has them.
+    pub async fn update(&mut self, session: Value) -> Result<()> {
+        self.say(json!({ "type": "session.update", "session": session })).await?;
+        self.until("session.updated").await.map(drop)
+    }
+
+    /// Adds a message behind the last item, or behind the one that is named.
+    pub async fn create(&mut self, id: Option<&str>, role: &str, text: &str, after: Option<&str>) -> Result<()> {
+        let kind = if role == "assistant" { "output_text" } else { "input_text" };
+        let mut item = json!({ "type": "message", "role": role, "content": [{ "type": kind, "text": text }] });
+        let mut event = json!({ "type": "conversation.item.create" });
+        for (object, key, value) in [(&mut item, "id", id), (&mut event, "previous_item_id", after)] {
+            if let Some(value) = value {
+                object[key] = value.into();
+            }
+        }
+        event["item"] = item;
+        self.say(event).await
+    }
+
+    pub async fn respond(&mut self) -> Result<()> {
+        self.say(json!({ "type": "response.create" })).await
+    }
+
+    /// Whatever comes, however long it takes. An error: nothing more will come, and why.
+    pub async fn arrival(&mut self) -> Result<Arrival, String> {
+        self.arrivals.recv().await.unwrap_or_else(|| Err("the service hung up".to_owned()))
+    }
+
+    /// An `error` of the service is an error here: nothing that a measurement says should cause one.
+    pub async fn next(&mut self) -> Result<Arrival> {
+        match timeout(self.patience, self.arrival()).await.context("the service says nothing any more")? {
+            Ok(arrival) if arrival.event["type"] == "error" => bail!("the service says: {}", arrival.event["error"]),
+            Ok(arrival) => Ok(arrival),
+            Err(why) => bail!("the connection is lost: {why}"),
+        }
+    }
+
+    /// As `next`. None: nothing came for this long.
+    pub async fn next_within(&mut self, patience: Duration) -> Result<Option<Arrival>> {
+        match timeout(patience, self.next()).await {
+            Ok(arrival) => arrival.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub async fn until(&mut self, kind: &str) -> Result<Arrival> {
+        loop {
+            let arrival = self.next().await?;
+            if arrival.event["type"] == kind {
+                return Ok(arrival);
+            }
+        }
+    }
+
+    pub async fn close(mut self) {
+        let _ = timeout(self.patience, self.sink.close()).await;
+    }
+}
+
+impl Drop for ServiceClient {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+async fn open(
+    address: &ServiceAddress,
+    query: &[(&str, Option<&str>)],
+    limits: &LimitSettings,
+    patience: Duration,
+) -> Result<Connection> {
+    let ServiceAddress { url, key } = address;
+    let mut at = url.clone();
+    at.set_path("/v1/realtime");
+    let query = query.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+    at.query_pairs_mut().append_pair("extensions", "reprise").extend_pairs(query);
+    at.set_scheme("ws").map_err(|()| anyhow!("{url} is no address of a service"))?;
+    let mut request = at.as_str().into_client_request()?;
+    if let Some(key) = key {
+        let value = HeaderValue::from_str(&format!("Bearer {key}")).context("the key has characters no key has")?;
+        request.headers_mut().insert(header::AUTHORIZATION, value);
+    }
+    // The library's own outgoing buffer has no limit.
+    let mut config = WebSocketConfig::default();
+    config.max_message_size = Some(limits.message_bytes);
+    config.max_frame_size = Some(limits.message_bytes);
+    config.write_buffer_size = limits.header_bytes;
+    config.max_write_buffer_size = limits.outgoing_bytes.max(2 * limits.header_bytes);
+    let connecting = timeout(patience, connect_async_with_config(request, Some(config), true));
+    let connected = connecting.await.with_context(|| format!("{url} does not answer"))?;
+    connected.map(|(connection, _)| connection).map_err(|error| refused(url, error))
+}
+
+/// The message of a refusal says more than its status.
+fn refused(url: &Url, error: tungstenite::Error) -> anyhow::Error {
+    if let tungstenite::Error::Http(response) = &error {
+        let body: Value = serde_json::from_slice(response.body().as_deref().unwrap_or_default()).unwrap_or_default();
+        let message = body["error"]["message"].as_str().map_or_else(|| response.status().to_string(), str::to_owned);
+        return anyhow!("{url} refuses: {message}");
+    }
+    anyhow!(error).context(format!("cannot connect to {url}: is the service started? (`reprise serve`)"))
+}
