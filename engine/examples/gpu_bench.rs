@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::model_bytes::weight_bytes;
 use engine::network::{Network, StepLane, WantedLogits};
 use engine::sampling::SamplingOptions;
 use engine::snapshot::Snapshot;
@@ -16,7 +15,7 @@ use engine::{
 };
 use kernels::format::Format;
 use serde_json::{Value, json};
-use weights::Part;
+use weights::PackedPart;
 use weights::mixture::Mixture;
 use weights::synth::{self, SynthShape};
 
@@ -50,7 +49,7 @@ fn main() -> Result<(), Failure> {
         "what": "device", "name": gpu.name, "target": gpu.target, "memory_mib": gpu.memory_bytes >> 20,
         "copy_gb_per_s": copy_gb_per_s, "model": args.model.file_name().map(|name| name.to_string_lossy()),
     }));
-    let mut model = weights::open(&args.model, &weights::OpenOptions { mmap: true })?;
+    let mut model = weights::open(&args.model, true)?;
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
     let limits = DeviceLimits {
         total_bytes: None,
@@ -62,7 +61,7 @@ fn main() -> Result<(), Failure> {
     let begin = Instant::now();
     let (executor, memory) = Executor::planned(&device, &model, Precision::Integer, &limits, || Cpu::new(0))?;
     device.synchronize()?;
-    let on_host = Part::FeedForward { from: memory.ffn_layers };
+    let on_host = PackedPart::FeedForward { from: memory.ffn_layers };
     weights::pack(&mut model, on_host, &Cpu::new(0), None, true, &mut |_, _| ())?;
     let network = Network::new(model, Precision::Integer);
     tell(json!({
@@ -135,7 +134,7 @@ impl Bench {
             let step = self.decode(&mut [&mut branch])?;
             let shape = self.network.state_shape;
             let past = ctx * shape.page_bytes(&state.layout) / engine::state::PAGE_TOKENS;
-            let touched = bytes_per_token(&self.network.model) + past + 2 * shape.fixed_bytes();
+            let touched = self.network.model.bytes_per_token() + past + 2 * shape.fixed_bytes();
             let gb_per_s = touched as f64 / step.as_secs_f64() / 1e9;
             tell(json!({
                 "what": "decode", "ctx": ctx, "batch": 1, "ms": ms(step), "tokens_per_s": 1.0 / step.as_secs_f64(),
@@ -344,22 +343,6 @@ impl Bench {
     }
 }
 
-/// Bytes that a token reads: of experts those that are chosen.
-fn bytes_per_token(model: &weights::Model) -> usize {
-    let all = weight_bytes(model);
-    let unread = model.head.as_ref().map_or(0, |_| model.embed.data.len());
-    let experts = model.layers.iter().map(|layer| match &layer.ffn {
-        weights::Ffn::Dense { .. } => 0,
-        weights::Ffn::Moe(moe) => {
-            let bytes = moe.experts.iter().map(|e| e.gate.data.len() + e.up.data.len() + e.down.data.len());
-            let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
-            let bytes: usize = bytes.sum();
-            bytes - bytes * used / moe.experts.len().max(1)
-        }
-    });
-    all - unread - experts.sum::<usize>()
-}
-
 fn args() -> Result<Args, Failure> {
     let mut given: HashMap<String, String> = HashMap::new();
     let mut words = std::env::args().skip(1);
@@ -404,7 +387,7 @@ fn make(shape: &str, quant: &str, out: &Path) -> Result<(), Failure> {
     let mixture = *mixture.ok_or_else(|| format!("--quant {quant}: there is none of that name"))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let begin = Instant::now();
-    synth::write(&synth::Options { shape, mixture, seed: 1, threads }, out, &mut |_, _| ())?;
+    synth::write(&synth::SynthOptions { shape, mixture, seed: 1, threads }, out, &mut |_, _| ())?;
     eprintln!("{}: made in {:.0} s", out.display(), begin.elapsed().as_secs_f64());
     Ok(())
 }

@@ -9,7 +9,7 @@ mod eviction;
 
 use std::sync::Arc;
 
-use kernels::attention::Layout;
+use kernels::attention::PageLayout;
 use kernels::format::Format;
 
 use crate::cached_sequence::{CachedSequence, common_prefix};
@@ -73,7 +73,7 @@ pub(crate) struct PrefixMatch {
 #[derive(Clone, Copy)]
 pub(crate) struct PrefixQuery<'a> {
     pub tokens: &'a [u32],
-    pub layout: Layout,
+    pub layout: PageLayout,
     /// The most tokens of it to reuse.
     pub limit: usize,
     /// What may be evicted for a sequence that is read from disk.
@@ -161,7 +161,7 @@ impl SequenceCache {
     }
 
     /// Marks the sequence from which a prompt will begin as just used, so that it is evicted last.
-    pub fn touch(&mut self, tokens: &[u32], layout: Layout) {
+    pub fn touch(&mut self, tokens: &[u32], layout: PageLayout) {
         self.uses += 1;
         let uses = self.uses;
         let ours = self.entries.iter_mut().filter(|entry| entry.sequence.state.layout == layout);

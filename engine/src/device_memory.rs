@@ -3,12 +3,12 @@
 use gpu::Device;
 use gpu::device::Processors;
 use kernels::product::Precision;
-use weights::{Matrix, Model, Reading};
+use weights::{Matrix, MatrixUse, Model};
 
 use crate::error::Error;
 use crate::gpu_network::{device_bytes, scratch_bytes};
 use crate::limits::EngineLimits;
-use crate::model_bytes::{ffn_bytes, host_bytes};
+use crate::model_bytes::host_bytes;
 use crate::state::{KvFormats, StateShape};
 
 /// How much of a GPU's memory the engine may use, and for steps of which size.
@@ -101,8 +101,8 @@ impl DeviceMemoryPlan {
             Some(ffn_layers) => ffn_layers.min(layers),
             None => (0..=layers).rev().find(fits).unwrap_or(0),
         };
-        let on_host = |matrix: &Matrix| host_bytes(matrix, Reading::Products, precision);
-        let host_bytes = model.layers[ffn_layers..].iter().map(|layer| ffn_bytes(&layer.ffn, on_host)).sum();
+        let on_host = |matrix: &Matrix| host_bytes(matrix, MatrixUse::Products, precision);
+        let host_bytes = model.layers[ffn_layers..].iter().flat_map(|layer| layer.ffn.matrices()).map(on_host).sum();
         let weight_bytes = weight_bytes(ffn_layers);
         match total_bytes.checked_sub(weight_bytes + scratch_bytes) {
             Some(left_bytes) if left_bytes > shape.fixed_bytes() => Ok(DeviceMemoryPlan {

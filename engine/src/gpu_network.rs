@@ -10,10 +10,10 @@ mod upload;
 mod workspace;
 
 use gpu::device::Processors;
-use gpu::matrix::Kind;
-use gpu::norm::{NormRows, norm_rows};
-use gpu::product::{FEW_ROWS, Reading, embed, product};
-use gpu::rotation::{Turns, turns};
+use gpu::matrix::DeviceFormat;
+use gpu::norm::{NormRowsArguments, norm_rows};
+use gpu::product::{Exactness, FEW_ROWS, embed, product};
+use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{Forms, Halves, RowsArguments};
 use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
@@ -33,10 +33,10 @@ pub struct GpuNetwork {
     pub device: Device,
     pub shape: Shape,
     pub state_shape: StateShape,
-    reading: Reading,
-    embed: gpu::matrix::Matrix,
+    exactness: Exactness,
+    embed: gpu::matrix::DeviceMatrix,
     /// None: the embedding is the head.
-    head: Option<gpu::matrix::Matrix>,
+    head: Option<gpu::matrix::DeviceMatrix>,
     output_norm: Buffer<f32>,
     layers: Vec<GpuLayer>,
     frequencies: Buffer<f64>,
@@ -78,7 +78,7 @@ impl GpuNetwork {
             output_norm: Buffer::of(device, &model.output_norm)?,
             frequencies: Buffer::of(device, &rotation.frequencies)?,
             magnitude: rotation.magnitude,
-            reading: if precision == Precision::F32 { Reading::Exact } else { Reading::Rounded },
+            exactness: if precision == Precision::F32 { Exactness::Exact } else { Exactness::Rounded },
             state_shape: StateShape::new(&shape),
             device: device.clone(),
             shape,
@@ -213,7 +213,7 @@ impl GpuNetwork {
         let device = &self.device;
         embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
         let pairs = self.frequencies.len() as u32;
-        let of_turns = Turns {
+        let of_turns = TurnsArguments {
             frequencies: self.frequencies.address(),
             lanes: step.at.lanes,
             lane_of_row: step.at.lane_of_row,
@@ -246,7 +246,7 @@ impl GpuNetwork {
         }
         let forms = self.forms(wanted <= FEW_ROWS);
         let to = work.normed.arguments(forms);
-        let of_norm = NormRows {
+        let of_norm = NormRowsArguments {
             x: work.hidden.address(),
             weight: self.output_norm.address(),
             chosen: step.at.wanted,
@@ -255,12 +255,12 @@ impl GpuNetwork {
             unused: 0,
         };
         norm_rows(&self.device, wanted, &of_norm)?;
-        product(&self.device, self.reading, to, wanted, &[(head, work.logits.address())], false)
+        product(&self.device, self.exactness, to, wanted, &[(head, work.logits.address())], false)
     }
 
     fn norm(&self, step: &GpuStep, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {
         let to = work.normed.arguments(self.forms(step.few));
-        let of_norm = NormRows {
+        let of_norm = NormRowsArguments {
             x: work.hidden.address(),
             weight: weight.address(),
             chosen: 0,
@@ -275,12 +275,12 @@ impl GpuNetwork {
     /// The forms of rows that this network's products read, for few or for many rows. Values are always among them, because
     /// decays and routers are computed exactly.
     fn forms(&self, few: bool) -> Forms {
-        let halves = match (few, self.reading) {
+        let halves = match (few, self.exactness) {
             (true, _) => Halves::No,
-            (false, Reading::Rounded) => Halves::One,
-            (false, Reading::Exact) => Halves::Two,
+            (false, Exactness::Rounded) => Halves::One,
+            (false, Exactness::Exact) => Halves::Two,
         };
-        Forms { values: true, integers: few && self.reading == Reading::Rounded, halves }
+        Forms { values: true, integers: few && self.exactness == Exactness::Rounded, halves }
     }
 
     /// The same for rows that no exact product reads.
@@ -291,5 +291,5 @@ impl GpuNetwork {
 
 /// The number of a format of keys or values in kernels.
 fn kind_of(format: kernels::format::Format) -> u32 {
-    Kind::of(format) as u32
+    DeviceFormat::of(format) as u32
 }

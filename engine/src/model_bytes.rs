@@ -1,8 +1,8 @@
 //! What a model's weights, and the buffers to compute with them, take of the host's memory.
 
-use kernels::cpu::Level;
+use kernels::cpu::CpuLevel;
 use kernels::product::Precision;
-use weights::{Ffn, Matrix, Mixer, Model, Reading};
+use weights::{Matrix, MatrixUse, Mixer, Model};
 
 use crate::network::Network;
 
@@ -13,46 +13,34 @@ pub fn weight_bytes(model: &Model) -> usize {
 
 /// Bytes of a model's weights once the CPU has packed them. They need not be packed yet.
 pub fn host_weight_bytes(model: &Model, precision: Precision) -> usize {
-    all_bytes(model, |matrix, reading| host_bytes(matrix, reading, precision))
+    all_bytes(model, |matrix, used_for| host_bytes(matrix, used_for, precision))
 }
 
 /// Bytes of a matrix once the CPU has packed it.
-pub fn host_bytes(matrix: &Matrix, reading: Reading, precision: Precision) -> usize {
+pub fn host_bytes(matrix: &Matrix, used_for: MatrixUse, precision: Precision) -> usize {
     match precision {
-        Precision::Integer => weights::packed_bytes(matrix, reading, Level::detect()),
+        Precision::Integer => weights::packed_bytes(matrix, used_for, CpuLevel::detect()),
         Precision::F32 => bytes(matrix),
     }
 }
 
-fn all_bytes(model: &Model, of: impl Fn(&Matrix, Reading) -> usize) -> usize {
-    let product = |matrix: &Matrix| of(matrix, Reading::Products);
+fn all_bytes(model: &Model, of: impl Fn(&Matrix, MatrixUse) -> usize) -> usize {
+    let product = |matrix: &Matrix| of(matrix, MatrixUse::Products);
     let outside = match &model.head {
-        Some(head) => of(&model.embed, Reading::Rows) + product(head),
+        Some(head) => of(&model.embed, MatrixUse::Rows) + product(head),
         None => product(&model.embed),
     };
     let layers = model.layers.iter().map(|layer| {
         let mixer = match &layer.mixer {
             Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(product).iter().sum::<usize>(),
             Mixer::Delta(w) => {
-                let exact: usize = [&w.a, &w.b].map(|matrix| of(matrix, Reading::ExactProducts)).iter().sum();
+                let exact: usize = [&w.a, &w.b].map(|matrix| of(matrix, MatrixUse::ExactProducts)).iter().sum();
                 [&w.qkv, &w.z, &w.out].map(product).iter().sum::<usize>() + exact
             }
         };
-        mixer + ffn_bytes(&layer.ffn, product)
+        mixer + layer.ffn.matrices().into_iter().map(product).sum::<usize>()
     });
     outside + layers.sum::<usize>()
-}
-
-/// Bytes of the matrices of a feed-forward part; `bytes` gives those of one.
-pub fn ffn_bytes(ffn: &Ffn, bytes: impl Fn(&Matrix) -> usize) -> usize {
-    match ffn {
-        Ffn::Dense { gate, up, down } => [gate, up, down].map(&bytes).iter().sum(),
-        Ffn::Moe(moe) => {
-            let experts = moe.experts.iter().flat_map(|e| [&e.gate, &e.up, &e.down]);
-            let shared = moe.shared.iter().flat_map(|s| [&s.gate, &s.up, &s.down]);
-            experts.chain(shared).chain([&moe.router]).map(bytes).sum()
-        }
-    }
 }
 
 /// The most that the CPU's buffers of one step take: `rows` tokens, of which `wanted` get logits.

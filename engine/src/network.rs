@@ -6,11 +6,11 @@ mod ffn;
 mod workspace;
 
 use kernels::cpu::Cpu;
-use kernels::delta::Heads;
+use kernels::delta::DeltaHeads;
 use kernels::format::Format;
 use kernels::norm::rms_norm;
 use kernels::product::{Activations, Precision, Rounding, Weights, product, products};
-use kernels::rotation::{Rotation, Stretch};
+use kernels::rotation::Rotation;
 use weights::{Layer, Matrix, Mixer, Model, Shape};
 
 use crate::recurrence_log::RecurrenceLog;
@@ -194,22 +194,14 @@ impl Network {
         products(cpu, self.precision, x, matrices);
     }
 
-    fn heads(&self) -> Heads {
+    fn heads(&self) -> DeltaHeads {
         self.state_shape.heads
     }
 }
 
 /// The rotation of a model's heads by position, for the CPU and for a GPU.
 pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
-    let stretch = shape.rope.scaling.as_ref().map(|yarn| Stretch {
-        factor: yarn.factor.into(),
-        original_ctx: yarn.original_ctx,
-        beta_fast: yarn.beta_fast.into(),
-        beta_slow: yarn.beta_slow.into(),
-        magnitude: yarn.magnitude(),
-        truncate: yarn.truncate,
-    });
-    Rotation::new(shape.rope.dims, shape.rope.theta, stretch)
+    Rotation::new(shape.rope.dims, shape.rope.theta, shape.rope.scaling)
 }
 
 /// Weights of 8 bits are so exact that coarse rounding of activations would be most of the error.
@@ -231,8 +223,8 @@ fn exact_products(cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>
 }
 
 fn weights_of(matrix: &Matrix) -> Weights<'_> {
-    let Matrix { format, rows, cols, layout, .. } = *matrix;
-    Weights { format, rows, cols, layout, bytes: &matrix.data }
+    let Matrix { format, rows, cols, order, .. } = *matrix;
+    Weights { format, rows, cols, order, bytes: &matrix.data }
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

@@ -7,7 +7,7 @@ use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
 use text::{Template, Tokenizer};
-use weights::{Part, VocabSource};
+use weights::{PackedPart, VocabSource};
 
 use crate::device_memory::{DeviceLimits, DeviceMemoryPlan};
 use crate::error::Error;
@@ -82,7 +82,7 @@ pub fn open_with(
 ) -> Result<OpenedModel, Error> {
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
-    let mut model = weights::open(path, &weights::OpenOptions { mmap })?;
+    let mut model = weights::open(path, mmap)?;
     // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.
     let vocab =
         std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
@@ -102,7 +102,8 @@ pub fn open_with(
             }
         },
     };
-    let part = executor.as_ref().map_or(Part::All, |(_, memory)| Part::FeedForward { from: memory.ffn_layers });
+    let part =
+        executor.as_ref().map_or(PackedPart::All, |(_, memory)| PackedPart::FeedForward { from: memory.ffn_layers });
     let has_part = executor.as_ref().is_none_or(|(_, memory)| memory.host_bytes > 0);
     if options.precision == Precision::Integer && has_part {
         keeping = weights::pack(&mut model, part, &Cpu::new(0), options.packed.as_ref(), options.mmap, progress)?;

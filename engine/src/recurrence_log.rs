@@ -155,10 +155,10 @@ fn width(shape: &StateShape) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::delta::Heads;
+    use kernels::delta::DeltaHeads;
 
     fn log(capacity: usize, meter: &MemoryMeter) -> RecurrenceLog {
-        let heads = Heads { key_heads: 1, value_heads: 1, key_dim: 1, value_dim: 1, tiled: false };
+        let heads = DeltaHeads { key_heads: 1, value_heads: 1, key_dim: 1, value_dim: 1, tiled: false };
         let shape = StateShape { attention_layers: 0, delta_layers: 2, heads, conv_past: 3, kv_heads: 1, head_dim: 1 };
         RecurrenceLog::new(&shape, capacity, meter)
     }

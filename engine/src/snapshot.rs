@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use kernels::attention::Layout;
-use kernels::cpu::{Cpu, Parts};
+use kernels::attention::PageLayout;
+use kernels::cpu::{Cpu, DisjointParts};
 use kernels::format::{Format, dequantize, quantize};
 
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
@@ -83,7 +83,7 @@ impl Snapshot {
             return pack(format, recurrent, to);
         }
         let head_bytes = packed_bytes(format, head);
-        let to = Parts::new(to);
+        let to = DisjointParts::new(to);
         cpu.pool.run(heads.value_heads, |number| {
             // SAFETY: each task takes the bytes of its own head.
             let to = unsafe { to.part(number * head_bytes, head_bytes) };
@@ -97,7 +97,7 @@ impl Snapshot {
         &self,
         pages: &KvPages,
         shape: StateShape,
-        layout: Layout,
+        layout: PageLayout,
         meter: &MemoryMeter,
         cpu: Option<&Cpu>,
     ) -> SequenceState {
@@ -125,7 +125,7 @@ impl Snapshot {
             }
             (None, cpu) => {
                 let layer_bytes = packed_bytes(self.format, layer);
-                let to = Parts::new(&mut recurrent);
+                let to = DisjointParts::new(&mut recurrent);
                 let one = |number: usize| {
                     // SAFETY: each task takes the values of its own layer.
                     let to = unsafe { to.part(number * layer, layer) };

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use kernels::attention::Layout;
-use kernels::delta::Heads;
+use kernels::attention::PageLayout;
+use kernels::delta::DeltaHeads;
 use kernels::format::Format;
 use weights::{LayerKind, Shape};
 
@@ -39,7 +39,7 @@ impl KvFormats {
 pub struct StateShape {
     pub attention_layers: usize,
     pub delta_layers: usize,
-    pub heads: Heads,
+    pub heads: DeltaHeads,
     pub conv_past: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -51,7 +51,7 @@ impl StateShape {
         StateShape {
             attention_layers: count(LayerKind::Attention),
             delta_layers: count(LayerKind::Delta),
-            heads: Heads {
+            heads: DeltaHeads {
                 key_heads: shape.key_heads,
                 value_heads: shape.value_heads,
                 key_dim: shape.key_dim,
@@ -64,7 +64,7 @@ impl StateShape {
         }
     }
 
-    pub fn layout(&self, formats: KvFormats) -> Result<Layout, Error> {
+    pub fn layout(&self, formats: KvFormats) -> Result<PageLayout, Error> {
         for format in [formats.key, formats.value] {
             if format.row_bytes(self.head_dim).is_none() {
                 return Err(Error::KvFormat {
@@ -74,7 +74,7 @@ impl StateShape {
                 });
             }
         }
-        Ok(Layout {
+        Ok(PageLayout {
             key_format: formats.key,
             value_format: formats.value,
             kv_heads: self.kv_heads,
@@ -94,7 +94,7 @@ impl StateShape {
     }
 
     /// Bytes of a page, which holds all attention layers.
-    pub fn page_bytes(&self, layout: &Layout) -> usize {
+    pub fn page_bytes(&self, layout: &PageLayout) -> usize {
         self.attention_layers * layout.bytes()
     }
 
@@ -117,7 +117,7 @@ pub fn packed_bytes(format: Format, values: usize) -> usize {
 /// The state of one sequence after its first `position` tokens.
 pub struct SequenceState {
     pub shape: StateShape,
-    pub layout: Layout,
+    pub layout: PageLayout,
     pub position: usize,
     pub pages: KvPages,
     /// [linear layer, value head, key dim, value dim]

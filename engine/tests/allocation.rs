@@ -46,9 +46,9 @@ fn no_allocation_per_token_after_warm_up() {
         ("dense-wide.q4_k_m.gguf", 8, Format::Q8_0),
         ("moe.bf16.gguf", 2, Format::F16),
     ] {
-        let mut model = weights::open(&folder.join(file), &weights::OpenOptions { mmap: true }).unwrap();
+        let mut model = weights::open(&folder.join(file), true).unwrap();
         let cpu = Cpu::new(threads);
-        weights::pack(&mut model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
+        weights::pack(&mut model, weights::PackedPart::All, &cpu, None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(model, Precision::Integer);
         let kv = KvFormats { key: kv, value: kv };
         let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();

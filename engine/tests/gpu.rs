@@ -16,7 +16,7 @@ use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
 use kernels::testing::distance;
-use weights::{Model, OpenOptions, Part};
+use weights::{Model, PackedPart};
 
 use golden::{GoldenFile, close, reference};
 
@@ -37,7 +37,7 @@ fn device() -> Option<Device> {
 
 /// Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
 fn open(name: &str) -> Model {
-    weights::open(&reference().join(name), &OpenOptions { mmap: true }).unwrap()
+    weights::open(&reference().join(name), true).unwrap()
 }
 
 fn state(network: &GpuNetwork, kv: KvFormats) -> SequenceState {
@@ -368,7 +368,7 @@ fn what_has_no_room_is_computed_by_the_host() {
         assert!(plan.host_bytes > 0 && plan.host_note().unwrap().contains("feed-forward"), "{plan:?}");
 
         let mut packed = open(name);
-        let on_host = Part::FeedForward { from: plan.ffn_layers };
+        let on_host = PackedPart::FeedForward { from: plan.ffn_layers };
         weights::pack(&mut packed, on_host, &Cpu::new(1), None, true, &mut |_, _| ()).unwrap();
         let network = Network::new(packed, precision);
         let mut state = SequenceState::new(network.state_shape, F16, &executor.meter()).unwrap();

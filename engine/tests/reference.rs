@@ -11,7 +11,7 @@ use engine::state::{KvFormats, SequenceState};
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
-use weights::{HeadOrder, LayerKind, OpenOptions};
+use weights::{HeadOrder, LayerKind};
 
 use golden::{GoldenFile, close, reference};
 
@@ -19,7 +19,7 @@ const FOLDERS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "de
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
 
 fn open(path: &Path, precision: Precision) -> Network {
-    Network::new(weights::open(path, &OpenOptions { mmap: true }).unwrap(), precision)
+    Network::new(weights::open(path, true).unwrap(), precision)
 }
 
 /// Every model that must compute the folder's golden results: the folder itself and its bf16 GGUF.
@@ -163,7 +163,7 @@ fn quantised_files_against_their_own_weights() {
         for (precision, packed, tolerance) in cases {
             let mut network = open(&path, precision);
             if packed {
-                weights::pack(&mut network.model, weights::Part::All, &cpu, None, true, &mut |_, _| ()).unwrap();
+                weights::pack(&mut network.model, weights::PackedPart::All, &cpu, None, true, &mut |_, _| ()).unwrap();
             }
             let mut state = SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap();
             let ours = logits(&network, &cpu, &mut state, &golden.tokens("prompt"), 64);

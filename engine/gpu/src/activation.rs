@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use crate::buffer::Buffer;
     use crate::norm::tests::read;
-    use crate::rows::{Forms, Halves, Rows};
+    use crate::rows::{DeviceRows, Forms, Halves};
     use crate::testing::{cases, device_of_tests};
 
     proptest! {
@@ -54,7 +54,7 @@ mod tests {
             let [gate_there, up_there] = [&gate, &up].map(|values| Buffer::of(&device, values).unwrap());
             let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| kernels::activation::silu(*g) * u).collect();
             let all = Forms { values: true, integers: true, halves: Halves::Two };
-            let rows = Rows::new(&device, count, cols, all).unwrap();
+            let rows = DeviceRows::new(&device, count, cols, all).unwrap();
             for forms in [Forms { halves: Halves::No, ..all }, all] {
                 rows.values.fill_bytes(0xFF).unwrap();
                 rows.codes.fill_bytes(0x7F).unwrap();

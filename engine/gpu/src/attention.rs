@@ -9,7 +9,7 @@ use crate::rows::RowsArguments;
 /// `Heads` in `attention.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Heads {
+pub struct AttentionHeads {
     pub lanes: u64,
     pub lane_of_row: u64,
     pub q: u64,
@@ -22,8 +22,8 @@ pub struct Heads {
 /// `Prepare` in `attention.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Prepare {
-    pub heads: Heads,
+pub struct PrepareArguments {
+    pub heads: AttentionHeads,
     pub k: u64,
     pub v: u64,
     pub q_norm: u64,
@@ -36,7 +36,7 @@ pub struct Prepare {
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Attend {
-    heads: Heads,
+    heads: AttentionHeads,
     partial: u64,
     stats: u64,
     rows: u32,
@@ -48,7 +48,7 @@ struct Attend {
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Combine {
-    heads: Heads,
+    heads: AttentionHeads,
     partial: u64,
     stats: u64,
     to: RowsArguments,
@@ -60,7 +60,7 @@ struct Combine {
 
 /// Where parts of the past are kept until they are put together: [splits, rows, q heads, dim], and two numbers for each.
 #[derive(Clone, Copy)]
-pub struct Parts {
+pub struct PastParts {
     pub partial: u64,
     pub stats: u64,
 }
@@ -105,7 +105,7 @@ const KEPT_OF_SHARED: usize = 1024;
 
 impl Spread {
     /// `longest`: rows of the lane with the most.
-    pub fn new(processors: Processors, lanes: usize, longest: usize, (q_heads, kv_heads, dim): Shape) -> Spread {
+    pub fn new(processors: Processors, lanes: usize, longest: usize, (q_heads, kv_heads, dim): HeadCounts) -> Spread {
         let group = q_heads / kv_heads;
         let large = Blocks::Many { tile: 64 };
         let blocks = match longest * group {
@@ -157,9 +157,9 @@ impl Blocks {
 }
 
 /// Query heads, key heads, values of a head.
-pub type Shape = (usize, usize, usize);
+pub type HeadCounts = (usize, usize, usize);
 
-pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), Error> {
+pub fn prepare(device: &Device, rows: usize, arguments: &PrepareArguments) -> Result<(), Error> {
     let heads = arguments.heads;
     let grid = (rows as u32, heads.q_heads + 2 * heads.kv_heads, 1);
     let launch = Launch { grid, threads: 32, shared_bytes: heads.dim as usize * size_of::<f32>() };
@@ -168,11 +168,11 @@ pub fn prepare(device: &Device, rows: usize, arguments: &Prepare) -> Result<(), 
 
 pub fn attend(
     device: &Device,
-    heads: Heads,
+    heads: AttentionHeads,
     lanes: usize,
     rows: usize,
     spread: Spread,
-    parts: Parts,
+    parts: PastParts,
 ) -> Result<(), Error> {
     let Spread { blocks, dim, row_tiles, splits } = spread;
     let arguments = Attend {
@@ -192,13 +192,13 @@ pub fn attend(
 /// Puts the parts together and multiplies with the gates, in the forms of `to`.
 pub fn combine(
     device: &Device,
-    heads: Heads,
+    heads: AttentionHeads,
     rows: usize,
     splits: usize,
-    parts: Parts,
+    parts: PastParts,
     to: RowsArguments,
 ) -> Result<(), Error> {
-    let Parts { partial, stats } = parts;
+    let PastParts { partial, stats } = parts;
     // Halves share a scale over a whole row. Where there are none a row's heads are done side by side.
     let heads_of_block = if to.has_halves() { heads.q_heads } else { 1 };
     let arguments =

@@ -5,10 +5,10 @@ use kernels::format::{Format, dequantize, quantize};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::Error;
-use crate::matrix::Matrix;
-use crate::norm::{NormRows, norm_rows};
-use crate::product::{FEW_ROWS, Reading, product};
-use crate::rows::{Forms, Halves, Rows};
+use crate::matrix::DeviceMatrix;
+use crate::norm::{NormRowsArguments, norm_rows};
+use crate::product::{Exactness, FEW_ROWS, product};
+use crate::rows::{DeviceRows, Forms, Halves};
 
 /// What a device computed wrong, or the largest difference that was found, as a share of the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ const ROUNDED_TOLERANCE: f32 = 2e-3;
 
 /// Norms and products with quantised weights, of one row by warps and of many by tensor cores.
 pub fn check(device: &Device) -> Result<Checked, Error> {
-    let exact = [1, MANY_ROWS].map(|rows| distance(device, rows, Reading::Exact));
+    let exact = [1, MANY_ROWS].map(|rows| distance(device, rows, Exactness::Exact));
     let [one, many] = exact;
     let (distance, rounded) = (one?.max(many?), check_rounded(device)?);
     Ok(Checked { distance, is_right: distance <= TOLERANCE && rounded.is_right })
@@ -35,31 +35,31 @@ pub fn check(device: &Device) -> Result<Checked, Error> {
 
 /// As prompts are computed: the path that hangs most on what GPU it is.
 pub fn check_rounded(device: &Device) -> Result<Checked, Error> {
-    let distance = distance(device, MANY_ROWS, Reading::Rounded)?;
+    let distance = distance(device, MANY_ROWS, Exactness::Rounded)?;
     Ok(Checked { distance, is_right: distance <= ROUNDED_TOLERANCE })
 }
 
 /// More than one tile.
 const MANY_ROWS: usize = 3 * FEW_ROWS + 120;
 
-fn distance(device: &Device, rows: usize, reading: Reading) -> Result<f32, Error> {
+fn distance(device: &Device, rows: usize, exactness: Exactness) -> Result<f32, Error> {
     let weights: Vec<f32> = wave(OUT * COLS, 0.37);
     let mut bytes = vec![0; Format::Q8_0.row_bytes(COLS).unwrap_or(0) * OUT];
     quantize(Format::Q8_0, &weights, &mut bytes);
     let mut exact = vec![0.0; weights.len()];
     dequantize(Format::Q8_0, &bytes, &mut exact);
-    let matrix = Matrix::of(device, Format::Q8_0, OUT, COLS, &bytes)?;
+    let matrix = DeviceMatrix::of(device, Format::Q8_0, OUT, COLS, &bytes)?;
     let ones = Buffer::of(device, &[1.0f32; COLS])?;
     let x = wave(rows * COLS, 0.61);
     let there = Buffer::of(device, &x)?;
     let halves = if rows <= FEW_ROWS { Halves::No } else { Halves::Two };
     let forms = Forms { values: true, integers: false, halves };
-    let normed = Rows::new(device, rows, COLS, forms)?;
+    let normed = DeviceRows::new(device, rows, COLS, forms)?;
     let to = normed.arguments(forms);
-    let of_norm = NormRows { x: there.address(), weight: ones.address(), chosen: 0, to, eps: 1e-6, unused: 0 };
+    let of_norm = NormRowsArguments { x: there.address(), weight: ones.address(), chosen: 0, to, eps: 1e-6, unused: 0 };
     norm_rows(device, rows, &of_norm)?;
     let out = Buffer::<f32>::new(device, rows * OUT)?;
-    product(device, reading, to, rows, &[(&matrix, out.address())], false)?;
+    product(device, exactness, to, rows, &[(&matrix, out.address())], false)?;
     Ok(largest_difference(&out.to_vec()?, &expected(&x, &exact)))
 }
 

@@ -11,7 +11,7 @@ const ROWS_OF_BLOCK: usize = 32;
 /// `Convolve` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Convolve {
+pub struct ConvolveArguments {
     pub x: u64,
     pub out: u64,
     pub taps: u64,
@@ -31,7 +31,7 @@ pub struct Convolve {
 /// `Gates` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Gates {
+pub struct GatesArguments {
     pub decay: u64,
     pub beta: u64,
     pub a_log_neg: u64,
@@ -47,7 +47,7 @@ pub struct Gates {
 /// `ReadLog` in `convolution.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct ReadLog {
+pub struct ReadLogArguments {
     pub log_rows: u64,
     pub x: u64,
     pub decay: u64,
@@ -58,15 +58,15 @@ pub struct ReadLog {
 }
 
 /// What was put aside for some tokens of a layer.
-pub fn read_log(device: &Device, rows: usize, arguments: &ReadLog) -> Result<(), Error> {
+pub fn read_log(device: &Device, rows: usize, arguments: &ReadLogArguments) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 256, shared_bytes: 0 };
     device.launch("convolution", "read_log", launch, arguments)
 }
 
 /// `longest`: rows of the lane with the most. Sets `rows_of_block` itself.
-pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: Convolve) -> Result<(), Error> {
+pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: ConvolveArguments) -> Result<(), Error> {
     let rows_of_block = if longest <= ROWS_OF_BLOCK { longest + 1 } else { ROWS_OF_BLOCK };
-    let arguments = Convolve { rows_of_block: rows_of_block as u32, ..arguments };
+    let arguments = ConvolveArguments { rows_of_block: rows_of_block as u32, ..arguments };
     let across = (arguments.channels as usize).div_ceil(256) as u32;
     let grid = (across, lanes as u32, longest.div_ceil(rows_of_block) as u32);
     device.launch("convolution", "convolve", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)?;
@@ -77,7 +77,7 @@ pub fn convolve(device: &Device, lanes: usize, longest: usize, arguments: Convol
     device.launch("convolution", "replace_inputs", Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)
 }
 
-pub fn gates(device: &Device, arguments: &Gates) -> Result<(), Error> {
+pub fn gates(device: &Device, arguments: &GatesArguments) -> Result<(), Error> {
     let grid = ((arguments.rows * arguments.heads).div_ceil(256), 1, 1);
     device.launch("convolution", "gates", Launch { grid, threads: 256, shared_bytes: 0 }, arguments)
 }
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::buffer::Buffer;
-    use crate::lanes::Lane;
+    use crate::lanes::LaneArguments;
     use crate::testing::{cases, device_of_tests};
 
     proptest! {
@@ -119,13 +119,13 @@ mod tests {
             let log_rows: Vec<u64> = rows_kept.iter().map(|row| row.as_ref().map_or(0, Buffer::address)).collect();
             let log_rows = Buffer::of(&device, &log_rows).unwrap();
             let mut first = 0;
-            let lanes: Vec<Lane> = counts.iter().zip(&convs).map(|(count, conv)| {
-                let lane = Lane {
+            let lanes: Vec<LaneArguments> = counts.iter().zip(&convs).map(|(count, conv)| {
+                let lane = LaneArguments {
                     conv: conv.address(),
                     first,
                     count: *count as u32,
                     position: 3,
-                    ..Lane::default()
+                    ..LaneArguments::default()
                 };
                 first += *count as u32;
                 lane
@@ -133,7 +133,7 @@ mod tests {
             let [x_there, taps_there] = [&x, &taps].map(|v| Buffer::of(&device, v).unwrap());
             let lanes_there = Buffer::of(&device, &lanes).unwrap();
             let out = Buffer::<f32>::new(&device, x.len()).unwrap();
-            convolve(&device, lanes.len(), *counts.iter().max().unwrap(), Convolve {
+            convolve(&device, lanes.len(), *counts.iter().max().unwrap(), ConvolveArguments {
                 x: x_there.address(),
                 out: out.address(),
                 taps: taps_there.address(),

@@ -15,7 +15,7 @@ pub const WORTH_CHUNKS: usize = 32;
 /// `Delta` in `delta.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Delta {
+pub struct DeltaArguments {
     pub qkv: u64,
     pub decay: u64,
     pub beta: u64,
@@ -59,12 +59,12 @@ pub fn advance(
     lanes: usize,
     longest: usize,
     chunks: &Buffer<f32>,
-    arguments: Delta,
+    arguments: DeltaArguments,
 ) -> Result<(), Error> {
     let (key_dim, heads) = (arguments.key_dim as usize, arguments.value_heads);
     check(key_dim, arguments.value_dim as usize)?;
     let most_chunks = longest.div_ceil(CHUNK) as u32;
-    let arguments = Delta { chunks: chunks.address(), most_chunks, ..arguments };
+    let arguments = DeltaArguments { chunks: chunks.address(), most_chunks, ..arguments };
     let grid = (arguments.value_dim.div_ceil(32), heads, lanes as u32);
     if longest <= WORTH_CHUNKS {
         let launch = Launch { grid, threads: 128, shared_bytes: 0 };
@@ -85,13 +85,13 @@ pub fn advance(
 
 #[cfg(test)]
 mod tests {
-    use kernels::delta::{Heads, Rows, reference};
+    use kernels::delta::{DeltaHeads, DeltaRows, reference};
     use kernels::norm::reference::l2_norm;
     use kernels::testing::{assert_close, random};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lanes::Lane;
+    use crate::lanes::LaneArguments;
     use crate::testing::{cases, device_of_tests};
 
     proptest! {
@@ -106,7 +106,7 @@ mod tests {
             seed: u64,
         ) {
             let Some(device) = device_of_tests() else { return Ok(()) };
-            let heads = Heads { key_heads, value_heads: key_heads * values_a_key, key_dim, value_dim, tiled };
+            let heads = DeltaHeads { key_heads, value_heads: key_heads * values_a_key, key_dim, value_dim, tiled };
             let rows = counts.iter().sum::<usize>();
             let mut qkv = random(rows * heads.channels(), seed);
             for row in qkv.chunks_exact_mut(heads.channels()) {
@@ -121,8 +121,8 @@ mod tests {
             let there: Vec<Buffer<f32>> =
                 states.iter().map(|s| Buffer::of(&device, &[&before[..], s].concat()).unwrap()).collect();
             let mut first = 0;
-            let lanes: Vec<Lane> = counts.iter().zip(&there).map(|(count, state)| {
-                let lane = Lane { recurrent: state.address(), first, count: *count as u32, ..Lane::default() };
+            let lanes: Vec<LaneArguments> = counts.iter().zip(&there).map(|(count, state)| {
+                let lane = LaneArguments { recurrent: state.address(), first, count: *count as u32, ..LaneArguments::default() };
                 first += *count as u32;
                 lane
             }).collect();
@@ -131,7 +131,7 @@ mod tests {
             let out = Buffer::<f32>::new(&device, rows * heads.values()).unwrap();
             let longest = *counts.iter().max().unwrap();
             let chunks = Buffer::<f32>::new(&device, scratch(lanes.len(), longest, heads.value_heads)).unwrap();
-            advance(&device, lanes.len(), longest, &chunks, Delta {
+            advance(&device, lanes.len(), longest, &chunks, DeltaArguments {
                 qkv: qkv_there.address(),
                 decay: decay_there.address(),
                 beta: beta_there.address(),
@@ -153,7 +153,7 @@ mod tests {
                 let of = |values: &'_ [f32], width: usize| values[first * width..last * width].to_vec();
                 let (qkv, decay, beta) =
                     (of(&qkv, heads.channels()), of(&decay, heads.value_heads), of(&beta, heads.value_heads));
-                let expected = reference(heads, Rows { qkv: &qkv, decay: &decay, beta: &beta }, &mut state);
+                let expected = reference(heads, DeltaRows { qkv: &qkv, decay: &decay, beta: &beta }, &mut state);
                 assert_close(&ours[first * heads.values()..last * heads.values()], &expected, 1e-5);
                 let kept = there[i].to_vec().unwrap();
                 assert_eq!(&kept[..4], &before[..]);

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 /// `Lane` in `lanes.cuh`. Addresses of what the sequence owns, and which rows of the step are its tokens.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-pub struct Lane {
+pub struct LaneArguments {
     /// Addresses of pages, one for each 256 positions.
     pub pages: u64,
     pub recurrent: u64,

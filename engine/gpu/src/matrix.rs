@@ -10,7 +10,7 @@ use crate::error::Error;
 /// `Kind` in `formats.cuh`, in its order.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceFormat {
     F32,
     F16,
     BF16,
@@ -24,59 +24,59 @@ pub enum Kind {
     Q6_K,
 }
 
-impl Kind {
-    pub fn of(format: Format) -> Kind {
+impl DeviceFormat {
+    pub fn of(format: Format) -> DeviceFormat {
         match format {
-            Format::F32 => Kind::F32,
-            Format::F16 => Kind::F16,
-            Format::BF16 => Kind::BF16,
-            Format::Q8_0 => Kind::Q8_0,
-            Format::Q4_0 => Kind::Q4_0,
-            Format::IQ4_XS => Kind::IQ4_XS,
-            Format::Q4_K => Kind::Q4_K,
-            Format::Q5_K => Kind::Q5_K,
-            Format::Q6_K => Kind::Q6_K,
-            _ => Kind::WIDE,
+            Format::F32 => DeviceFormat::F32,
+            Format::F16 => DeviceFormat::F16,
+            Format::BF16 => DeviceFormat::BF16,
+            Format::Q8_0 => DeviceFormat::Q8_0,
+            Format::Q4_0 => DeviceFormat::Q4_0,
+            Format::IQ4_XS => DeviceFormat::IQ4_XS,
+            Format::Q4_K => DeviceFormat::Q4_K,
+            Format::Q5_K => DeviceFormat::Q5_K,
+            Format::Q6_K => DeviceFormat::Q6_K,
+            _ => DeviceFormat::WIDE,
         }
     }
 
     pub fn is_quantised(self) -> bool {
-        !matches!(self, Kind::F32 | Kind::F16 | Kind::BF16)
+        !matches!(self, DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16)
     }
 
     /// As it stands in the names of kernels.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::F32 => "F32",
-            Kind::F16 => "F16",
-            Kind::BF16 => "BF16",
-            Kind::WIDE => "WIDE",
-            Kind::Q8_0 => "Q8_0",
-            Kind::Q4_0 => "Q4_0",
-            Kind::IQ4_XS => "IQ4_XS",
-            Kind::Q4_K => "Q4_K",
-            Kind::Q5_K => "Q5_K",
-            Kind::Q6_K => "Q6_K",
+            DeviceFormat::F32 => "F32",
+            DeviceFormat::F16 => "F16",
+            DeviceFormat::BF16 => "BF16",
+            DeviceFormat::WIDE => "WIDE",
+            DeviceFormat::Q8_0 => "Q8_0",
+            DeviceFormat::Q4_0 => "Q4_0",
+            DeviceFormat::IQ4_XS => "IQ4_XS",
+            DeviceFormat::Q4_K => "Q4_K",
+            DeviceFormat::Q5_K => "Q5_K",
+            DeviceFormat::Q6_K => "Q6_K",
         }
     }
 
     /// Bytes of a group in each plane: codes, high bits; and of a block of 256 in the planes of scales.
     fn plane_bytes(self) -> [usize; 4] {
         match self {
-            Kind::F32 | Kind::F16 | Kind::BF16 => [0; 4],
-            Kind::WIDE => [32, 0, 128, 0],
-            Kind::Q8_0 => [32, 0, 16, 0],
-            Kind::Q4_0 => [16, 0, 16, 0],
-            Kind::IQ4_XS => [16, 0, 8, 0],
-            Kind::Q4_K => [16, 0, 16, 0],
-            Kind::Q5_K => [16, 4, 16, 0],
-            Kind::Q6_K => [16, 8, 16, 2],
+            DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16 => [0; 4],
+            DeviceFormat::WIDE => [32, 0, 128, 0],
+            DeviceFormat::Q8_0 => [32, 0, 16, 0],
+            DeviceFormat::Q4_0 => [16, 0, 16, 0],
+            DeviceFormat::IQ4_XS => [16, 0, 8, 0],
+            DeviceFormat::Q4_K => [16, 0, 16, 0],
+            DeviceFormat::Q5_K => [16, 4, 16, 0],
+            DeviceFormat::Q6_K => [16, 8, 16, 2],
         }
     }
 }
 
-pub struct Matrix {
-    pub kind: Kind,
+pub struct DeviceMatrix {
+    pub kind: DeviceFormat,
     pub rows: usize,
     pub cols: usize,
     /// Values from row to row where they are numbers.
@@ -98,14 +98,14 @@ pub struct MatrixArguments {
 
 /// The bytes of a matrix's planes for rows one after the other.
 struct Planes {
-    kind: Kind,
+    kind: DeviceFormat,
     bytes: [Vec<u8>; 4],
 }
 
-impl Matrix {
+impl DeviceMatrix {
     /// `bytes`: rows as files hold them.
-    pub fn of(device: &Device, format: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<Matrix, Error> {
-        Matrix::of_parts(device, format, rows, cols, &[bytes])
+    pub fn of(device: &Device, format: Format, rows: usize, cols: usize, bytes: &[u8]) -> Result<DeviceMatrix, Error> {
+        DeviceMatrix::of_parts(device, format, rows, cols, &[bytes])
     }
 
     /// One matrix of several with the same columns, whose rows follow each other: the experts of a layer.
@@ -115,13 +115,13 @@ impl Matrix {
         rows: usize,
         cols: usize,
         parts: &[&[u8]],
-    ) -> Result<Matrix, Error> {
-        let kind = Kind::of(format);
+    ) -> Result<DeviceMatrix, Error> {
+        let kind = DeviceFormat::of(format);
         let stride = cols.next_multiple_of(8);
         if !kind.is_quantised() {
             let numbers = Buffer::of(device, &numbers(format, cols, stride, parts))?;
             let none = || Buffer::new(device, 0);
-            return Ok(Matrix { kind, rows, cols, stride, planes: [numbers, none()?, none()?, none()?] });
+            return Ok(DeviceMatrix { kind, rows, cols, stride, planes: [numbers, none()?, none()?, none()?] });
         }
         let pieces = in_order(kind, format, cols, parts);
         let plane = |plane: usize| {
@@ -133,7 +133,7 @@ impl Matrix {
             }
             Ok::<_, Error>(buffer)
         };
-        Ok(Matrix { kind, rows, cols, stride, planes: [plane(0)?, plane(1)?, plane(2)?, plane(3)?] })
+        Ok(DeviceMatrix { kind, rows, cols, stride, planes: [plane(0)?, plane(1)?, plane(2)?, plane(3)?] })
     }
 
     /// Bytes on the device.
@@ -154,7 +154,7 @@ impl Matrix {
 
 /// Bytes that a matrix takes on the device, for plans.
 pub fn device_bytes(format: Format, rows: usize, cols: usize) -> usize {
-    let kind = Kind::of(format);
+    let kind = DeviceFormat::of(format);
     if !kind.is_quantised() {
         return rows * cols.next_multiple_of(8) * format.block_bytes();
     }
@@ -169,7 +169,7 @@ fn bytes_of(parts: &[&[u8]]) -> usize {
 
 /// The planes of all rows, in pieces that follow each other: the order is another one than the file's, and changing it is
 /// most of what opening a model takes, so that all cores do it.
-fn in_order(kind: Kind, format: Format, cols: usize, parts: &[&[u8]]) -> Vec<Planes> {
+fn in_order(kind: DeviceFormat, format: Format, cols: usize, parts: &[&[u8]]) -> Vec<Planes> {
     let row_bytes = format.row_bytes(cols).unwrap_or(bytes_of(parts));
     let rows: Vec<&[u8]> = parts.iter().flat_map(|part| part.chunks_exact(row_bytes)).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -223,22 +223,22 @@ impl Planes {
         let [codes, high, ..] = &mut self.bytes;
         let numbers: [u8; 32] = std::array::from_fn(|v| q[v] as u8);
         let codes_of: [u8; 32] = match self.kind {
-            Kind::Q4_0 => numbers.map(|number| number.wrapping_add(8)),
-            Kind::Q6_K => numbers.map(|number| number.wrapping_add(32)),
-            Kind::IQ4_XS => numbers.map(|number| IQ4_CODES[usize::from(number)]),
+            DeviceFormat::Q4_0 => numbers.map(|number| number.wrapping_add(8)),
+            DeviceFormat::Q6_K => numbers.map(|number| number.wrapping_add(32)),
+            DeviceFormat::IQ4_XS => numbers.map(|number| IQ4_CODES[usize::from(number)]),
             _ => numbers,
         };
         match self.kind {
-            Kind::WIDE | Kind::Q8_0 => codes.extend_from_slice(&codes_of),
+            DeviceFormat::WIDE | DeviceFormat::Q8_0 => codes.extend_from_slice(&codes_of),
             _ => {
                 codes.extend_from_slice(&std::array::from_fn::<u8, 16, _>(|j| codes_of[j] & 15 | codes_of[j + 16] << 4))
             }
         }
-        if self.kind == Kind::Q5_K {
+        if self.kind == DeviceFormat::Q5_K {
             let bits = (0..32).fold(0u32, |bits, v| bits | u32::from(codes_of[v] >> 4) << (8 * (v % 4) + v / 4));
             high.extend(bits.to_le_bytes());
         }
-        if self.kind == Kind::Q6_K {
+        if self.kind == DeviceFormat::Q6_K {
             for half in 0..2 {
                 let pair = |v: usize| u32::from(codes_of[16 * half + v] >> 4) << (8 * (v % 4) + 2 * (v / 4));
                 high.extend((0..16).fold(0u32, |bits, v| bits | pair(v)).to_le_bytes());
@@ -250,11 +250,11 @@ impl Planes {
     fn add_scales(&mut self, block: &[u8], ints: &Ints, groups: usize) {
         let [_, _, scales, extra] = &mut self.bytes;
         match self.kind {
-            Kind::Q8_0 => (0..groups).for_each(|group| scales.extend(&block[34 * group..][..2])),
-            Kind::Q4_0 => (0..groups).for_each(|group| scales.extend(&block[18 * group..][..2])),
-            Kind::Q4_K | Kind::Q5_K => scales.extend(&block[..16]),
-            Kind::IQ4_XS => scales.extend(&block[..8]),
-            Kind::Q6_K => {
+            DeviceFormat::Q8_0 => (0..groups).for_each(|group| scales.extend(&block[34 * group..][..2])),
+            DeviceFormat::Q4_0 => (0..groups).for_each(|group| scales.extend(&block[18 * group..][..2])),
+            DeviceFormat::Q4_K | DeviceFormat::Q5_K => scales.extend(&block[..16]),
+            DeviceFormat::IQ4_XS => scales.extend(&block[..8]),
+            DeviceFormat::Q6_K => {
                 scales.extend(&block[192..208]);
                 extra.extend(&block[208..210]);
             }
@@ -288,10 +288,10 @@ mod tests {
         let mut bytes = vec![0; rows * size];
         quantize(format, &random(rows * cols, 1), &mut bytes);
         assert!(bytes.len() > 2 * WORTH_A_THREAD);
-        let mut whole = Planes { kind: Kind::Q6_K, bytes: Default::default() };
+        let mut whole = Planes { kind: DeviceFormat::Q6_K, bytes: Default::default() };
         bytes.chunks_exact(size).for_each(|row| whole.add_row(format, row, cols));
         let (first, second) = bytes.split_at(1234 * size);
-        let pieces = in_order(Kind::Q6_K, format, cols, &[first, second]);
+        let pieces = in_order(DeviceFormat::Q6_K, format, cols, &[first, second]);
         for plane in 0..4 {
             let ours: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes[plane].clone()).collect();
             assert!(ours == whole.bytes[plane], "plane {plane}");

@@ -9,7 +9,7 @@ use crate::rows::RowsArguments;
 /// `NormRows` in `norm.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct NormRows {
+pub struct NormRowsArguments {
     pub x: u64,
     /// 0: the rows as they are.
     pub weight: u64,
@@ -23,7 +23,7 @@ pub struct NormRows {
 /// `NormHeads` in `norm.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct NormHeads {
+pub struct NormHeadsArguments {
     pub x: u64,
     pub weight: u64,
     pub gate: u64,
@@ -32,11 +32,11 @@ pub struct NormHeads {
     pub eps: f32,
 }
 
-pub fn norm_rows(device: &Device, rows: usize, arguments: &NormRows) -> Result<(), Error> {
+pub fn norm_rows(device: &Device, rows: usize, arguments: &NormRowsArguments) -> Result<(), Error> {
     device.launch("norm", "norm_rows", a_block_a_row(rows, arguments.to.cols()), arguments)
 }
 
-pub fn norm_heads_gated(device: &Device, rows: usize, arguments: &NormHeads) -> Result<(), Error> {
+pub fn norm_heads_gated(device: &Device, rows: usize, arguments: &NormHeadsArguments) -> Result<(), Error> {
     device.launch("norm", "norm_heads_gated", a_block_a_row(rows, arguments.to.cols()), arguments)
 }
 
@@ -51,13 +51,13 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::buffer::Buffer;
-    use crate::rows::{Forms, GROUP, Halves, Rows};
+    use crate::rows::{DeviceRows, Forms, GROUP, Halves};
     use crate::testing::{cases, device_of_tests};
 
     const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
 
     /// Every form of rows as values: (values, integers, first halves, both halves).
-    pub fn read(rows: &Rows, count: usize) -> [Vec<f32>; 3] {
+    pub fn read(rows: &DeviceRows, count: usize) -> [Vec<f32>; 3] {
         let (codes, scales, sums) =
             (rows.codes.to_vec().unwrap(), rows.scales.to_vec().unwrap(), rows.sums.to_vec().unwrap());
         let (high, low) = (rows.high.to_vec().unwrap(), rows.low.to_vec().unwrap());
@@ -96,11 +96,11 @@ pub(crate) mod tests {
             let Some(device) = device_of_tests() else { return Ok(()) };
             let x: Vec<f32> = random(count * cols, seed).iter().map(|x| x * 2.0f32.powi(loud)).collect();
             let weight = random(cols, seed + 1);
-            let rows = Rows::new(&device, count, cols, ALL).unwrap();
+            let rows = DeviceRows::new(&device, count, cols, ALL).unwrap();
             let (on_device, weights) = (Buffer::of(&device, &x).unwrap(), Buffer::of(&device, &weight).unwrap());
             let order: Vec<u32> = (0..count as u32).rev().collect();
             let chosen_rows = Buffer::of(&device, &order).unwrap();
-            let arguments = NormRows {
+            let arguments = NormRowsArguments {
                 x: on_device.address(),
                 weight: weights.address(),
                 chosen: if chosen { chosen_rows.address() } else { 0 },
@@ -125,9 +125,9 @@ pub(crate) mod tests {
             let cols = heads * dim;
             let (x, gate) = (random(count * cols, seed), random(count * cols, seed + 1));
             let weight = random(dim, seed + 2);
-            let rows = Rows::new(&device, count, cols, ALL).unwrap();
+            let rows = DeviceRows::new(&device, count, cols, ALL).unwrap();
             let [x_there, gate_there, weight_there] = [&x, &gate, &weight].map(|v| Buffer::of(&device, v).unwrap());
-            let arguments = NormHeads {
+            let arguments = NormHeadsArguments {
                 x: x_there.address(),
                 weight: weight_there.address(),
                 gate: gate_there.address(),

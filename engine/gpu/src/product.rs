@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::device::{Device, Launch};
 use crate::error::Error;
-use crate::matrix::{Kind, Matrix, MatrixArguments};
+use crate::matrix::{DeviceFormat, DeviceMatrix, MatrixArguments};
 use crate::rows::{Forms, Halves, RowsArguments};
 
 /// Up to so many rows go by warps, which read the weights once for all of them.
@@ -12,7 +12,7 @@ pub const FEW_ROWS: usize = 8;
 
 /// How exactly activations are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum Exactness {
     /// As f32; by tiles as two halves.
     Exact,
     /// Few rows as 8-bit integers where weights are quantised, many as halves.
@@ -66,12 +66,12 @@ struct Embed {
 }
 
 /// The forms that a product of so many rows reads.
-pub fn forms(rows: usize, reading: Reading, quantised: bool) -> Forms {
-    match (rows <= FEW_ROWS, reading) {
-        (true, Reading::Rounded) if quantised => Forms { integers: true, ..Forms::default() },
+pub fn forms(rows: usize, exactness: Exactness, quantised: bool) -> Forms {
+    match (rows <= FEW_ROWS, exactness) {
+        (true, Exactness::Rounded) if quantised => Forms { integers: true, ..Forms::default() },
         (true, _) => Forms { values: true, ..Forms::default() },
-        (false, Reading::Exact) => Forms { halves: Halves::Two, ..Forms::default() },
-        (false, Reading::Rounded) => Forms { halves: Halves::One, ..Forms::default() },
+        (false, Exactness::Exact) => Forms { halves: Halves::Two, ..Forms::default() },
+        (false, Exactness::Rounded) => Forms { halves: Halves::One, ..Forms::default() },
     }
 }
 
@@ -83,29 +83,29 @@ pub fn tile_rows(rows: usize) -> usize {
 /// x times each matrix, into the address beside it ([rows, matrix rows], f32). Matrices of one kind are done together.
 pub fn product(
     device: &Device,
-    reading: Reading,
+    exactness: Exactness,
     x: RowsArguments,
     rows: usize,
-    jobs: &[(&Matrix, u64)],
+    jobs: &[(&DeviceMatrix, u64)],
     accumulate: bool,
 ) -> Result<(), Error> {
     kind_by_kind(jobs, |kind, jobs| {
         if rows <= FEW_ROWS {
-            by_warps(device, reading, x, rows, jobs, Experts::default(), accumulate)
-        } else if device.has_groups() && worth_groups(rows, reading, kind) {
+            by_warps(device, exactness, x, rows, jobs, Experts::default(), accumulate)
+        } else if device.has_groups() && worth_groups(rows, exactness, kind) {
             by_groups(device, x, rows, jobs, accumulate)
         } else {
-            by_tiles(device, reading, x, rows, jobs, Experts::default(), accumulate)
+            by_tiles(device, exactness, x, rows, jobs, Experts::default(), accumulate)
         }
     })
 }
 
 /// Up to four jobs of one kind at a time.
 fn kind_by_kind(
-    jobs: &[(&Matrix, u64)],
-    mut start: impl FnMut(Kind, &[&(&Matrix, u64)]) -> Result<(), Error>,
+    jobs: &[(&DeviceMatrix, u64)],
+    mut start: impl FnMut(DeviceFormat, &[&(&DeviceMatrix, u64)]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut rest: Vec<&(&Matrix, u64)> = jobs.iter().collect();
+    let mut rest: Vec<&(&DeviceMatrix, u64)> = jobs.iter().collect();
     while let Some((first, _)) = rest.first() {
         let kind = first.kind;
         let (same, others): (Vec<_>, Vec<_>) = rest.iter().partition(|(matrix, _)| matrix.kind == kind);
@@ -116,10 +116,15 @@ fn kind_by_kind(
 }
 
 /// Without rounding, from activations as values however many rows there are: for matrices of a few rows.
-pub fn exact_product(device: &Device, x: RowsArguments, rows: usize, jobs: &[(&Matrix, u64)]) -> Result<(), Error> {
+pub fn exact_product(
+    device: &Device,
+    x: RowsArguments,
+    rows: usize,
+    jobs: &[(&DeviceMatrix, u64)],
+) -> Result<(), Error> {
     kind_by_kind(jobs, |_, jobs| {
         if rows <= FEW_ROWS {
-            by_warps(device, Reading::Exact, x, rows, jobs, Experts::default(), false)
+            by_warps(device, Exactness::Exact, x, rows, jobs, Experts::default(), false)
         } else {
             exactly(device, x, rows, jobs)
         }
@@ -129,23 +134,23 @@ pub fn exact_product(device: &Device, x: RowsArguments, rows: usize, jobs: &[(&M
 /// Each row of the output by its own expert's rows of the matrices, which have as many of them each.
 pub fn product_of_experts(
     device: &Device,
-    reading: Reading,
+    exactness: Exactness,
     x: RowsArguments,
     rows: usize,
     experts: Experts,
-    jobs: &[(&Matrix, u64)],
+    jobs: &[(&DeviceMatrix, u64)],
 ) -> Result<(), Error> {
     kind_by_kind(jobs, |_, jobs| {
         if experts.tiles == 0 {
-            by_warps(device, reading, x, rows, jobs, experts, false)
+            by_warps(device, exactness, x, rows, jobs, experts, false)
         } else {
-            by_tiles(device, reading, x, rows, jobs, experts, false)
+            by_tiles(device, exactness, x, rows, jobs, experts, false)
         }
     })
 }
 
 /// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
-pub fn embed(device: &Device, matrix: &Matrix, tokens: u64, rows: usize, out: u64) -> Result<(), Error> {
+pub fn embed(device: &Device, matrix: &DeviceMatrix, tokens: u64, rows: usize, out: u64) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 128, shared_bytes: 0 };
     let kernel = format!("embed_{}", matrix.kind.name());
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
@@ -156,15 +161,15 @@ const WARPS: usize = 4;
 
 fn by_warps(
     device: &Device,
-    reading: Reading,
+    exactness: Exactness,
     x: RowsArguments,
     rows: usize,
-    jobs: &[&(&Matrix, u64)],
+    jobs: &[&(&DeviceMatrix, u64)],
     experts: Experts,
     accumulate: bool,
 ) -> Result<(), Error> {
     let kind = jobs[0].0.kind;
-    let codes = reading == Reading::Rounded && kind.is_quantised();
+    let codes = exactness == Exactness::Rounded && kind.is_quantised();
     let at_once = match rows {
         _ if experts.of_row != 0 => 1,
         1 => 1,
@@ -195,16 +200,16 @@ fn by_warps(
 
 fn by_tiles(
     device: &Device,
-    reading: Reading,
+    exactness: Exactness,
     x: RowsArguments,
     rows: usize,
-    jobs: &[&(&Matrix, u64)],
+    jobs: &[&(&DeviceMatrix, u64)],
     experts: Experts,
     accumulate: bool,
 ) -> Result<(), Error> {
     let kind = jobs[0].0.kind;
     let (jobs, blocks) = placed(jobs, experts, 128);
-    let passes = if reading == Reading::Exact { 3 } else { 1 };
+    let passes = if exactness == Exactness::Exact { 3 } else { 1 };
     let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
     let has_experts = experts.tiles != 0;
     let tile = if has_experts { experts.tile_rows as usize } else { tile_rows(rows) };
@@ -217,8 +222,8 @@ fn by_tiles(
 }
 
 /// Fewer rows would leave most of a block's without work; halves of two halves have no such kernel, nor have f32 weights.
-fn worth_groups(rows: usize, reading: Reading, kind: Kind) -> bool {
-    tile_rows(rows) == GROUP_ROWS && reading == Reading::Rounded && kind != Kind::F32
+fn worth_groups(rows: usize, exactness: Exactness, kind: DeviceFormat) -> bool {
+    tile_rows(rows) == GROUP_ROWS && exactness == Exactness::Rounded && kind != DeviceFormat::F32
 }
 
 /// The output that a block makes (`groups.cu`).
@@ -229,7 +234,7 @@ fn by_groups(
     device: &Device,
     x: RowsArguments,
     rows: usize,
-    jobs: &[&(&Matrix, u64)],
+    jobs: &[&(&DeviceMatrix, u64)],
     accumulate: bool,
 ) -> Result<(), Error> {
     let kind = jobs[0].0.kind;
@@ -245,7 +250,7 @@ fn by_groups(
 const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
 const EXACT_COLS: usize = 64;
 
-fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&Matrix, u64)]) -> Result<(), Error> {
+fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
     let kind = jobs[0].0.kind;
     // By single rows of the weights: the matrices lie side by side.
     let (jobs, cols) = placed(jobs, Experts::default(), 1);
@@ -262,7 +267,7 @@ fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&Matrix, u6
 }
 
 /// The jobs, each with its part of the grid, and the grid's width.
-fn placed(jobs: &[&(&Matrix, u64)], experts: Experts, rows_of_block: usize) -> (Product, u32) {
+fn placed(jobs: &[&(&DeviceMatrix, u64)], experts: Experts, rows_of_block: usize) -> (Product, u32) {
     let mut product = Product::zeroed();
     let mut blocks = 0;
     for (place, (matrix, out)) in product.jobs.iter_mut().zip(jobs) {

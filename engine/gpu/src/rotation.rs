@@ -8,7 +8,7 @@ use crate::error::Error;
 /// `Turns` in `rotation.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Turns {
+pub struct TurnsArguments {
     /// f64, angle per position.
     pub frequencies: u64,
     pub lanes: u64,
@@ -18,7 +18,7 @@ pub struct Turns {
     pub magnitude: f32,
 }
 
-pub fn turns(device: &Device, rows: usize, arguments: &Turns) -> Result<(), Error> {
+pub fn turns(device: &Device, rows: usize, arguments: &TurnsArguments) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 128, shared_bytes: 0 };
     device.launch("rotation", "turns", launch, arguments)
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// `Route` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Route {
+pub struct RouteArguments {
     pub scores: u64,
     pub experts: u64,
     pub shares: u64,
@@ -24,7 +24,7 @@ pub struct Route {
 /// `Arrange` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Arrange {
+pub struct ArrangeArguments {
     pub experts: u64,
     pub source: u64,
     pub of_row: u64,
@@ -39,7 +39,7 @@ pub struct Arrange {
 /// `Gather` in `routing.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub struct Gather {
+pub struct GatherArguments {
     pub answers: u64,
     pub place: u64,
     pub shares: u64,
@@ -53,7 +53,7 @@ pub struct Gather {
     pub unused: u32,
 }
 
-pub fn route(device: &Device, rows: usize, arguments: &Route) -> Result<(), Error> {
+pub fn route(device: &Device, rows: usize, arguments: &RouteArguments) -> Result<(), Error> {
     let shared_bytes = arguments.count as usize * size_of::<f32>();
     device.launch("routing", "route", Launch { grid: (rows as u32, 1, 1), threads: 32, shared_bytes }, arguments)
 }
@@ -66,14 +66,14 @@ pub fn most_tiles(pairs: usize, experts: usize, tile_rows: usize) -> usize {
 /// As in `routing.cu`.
 const ARRANGE_THREADS: usize = 256;
 
-pub fn arrange(device: &Device, arguments: &Arrange) -> Result<(), Error> {
+pub fn arrange(device: &Device, arguments: &ArrangeArguments) -> Result<(), Error> {
     // A number for each expert, and three for each warp.
     let shared_bytes = (arguments.count as usize + 3 * ARRANGE_THREADS / 32) * size_of::<u32>();
     let threads = ARRANGE_THREADS as u32;
     device.launch("routing", "arrange", Launch { grid: (arguments.count, 1, 1), threads, shared_bytes }, arguments)
 }
 
-pub fn gather(device: &Device, arguments: &Gather) -> Result<(), Error> {
+pub fn gather(device: &Device, arguments: &GatherArguments) -> Result<(), Error> {
     let grid = (arguments.rows, arguments.cols.div_ceil(256), 1);
     device.launch("routing", "gather", Launch { grid, threads: 256, shared_bytes: 0 }, arguments)
 }
@@ -87,10 +87,10 @@ mod tests {
 
     use super::*;
     use crate::buffer::Buffer;
-    use crate::matrix::Matrix;
-    use crate::norm::{NormRows, norm_rows};
-    use crate::product::{Experts, Reading, product_of_experts, tile_rows};
-    use crate::rows::{Forms, Halves, Rows};
+    use crate::matrix::DeviceMatrix;
+    use crate::norm::{NormRowsArguments, norm_rows};
+    use crate::product::{Exactness, Experts, product_of_experts, tile_rows};
+    use crate::rows::{DeviceRows, Forms, Halves};
     use crate::testing::{cases, device_of_tests};
 
     /// Pairs of the experts in `chosen`, into source, expert and place.
@@ -101,8 +101,8 @@ mod tests {
         used: usize,
         count: usize,
         tile: usize,
-    ) -> Arrange {
-        Arrange {
+    ) -> ArrangeArguments {
+        ArrangeArguments {
             experts: chosen.address(),
             source: source.address(),
             of_row: of_row.address(),
@@ -165,7 +165,7 @@ mod tests {
             let x = random(rows * cols, seed + 1);
             let weights: Vec<Vec<f32>> = (0..count).map(|e| random(outs * cols, seed + 2 + e as u64)).collect();
             let parts: Vec<&[u8]> = weights.iter().map(|w| bytemuck::cast_slice(w)).collect();
-            let matrix = Matrix::of_parts(&device, Format::F32, count * outs, cols, &parts).unwrap();
+            let matrix = DeviceMatrix::of_parts(&device, Format::F32, count * outs, cols, &parts).unwrap();
             let (shared_answers, shared_score) = (random(rows * outs, seed + 90), random(rows, seed + 91));
             let before = random(rows * outs, seed + 92);
 
@@ -179,11 +179,11 @@ mod tests {
             let [scores_there, x_there, shared_there, score_there] =
                 [&scores, &x, &shared_answers, &shared_score].map(|v| Buffer::of(&device, v).unwrap());
             let forms = Forms { values: true, integers: false, halves: Halves::Two };
-            let in_rows = Rows::new(&device, rows, cols, forms).unwrap();
+            let in_rows = DeviceRows::new(&device, rows, cols, forms).unwrap();
             let to = in_rows.arguments(forms);
-            let as_rows = NormRows { x: x_there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 };
+            let as_rows = NormRowsArguments { x: x_there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 };
             norm_rows(&device, rows, &as_rows).unwrap();
-            route(&device, rows, &Route {
+            route(&device, rows, &RouteArguments {
                 scores: scores_there.address(),
                 experts: chosen.address(),
                 shares: shares.address(),
@@ -206,8 +206,8 @@ mod tests {
                 tile_rows: tile as u32,
                 unused: 0,
             };
-            product_of_experts(&device, Reading::Exact, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
-            gather(&device, &Gather {
+            product_of_experts(&device, Exactness::Exact, to, pairs, experts, &[(&matrix, answers.address())]).unwrap();
+            gather(&device, &GatherArguments {
                 answers: answers.address(),
                 place: place.address(),
                 shares: shares.address(),

@@ -30,7 +30,7 @@ pub enum Halves {
 }
 
 /// Room for some rows in some forms.
-pub struct Rows {
+pub struct DeviceRows {
     pub cols: usize,
     pub padded: usize,
     pub values: Buffer<f32>,
@@ -57,13 +57,13 @@ pub struct RowsArguments {
     padded: u32,
 }
 
-impl Rows {
+impl DeviceRows {
     /// `forms` are those that will ever be asked for.
-    pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<Rows, Error> {
+    pub fn new(device: &Device, rows: usize, cols: usize, forms: Forms) -> Result<DeviceRows, Error> {
         let padded = cols.next_multiple_of(PADDED_TO);
         let of = |wanted: bool, len: usize| if wanted { rows * len } else { 0 };
         let halves = forms.halves != Halves::No;
-        Ok(Rows {
+        Ok(DeviceRows {
             cols,
             padded,
             values: Buffer::new(device, of(forms.values, padded))?,

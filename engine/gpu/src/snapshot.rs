@@ -5,7 +5,7 @@ use kernels::format::Format;
 
 use crate::device::{Device, Launch};
 use crate::error::Error;
-use crate::matrix::Kind;
+use crate::matrix::DeviceFormat;
 
 /// `Pack` and `Unpack` in `snapshot.cu`.
 #[repr(C)]
@@ -47,7 +47,7 @@ fn start(device: &Device, kernel: &str, format: Format, values: usize, from: u64
         return refused(format!("a state of {values} values"));
     }
     let groups = values / GROUP;
-    let arguments = Pack { from, to, groups: groups as u64, kind: Kind::of(format) as u32, unused: 0 };
+    let arguments = Pack { from, to, groups: groups as u64, kind: DeviceFormat::of(format) as u32, unused: 0 };
     let grid = (groups.div_ceil(GROUPS_OF_BLOCK) as u32, 1, 1);
     device.launch("snapshot", kernel, Launch { grid, threads: 256, shared_bytes: 0 }, &arguments)
 }

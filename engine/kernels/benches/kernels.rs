@@ -7,12 +7,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use kernels::attention::{self, Queries};
-use kernels::cpu::{Cpu, Level};
+use kernels::cpu::{Cpu, CpuLevel};
 use kernels::delta;
 use kernels::format::{Format, quantize};
 use kernels::peak;
 use kernels::product::{
-    Activations, Layout, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
+    Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
 };
 use kernels::testing::random;
 
@@ -71,7 +71,7 @@ impl Bench {
         }
         let mut bytes = vec![0; rows * format.row_bytes(cols).expect("whole blocks")];
         quantize(format, &random(rows * cols, 1), &mut bytes);
-        let mut w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
+        let mut w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
         let mut packed = Vec::new();
         if let Some(size) = panel_bytes(format, rows, cols).filter(|_| has_panels(self.cpu.level)) {
             packed.resize(size, 0);
@@ -83,7 +83,7 @@ impl Bench {
                 .for_each(|(panel, out)| pack_panel(self.cpu.level, &w, panel, out));
             let speed = bytes.len() as f64 / begin.elapsed().as_secs_f64() / 1e9;
             println!("{:44} {speed:8.2} GB/s", format!("{} to panels", format.name()));
-            w = Weights { layout: Layout::Panels, bytes: &packed, ..w };
+            w = Weights { order: MatrixOrder::Panels, bytes: &packed, ..w };
         }
         let all = w.bytes.repeat(copies);
         for (m, name) in names.iter().filter(|(_, name)| self.wants(name)) {
@@ -118,7 +118,7 @@ impl Bench {
         if !self.wants(&name) {
             return;
         }
-        let heads = delta::Heads { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, tiled: false };
+        let heads = delta::DeltaHeads { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, tiled: false };
         let mut qkv = random(rows * heads.channels(), 1);
         qkv.iter_mut().for_each(|x| *x *= 0.1);
         let decay: Vec<f32> = random(rows * heads.value_heads, 2).iter().map(|x| -0.1 * (x + 1.0)).collect();
@@ -128,7 +128,7 @@ impl Bench {
         let mut out = vec![0.0; rows * heads.values()];
         let mut at = 0;
         let seconds = shortest(40, || {
-            let input = delta::Rows { qkv: &qkv, decay: &decay, beta: &beta };
+            let input = delta::DeltaRows { qkv: &qkv, decay: &decay, beta: &beta };
             delta::advance(&self.cpu, heads, input, &mut states[at], &mut out);
             at = (at + 1) % 18;
         });
@@ -141,7 +141,7 @@ impl Bench {
             return;
         }
         let layout =
-            attention::Layout { key_format: format, value_format: format, kv_heads: 2, head_dim: 256, page: 256 };
+            attention::PageLayout { key_format: format, value_format: format, kv_heads: 2, head_dim: 256, page: 256 };
         let q_heads = 8;
         let positions: usize = past + rows;
         let mut pages = vec![vec![0u8; layout.bytes()]; positions.div_ceil(layout.page)];
@@ -177,7 +177,7 @@ fn shortest(runs: usize, mut work: impl FnMut()) -> f64 {
     (0..runs).map(once).fold(f64::INFINITY, f64::min)
 }
 
-fn memory_gb_per_s(level: Level) -> f64 {
+fn memory_gb_per_s(level: CpuLevel) -> f64 {
     const PARTS: usize = 64;
     let values = vec![1.0f32; 1 << 27]; // not a window: values in memory
     let part = values.len() / PARTS;
@@ -190,7 +190,7 @@ fn memory_gb_per_s(level: Level) -> f64 {
 }
 
 /// Billions of multiplications and additions a second.
-fn int8_gops(level: Level) -> Option<f64> {
+fn int8_gops(level: CpuLevel) -> Option<f64> {
     let mut operations = None;
     let seconds = shortest(50, || operations = peak::multiply_bytes(level, black_box(100_000)));
     operations.map(|operations| operations as f64 / seconds / 1e9)

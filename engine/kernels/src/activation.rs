@@ -1,6 +1,6 @@
 //! Elementwise functions.
 
-use crate::cpu::{Lanes, Level, at_level};
+use crate::cpu::{CpuLevel, Lanes, at_level};
 
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
@@ -16,7 +16,7 @@ pub fn softplus(x: f32) -> f32 {
 }
 
 /// gate = silu(gate) · up
-pub fn silu_times(level: Level, gate: &mut [f32], up: &[f32]) {
+pub fn silu_times(level: CpuLevel, gate: &mut [f32], up: &[f32]) {
     at_level!(level, silu_times_body(gate: &mut [f32], up: &[f32]))
 }
 
@@ -28,7 +28,7 @@ fn silu_times_body<L: Lanes>(gate: &mut [f32], up: &[f32]) {
 }
 
 /// out = out · silu(gate)
-pub fn times_silu(level: Level, out: &mut [f32], gate: &[f32]) {
+pub fn times_silu(level: CpuLevel, out: &mut [f32], gate: &[f32]) {
     at_level!(level, times_silu_body(out: &mut [f32], gate: &[f32]))
 }
 
@@ -40,7 +40,7 @@ fn times_silu_body<L: Lanes>(out: &mut [f32], gate: &[f32]) {
 }
 
 /// out = out · sigmoid(gate)
-pub fn times_sigmoid(level: Level, out: &mut [f32], gate: &[f32]) {
+pub fn times_sigmoid(level: CpuLevel, out: &mut [f32], gate: &[f32]) {
     at_level!(level, times_sigmoid_body(out: &mut [f32], gate: &[f32]))
 }
 

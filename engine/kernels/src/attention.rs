@@ -10,7 +10,7 @@
 mod softmax;
 
 use self::softmax::{soften, soften_side_by_side};
-use crate::cpu::{Cpu, Lanes, Level, Parts, at_level};
+use crate::cpu::{Cpu, CpuLevel, DisjointParts, Lanes, at_level};
 use crate::dense::{Block, add_product, rows_times_rows, transpose};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
@@ -28,7 +28,7 @@ const COLUMNS: usize = 64;
 
 /// How one layer's keys and values lie in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct PageLayout {
     pub key_format: Format,
     pub value_format: Format,
     pub kv_heads: usize,
@@ -37,7 +37,7 @@ pub struct Layout {
     pub page: usize,
 }
 
-impl Layout {
+impl PageLayout {
     /// Bytes of one layer in a page.
     pub fn bytes(&self) -> usize {
         self.kv_heads * self.page * (self.key_bytes() + self.value_bytes())
@@ -94,7 +94,7 @@ pub struct Queries<'a> {
 /// least `first + rows` positions.
 pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     cpu: &Cpu,
-    layout: Layout,
+    layout: PageLayout,
     pages: &[P],
     offset: usize,
     queries: Queries,
@@ -107,7 +107,7 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     let tiles = (queries.first + queries.rows).div_ceil(TILE);
     // Few heads and few rows: the past itself is cut, so that every thread has a part of it.
     let splits = cpu.pool.threads().div_ceil(layout.kv_heads * blocks).min(tiles);
-    let job = Job { layout, pages, offset, queries, group, out: Parts::new(out) };
+    let job = Job { layout, pages, offset, queries, group, out: DisjointParts::new(out) };
     if splits == 1 {
         cpu.pool.run(layout.kv_heads * blocks, |task| {
             let (head, block) = (task % layout.kv_heads, task / layout.kv_heads);
@@ -127,7 +127,7 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     let rows_of_part = tokens.min(queries.rows) * group;
     let size = rows_of_part * (layout.head_dim + 2);
     with_shared_scratch(splits * blocks * layout.kv_heads * size, |parts| {
-        split_past(cpu, &job, Parts::new(parts), [splits, blocks, tokens, tiles, size]);
+        split_past(cpu, &job, DisjointParts::new(parts), [splits, blocks, tokens, tiles, size]);
     });
 }
 
@@ -135,7 +135,7 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
 fn split_past<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     cpu: &Cpu,
     job: &Job<P>,
-    shared: Parts<f32>,
+    shared: DisjointParts<f32>,
     [splits, blocks, tokens, tiles, size]: [usize; 5],
 ) {
     let (layout, queries, group) = (job.layout, job.queries, job.group);
@@ -176,13 +176,13 @@ fn split_past<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
 }
 
 struct Job<'a, P> {
-    layout: Layout,
+    layout: PageLayout,
     pages: &'a [P],
     offset: usize,
     queries: Queries<'a>,
     /// Query heads that share a key head.
     group: usize,
-    out: Parts<'a, f32>,
+    out: DisjointParts<'a, f32>,
 }
 
 impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
@@ -194,7 +194,7 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
     /// Unpacks columns of one head's rows from position `start` on; `at` tells where a slot of a page lies.
     fn unpack(
         &self,
-        level: Level,
+        level: CpuLevel,
         format: Format,
         mut start: usize,
         at: impl Fn(usize) -> std::ops::Range<usize>,
@@ -246,7 +246,7 @@ fn padded(rows: usize) -> usize {
 
 /// Leaves a `Part` at the beginning of `scratch`.
 fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
-    level: Level,
+    level: CpuLevel,
     job: &Job<P>,
     head: usize,
     tokens: std::ops::Range<usize>,
@@ -337,7 +337,7 @@ struct Shape {
 }
 
 /// `scores`: [position, padded row], to be added to or not. `q`: [column, padded row]. `keys`: [position, column]
-fn scores_side_by_side(level: Level, shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
+fn scores_side_by_side(level: CpuLevel, shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]) {
     at_level!(level, side_by_side_body(shape: Shape, q: &[f32], keys: &[f32], add: bool, scores: &mut [f32]))
 }
 
@@ -350,7 +350,7 @@ fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], add: bool,
 }
 
 /// `scores`: [row, TILE]. `q`: [row, head dim]
-fn scores_by_rows(level: Level, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
+fn scores_by_rows(level: CpuLevel, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
     at_level!(level, by_rows_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
 }
 
@@ -363,7 +363,7 @@ fn by_rows_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f
 
 /// Adds values, [position, column], with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves
 /// them, to these columns of the sums, whose rows have `dim`.
-fn weigh(level: Level, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
+fn weigh(level: CpuLevel, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }
 
@@ -377,7 +377,7 @@ fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: &[f32], sums: &mu
 }
 
 /// The definition, in f64, on plain rows: keys and values are [positions, kv heads, head dim].
-pub fn reference(layout: Layout, keys: &[f32], values: &[f32], queries: Queries) -> Vec<f32> {
+pub fn reference(layout: PageLayout, keys: &[f32], values: &[f32], queries: Queries) -> Vec<f32> {
     let dim = layout.head_dim;
     let group = queries.q_heads / layout.kv_heads;
     let mut out = Vec::new();
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn as_the_reference_for_every_format_split_and_shape() {
         let formats = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             for (threads, kv_heads, group, dim, first, rows) in [
                 (1, 2, 2, 32, 0, 1),
                 (3, 1, 4, 64, 130, 1),
@@ -425,7 +425,7 @@ mod tests {
             ] {
                 for (i, key_format) in formats.into_iter().enumerate() {
                     let value_format = formats[(i + 2) % formats.len()];
-                    let layout = Layout { key_format, value_format, kv_heads, head_dim: dim, page: 128 };
+                    let layout = PageLayout { key_format, value_format, kv_heads, head_dim: dim, page: 128 };
                     let (q_heads, positions) = (kv_heads * group, first + rows);
                     let mut keys = random(positions * kv_heads * dim, 1);
                     let mut values = random(keys.len(), 2);

@@ -1,6 +1,6 @@
 //! Causal depthwise convolution with SiLU, and the inputs it remembers.
 
-use crate::cpu::{Cpu, Lanes, Parts, at_level};
+use crate::cpu::{Cpu, DisjointParts, Lanes, at_level};
 
 /// Channels that one task works on.
 const CHANNELS_OF_A_TASK: usize = 256;
@@ -13,7 +13,7 @@ pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory:
     let past = memory.len() / channels;
     assert!(x.len().is_multiple_of(channels) && taps.len() == (past + 1) * channels && memory.len() == past * channels);
     let rows = x.len() / channels;
-    let (x, memory) = (Parts::new(x), Parts::new(memory));
+    let (x, memory) = (DisjointParts::new(x), DisjointParts::new(memory));
     cpu.pool.run(channels.div_ceil(CHANNELS_OF_A_TASK), |task| {
         let first = task * CHANNELS_OF_A_TASK;
         let job = Job { x, memory, taps, channels, first, width: CHANNELS_OF_A_TASK.min(channels - first), rows, past };
@@ -23,8 +23,8 @@ pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory:
 
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    x: Parts<'a, f32>,
-    memory: Parts<'a, f32>,
+    x: DisjointParts<'a, f32>,
+    memory: DisjointParts<'a, f32>,
     taps: &'a [f32],
     channels: usize,
     first: usize,
@@ -90,12 +90,12 @@ pub fn reference(x: &[f32], channels: usize, taps: &[f32], memory: &[f32]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Level;
+    use crate::cpu::CpuLevel;
     use crate::testing::{assert_close, random};
 
     #[test]
     fn in_pieces_as_in_one_and_as_defined() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             let cpu = Cpu::with_level(2, level);
             for (rows, channels, kernel) in [(1, 5, 4), (2, 300, 4), (9, 257, 4), (7, 16, 2)] {
                 let (x, taps) = (random(rows * channels, 1), random(channels * kernel, 2));

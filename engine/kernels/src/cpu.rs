@@ -7,19 +7,19 @@ mod pin;
 mod pool;
 
 pub(crate) use lanes::{Lanes, at_level};
-pub use level::Level;
+pub use level::CpuLevel;
 pub use pool::Pool;
 
 /// The first parameter of every kernel.
 pub struct Cpu {
-    pub level: Level,
+    pub level: CpuLevel,
     pub pool: Pool,
 }
 
 impl Cpu {
     /// `threads` is how many run at the same time, the caller's own included; 0 means one for each core.
     pub fn new(threads: usize) -> Cpu {
-        Cpu { level: Level::detect(), pool: Pool::new(threads) }
+        Cpu { level: CpuLevel::detect(), pool: Pool::new(threads) }
     }
 
     /// Ties each thread to a core of its own, also the one that first asks for work; `yes: false` changes nothing.
@@ -28,8 +28,8 @@ impl Cpu {
         self
     }
 
-    pub fn with_level(threads: usize, level: Level) -> Cpu {
-        Cpu { level: level.min(Level::detect()), pool: Pool::new(threads) }
+    pub fn with_level(threads: usize, level: CpuLevel) -> Cpu {
+        Cpu { level: level.min(CpuLevel::detect()), pool: Pool::new(threads) }
     }
 }
 
@@ -38,20 +38,20 @@ impl Cpu {
 /// Kernels cut an output into disjoint pieces that do not lie one after the other (columns of a matrix, heads of
 /// interleaved rows), which `chunks_mut` cannot express.
 #[derive(Clone, Copy)]
-pub struct Parts<'a, T> {
+pub struct DisjointParts<'a, T> {
     first: *mut T,
     len: usize,
     lifetime: std::marker::PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: `Parts` only hands out memory through `part`, whose caller promises that no two tasks take overlapping parts.
-unsafe impl<T: Send> Send for Parts<'_, T> {}
+// SAFETY: `DisjointParts` only hands out memory through `part`, whose caller promises that no two tasks take overlapping parts.
+unsafe impl<T: Send> Send for DisjointParts<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Parts<'_, T> {}
+unsafe impl<T: Send> Sync for DisjointParts<'_, T> {}
 
-impl<'a, T> Parts<'a, T> {
-    pub fn new(whole: &'a mut [T]) -> Parts<'a, T> {
-        Parts { first: whole.as_mut_ptr(), len: whole.len(), lifetime: std::marker::PhantomData }
+impl<'a, T> DisjointParts<'a, T> {
+    pub fn new(whole: &'a mut [T]) -> DisjointParts<'a, T> {
+        DisjointParts { first: whole.as_mut_ptr(), len: whole.len(), lifetime: std::marker::PhantomData }
     }
 
     /// # Safety

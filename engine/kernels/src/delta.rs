@@ -12,7 +12,7 @@
 //!
 //! so a chunk costs a few small matrix products and touches the state twice instead of twice a token.
 
-use crate::cpu::{Cpu, Lanes, Level, Parts, at_level};
+use crate::cpu::{Cpu, CpuLevel, DisjointParts, Lanes, at_level};
 use crate::dense::{Block, add_product, transpose};
 use crate::scratch::with_scratch;
 
@@ -24,7 +24,7 @@ const STEP: usize = 16;
 const WORTH_A_CHUNK: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
+pub struct DeltaHeads {
     pub key_heads: usize,
     pub value_heads: usize,
     pub key_dim: usize,
@@ -33,7 +33,7 @@ pub struct Heads {
     pub tiled: bool,
 }
 
-impl Heads {
+impl DeltaHeads {
     pub fn key_head_of(&self, value_head: usize) -> usize {
         if self.tiled { value_head % self.key_heads } else { value_head / (self.value_heads / self.key_heads) }
     }
@@ -61,7 +61,7 @@ impl Heads {
 
 /// What the rule reads, row by row.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct DeltaRows<'a> {
     /// [rows, channels]: q and k of length one, q also scaled.
     pub qkv: &'a [f32],
     /// [rows, value heads]: g, the logarithm of the decay, never positive.
@@ -71,11 +71,11 @@ pub struct Rows<'a> {
 }
 
 /// Advances the state over all rows. `out`: [rows, values].
-pub fn advance(cpu: &Cpu, heads: Heads, rows: Rows, state: &mut [f32], out: &mut [f32]) {
+pub fn advance(cpu: &Cpu, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32], out: &mut [f32]) {
     let count = rows.beta.len() / heads.value_heads;
     assert!(rows.qkv.len() == count * heads.channels() && rows.decay.len() == rows.beta.len());
     assert!(state.len() == heads.state() && out.len() == count * heads.values());
-    let (state, out) = (Parts::new(state), Parts::new(out));
+    let (state, out) = (DisjointParts::new(state), DisjointParts::new(out));
     let size = heads.key_dim * heads.value_dim;
     cpu.pool.run(heads.value_heads, |head| {
         // SAFETY: each task takes the state of its own head.
@@ -98,10 +98,10 @@ pub fn advance(cpu: &Cpu, heads: Heads, rows: Rows, state: &mut [f32], out: &mut
 
 #[derive(Clone, Copy)]
 struct Head<'a> {
-    heads: Heads,
-    rows: Rows<'a>,
+    heads: DeltaHeads,
+    rows: DeltaRows<'a>,
     head: usize,
-    out: Parts<'a, f32>,
+    out: DisjointParts<'a, f32>,
 }
 
 impl<'a> Head<'a> {
@@ -127,7 +127,7 @@ impl<'a> Head<'a> {
     }
 }
 
-fn one(level: Level, job: Head, row: usize, state: &mut [f32]) {
+fn one(level: CpuLevel, job: Head, row: usize, state: &mut [f32]) {
     at_level!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
 }
 
@@ -186,7 +186,7 @@ fn one_body<L: Lanes>(job: Head<'_>, row: usize, state: &mut [f32]) {
     }
 }
 
-fn chunk(level: Level, job: Head, first: usize, tokens: usize, state: &mut [f32]) {
+fn chunk(level: CpuLevel, job: Head, first: usize, tokens: usize, state: &mut [f32]) {
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     with_scratch(
         tokens * (2 * key_dim + 2 * value_dim + 1) + key_dim * CHUNK + 3 * CHUNK * CHUNK,
@@ -298,7 +298,7 @@ fn running_sums(decay: &[f32], value_heads: usize, head: usize, first: usize, su
 }
 
 /// The definition, token by token, in f64.
-pub fn reference(heads: Heads, rows: Rows, state: &mut [f32]) -> Vec<f32> {
+pub fn reference(heads: DeltaHeads, rows: DeltaRows, state: &mut [f32]) -> Vec<f32> {
     let count = rows.beta.len() / heads.value_heads;
     let mut out = vec![0.0; count * heads.values()];
     let (key_dim, value_dim) = (heads.key_dim, heads.value_dim);
@@ -334,10 +334,10 @@ mod tests {
     use crate::norm::l2_norm_in_place;
     use crate::testing::{assert_close, random};
 
-    fn problem(heads: Heads, count: usize, seed: u64) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    fn problem(heads: DeltaHeads, count: usize, seed: u64) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
         let mut qkv = random(count * heads.channels(), seed);
         for row in qkv.chunks_exact_mut(heads.channels()) {
-            l2_norm_in_place(Level::Portable, &mut row[..2 * heads.keys()], heads.key_dim, 1e-6, 1.0);
+            l2_norm_in_place(CpuLevel::Portable, &mut row[..2 * heads.keys()], heads.key_dim, 1e-6, 1.0);
         }
         let decay = random(count * heads.value_heads, seed + 1)
             .iter()
@@ -356,13 +356,13 @@ mod tests {
             (2, 6, 32, 33, true),
             (4, 4, 128, 128, false),
         ];
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             let cpu = Cpu::with_level(2, level);
             for (key_heads, value_heads, key_dim, value_dim, tiled) in shapes {
-                let heads = Heads { key_heads, value_heads, key_dim, value_dim, tiled };
+                let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim, tiled };
                 for count in [1, 2, 5, 63, 64, 65, 150] {
                     let (qkv, decay, beta) = problem(heads, count, 7);
-                    let rows = Rows { qkv: &qkv, decay: &decay, beta: &beta };
+                    let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta };
                     let start = random(heads.state(), 11);
                     let mut expected_state = start.clone();
                     let expected = reference(heads, rows, &mut expected_state);

@@ -268,7 +268,7 @@ pub(crate) fn transpose<L: Lanes>(from: Block, rows: usize, width: usize, to: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{Level, at_level};
+    use crate::cpu::{CpuLevel, at_level};
     use crate::testing::{assert_close, random};
 
     #[derive(Clone, Copy)]
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn as_the_definition_for_every_odd_shape() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             let shapes =
                 [(1, 1, 1), (1, 4, 16), (2, 5, 17), (3, 33, 31), (5, 64, 48), (7, 70, 130), (6, 150, 9), (4, 32, 0)];
             for (m, n, depth) in shapes {

@@ -1,21 +1,21 @@
 //! Norms of rows.
 
-use crate::cpu::{Lanes, Level, at_level};
+use crate::cpu::{CpuLevel, Lanes, at_level};
 
 /// out = x / sqrt(mean(x²) + eps) · weight, for each row of `weight.len()` values.
-pub fn rms_norm(level: Level, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+pub fn rms_norm(level: CpuLevel, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(x.len() == out.len() && x.len().is_multiple_of(weight.len().max(1)));
     at_level!(level, rms_norm_body(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]))
 }
 
 /// The same in place.
-pub fn rms_norm_in_place(level: Level, x: &mut [f32], weight: &[f32], eps: f32) {
+pub fn rms_norm_in_place(level: CpuLevel, x: &mut [f32], weight: &[f32], eps: f32) {
     assert!(x.len().is_multiple_of(weight.len().max(1)));
     at_level!(level, rms_norm_in_place_body(x: &mut [f32], weight: &[f32], eps: f32))
 }
 
 /// Each row of `width` values to length `scale`: x / sqrt(sum(x²) + eps) · scale.
-pub fn l2_norm_in_place(level: Level, x: &mut [f32], width: usize, eps: f32, scale: f32) {
+pub fn l2_norm_in_place(level: CpuLevel, x: &mut [f32], width: usize, eps: f32, scale: f32) {
     assert!(width > 0 && x.len().is_multiple_of(width));
     at_level!(level, l2_norm_body(x: &mut [f32], width: usize, eps: f32, scale: f32))
 }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn as_the_reference_at_every_level_and_width() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             for width in [1, 3, 15, 16, 17, 64, 127, 256] {
                 let (x, weight) = (random(width * 3, 1), random(width, 2));
                 let mut out = vec![f32::NAN; x.len()];

@@ -1,10 +1,10 @@
 //! What a processor can do at all: loops that do nothing but read memory, or nothing but multiply bytes. Benches hold
 //! kernels against them.
 
-use crate::cpu::{Lanes, Level, at_level, lanes::prefetch};
+use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
 
 /// Reads all values once, as fast as one thread can.
-pub fn read(level: Level, values: &[f32]) -> f32 {
+pub fn read(level: CpuLevel, values: &[f32]) -> f32 {
     let mut total = 0.0;
     let sum = &mut total;
     at_level!(level, read_body(values: &[f32], sum: &mut f32));
@@ -28,10 +28,10 @@ fn read_body<L: Lanes>(values: &[f32], sum: &mut f32) {
 
 /// Multiplies bytes `rounds` times with the instruction that the integer products use, and returns how many
 /// multiplications and additions that were; None where there is no such instruction.
-pub fn multiply_bytes(level: Level, rounds: usize) -> Option<usize> {
+pub fn multiply_bytes(level: CpuLevel, rounds: usize) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx512 {
-        // SAFETY: `Level::detect` is the only source of this level, and it asked the processor.
+    if level == CpuLevel::Avx512 {
+        // SAFETY: `CpuLevel::detect` is the only source of this level, and it asked the processor.
         unsafe { dots(rounds) };
         return Some(rounds * INDEPENDENT * 128);
     }
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn everything_is_read() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             assert_eq!(read(level, &[1.0; 1280]), 1280.0);
-            assert_eq!(multiply_bytes(level, 3).is_some(), level == Level::Avx512);
+            assert_eq!(multiply_bytes(level, 3).is_some(), level == CpuLevel::Avx512);
         }
     }
 }

@@ -10,7 +10,7 @@ mod integer;
 mod panel;
 mod unrounded;
 
-use crate::cpu::{Cpu, Level, Parts};
+use crate::cpu::{Cpu, CpuLevel, DisjointParts};
 use crate::format::{Format, dequantize};
 use crate::scratch::with_scratch;
 
@@ -26,13 +26,13 @@ pub struct Weights<'a> {
     pub format: Format,
     pub rows: usize,
     pub cols: usize,
-    pub layout: Layout,
+    pub order: MatrixOrder,
     pub bytes: &'a [u8],
 }
 
 /// In which order a matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum MatrixOrder {
     /// As in files: row after row, each `format.row_bytes(cols)` bytes.
     Rows,
     /// Sixteen rows interleaved (`panel.rs`), for processors that `has_panels` names.
@@ -40,8 +40,8 @@ pub enum Layout {
 }
 
 /// Whether integer products are faster with panels here: matrices are worth repacking when they are loaded.
-pub fn has_panels(level: Level) -> bool {
-    level == Level::Avx512
+pub fn has_panels(level: CpuLevel) -> bool {
+    level == CpuLevel::Avx512
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Weights<'_> {
 
     /// The values of one row.
     pub fn row(&self, row: usize, out: &mut [f32]) {
-        if self.layout == Layout::Panels {
+        if self.order == MatrixOrder::Panels {
             return panel::row_values(self, row, out);
         }
         let bytes = self.row_bytes();
@@ -91,7 +91,7 @@ pub fn products<const N: usize>(
         assert_eq!(out.len(), x.rows() * w.rows);
         let integer = precision == Precision::Integer && w.format.is_quantised();
         assert!(!integer || x.is_rounded(), "an integer product needs rounded activations");
-        Job::new(cpu, integer, x, w, Parts::new(out))
+        Job::new(cpu, integer, x, w, DisjointParts::new(out))
     });
     let tasks = jobs.iter().map(|job| job.tasks).sum();
     cpu.pool.run(tasks, |mut task| {
@@ -107,7 +107,7 @@ pub fn products<const N: usize>(
 /// One matrix of a piece of work, cut into tasks of some weight rows each.
 struct Job<'a> {
     w: Weights<'a>,
-    out: Parts<'a, f32>,
+    out: DisjointParts<'a, f32>,
     way: Way,
     rows_of_a_task: usize,
     tasks: usize,
@@ -121,10 +121,10 @@ enum Way {
 }
 
 impl<'a> Job<'a> {
-    fn new(cpu: &Cpu, integer: bool, x: &Activations, w: Weights<'a>, out: Parts<'a, f32>) -> Job<'a> {
-        let way = match w.layout {
-            Layout::Rows if integer => Way::Rows,
-            Layout::Panels if integer && has_panels(cpu.level) => Way::Panels,
+    fn new(cpu: &Cpu, integer: bool, x: &Activations, w: Weights<'a>, out: DisjointParts<'a, f32>) -> Job<'a> {
+        let way = match w.order {
+            MatrixOrder::Rows if integer => Way::Rows,
+            MatrixOrder::Panels if integer && has_panels(cpu.level) => Way::Panels,
             // Panels at a level that has no product for them come here only in tests: slow, and right.
             _ => Way::F32,
         };
@@ -187,13 +187,16 @@ mod tests {
     fn panels(w: Weights) -> Option<Vec<u8>> {
         let mut bytes = vec![0; panel_bytes(w.format, w.rows, w.cols)?];
         let size = bytes.len() / w.rows.div_ceil(PANEL);
-        bytes.chunks_exact_mut(size).enumerate().for_each(|(panel, out)| pack_panel(Level::detect(), &w, panel, out));
+        bytes
+            .chunks_exact_mut(size)
+            .enumerate()
+            .for_each(|(panel, out)| pack_panel(CpuLevel::detect(), &w, panel, out));
         Some(bytes)
     }
 
     #[test]
     fn every_format_layout_level_and_path_is_near_the_reference() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             let cpu = Cpu::with_level(2, level);
             for format in Format::ALL.iter().copied() {
                 let shapes =
@@ -204,10 +207,10 @@ mod tests {
                     let (values, x) = (random(rows * cols, 3), random(m * cols, 4));
                     let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
                     quantize(format, &values, &mut bytes);
-                    let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
+                    let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
                     let expected = reference(&x, w);
                     let packed = panels(w);
-                    let packed = packed.as_ref().map(|bytes| Weights { layout: Layout::Panels, bytes, ..w });
+                    let packed = packed.as_ref().map(|bytes| Weights { order: MatrixOrder::Panels, bytes, ..w });
                     let roundings = [Rounding::Coarse, Rounding::Fine];
                     let layouts = [Some(w), packed].into_iter().flatten();
                     for (w, rounding) in layouts.flat_map(|w| roundings.map(|rounding| (w, rounding))) {
@@ -229,7 +232,7 @@ mod tests {
                         };
                         assert_close(&out, &expected, tolerance);
                         // Against the rounded activations themselves the integer path is exact but for f32 sums.
-                        let integer = format.is_quantised() && (w.layout == Layout::Rows || has_panels(level));
+                        let integer = format.is_quantised() && (w.order == MatrixOrder::Rows || has_panels(level));
                         if integer {
                             assert_close(&out, &reference(&activations.rounded(), w), 1e-4);
                         }

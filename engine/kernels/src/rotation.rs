@@ -10,12 +10,12 @@ pub struct Rotation {
 
 /// YaRN's parameters: a model trained on `original_ctx` positions is stretched by `factor`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
+pub struct Yarn {
     pub factor: f64,
     pub original_ctx: usize,
     pub beta_fast: f64,
     pub beta_slow: f64,
-    /// The factor on cosine and sine.
+    /// The factor on cosine and sine: a longer window flattens the softmax, this sharpens it again.
     pub magnitude: f32,
     /// The borders between pairs that keep their speed and pairs that are slowed lie on whole pairs.
     pub truncate: bool,
@@ -23,28 +23,28 @@ pub struct Stretch {
 
 impl Rotation {
     /// `dims` values of a head turn; `theta` is the base of the geometric series of frequencies.
-    pub fn new(dims: usize, theta: f64, stretch: Option<Stretch>) -> Rotation {
+    pub fn new(dims: usize, theta: f64, yarn: Option<Yarn>) -> Rotation {
         let plain = (0..dims / 2).map(|pair| theta.powf(-2.0 * pair as f64 / dims as f64));
-        let Some(stretch) = stretch else {
+        let Some(yarn) = yarn else {
             return Rotation { frequencies: plain.collect(), magnitude: 1.0 };
         };
         // Pairs that turn often inside the original window keep their speed, slow ones are slowed by `factor`, those
         // between are mixed linearly by index.
         let pair_of_turns = |turns: f64| {
-            dims as f64 * (stretch.original_ctx as f64 / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
+            dims as f64 * (yarn.original_ctx as f64 / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
         };
-        let (first, last) = (pair_of_turns(stretch.beta_fast), pair_of_turns(stretch.beta_slow));
-        let (first, last) = if stretch.truncate { (first.floor(), last.ceil()) } else { (first, last) };
+        let (first, last) = (pair_of_turns(yarn.beta_fast), pair_of_turns(yarn.beta_slow));
+        let (first, last) = if yarn.truncate { (first.floor(), last.ceil()) } else { (first, last) };
         let (first, last) = (first.max(0.0), last.min(dims as f64 - 1.0));
         let width = if last > first { last - first } else { 0.001 };
         let frequencies = plain
             .enumerate()
             .map(|(pair, frequency)| {
                 let slowed = ((pair as f64 - first) / width).clamp(0.0, 1.0);
-                frequency / stretch.factor * slowed + frequency * (1.0 - slowed)
+                frequency / yarn.factor * slowed + frequency * (1.0 - slowed)
             })
             .collect();
-        Rotation { frequencies, magnitude: stretch.magnitude }
+        Rotation { frequencies, magnitude: yarn.magnitude }
     }
 
     /// Values of a head that turn.
@@ -102,9 +102,8 @@ mod tests {
     #[test]
     fn a_stretch_keeps_fast_pairs_and_slows_the_others() {
         let magnitude = 1.25;
-        let stretch =
-            Stretch { factor: 4.0, original_ctx: 128, beta_fast: 32.0, beta_slow: 1.0, magnitude, truncate: true };
-        let (plain, stretched) = (Rotation::new(64, 1e6, None), Rotation::new(64, 1e6, Some(stretch)));
+        let yarn = Yarn { factor: 4.0, original_ctx: 128, beta_fast: 32.0, beta_slow: 1.0, magnitude, truncate: true };
+        let (plain, stretched) = (Rotation::new(64, 1e6, None), Rotation::new(64, 1e6, Some(yarn)));
         assert_eq!(plain.frequencies[0], stretched.frequencies[0]);
         assert!((plain.frequencies[31] / stretched.frequencies[31] - 4.0).abs() < 1e-9);
         assert_eq!(stretched.magnitude, magnitude);

@@ -2,18 +2,25 @@
 //!
 //! Keys and values are unpacked again for every token, and weights that are no blocks for every product.
 
-use crate::cpu::{Lanes, Level, at_level};
+use crate::cpu::{CpuLevel, Lanes, at_level};
 use crate::format::{Format, dequantize};
 
 /// As `dequantize`.
-pub(crate) fn unpack(level: Level, format: Format, bytes: &[u8], out: &mut [f32]) {
+pub(crate) fn unpack(level: CpuLevel, format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(format.row_bytes(out.len()), Some(bytes.len()));
     at_level!(level, unpacked(format: Format, bytes: &[u8], out: &mut [f32]));
 }
 
 /// The same columns of many rows that lie `stride` bytes apart: `bytes` begins where the first row's columns do. `out`:
 /// [row, width]
-pub(crate) fn unpack_columns(level: Level, format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]) {
+pub(crate) fn unpack_columns(
+    level: CpuLevel,
+    format: Format,
+    bytes: &[u8],
+    stride: usize,
+    width: usize,
+    out: &mut [f32],
+) {
     at_level!(level, columns(format: Format, bytes: &[u8], stride: usize, width: usize, out: &mut [f32]));
 }
 
@@ -89,7 +96,7 @@ mod tests {
 
     #[test]
     fn to_the_bit_as_at_leisure() {
-        for level in Level::available() {
+        for level in CpuLevel::available() {
             for format in [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0, Format::Q4_K] {
                 for len in [0, 1, 7, 32, 96, 255, 256, 1024] {
                     let Some(size) = format.row_bytes(len) else { continue };

@@ -1,7 +1,7 @@
 //! An attention layer: gated queries, norms of heads, rotation, keys and values in pages.
 
 use gpu::Error;
-use gpu::attention::{Heads, Parts, Prepare, Spread, attend, combine, prepare};
+use gpu::attention::{AttentionHeads, PastParts, PrepareArguments, Spread, attend, combine, prepare};
 use gpu::product::product;
 use gpu::rows::RowsArguments;
 
@@ -20,8 +20,8 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let (device, shape) = (&self.device, &self.shape);
         let jobs = [(&weights.q, work.q.address()), (&weights.k, work.k.address()), (&weights.v, work.v.address())];
-        product(device, self.reading, normed, step.rows, &jobs, false)?;
-        let heads = Heads {
+        product(device, self.exactness, normed, step.rows, &jobs, false)?;
+        let heads = AttentionHeads {
             lanes: step.at.lanes,
             lane_of_row: step.at.lane_of_row,
             q: work.q.address(),
@@ -30,7 +30,7 @@ impl GpuNetwork {
             dim: shape.head_dim as u32,
             layer: layer as u32,
         };
-        let of_prepare = Prepare {
+        let of_prepare = PrepareArguments {
             heads,
             k: work.k.address(),
             v: work.v.address(),
@@ -43,10 +43,10 @@ impl GpuNetwork {
         prepare(device, step.rows, &of_prepare)?;
         let shape = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
-        let parts = Parts { partial: work.partial.address(), stats: work.stats.address() };
+        let parts = PastParts { partial: work.partial.address(), stats: work.stats.address() };
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
         let inner = work.inner.arguments_of(shape.0 * shape.2, self.inner_forms(step.few));
         combine(device, heads, step.rows, spread.splits, parts, inner)?;
-        product(device, self.reading, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
+        product(device, self.exactness, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
     }
 }

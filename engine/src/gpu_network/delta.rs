@@ -1,9 +1,9 @@
 //! A linear layer: projections, convolution, gated delta rule, gated norm.
 
 use gpu::Error;
-use gpu::convolution::{Convolve, Gates, ReadLog, convolve, gates, read_log};
-use gpu::delta::{Delta as Rule, advance};
-use gpu::norm::{NormHeads, norm_heads_gated};
+use gpu::convolution::{ConvolveArguments, GatesArguments, ReadLogArguments, convolve, gates, read_log};
+use gpu::delta::{DeltaArguments, advance};
+use gpu::norm::{NormHeadsArguments, norm_heads_gated};
 use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
@@ -25,11 +25,11 @@ impl GpuNetwork {
         let device = &self.device;
         let heads = self.state_shape.heads;
         let jobs = [(&weights.qkv, work.q.address()), (&weights.z, work.k.address())];
-        product(device, self.reading, normed, step.rows, &jobs, false)?;
+        product(device, self.exactness, normed, step.rows, &jobs, false)?;
         // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
         let exact = [(&weights.a, work.decay.address()), (&weights.b, work.beta.address())];
         exact_product(device, normed, step.rows, &exact)?;
-        let of_gates = Gates {
+        let of_gates = GatesArguments {
             decay: work.decay.address(),
             beta: work.beta.address(),
             a_log_neg: weights.a_log_neg.address(),
@@ -44,7 +44,7 @@ impl GpuNetwork {
         gates(device, &of_gates)?;
         self.recur(weights, layer, step, step.at.log_rows, work)?;
         let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.few));
-        let of_norm = NormHeads {
+        let of_norm = NormHeadsArguments {
             x: work.out.address(),
             weight: weights.norm.address(),
             gate: work.k.address(),
@@ -53,7 +53,7 @@ impl GpuNetwork {
             eps: self.shape.rms_eps,
         };
         norm_heads_gated(device, step.rows, &of_norm)?;
-        product(device, self.reading, inner, step.rows, &[(&weights.out, work.hidden.address())], true)
+        product(device, self.exactness, inner, step.rows, &[(&weights.out, work.hidden.address())], true)
     }
 
     /// The part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and `beta`, and logs the
@@ -90,7 +90,7 @@ impl GpuNetwork {
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
-        let of_convolution = Convolve {
+        let of_convolution = ConvolveArguments {
             x: work.q.address(),
             out: work.convolved.address(),
             taps: weights.taps.address(),
@@ -106,7 +106,7 @@ impl GpuNetwork {
             unused: 0,
         };
         convolve(&self.device, lanes, longest, of_convolution)?;
-        let of_rule = Rule {
+        let of_rule = DeltaArguments {
             qkv: work.convolved.address(),
             decay: work.decay.address(),
             beta: work.beta.address(),
@@ -151,7 +151,7 @@ impl GpuNetwork {
             GpuMixer::Attention(_) => None,
         });
         for (layer, weights) in linear.enumerate() {
-            let of_log = ReadLog {
+            let of_log = ReadLogArguments {
                 log_rows: step.at.log_rows,
                 x: work.q.address(),
                 decay: work.decay.address(),

@@ -3,7 +3,7 @@
 use gpu::Error;
 use gpu::activation::silu_times;
 use gpu::product::{Experts, exact_product, product, product_of_experts, tile_rows};
-use gpu::routing::{Arrange, Gather, Route, arrange, gather, most_tiles, route};
+use gpu::routing::{ArrangeArguments, GatherArguments, RouteArguments, arrange, gather, most_tiles, route};
 use gpu::rows::RowsArguments;
 
 use super::upload::{GpuFfn, GpuMoe, GpuSwiglu};
@@ -34,10 +34,10 @@ impl GpuNetwork {
         accumulate: bool,
     ) -> Result<(), Error> {
         let (gate, up) = (work.gate.address(), work.up.address());
-        product(&self.device, self.reading, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
+        product(&self.device, self.exactness, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
         let inner = work.inner.arguments_of(weights.gate.rows, self.inner_forms(step.few));
         silu_times(&self.device, step.rows, gate, up, inner)?;
-        product(&self.device, self.reading, inner, step.rows, &[(&weights.down, out)], accumulate)
+        product(&self.device, self.exactness, inner, step.rows, &[(&weights.down, out)], accumulate)
     }
 
     /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each expert are
@@ -53,7 +53,7 @@ impl GpuNetwork {
         exact_product(device, x, step.rows, &exact)?;
         // Pairs of few rows are not sorted: each reads its expert's weights for itself.
         let unsorted = |address: u64| if step.few { address } else { 0 };
-        let of_route = Route {
+        let of_route = RouteArguments {
             scores: routing.scores.address(),
             experts: routing.experts.address(),
             shares: routing.shares.address(),
@@ -68,7 +68,7 @@ impl GpuNetwork {
         // Most experts have few of the pairs.
         let tile = tile_rows(pairs / moe.count.max(1));
         if !step.few {
-            let of_arrange = Arrange {
+            let of_arrange = ArrangeArguments {
                 experts: routing.experts.address(),
                 source: routing.source.address(),
                 of_row: routing.of_row.address(),
@@ -96,13 +96,13 @@ impl GpuNetwork {
         };
         let (gate, up) = (work.gate.address(), work.up.address());
         let jobs = [(&moe.experts.gate, gate), (&moe.experts.up, up)];
-        product_of_experts(device, self.reading, x, pairs, experts, &jobs)?;
+        product_of_experts(device, self.exactness, x, pairs, experts, &jobs)?;
         let inner = work.inner.arguments_of(width, self.inner_forms(step.few));
         silu_times(device, pairs, gate, up, inner)?;
         let experts = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..experts };
         let jobs = [(&moe.experts.down, routing.answers.address())];
-        product_of_experts(device, self.reading, inner, pairs, experts, &jobs)?;
-        let of_gather = Gather {
+        product_of_experts(device, self.exactness, inner, pairs, experts, &jobs)?;
+        let of_gather = GatherArguments {
             answers: routing.answers.address(),
             place: routing.place.address(),
             shares: routing.shares.address(),

@@ -2,7 +2,7 @@
 //! device.
 
 use bytemuck::Pod;
-use gpu::lanes::Lane;
+use gpu::lanes::LaneArguments;
 use gpu::{Buffer, Device, Error};
 
 use crate::recurrence_log::RecurrenceLog;
@@ -10,7 +10,7 @@ use crate::snapshot::{Snapshot, SnapshotCopy};
 use crate::state::SequenceState;
 
 pub(super) struct StepInputs {
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneArguments>,
     /// The lanes cut at their snapshots: the first span has the rows of each lane up to its first snapshot or its end, the second
     /// those up to the next one, and so on. Empty: no lane has a snapshot before its end.
     spans: Vec<RecurrenceSpan>,
@@ -31,7 +31,7 @@ pub(super) struct StepInputs {
 /// Rows over which the recurrences of a step run without a snapshot between.
 #[derive(Default)]
 pub(super) struct RecurrenceSpan {
-    lanes: Vec<Lane>,
+    lanes: Vec<LaneArguments>,
     /// The address of the lanes.
     pub at: u64,
     /// The snapshots that are taken at the end of the span.
@@ -49,7 +49,7 @@ impl RecurrenceSpan {
     }
 }
 
-fn longest(lanes: &[Lane]) -> usize {
+fn longest(lanes: &[LaneArguments]) -> usize {
     lanes.iter().map(|lane| lane.count as usize).max().unwrap_or(0)
 }
 
@@ -91,7 +91,7 @@ impl StepInputs {
     /// Adds a lane: the next `count` rows are tokens of this state, from its position on.
     pub fn add_lane(&mut self, state: &SequenceState, count: usize, log: Option<&RecurrenceLog>) -> Result<(), Error> {
         let (index, first) = (self.lanes.len() as u32, self.lane_of_row.len());
-        self.lanes.push(Lane {
+        self.lanes.push(LaneArguments {
             // The index of its first page, which `send` replaces by an address.
             pages: self.pages.len() as u64,
             recurrent: state.recurrent.address()?,
@@ -126,7 +126,7 @@ impl StepInputs {
             }
             let span = &mut self.spans[number];
             let first = lane.first + (begin - state.position) as u32;
-            span.lanes.push(Lane { first, count: (stop - begin) as u32, pages: 0, ..lane });
+            span.lanes.push(LaneArguments { first, count: (stop - begin) as u32, pages: 0, ..lane });
             if let Some(snapshot) = snapshots.get(number) {
                 span.copies.push(SnapshotCopy::of(state, snapshot)?);
             }

@@ -1,11 +1,9 @@
 //! A model's weights on the device.
 
-use gpu::matrix::{self, Matrix};
+use gpu::matrix::{self, DeviceMatrix};
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
 use weights::Model;
-
-use crate::model_bytes::ffn_bytes;
 
 pub struct GpuLayer {
     /// Among the layers with the same mixer.
@@ -24,20 +22,20 @@ pub enum GpuMixer {
 }
 
 pub struct GpuAttention {
-    pub q: Matrix,
-    pub k: Matrix,
-    pub v: Matrix,
-    pub o: Matrix,
+    pub q: DeviceMatrix,
+    pub k: DeviceMatrix,
+    pub v: DeviceMatrix,
+    pub o: DeviceMatrix,
     pub q_norm: Buffer<f32>,
     pub k_norm: Buffer<f32>,
 }
 
 pub struct GpuDelta {
-    pub qkv: Matrix,
-    pub z: Matrix,
-    pub a: Matrix,
-    pub b: Matrix,
-    pub out: Matrix,
+    pub qkv: DeviceMatrix,
+    pub z: DeviceMatrix,
+    pub a: DeviceMatrix,
+    pub b: DeviceMatrix,
+    pub out: DeviceMatrix,
     /// [kernel, channels]
     pub taps: Buffer<f32>,
     pub a_log_neg: Buffer<f32>,
@@ -52,13 +50,13 @@ pub enum GpuFfn {
 }
 
 pub struct GpuSwiglu {
-    pub gate: Matrix,
-    pub up: Matrix,
-    pub down: Matrix,
+    pub gate: DeviceMatrix,
+    pub up: DeviceMatrix,
+    pub down: DeviceMatrix,
 }
 
 pub struct GpuMoe {
-    pub router: Matrix,
+    pub router: DeviceMatrix,
     /// The rows of all experts, one after the other.
     pub experts: GpuSwiglu,
     pub count: usize,
@@ -68,11 +66,11 @@ pub struct GpuMoe {
 pub struct GpuSharedExpert {
     pub expert: GpuSwiglu,
     /// [1, hidden]
-    pub router: Matrix,
+    pub router: DeviceMatrix,
 }
 
-pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<Matrix, Error> {
-    Matrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
+pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<DeviceMatrix, Error> {
+    DeviceMatrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
 }
 
 /// Copies the layer of this number; `with_ffn`: with its feed-forward part.
@@ -107,7 +105,7 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
     };
     let ffn = match &layer.ffn {
         _ if !with_ffn => None,
-        weights::Ffn::Dense { gate, up, down } => Some(GpuFfn::Dense(swiglu(device, [gate, up, down])?)),
+        weights::Ffn::Dense(weights) => Some(GpuFfn::Dense(swiglu(device, weights)?)),
         weights::Ffn::Moe(moe) => Some(GpuFfn::Moe(experts(device, moe)?)),
     };
     let norm = |values: &[f32]| Buffer::of(device, values);
@@ -117,20 +115,24 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
 /// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
     let bytes = |m: &weights::Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
-    let mixers = model.layers.iter().map(|layer| match &layer.mixer {
-        weights::Mixer::Attention(w) => [&w.q, &w.k, &w.v, &w.o].map(bytes).iter().sum::<usize>(),
-        weights::Mixer::Delta(w) => [&w.qkv, &w.z, &w.a, &w.b, &w.out].map(bytes).iter().sum(),
-    });
+    let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();
-    (outside + mixers.sum::<usize>(), model.layers.iter().map(|layer| ffn_bytes(&layer.ffn, bytes)).collect())
+    (
+        outside + mixers.sum::<usize>(),
+        model.layers.iter().map(|layer| layer.ffn.matrices().into_iter().map(bytes).sum()).collect(),
+    )
 }
 
-fn swiglu(device: &Device, [gate, up, down]: [&weights::Matrix; 3]) -> Result<GpuSwiglu, Error> {
-    Ok(GpuSwiglu { gate: matrix(device, gate)?, up: matrix(device, up)?, down: matrix(device, down)? })
+fn swiglu(device: &Device, from: &weights::SwigluWeights) -> Result<GpuSwiglu, Error> {
+    Ok(GpuSwiglu {
+        gate: matrix(device, &from.gate)?,
+        up: matrix(device, &from.up)?,
+        down: matrix(device, &from.down)?,
+    })
 }
 
 fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<GpuMoe, Error> {
-    let stacked = |of: fn(&weights::Expert) -> &weights::Matrix| {
+    let stacked = |of: fn(&weights::SwigluWeights) -> &weights::Matrix| {
         let all: Vec<&weights::Matrix> = moe.experts.iter().map(of).collect();
         let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
         let (rows, first) = (all.iter().map(|matrix| matrix.rows).sum(), all.first());
@@ -139,13 +141,13 @@ fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<GpuMoe, Error> 
             let what = "the experts of a layer differ in their formats".to_string();
             return Err(Error::Shape { what, wanted: "one format for all experts of a layer" });
         }
-        Matrix::of_parts(device, format, rows, cols, &parts)
+        DeviceMatrix::of_parts(device, format, rows, cols, &parts)
     };
     let shared = moe.shared.as_ref().map(|shared| {
         let router = bytemuck::cast_slice(&shared.router);
         Ok(GpuSharedExpert {
-            expert: swiglu(device, [&shared.gate, &shared.up, &shared.down])?,
-            router: Matrix::of(device, Format::F32, 1, shared.router.len(), router)?,
+            expert: swiglu(device, &shared.expert)?,
+            router: DeviceMatrix::of(device, Format::F32, 1, shared.router.len(), router)?,
         })
     });
     Ok(GpuMoe {

@@ -5,7 +5,7 @@ use gpu::attention::Spread;
 use gpu::device::{Graph, Processors};
 use gpu::product::tile_rows;
 use gpu::routing::most_tiles;
-use gpu::rows::{Forms, Halves, PADDED_TO, Rows};
+use gpu::rows::{DeviceRows, Forms, Halves, PADDED_TO};
 use gpu::{Buffer, Device, Error, HostBuffer};
 use weights::Shape;
 
@@ -17,8 +17,8 @@ pub struct GpuWorkspace {
     pub(super) hidden: Buffer<f32>,
     pub(super) turns: Buffer<f32>,
     /// What products read.
-    pub(super) normed: Rows,
-    pub(super) inner: Rows,
+    pub(super) normed: DeviceRows,
+    pub(super) inner: DeviceRows,
     /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `q`, z in `k`.
     pub(super) q: Buffer<f32>,
     pub(super) k: Buffer<f32>,
@@ -76,8 +76,8 @@ impl GpuWorkspace {
             inputs: StepInputs::new(device)?,
             hidden: floats()?,
             turns: floats()?,
-            normed: Rows::new(device, 0, 0, ALL)?,
-            inner: Rows::new(device, 0, 0, ALL)?,
+            normed: DeviceRows::new(device, 0, 0, ALL)?,
+            inner: DeviceRows::new(device, 0, 0, ALL)?,
             q: floats()?,
             k: floats()?,
             v: floats()?,
@@ -152,8 +152,8 @@ impl GpuWorkspace {
         for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
             if rows.row_scales.len() < count {
                 // The old buffers are freed first: both may not fit at the same time.
-                *rows = Rows::new(device, 0, 0, ALL)?;
-                *rows = Rows::new(device, count, cols, ALL)?;
+                *rows = DeviceRows::new(device, 0, 0, ALL)?;
+                *rows = DeviceRows::new(device, count, cols, ALL)?;
                 grown = true;
             }
         }
@@ -244,7 +244,7 @@ impl BufferSizes {
     }
 
     pub fn bytes(&self) -> usize {
-        let rows = [self.normed, self.inner].map(|(rows, cols)| Rows::bytes(rows, cols, ALL));
+        let rows = [self.normed, self.inner].map(|(rows, cols)| DeviceRows::bytes(rows, cols, ALL));
         let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
         rows.iter().sum::<usize>() + numbers
     }

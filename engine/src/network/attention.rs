@@ -2,7 +2,7 @@
 
 use kernels::activation::times_sigmoid;
 use kernels::attention::{Queries, attend};
-use kernels::cpu::{Cpu, Parts};
+use kernels::cpu::{Cpu, DisjointParts};
 use kernels::norm::rms_norm_in_place;
 use kernels::rotation::rotate;
 use weights::AttentionWeights;
@@ -26,7 +26,7 @@ impl Network {
         let outputs = [(&weights.q, &mut work.q), (&weights.k, &mut work.k), (&weights.v, &mut work.v)];
         self.products_into(cpu, &work.normed, outputs);
         {
-            let (q, k) = (Parts::new(&mut work.q), Parts::new(&mut work.k));
+            let (q, k) = (DisjointParts::new(&mut work.q), DisjointParts::new(&mut work.k));
             let (turns, width) = (&work.turns, self.rotation.dims());
             cpu.pool.run(rows, |row| {
                 let turns = &turns[row * width..][..width];
@@ -61,7 +61,7 @@ impl Network {
             attend(cpu, state.layout, &state.pages, layer * state.layout.bytes(), queries, out);
             first += count;
         }
-        let out = Parts::new(out);
+        let out = DisjointParts::new(out);
         let q = &work.q;
         cpu.pool.run(rows, |row| {
             // SAFETY: each task takes its own row.

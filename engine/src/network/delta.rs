@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use kernels::activation::{sigmoid, softplus, times_silu};
 use kernels::convolution::convolve;
-use kernels::cpu::{Cpu, Parts};
-use kernels::delta::{Heads, Rows, advance};
+use kernels::cpu::{Cpu, DisjointParts};
+use kernels::delta::{DeltaHeads, DeltaRows, advance};
 use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
 use weights::DeltaWeights;
 
@@ -69,7 +69,7 @@ impl Network {
             }
             first = last;
         }
-        let out = Parts::new(out);
+        let out = DisjointParts::new(out);
         let z = &work.k;
         cpu.pool.run(rows, |row| {
             // SAFETY: each task takes its own row.
@@ -97,14 +97,14 @@ impl Network {
         let (recurrent, memory) = memory;
         convolve(cpu, qkv, channels, &self.taps[layer], memory);
         let rows = qkv.len() / channels;
-        let parts = Parts::new(qkv);
+        let parts = DisjointParts::new(qkv);
         cpu.pool.run(rows, |row| {
             // SAFETY: each task takes its own row.
             let (q, k) = unsafe { parts.part(row * channels, 2 * keys) }.split_at_mut(keys);
             l2_norm_in_place(cpu.level, q, heads.key_dim, L2_EPS, 1.0 / (heads.key_dim as f32).sqrt());
             l2_norm_in_place(cpu.level, k, heads.key_dim, L2_EPS, 1.0);
         });
-        advance(cpu, heads, Rows { qkv, decay, beta }, recurrent, out);
+        advance(cpu, heads, DeltaRows { qkv, decay, beta }, recurrent, out);
     }
 
     /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
@@ -112,7 +112,7 @@ impl Network {
     pub fn replay(&self, cpu: &Cpu, state: &mut SequenceState, recurrence_log: &RecurrenceLog, position: usize) {
         let begin = std::mem::replace(&mut state.position, position);
         let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
-        let (recurrent, conv) = (Parts::new(&mut state.recurrent), Parts::new(&mut state.conv));
+        let (recurrent, conv) = (DisjointParts::new(&mut state.recurrent), DisjointParts::new(&mut state.conv));
         cpu.pool.run(self.state_shape.delta_layers, |layer| {
             REPLAYED.with_borrow_mut(|rows| {
                 for first in (begin..position).step_by(REPLAYED_TOGETHER) {
@@ -147,7 +147,7 @@ struct ReplayedRows {
 }
 
 impl ReplayedRows {
-    fn take(&mut self, heads: Heads, recurrence_log: &RecurrenceLog, layer: usize, positions: Range<usize>) {
+    fn take(&mut self, heads: DeltaHeads, recurrence_log: &RecurrenceLog, layer: usize, positions: Range<usize>) {
         let (channels, value_heads) = (heads.channels(), heads.value_heads);
         [&mut self.qkv, &mut self.decay, &mut self.beta].into_iter().for_each(Vec::clear);
         for row in positions.filter_map(|position| recurrence_log.read(layer, position)) {
@@ -159,7 +159,7 @@ impl ReplayedRows {
     }
 }
 
-/// The inputs of a linear layer's recurrence: rows as in `kernels::delta::Rows`, but before the convolution.
+/// The inputs of a linear layer's recurrence: rows as in `kernels::delta::DeltaRows`, but before the convolution.
 struct RecurrenceInputs<'a> {
     qkv: &'a mut [f32],
     decay: &'a [f32],
@@ -168,7 +168,7 @@ struct RecurrenceInputs<'a> {
 
 impl<'a> RecurrenceInputs<'a> {
     /// The first `count` tokens, and the others.
-    fn split_at(self, count: usize, heads: Heads) -> (RecurrenceInputs<'a>, RecurrenceInputs<'a>) {
+    fn split_at(self, count: usize, heads: DeltaHeads) -> (RecurrenceInputs<'a>, RecurrenceInputs<'a>) {
         let (qkv, later_qkv) = self.qkv.split_at_mut(count * heads.channels());
         let (decay, later_decay) = self.decay.split_at(count * heads.value_heads);
         let (beta, later_beta) = self.beta.split_at(count * heads.value_heads);

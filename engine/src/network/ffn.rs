@@ -1,9 +1,9 @@
 //! A feed-forward part: SwiGLU, dense or by experts.
 
 use kernels::activation::{sigmoid, silu_times, top_of_softmax};
-use kernels::cpu::{Cpu, Parts};
+use kernels::cpu::{Cpu, DisjointParts};
 use kernels::product::Activations;
-use weights::{Ffn, Matrix, MoeWeights};
+use weights::{Ffn, MoeWeights, SwigluWeights};
 
 use super::{Network, Workspace};
 
@@ -11,9 +11,9 @@ impl Network {
     /// Reads `work.normed`, leaves the layer's contribution in `work.mixed`.
     pub(super) fn ffn(&self, cpu: &Cpu, ffn: &Ffn, work: &mut Workspace) {
         match ffn {
-            Ffn::Dense { gate, up, down } => {
-                let Workspace { normed, inner, mixed, gate: gates, up: ups, .. } = work;
-                self.swiglu(cpu, normed, [gate, up, down], (gates, ups, inner), mixed);
+            Ffn::Dense(weights) => {
+                let Workspace { normed, inner, mixed, gate, up, .. } = work;
+                self.swiglu(cpu, normed, weights, (gate, up, inner), mixed);
             }
             Ffn::Moe(moe) => self.moe(cpu, moe, work),
         }
@@ -23,13 +23,13 @@ impl Network {
         &self,
         cpu: &Cpu,
         x: &Activations,
-        [gate, up, down]: [&Matrix; 3],
+        weights: &SwigluWeights,
         (gates, ups, inner): (&mut Vec<f32>, &mut Vec<f32>, &mut Activations),
         out: &mut [f32],
     ) {
-        self.products_into(cpu, x, [(gate, &mut *gates), (up, &mut *ups)]);
-        let width = gate.rows;
-        let rows = Parts::new(inner.resize(x.rows(), width));
+        self.products_into(cpu, x, [(&weights.gate, &mut *gates), (&weights.up, &mut *ups)]);
+        let width = weights.gate.rows;
+        let rows = DisjointParts::new(inner.resize(x.rows(), width));
         let (gates, ups) = (&*gates, &*ups);
         cpu.pool.run(x.rows(), |row| {
             // SAFETY: each task takes its own row.
@@ -38,7 +38,7 @@ impl Network {
             silu_times(cpu.level, inner, &ups[row * width..][..width]);
         });
         self.round(cpu, inner);
-        self.product(cpu, inner, down, out);
+        self.product(cpu, inner, &weights.down, out);
     }
 
     /// Tokens are grouped by expert, so that the weights of each expert are read once for all its tokens.
@@ -61,7 +61,7 @@ impl Network {
         }
         match &moe.shared {
             Some(shared) => {
-                self.swiglu(cpu, normed, [&shared.gate, &shared.up, &shared.down], (gates, ups, inner), mixed);
+                self.swiglu(cpu, normed, &shared.expert, (gates, ups, inner), mixed);
                 for (x, out) in normed.values().chunks_exact(hidden).zip(mixed.chunks_exact_mut(hidden)) {
                     let share = sigmoid(x.iter().zip(&shared.router).map(|(x, w)| x * w).sum());
                     out.iter_mut().for_each(|out| *out *= share);
@@ -75,8 +75,7 @@ impl Network {
             }
             normed.gather(cpu, rows, &mut routing.gathered);
             routing.out.resize(rows.len() * hidden, 0.0);
-            let matrices = [&expert.gate, &expert.up, &expert.down];
-            self.swiglu(cpu, &routing.gathered, matrices, (gates, ups, inner), &mut routing.out);
+            self.swiglu(cpu, &routing.gathered, expert, (gates, ups, inner), &mut routing.out);
             for ((row, share), from) in rows.iter().zip(shares).zip(routing.out.chunks_exact(hidden)) {
                 let to = &mut mixed[row * hidden..][..hidden];
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += share * from);

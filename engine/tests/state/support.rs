@@ -35,7 +35,7 @@ pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> 
     // In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
     let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from).join(model);
-    let model = weights::open(&path, &weights::OpenOptions { mmap: true }).unwrap();
+    let model = weights::open(&path, true).unwrap();
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone()).unwrap());
     let executor = match device {
         None => Executor::on_cpu(Cpu::new(1)),

@@ -10,15 +10,15 @@ use crate::error::Error;
 
 /// A range of a file's bytes. A clone shares the same memory.
 #[derive(Clone)]
-pub struct Bytes {
+pub struct ModelBytes {
     owner: Arc<Owner>,
     start: usize,
     len: usize,
 }
 
-impl Bytes {
+impl ModelBytes {
     /// The whole of a regular file, mapped or read.
-    pub fn open(path: &Path, mmap: bool) -> Result<Bytes, Error> {
+    pub fn open(path: &Path, mmap: bool) -> Result<ModelBytes, Error> {
         let io = |source| Error::Io { path: path.to_path_buf(), source };
         // Asked before it is opened: to open a pipe is to wait for its writer.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
@@ -37,14 +37,14 @@ impl Bytes {
         };
         let len = memory.bytes().len().min(len);
         let owner = Owner { memory, modified_ns: modified_ns(&about) };
-        Ok(Bytes { owner: Arc::new(owner), start: 0, len })
+        Ok(ModelBytes { owner: Arc::new(owner), start: 0, len })
     }
 
     /// A copy of a slice, aligned so that any element type can be read from its start.
-    pub fn copy_of(bytes: &[u8]) -> Bytes {
-        let mut lines = vec![Line([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
+    pub fn copy_of(bytes: &[u8]) -> ModelBytes {
+        let mut lines = vec![CacheLine([0; LINE]); bytes.len().div_ceil(LINE)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut lines)[..bytes.len()].copy_from_slice(bytes);
-        Bytes { owner: Owner::of_no_file(Memory::Heap(lines)), start: 0, len: bytes.len() }
+        ModelBytes { owner: Owner::of_no_file(Memory::Heap(lines)), start: 0, len: bytes.len() }
     }
 
     /// Says that these bytes will hardly be read again: of a mapped file, the system may have their memory back.
@@ -77,8 +77,8 @@ impl Bytes {
     }
 
     /// A part of these bytes; None where the range is not inside them.
-    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
-        (range.start <= range.end && range.end <= self.len).then(|| Bytes {
+    pub fn slice(&self, range: Range<usize>) -> Option<ModelBytes> {
+        (range.start <= range.end && range.end <= self.len).then(|| ModelBytes {
             owner: self.owner.clone(),
             start: self.start + range.start,
             len: range.end - range.start,
@@ -86,7 +86,7 @@ impl Bytes {
     }
 }
 
-impl Deref for Bytes {
+impl Deref for ModelBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -94,9 +94,9 @@ impl Deref for Bytes {
     }
 }
 
-impl std::fmt::Debug for Bytes {
+impl std::fmt::Debug for ModelBytes {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Bytes({})", self.len)
+        write!(out, "ModelBytes({})", self.len)
     }
 }
 
@@ -112,10 +112,10 @@ impl Room {
         &mut self.0
     }
 
-    pub fn into_bytes(self) -> Result<Bytes, Error> {
+    pub fn into_bytes(self) -> Result<ModelBytes, Error> {
         let len = self.0.len();
         let map = self.0.make_read_only().map_err(|source| Error::Memory { bytes: len, source })?;
-        Ok(Bytes { owner: Owner::of_no_file(Memory::Made(map)), start: 0, len })
+        Ok(ModelBytes { owner: Owner::of_no_file(Memory::Made(map)), start: 0, len })
     }
 }
 
@@ -137,12 +137,12 @@ const PAGE: usize = 1 << 16; // not a window: bytes of a page
 /// Heap memory comes in cache lines, so that its start suits every element type and every vector load.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([u8; LINE]);
+struct CacheLine([u8; LINE]);
 
 // SAFETY: a line is an array of bytes: no padding, every bit pattern is valid, and zero is one of them.
-unsafe impl bytemuck::Zeroable for Line {}
+unsafe impl bytemuck::Zeroable for CacheLine {}
 // SAFETY: as above; the type is Copy, 'static and repr(C).
-unsafe impl bytemuck::Pod for Line {}
+unsafe impl bytemuck::Pod for CacheLine {}
 
 struct Owner {
     memory: Memory,
@@ -152,7 +152,7 @@ struct Owner {
 enum Memory {
     Map(memmap2::Mmap),
     Made(memmap2::Mmap),
-    Heap(Box<[Line]>),
+    Heap(Box<[CacheLine]>),
 }
 
 impl Owner {
@@ -181,10 +181,10 @@ fn modified_ns(_: &std::fs::Metadata) -> i128 {
     0
 }
 
-fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Box<[Line]>, Error> {
+fn read_aligned(file: &mut File, len: usize, path: &Path) -> Result<Box<[CacheLine]>, Error> {
     // Zeroed by the system as it is touched, not by us before: a model is many gigabytes.
     let lines = bytemuck::allocation::try_zeroed_slice_box(len.div_ceil(LINE));
-    let mut lines: Box<[Line]> = lines.map_err(|()| {
+    let mut lines: Box<[CacheLine]> = lines.map_err(|()| {
         Error::file(path, format!("does not fit into memory: {len} bytes could not be reserved; map it instead"))
     })?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut lines);
@@ -204,17 +204,17 @@ mod tests {
             let data: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
             std::fs::write(&path, &data).unwrap();
             for mmap in [true, false] {
-                let bytes = Bytes::open(&path, mmap).unwrap();
+                let bytes = ModelBytes::open(&path, mmap).unwrap();
                 assert_eq!(&bytes[..], &data[..], "len {len}, mmap {mmap}");
                 assert_eq!(bytes.as_ptr() as usize % LINE, 0);
             }
-            assert_eq!(&Bytes::copy_of(&data)[..], &data[..]);
+            assert_eq!(&ModelBytes::copy_of(&data)[..], &data[..]);
         }
     }
 
     #[test]
     fn ranges_outside_are_none() {
-        let bytes = Bytes::copy_of(&[1, 2, 3, 4]);
+        let bytes = ModelBytes::copy_of(&[1, 2, 3, 4]);
         let middle = bytes.slice(1..3).unwrap();
         assert_eq!(&middle[..], &[2, 3]);
         assert_eq!(&middle.slice(1..2).unwrap()[..], &[3]);
@@ -227,6 +227,6 @@ mod tests {
     #[test]
     fn a_folder_is_not_a_file() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Bytes::open(folder.path(), true).is_err());
+        assert!(ModelBytes::open(folder.path(), true).is_err());
     }
 }

@@ -3,8 +3,8 @@
 //! SHA-256 over, in this order: a tag with a version; the bytes that describe the model (GGUF: all bytes before the
 //! tensors of each part; safetensors: config.json and the header of each shard), each with its length; and for each
 //! tensor in the order of their names, its name and three samples of its bytes, from the start, the middle and the end.
-//! Two models trained apart differ in every tensor, and so in the samples. It is no proof against somebody who
-//! changes bytes between the samples on purpose: it keys caches, it does not authenticate.
+//! Two models trained apart differ in every tensor, and so in the samples. An attacker can
+//! change bytes between the samples: the fingerprint keys caches, it does not authenticate.
 
 use sha2::{Digest, Sha256};
 

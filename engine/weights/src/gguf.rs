@@ -1,6 +1,5 @@
 //! GGUF, versions 2 and 3, in one file or several.
 
-mod layers;
 mod metadata;
 mod parts;
 mod read;
@@ -9,9 +8,10 @@ mod vocab;
 
 use std::path::Path;
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
+use crate::layers::{self, Source};
 use crate::model::{Model, RawTensor};
 use crate::shape::Shape;
 use crate::tensors::Tensors;
@@ -23,7 +23,7 @@ pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
 }
 
 /// The model in the bytes of one GGUF file; the path is for messages.
-pub fn from_bytes(path: &Path, bytes: Bytes) -> Result<Model, Error> {
+pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<Model, Error> {
     load(path, parts::from_bytes(path, bytes)?)
 }
 
@@ -45,7 +45,7 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
     let output_norm = tensors.values("output_norm.weight", &[shape.hidden])?;
     let mut layers = Vec::new();
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
-        layers.push(layers::layer(&mut tensors, &shape, index, kind)?);
+        layers.push(layers::layer(&mut tensors, &shape, Source::Gguf, format!("blk.{index}."), kind)?);
     }
     let mtp = prediction_blocks(&mut tensors, &mut shape, &mut notes);
     let vision = tensors.drop_all(|name| name.starts_with("v.") || name.starts_with("mm."));

@@ -10,7 +10,7 @@ const ALIGNMENT: u64 = 32;
 
 /// A metadata value, of the kinds that model files use.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum GgufValue {
     U32(u32),
     F32(f32),
     Bool(bool),
@@ -37,7 +37,7 @@ impl TensorInfo {
     }
 }
 
-pub struct Writer<W: Write> {
+pub struct GgufWriter<W: Write> {
     out: W,
     /// (bytes of the tensor, zeros after it), in the order of the list.
     sizes: std::vec::IntoIter<(u64, u64)>,
@@ -46,9 +46,9 @@ pub struct Writer<W: Write> {
     padding: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> GgufWriter<W> {
     /// Writes everything before the tensors' bytes.
-    pub fn new(mut out: W, metadata: &[(String, Value)], tensors: &[TensorInfo]) -> io::Result<Writer<W>> {
+    pub fn new(mut out: W, metadata: &[(String, GgufValue)], tensors: &[TensorInfo]) -> io::Result<GgufWriter<W>> {
         let mut header = Vec::new();
         header.extend_from_slice(b"GGUF");
         header.extend_from_slice(&VERSION.to_le_bytes());
@@ -78,7 +78,7 @@ impl<W: Write> Writer<W> {
         }
         header.resize((header.len() as u64).next_multiple_of(ALIGNMENT) as usize, 0);
         out.write_all(&header)?;
-        let mut writer = Writer { out, sizes: sizes.into_iter(), left: 0, padding: 0 };
+        let mut writer = GgufWriter { out, sizes: sizes.into_iter(), left: 0, padding: 0 };
         writer.next_tensor();
         Ok(writer)
     }
@@ -119,7 +119,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn next_tensor(&mut self) {
-        // Tensors without values take no bytes, so nobody would write them.
+        // Tensors without values take no bytes, so no piece would ever come for them.
         (self.left, self.padding) = self.sizes.find(|&(size, _)| size > 0).unwrap_or((0, 0));
     }
 }
@@ -139,43 +139,34 @@ mod kind {
     pub const ARRAY: u32 = 9;
 }
 
-fn put_value(out: &mut Vec<u8>, value: &Value) {
+fn put_value(out: &mut Vec<u8>, value: &GgufValue) {
+    let array = |element: u32, count: usize| {
+        [&kind::ARRAY.to_le_bytes()[..], &element.to_le_bytes(), &(count as u64).to_le_bytes()].concat()
+    };
     match value {
-        Value::U32(value) => {
-            out.extend_from_slice(&kind::U32.to_le_bytes());
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-        Value::F32(value) => {
-            out.extend_from_slice(&kind::F32.to_le_bytes());
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-        Value::Bool(value) => {
-            out.extend_from_slice(&kind::BOOL.to_le_bytes());
+        GgufValue::U32(value) => out.extend([kind::U32, *value].map(u32::to_le_bytes).as_flattened()),
+        GgufValue::F32(value) => out.extend([kind::F32, value.to_bits()].map(u32::to_le_bytes).as_flattened()),
+        GgufValue::Bool(value) => {
+            out.extend(kind::BOOL.to_le_bytes());
             out.push(u8::from(*value));
         }
-        Value::Text(value) => {
-            out.extend_from_slice(&kind::TEXT.to_le_bytes());
+        GgufValue::Text(value) => {
+            out.extend(kind::TEXT.to_le_bytes());
             put_text(out, value);
         }
-        Value::I32s(values) => {
-            put_array(out, kind::I32, values.len());
-            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        GgufValue::I32s(values) => {
+            out.extend(array(kind::I32, values.len()));
+            out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
-        Value::Bools(values) => {
-            put_array(out, kind::BOOL, values.len());
-            values.iter().for_each(|&value| out.push(u8::from(value)));
+        GgufValue::Bools(values) => {
+            out.extend(array(kind::BOOL, values.len()));
+            out.extend(values.iter().map(|&value| u8::from(value)));
         }
-        Value::Texts(values) => {
-            put_array(out, kind::TEXT, values.len());
+        GgufValue::Texts(values) => {
+            out.extend(array(kind::TEXT, values.len()));
             values.iter().for_each(|value| put_text(out, value));
         }
     }
-}
-
-fn put_array(out: &mut Vec<u8>, kind: u32, count: usize) {
-    out.extend_from_slice(&kind::ARRAY.to_le_bytes());
-    out.extend_from_slice(&kind.to_le_bytes());
-    out.extend_from_slice(&(count as u64).to_le_bytes());
 }
 
 #[cfg(test)]
@@ -188,9 +179,9 @@ mod tests {
 
     #[test]
     fn a_small_file_byte_by_byte() {
-        let metadata = [("k".to_string(), Value::Texts(vec!["ab".into()]))];
+        let metadata = [("k".to_string(), GgufValue::Texts(vec!["ab".into()]))];
         let tensors = [tensor("t", &[3], Format::F32), tensor("u", &[32, 1], Format::Q8_0)];
-        let mut writer = Writer::new(Vec::new(), &metadata, &tensors).unwrap();
+        let mut writer = GgufWriter::new(Vec::new(), &metadata, &tensors).unwrap();
         writer.write(&[1; 5]).unwrap();
         writer.write(&[2; 7]).unwrap();
         writer.write(&[3; 34]).unwrap();
@@ -210,13 +201,13 @@ mod tests {
     #[test]
     fn too_many_and_too_few_bytes_are_errors() {
         let tensors = [tensor("t", &[2], Format::F32), tensor("u", &[1], Format::F32)];
-        let mut writer = Writer::new(Vec::new(), &[], &tensors).unwrap();
+        let mut writer = GgufWriter::new(Vec::new(), &[], &tensors).unwrap();
         assert!(writer.write(&[0; 9]).is_err());
         writer.write(&[0; 8]).unwrap();
         let error = writer.finish().unwrap_err().to_string();
         assert_eq!(error, "the last tensor written lacks 4 bytes");
         let broken = [tensor("t", &[33], Format::Q8_0)];
-        let error = Writer::new(Vec::new(), &[], &broken).err().unwrap().to_string();
+        let error = GgufWriter::new(Vec::new(), &[], &broken).err().unwrap().to_string();
         assert_eq!(error, "tensor 't' with [33] values has no size in q8_0");
     }
 }

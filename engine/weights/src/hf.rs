@@ -3,7 +3,6 @@
 mod config;
 mod folder;
 mod header;
-mod layers;
 
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
+use crate::layers::{self, Source};
 use crate::model::{Model, VocabSource};
 use crate::stop;
 use crate::tensors::Tensors;
@@ -62,10 +62,11 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
             None
         }
     };
-    let output_norm = layers::norm(&mut tensors, &format!("{prefix}norm.weight"), shape.hidden)?;
+    let output_norm = layers::norm(&mut tensors, Source::Folder, &format!("{prefix}norm.weight"), shape.hidden)?;
     let mut layers = Vec::new();
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
-        layers.push(layers::layer(&mut tensors, &shape, prefix, index, kind)?);
+        let prefix = format!("{prefix}layers.{index}.");
+        layers.push(layers::layer(&mut tensors, &shape, Source::Folder, prefix, kind)?);
     }
     tensors.check_left_over(&mut notes)?;
     folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(true));

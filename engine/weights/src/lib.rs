@@ -9,6 +9,7 @@ mod fingerprint;
 pub mod gguf;
 pub mod gguf_writer;
 pub mod hf;
+mod layers;
 pub mod mixture;
 mod model;
 mod open;
@@ -19,13 +20,13 @@ mod stop;
 pub mod synth;
 mod tensors;
 
-pub use bytes::{Bytes, zeroed_pages};
+pub use bytes::{ModelBytes, zeroed_pages};
 pub use error::Error;
 pub use model::{
-    AttentionWeights, DeltaWeights, Expert, Ffn, Layer, Matrix, Mixer, Model, MoeWeights, RawTensor, Shared,
-    VocabSource,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, Model, MoeWeights, RawTensor, SharedExpert,
+    SwigluWeights, VocabSource,
 };
-pub use open::{OpenOptions, open};
-pub use pack::{Part, Reading, pack, packed_bytes};
+pub use open::open;
+pub use pack::{MatrixUse, PackedPart, pack, packed_bytes};
 pub use packed::{Keeping, PackedFolder};
-pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn};
+pub use shape::{HeadOrder, LayerKind, Moe, Rope, Shape};

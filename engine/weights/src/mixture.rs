@@ -2,8 +2,6 @@
 
 use kernels::format::Format;
 
-use crate::gguf_writer::TensorInfo;
-
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixture {
@@ -17,61 +15,43 @@ pub enum Mixture {
     Q6_K,
 }
 
+/// One line per mixture: (mixture, name, number in `general.file_type`, format of most matrices).
+const TABLE: &[(Mixture, &str, u32, Format)] = &[
+    (Mixture::F32, "f32", 0, Format::F32),
+    (Mixture::F16, "f16", 1, Format::F16),
+    (Mixture::BF16, "bf16", 32, Format::BF16),
+    (Mixture::Q4_0, "q4_0", 2, Format::Q4_0),
+    (Mixture::Q8_0, "q8_0", 7, Format::Q8_0),
+    (Mixture::Q4_K_M, "q4_k_m", 15, Format::Q4_K),
+    (Mixture::Q5_K_M, "q5_k_m", 17, Format::Q5_K),
+    (Mixture::Q6_K, "q6_k", 18, Format::Q6_K),
+];
+
 impl Mixture {
-    pub const ALL: &[Mixture] = &[
-        Mixture::F32,
-        Mixture::F16,
-        Mixture::BF16,
-        Mixture::Q4_0,
-        Mixture::Q8_0,
-        Mixture::Q4_K_M,
-        Mixture::Q5_K_M,
-        Mixture::Q6_K,
-    ];
+    pub const ALL: &[Mixture] = &{
+        let mut all = [Mixture::F32; TABLE.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = TABLE[i].0;
+            i += 1;
+        }
+        all
+    };
 
     pub fn name(self) -> &'static str {
-        match self {
-            Mixture::F32 => "f32",
-            Mixture::F16 => "f16",
-            Mixture::BF16 => "bf16",
-            Mixture::Q4_0 => "q4_0",
-            Mixture::Q8_0 => "q8_0",
-            Mixture::Q4_K_M => "q4_k_m",
-            Mixture::Q5_K_M => "q5_k_m",
-            Mixture::Q6_K => "q6_k",
-        }
+        TABLE[self as usize].1
     }
 
     pub fn from_name(name: &str) -> Option<Mixture> {
-        Mixture::ALL.iter().copied().find(|mixture| mixture.name().eq_ignore_ascii_case(name))
+        TABLE.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| row.0)
     }
 
-    /// The number in `general.file_type`.
     pub fn file_type(self) -> u32 {
-        match self {
-            Mixture::F32 => 0,
-            Mixture::F16 => 1,
-            Mixture::Q4_0 => 2,
-            Mixture::Q8_0 => 7,
-            Mixture::Q4_K_M => 15,
-            Mixture::Q5_K_M => 17,
-            Mixture::Q6_K => 18,
-            Mixture::BF16 => 32,
-        }
+        TABLE[self as usize].2
     }
 
-    /// The format of most matrices.
     fn base(self) -> Format {
-        match self {
-            Mixture::F32 => Format::F32,
-            Mixture::F16 => Format::F16,
-            Mixture::BF16 => Format::BF16,
-            Mixture::Q4_0 => Format::Q4_0,
-            Mixture::Q8_0 => Format::Q8_0,
-            Mixture::Q4_K_M => Format::Q4_K,
-            Mixture::Q5_K_M => Format::Q5_K,
-            Mixture::Q6_K => Format::Q6_K,
-        }
+        TABLE[self as usize].3
     }
 
     /// The format that the tensor has in such a file. `layers` and `tied` are the model's.
@@ -90,11 +70,6 @@ impl Mixture {
         let more = mixes && is_sensitive && layer_of(name).is_some_and(|layer| has_more_bits(layer, layers));
         let wanted = if is_head && base != Format::Q8_0 || more { Format::Q6_K } else { base };
         fitting(wanted, dims)
-    }
-
-    /// As `format_of`, for a tensor that is still to be named a format.
-    pub fn apply(self, tensor: &mut TensorInfo, layers: usize, tied: bool) {
-        tensor.format = self.format_of(&tensor.name, &tensor.dims, layers, tied);
     }
 }
 
@@ -128,6 +103,11 @@ fn fitting(format: Format, dims: &[u64]) -> Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum() {
+        assert!(TABLE.iter().enumerate().all(|(i, row)| row.0 as usize == i));
+    }
 
     #[test]
     fn layers_with_more_bits() {

@@ -1,9 +1,9 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
 use kernels::format::Format;
-use kernels::product::Layout;
+use kernels::product::MatrixOrder;
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::shape::Shape;
 
 #[derive(Debug, Clone)]
@@ -28,6 +28,31 @@ pub struct Model {
     pub notes: Vec<String>,
 }
 
+impl Model {
+    /// Bytes of weights that one token of one sequence makes an executor read. Of the embedding one row is read, of the head
+    /// all; where they are one matrix it is read as the head.
+    pub fn bytes_per_token(&self) -> usize {
+        let head = self.head.as_ref().unwrap_or(&self.embed);
+        head.data.len() + self.sum_per_token(|matrix| matrix.data.len())
+    }
+
+    /// The sum of `of` over the layers' matrices that one token reads: of a layer's experts it reads those that are chosen,
+    /// which are equally large but for formats.
+    pub fn sum_per_token(&self, of: impl Fn(&Matrix) -> usize) -> usize {
+        let used = self.shape.moe.as_ref().map_or(1, |moe| moe.used);
+        let sum = |matrices: Vec<&Matrix>| matrices.into_iter().map(&of).sum::<usize>();
+        let unread = |ffn: &Ffn| match ffn {
+            Ffn::Moe(moe) if !moe.experts.is_empty() => {
+                let experts = sum(moe.experts.iter().flat_map(SwigluWeights::matrices).collect());
+                experts - experts * used / moe.experts.len()
+            }
+            _ => 0,
+        };
+        let layers = self.layers.iter();
+        layers.map(|layer| sum(layer.mixer.matrices()) + sum(layer.ffn.matrices()) - unread(&layer.ffn)).sum()
+    }
+}
+
 /// `data` is aligned to the elements of f32, f16 and bf16.
 #[derive(Debug, Clone)]
 pub struct Matrix {
@@ -35,15 +60,15 @@ pub struct Matrix {
     pub rows: usize,
     pub cols: usize,
     /// By rows as it comes from a file, each `format.row_bytes(cols)` bytes; `pack` may change that.
-    pub layout: Layout,
-    pub data: Bytes,
+    pub order: MatrixOrder,
+    pub data: ModelBytes,
 }
 
 impl Matrix {
     /// None where the bytes are not exactly those of `rows` × `cols` values.
-    pub fn new(format: Format, rows: usize, cols: usize, data: Bytes) -> Option<Matrix> {
+    pub fn new(format: Format, rows: usize, cols: usize, data: ModelBytes) -> Option<Matrix> {
         let size = format.row_bytes(cols)?.checked_mul(rows)?;
-        (size == data.len()).then_some(Matrix { format, rows, cols, layout: Layout::Rows, data })
+        (size == data.len()).then_some(Matrix { format, rows, cols, order: MatrixOrder::Rows, data })
     }
 
     pub fn row_bytes(&self) -> usize {
@@ -72,7 +97,7 @@ pub struct RawTensor {
     pub format: Format,
     /// Outermost first, as in safetensors.
     pub dims: Vec<usize>,
-    pub data: Bytes,
+    pub data: ModelBytes,
 }
 
 /// All norm vectors are the factor itself.
@@ -89,6 +114,15 @@ pub struct Layer {
 pub enum Mixer {
     Attention(AttentionWeights),
     Delta(DeltaWeights),
+}
+
+impl Mixer {
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        match self {
+            Mixer::Attention(w) => vec![&w.q, &w.k, &w.v, &w.o],
+            Mixer::Delta(w) => vec![&w.qkv, &w.z, &w.a, &w.b, &w.out],
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -129,44 +163,55 @@ pub struct DeltaWeights {
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant)] // As above.
 pub enum Ffn {
-    Dense {
-        /// [ffn, hidden]
-        gate: Matrix,
-        /// [ffn, hidden]
-        up: Matrix,
-        /// [hidden, ffn]
-        down: Matrix,
-    },
+    Dense(SwigluWeights),
     Moe(MoeWeights),
+}
+
+impl Ffn {
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        match self {
+            Ffn::Dense(weights) => weights.matrices().to_vec(),
+            Ffn::Moe(moe) => {
+                let experts = moe.experts.iter().chain(moe.shared.iter().map(|shared| &shared.expert));
+                std::iter::once(&moe.router).chain(experts.flat_map(SwigluWeights::matrices)).collect()
+            }
+        }
+    }
+}
+
+/// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's.
+#[derive(Debug, Clone)]
+pub struct SwigluWeights {
+    /// [width, hidden]
+    pub gate: Matrix,
+    /// [width, hidden]
+    pub up: Matrix,
+    /// [hidden, width]
+    pub down: Matrix,
+}
+
+impl SwigluWeights {
+    pub fn matrices(&self) -> [&Matrix; 3] {
+        [&self.gate, &self.up, &self.down]
+    }
+
+    pub(crate) fn matrices_mut(&mut self) -> [&mut Matrix; 3] {
+        [&mut self.gate, &mut self.up, &mut self.down]
+    }
 }
 
 #[derive(Debug, Clone)]
 pub struct MoeWeights {
     /// [experts, hidden]
     pub router: Matrix,
-    pub experts: Vec<Expert>,
-    pub shared: Option<Shared>,
-}
-
-#[derive(Debug, Clone)]
-pub struct Expert {
-    /// [expert_ffn, hidden]
-    pub gate: Matrix,
-    /// [expert_ffn, hidden]
-    pub up: Matrix,
-    /// [hidden, expert_ffn]
-    pub down: Matrix,
+    pub experts: Vec<SwigluWeights>,
+    pub shared: Option<SharedExpert>,
 }
 
 /// The expert that every token visits, and the row whose sigmoid weighs it.
 #[derive(Debug, Clone)]
-pub struct Shared {
-    /// [shared_ffn, hidden]
-    pub gate: Matrix,
-    /// [shared_ffn, hidden]
-    pub up: Matrix,
-    /// [hidden, shared_ffn]
-    pub down: Matrix,
+pub struct SharedExpert {
+    pub expert: SwigluWeights,
     /// [hidden]
     pub router: Vec<f32>,
 }

@@ -1,13 +1,13 @@
 //! Brings a model's matrices into the order that this processor's products read fastest.
 
-use kernels::cpu::{Cpu, Level, Parts};
+use kernels::cpu::{Cpu, CpuLevel, DisjointParts};
 use kernels::format::Format;
-use kernels::product::{Layout, PANEL, PANEL_ORDER, Weights, has_panels, pack_panel, panel_bytes};
+use kernels::product::{MatrixOrder, PANEL, PANEL_ORDER, Weights, has_panels, pack_panel, panel_bytes};
 use sha2::{Digest, Sha256};
 
-use crate::bytes::{Bytes, Room};
+use crate::bytes::{ModelBytes, Room};
 use crate::error::Error;
-use crate::model::{Ffn, Matrix, Mixer, Model};
+use crate::model::{Ffn, Matrix, Mixer, Model, SwigluWeights};
 use crate::packed::{self, Keeping, PackedFolder};
 
 /// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
@@ -19,7 +19,7 @@ use crate::packed::{self, Keeping, PackedFolder};
 /// cost more than the packing (a virtual machine has to ask for every page of it), and a file's is there already.
 pub fn pack(
     model: &mut Model,
-    part: Part,
+    part: PackedPart,
     cpu: &Cpu,
     folder: Option<&PackedFolder>,
     mmap: bool,
@@ -30,11 +30,11 @@ pub fn pack(
     }
     let fingerprint = model.fingerprint;
     let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
-    for (matrix, reading) in matrices(model, part) {
-        if reading == Reading::ExactProducts {
+    for (matrix, used_for) in matrices(model, part) {
+        if used_for == MatrixUse::ExactProducts {
             to_f32(matrix)?;
         } else if let Some(size) =
-            panel_bytes(matrix.format, matrix.rows, matrix.cols).filter(|_| matrix.layout == Layout::Rows)
+            panel_bytes(matrix.format, matrix.rows, matrix.cols).filter(|_| matrix.order == MatrixOrder::Rows)
         {
             jobs.push((matrix, size));
         }
@@ -58,7 +58,7 @@ pub fn pack(
 
 /// Which matrices are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PackedPart {
     All,
     /// Those of the feed-forward parts from this layer on.
     FeedForward {
@@ -68,7 +68,7 @@ pub enum Part {
 
 /// What a matrix is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum MatrixUse {
     /// Row by row, as an embedding that is no head.
     Rows,
     Products,
@@ -77,14 +77,14 @@ pub enum Reading {
 }
 
 /// What a matrix takes once `pack` has seen it.
-pub fn packed_bytes(matrix: &Matrix, reading: Reading, level: Level) -> usize {
-    let is_packed = has_panels(level) && matrix.layout == Layout::Rows;
-    match reading {
-        Reading::Products if is_packed => {
+pub fn packed_bytes(matrix: &Matrix, used_for: MatrixUse, level: CpuLevel) -> usize {
+    let is_packed = has_panels(level) && matrix.order == MatrixOrder::Rows;
+    match used_for {
+        MatrixUse::Products if is_packed => {
             let panels = panel_bytes(matrix.format, matrix.rows, matrix.cols);
             panels.map_or(matrix.data.len(), |bytes| bytes.next_multiple_of(ALIGNMENT))
         }
-        Reading::ExactProducts if is_packed => matrix.rows * matrix.cols * size_of::<f32>(),
+        MatrixUse::ExactProducts if is_packed => matrix.rows * matrix.cols * size_of::<f32>(),
         _ => matrix.data.len(),
     }
 }
@@ -97,7 +97,12 @@ const ALIGNMENT: usize = 64;
 /// A matrix that has a faster order, and the bytes that it takes then.
 type Job<'a> = (&'a mut Matrix, usize);
 
-fn pack_all(jobs: &[Job], total: usize, cpu: &Cpu, progress: &mut dyn FnMut(usize, usize)) -> Result<Bytes, Error> {
+fn pack_all(
+    jobs: &[Job],
+    total: usize,
+    cpu: &Cpu,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<ModelBytes, Error> {
     let mut room = Room::new(total)?;
     let mut done = 0;
     for (matrix, size) in jobs {
@@ -107,7 +112,7 @@ fn pack_all(jobs: &[Job], total: usize, cpu: &Cpu, progress: &mut dyn FnMut(usiz
         let source = weights_of(matrix);
         for first in (0..panels).step_by(at_once) {
             let count = at_once.min(panels - first);
-            let out = Parts::new(&mut room.bytes()[done + first * of_panel..][..count * of_panel]);
+            let out = DisjointParts::new(&mut room.bytes()[done + first * of_panel..][..count * of_panel]);
             cpu.pool.run(count, |panel| {
                 // SAFETY: each task takes the part of its own panel.
                 let out = unsafe { out.part(panel * of_panel, of_panel) };
@@ -115,7 +120,7 @@ fn pack_all(jobs: &[Job], total: usize, cpu: &Cpu, progress: &mut dyn FnMut(usiz
             });
             let rows = PANEL * first..matrix.rows.min(PANEL * (first + count));
             let read = matrix.data.slice(rows.start * matrix.row_bytes()..rows.end * matrix.row_bytes());
-            read.iter().for_each(Bytes::let_go);
+            read.iter().for_each(ModelBytes::let_go);
             progress(done + (first + count) * of_panel, total);
         }
         done += size.next_multiple_of(ALIGNMENT);
@@ -140,18 +145,18 @@ fn key(fingerprint: &[u8; 32], jobs: &[Job]) -> packed::Key {
     hash.finalize().into()
 }
 
-fn place(jobs: Vec<Job>, all: &Bytes) {
+fn place(jobs: Vec<Job>, all: &ModelBytes) {
     let mut at = 0;
     for (matrix, size) in jobs {
-        matrix.layout = Layout::Panels;
+        matrix.order = MatrixOrder::Panels;
         matrix.data = all.slice(at..at + size).expect("the room was made for all of them");
         at += size.next_multiple_of(ALIGNMENT);
     }
 }
 
 fn weights_of(matrix: &Matrix) -> Weights<'_> {
-    let Matrix { format, rows, cols, layout, .. } = *matrix;
-    Weights { format, rows, cols, layout, bytes: &matrix.data }
+    let Matrix { format, rows, cols, order, .. } = *matrix;
+    Weights { format, rows, cols, order, bytes: &matrix.data }
 }
 
 fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
@@ -170,15 +175,15 @@ fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
 }
 
 /// The matrices that products read.
-fn matrices(model: &mut Model, part: Part) -> Vec<(&mut Matrix, Reading)> {
-    use Reading::{ExactProducts, Products};
+fn matrices(model: &mut Model, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
+    use MatrixUse::{ExactProducts, Products};
     let (mut all, first) = match part {
-        Part::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), Products)], 0),
-        Part::FeedForward { from } => (Vec::new(), from),
+        PackedPart::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), Products)], 0),
+        PackedPart::FeedForward { from } => (Vec::new(), from),
     };
     for layer in model.layers.iter_mut().skip(first) {
         match &mut layer.mixer {
-            _ if part != Part::All => {}
+            _ if part != PackedPart::All => {}
             Mixer::Attention(w) => all.extend([&mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, Products))),
             Mixer::Delta(w) => {
                 all.extend([&mut w.qkv, &mut w.z, &mut w.out].map(|w| (w, Products)));
@@ -186,12 +191,11 @@ fn matrices(model: &mut Model, part: Part) -> Vec<(&mut Matrix, Reading)> {
             }
         }
         match &mut layer.ffn {
-            Ffn::Dense { gate, up, down } => all.extend([gate, up, down].map(|w| (w, Products))),
+            Ffn::Dense(weights) => all.extend(weights.matrices_mut().map(|w| (w, Products))),
             Ffn::Moe(moe) => {
                 all.push((&mut moe.router, Products));
-                let experts = moe.experts.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
-                let shared = moe.shared.iter_mut().flat_map(|w| [&mut w.gate, &mut w.up, &mut w.down]);
-                all.extend(experts.chain(shared).map(|w| (w, Products)));
+                let experts = moe.experts.iter_mut().chain(moe.shared.iter_mut().map(|shared| &mut shared.expert));
+                all.extend(experts.flat_map(SwigluWeights::matrices_mut).map(|w| (w, Products)));
             }
         }
     }
@@ -207,24 +211,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         std::fs::write(&path, include_bytes!("../../../tests/data/reference/gguf/dense-wide.q4_k_m.gguf")).unwrap();
-        let open = || crate::open(&path, &crate::OpenOptions { mmap: true }).unwrap();
+        let open = || crate::open(&path, true).unwrap();
         let (mut plain, mut packed) = (open(), open());
         let mut told = Vec::new();
         let cpu = Cpu::new(2);
-        pack(&mut packed, Part::All, &cpu, None, true, &mut |done, all| told.push((done, all))).unwrap();
+        pack(&mut packed, PackedPart::All, &cpu, None, true, &mut |done, all| told.push((done, all))).unwrap();
         if !has_panels(cpu.level) {
             return println!("skipped: this processor has no panels");
         }
         assert!(told.is_sorted() && told.last().is_some_and(|(done, all)| done == all && *done > 0));
         let mut panels = 0;
-        for ((plain, reading), (packed, _)) in
-            matrices(&mut plain, Part::All).into_iter().zip(matrices(&mut packed, Part::All))
+        for ((plain, used_for), (packed, _)) in
+            matrices(&mut plain, PackedPart::All).into_iter().zip(matrices(&mut packed, PackedPart::All))
         {
-            panels += usize::from(packed.layout == Layout::Panels);
-            assert!(reading == Reading::Products || packed.format == Format::F32);
-            let planned = packed_bytes(plain, reading, cpu.level);
+            panels += usize::from(packed.order == MatrixOrder::Panels);
+            assert!(used_for == MatrixUse::Products || packed.format == Format::F32);
+            let planned = packed_bytes(plain, used_for, cpu.level);
             assert!(planned.abs_diff(packed.data.len()) < ALIGNMENT, "{planned} for {}", packed.data.len());
-            assert!(packed_bytes(packed, reading, cpu.level) == packed.data.len());
+            assert!(packed_bytes(packed, used_for, cpu.level) == packed.data.len());
             let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
             for row in 0..plain.rows {
                 weights_of(plain).row(row, &mut expected);
@@ -237,26 +241,26 @@ mod tests {
         let kept = PackedFolder { path: folder.path().join("packed"), max_bytes: 1 << 30, min_bytes: 1 };
         for mmap in [true, false, true] {
             let mut found = open();
-            if let Some(keeping) = pack(&mut found, Part::All, &cpu, Some(&kept), mmap, &mut |_, _| ()).unwrap() {
+            if let Some(keeping) = pack(&mut found, PackedPart::All, &cpu, Some(&kept), mmap, &mut |_, _| ()).unwrap() {
                 keeping.wait().unwrap();
             }
             for ((packed, _), (found, _)) in
-                matrices(&mut packed, Part::All).into_iter().zip(matrices(&mut found, Part::All))
+                matrices(&mut packed, PackedPart::All).into_iter().zip(matrices(&mut found, PackedPart::All))
             {
-                assert_eq!((found.layout, &found.data[..]), (packed.layout, &packed.data[..]));
+                assert_eq!((found.order, &found.data[..]), (packed.order, &packed.data[..]));
             }
         }
-        assert!(pack(&mut open(), Part::All, &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
+        assert!(pack(&mut open(), PackedPart::All, &cpu, Some(&kept), true, &mut |_, _| ()).unwrap().is_none());
         // A file that was written since may be another one.
         let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
         std::fs::File::open(&path).unwrap().set_modified(past).unwrap();
-        pack(&mut open(), Part::All, &cpu, Some(&kept), true, &mut |_, _| ())
+        pack(&mut open(), PackedPart::All, &cpu, Some(&kept), true, &mut |_, _| ())
             .unwrap()
             .expect("packed anew")
             .wait()
             .unwrap();
         let too_small = PackedFolder { path: folder.path().join("none"), min_bytes: 1 << 29, ..kept };
-        assert!(pack(&mut open(), Part::All, &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
+        assert!(pack(&mut open(), PackedPart::All, &cpu, Some(&too_small), true, &mut |_, _| ()).unwrap().is_none());
         assert!(!too_small.path.exists());
     }
 }

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 
 use kernels::cpu::Cpu;
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 
 /// Where packed weights are kept, and how much of them.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ pub struct PackedFolder {
     pub min_bytes: u64,
 }
 
-/// A file that is being written beside whatever else happens. Who does not wait for it gets it all the same, unless the
-/// process ends before.
+/// A file that a thread is writing meanwhile. It is written also where the caller does not wait for it, unless the process
+/// ends before.
 pub struct Keeping(JoinHandle<Result<(), String>>);
 
 pub(crate) type Key = [u8; 32];
@@ -59,8 +59,8 @@ pub(crate) fn find(
     mmap: bool,
     cpu: &Cpu,
     progress: &mut dyn FnMut(usize, usize),
-) -> Option<Bytes> {
-    let bytes = Bytes::open(&path_of(folder, key), mmap).ok()?;
+) -> Option<ModelBytes> {
+    let bytes = ModelBytes::open(&path_of(folder, key), mmap).ok()?;
     let checks_len = len.div_ceil(PIECE) * 4;
     if bytes.len() != len + checks_len + FOOT {
         return None;
@@ -91,7 +91,7 @@ pub(crate) fn find(
 }
 
 /// Writes packed weights, in a thread of its own. None: they are not to be kept.
-pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: Bytes) -> Option<Keeping> {
+pub(crate) fn keep(folder: &PackedFolder, key: &Key, weights: ModelBytes) -> Option<Keeping> {
     let (folder, key) = (folder.clone(), *key);
     let work = move || {
         let written = write(&folder, &key, &weights);
@@ -113,7 +113,7 @@ fn path_of(folder: &PackedFolder, key: &Key) -> PathBuf {
     folder.path.join(name).with_extension(FINISHED)
 }
 
-/// Beside its place, then renamed into it: a file that is there is whole. Who writes holds a lock, so that two processes
+/// Writes beside the file's place and renames: a file that is there is whole. The writer holds a lock, so that two processes
 /// that start at the same time do not write into one file.
 fn write(folder: &PackedFolder, key: &Key, weights: &[u8]) -> io::Result<()> {
     std::fs::create_dir_all(&folder.path)?;
@@ -201,8 +201,8 @@ mod tests {
         PackedFolder { path: path.to_path_buf(), max_bytes: 64 << 20, min_bytes: 1 }
     }
 
-    fn weights(len: usize, seed: usize) -> Bytes {
-        Bytes::copy_of(&(0..len).map(|i| (i * (seed + 7) / 5) as u8).collect::<Vec<u8>>())
+    fn weights(len: usize, seed: usize) -> ModelBytes {
+        ModelBytes::copy_of(&(0..len).map(|i| (i * (seed + 7) / 5) as u8).collect::<Vec<u8>>())
     }
 
     fn found(folder: &PackedFolder, key: &Key, len: usize, mmap: bool) -> Option<Vec<u8>> {

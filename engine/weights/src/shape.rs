@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use kernels::rotation::Yarn;
+
 use crate::error::Error;
 
 /// All that the engine must know to lay out its buffers. Two files of one model have equal shapes, but for
@@ -60,29 +62,10 @@ pub struct Rope {
     pub scaling: Option<Yarn>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct Yarn {
-    pub factor: f32,
-    pub original_ctx: usize,
-    pub beta_fast: f32,
-    pub beta_slow: f32,
-    /// What the rotated query and key are multiplied with; None: 0.1 ln(factor) + 1.
-    pub attention_factor: Option<f32>,
-    /// The borders between the dimensions that turn as before and those that are stretched lie on whole dimensions.
-    pub truncate: bool,
-}
-
-impl Yarn {
-    /// What cosine and sine are multiplied with.
-    pub fn magnitude(&self) -> f32 {
-        self.attention_factor.unwrap_or_else(|| yarn_magnitude(self.factor, 1.0))
-    }
-}
-
 /// No dimension of a model comes near this, and below it a product of two cannot overflow.
 const LARGEST: usize = 1 << 24;
 
-/// The magnitude that goes with a factor: a longer window flattens the softmax, this sharpens it again.
+/// The magnitude that goes with a factor.
 pub(crate) fn yarn_magnitude(factor: f32, weight: f32) -> f32 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
@@ -137,10 +120,10 @@ impl Shape {
         positive("the norms' epsilon", self.rms_eps.into())?;
         positive("the rotation's base", self.rope.theta)?;
         if let Some(yarn) = &self.rope.scaling {
-            positive("YaRN's factor", yarn.factor.into())?;
-            positive("YaRN's beta_fast", yarn.beta_fast.into())?;
-            positive("YaRN's beta_slow", yarn.beta_slow.into())?;
-            positive("YaRN's attention factor", yarn.magnitude().into())?;
+            positive("YaRN's factor", yarn.factor)?;
+            positive("YaRN's beta_fast", yarn.beta_fast)?;
+            positive("YaRN's beta_slow", yarn.beta_slow)?;
+            positive("YaRN's attention factor", yarn.magnitude.into())?;
             positive("YaRN's original window", yarn.original_ctx as f64)?;
         }
         if let Some(moe) = self.moe.as_ref().filter(|moe| moe.used == 0 || moe.used > moe.experts) {

@@ -18,14 +18,14 @@ use std::sync::mpsc;
 use kernels::format;
 
 use crate::Error;
-use crate::gguf_writer::{TensorInfo, Writer};
+use crate::gguf_writer::{GgufWriter, TensorInfo};
 use crate::mixture::Mixture;
 
 pub use shape::{MoeShape, NAMES, SynthShape};
-use tensors::Plan;
+use tensors::TensorPlan;
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SynthOptions {
     pub shape: SynthShape,
     pub mixture: Mixture,
     pub seed: u64,
@@ -34,14 +34,14 @@ pub struct Options {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct SynthReport {
     pub tensors: usize,
     pub parameters: u64,
     pub bytes: u64,
 }
 
 /// Writes the model to `out`, which appears only when it is whole. `progress` hears (bytes written, bytes in all).
-pub fn write(options: &Options, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, Error> {
+pub fn write(options: &SynthOptions, out: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<SynthReport, Error> {
     let io = |source: io::Error| Error::Io { path: out.to_path_buf(), source };
     if let Err(what) = options.shape.check() {
         return Err(Error::file(out, format!("cannot make a model of shape '{}': {what}", options.shape.name)));
@@ -59,7 +59,9 @@ pub fn write(options: &Options, out: &Path, progress: &mut dyn FnMut(u64, u64)) 
         .and_then(|()| std::fs::metadata(unfinished))
         .and_then(|written| std::fs::rename(unfinished, out).map(|()| written.len()));
     match done {
-        Ok(bytes) => Ok(Report { tensors: plan.len(), parameters: plan.iter().map(Plan::values).sum(), bytes }),
+        Ok(bytes) => {
+            Ok(SynthReport { tensors: plan.len(), parameters: plan.iter().map(TensorPlan::values).sum(), bytes })
+        }
         Err(error) => {
             // Nothing more can be done about a file that cannot be removed either.
             let _ = std::fs::remove_file(unfinished);
@@ -72,11 +74,11 @@ pub fn write(options: &Options, out: &Path, progress: &mut dyn FnMut(u64, u64)) 
 /// enough to plan with.
 pub fn outline(shape: &SynthShape, mixture: Mixture, out: &Path) -> Result<(), Error> {
     let io = |source: io::Error| Error::Io { path: out.to_path_buf(), source };
-    let options = Options { shape: shape.clone(), mixture, seed: 0, threads: 1 };
+    let options = SynthOptions { shape: shape.clone(), mixture, seed: 0, threads: 1 };
     let vocabulary = vocabulary::build(shape.vocab, options.seed);
     let infos: Vec<TensorInfo> = tensors::plan(&options, &vocabulary).into_iter().map(|plan| plan.info).collect();
     let file = BufWriter::new(File::create(out).map_err(io)?);
-    let writer = Writer::new(file, &metadata::of(&options, &vocabulary), &infos).map_err(io)?;
+    let writer = GgufWriter::new(file, &metadata::of(&options, &vocabulary), &infos).map_err(io)?;
     let values: u64 = writer.bytes_to_come();
     let file = writer.into_inner().into_inner().map_err(|error| io(error.into_error()))?;
     let header = file.metadata().map_err(io)?.len();
@@ -95,13 +97,13 @@ const VALUES_OF_A_PIECE: u64 = 1 << 20;
 
 fn write_to<W: io::Write>(
     out: W,
-    options: &Options,
-    metadata: &[(String, crate::gguf_writer::Value)],
-    plan: &[Plan],
+    options: &SynthOptions,
+    metadata: &[(String, crate::gguf_writer::GgufValue)],
+    plan: &[TensorPlan],
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<W> {
     let infos: Vec<TensorInfo> = plan.iter().map(|plan| plan.info.clone()).collect();
-    let mut writer = Writer::new(out, metadata, &infos)?;
+    let mut writer = GgufWriter::new(out, metadata, &infos)?;
     let total = infos.iter().filter_map(TensorInfo::size).sum();
     let pieces: Vec<Piece> = plan.iter().enumerate().flat_map(|(tensor, plan)| pieces_of(tensor, plan)).collect();
     let threads = options.threads.max(1);
@@ -135,13 +137,13 @@ fn write_to<W: io::Write>(
     .and_then(|()| writer.finish())
 }
 
-fn pieces_of(tensor: usize, plan: &Plan) -> impl Iterator<Item = Piece> + use<> {
+fn pieces_of(tensor: usize, plan: &TensorPlan) -> impl Iterator<Item = Piece> + use<> {
     let (cols, rows) = (plan.cols(), plan.rows());
     let step = (VALUES_OF_A_PIECE / cols).max(1);
     (0..rows.div_ceil(step)).map(move |i| Piece { tensor, first_row: i * step, rows: step.min(rows - i * step) })
 }
 
-fn make(plan: &Plan, piece: Piece, values: &mut Vec<f32>) -> Vec<u8> {
+fn make(plan: &TensorPlan, piece: Piece, values: &mut Vec<f32>) -> Vec<u8> {
     let count = (piece.rows * plan.cols()) as usize;
     values.resize(count, 0.0);
     plan.fill(piece.first_row, values);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kernels::format::{Format, dequantize};
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::model::{Matrix, RawTensor};
 
@@ -21,7 +21,7 @@ pub(crate) struct Stored {
     /// Outermost first.
     pub dims: Vec<usize>,
     /// Empty where the format is unknown.
-    pub data: Bytes,
+    pub data: ModelBytes,
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Tensors {
         before - self.stored.len()
     }
 
-    /// Looks at what nobody took. Some names say that the model's words depend on the tensor: an error. Others get a
+    /// Looks at the tensors that the model did not take. Some names say that the model's words depend on the tensor: an error. Others get a
     /// note.
     pub fn check_left_over(&self, notes: &mut Vec<String>) -> Result<(), Error> {
         if let Some((name, tensor)) = self.stored.iter().find(|(name, _)| changes_the_words(name)) {
@@ -139,6 +139,19 @@ impl Tensors {
     fn take(&mut self, name: &str, dims: &[usize]) -> Result<Stored, Error> {
         self.stored.remove(name).ok_or_else(|| self.missing(name, dims))
     }
+}
+
+/// Checks that no two of a file's tensors lie over each other: each is (first byte in the data, end, name).
+pub(crate) fn check_apart(path: &Path, mut ranges: Vec<(u64, u64, &str)>) -> Result<(), Error> {
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        let ((begin, end, name), (next, _, other)) = (pair[0], pair[1]);
+        if end > next {
+            let found = format!("bytes {begin} to {end} of the data, and '{}' begins at {next}", shown(other));
+            return Err(Error::tensor(path, name, found, "tensors that do not overlap"));
+        }
+    }
+    Ok(())
 }
 
 /// Biases, scales of quantised weights, adapters, factors of a rotation that this family does not have.
@@ -163,7 +176,7 @@ impl Stored {
     }
 
     /// safetensors does not promise that a tensor begins where its elements can be read: then it is copied.
-    fn aligned_data(&self, format: Format) -> Bytes {
+    fn aligned_data(&self, format: Format) -> ModelBytes {
         let element = match format {
             Format::F32 => 4,
             Format::F16 | Format::BF16 => 2,
@@ -172,7 +185,7 @@ impl Stored {
         if (self.data.as_ptr() as usize).is_multiple_of(element) {
             self.data.clone()
         } else {
-            Bytes::copy_of(&self.data)
+            ModelBytes::copy_of(&self.data)
         }
     }
 

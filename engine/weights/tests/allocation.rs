@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 
-use weights::Bytes;
+use weights::ModelBytes;
 
 thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
@@ -36,7 +36,7 @@ static WATCHED: Watched = Watched;
 
 /// The largest single allocation while a file is opened.
 fn largest(bytes: &[u8]) -> usize {
-    let bytes = Bytes::copy_of(bytes);
+    let bytes = ModelBytes::copy_of(bytes);
     LARGEST.set(0);
     let _ = weights::gguf::from_bytes(Path::new("bad.gguf"), bytes);
     LARGEST.get()

@@ -14,10 +14,10 @@ use folder::{Files, with_header};
 use gguf::{File, Value};
 use proptest::prelude::*;
 use serde_json::json;
-use weights::{Bytes, Error, Model};
+use weights::{Error, Model, ModelBytes};
 
 fn open_bytes(bytes: &[u8]) -> Result<Model, Error> {
-    weights::gguf::from_bytes(Path::new("bad.gguf"), Bytes::copy_of(bytes))
+    weights::gguf::from_bytes(Path::new("bad.gguf"), ModelBytes::copy_of(bytes))
 }
 
 /// The message of a dense model after a change.
@@ -294,7 +294,7 @@ fn load_folder(config: Vec<u8>, shard: &[u8]) -> Result<Model, Error> {
     weights::hf::load(weights::hf::Folder {
         path: "bad".into(),
         config,
-        shards: vec![("bad/model.safetensors".into(), Bytes::copy_of(shard))],
+        shards: vec![("bad/model.safetensors".into(), ModelBytes::copy_of(shard))],
         tokenizer: b"{}".to_vec(),
         tokenizer_config: None,
         generation_config: None,

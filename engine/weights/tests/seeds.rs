@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use folder::Tensor;
 use serde_json::{Value, json};
-use weights::Bytes;
+use weights::ModelBytes;
 use weights::hf::Folder;
 
 fn seeds() -> PathBuf {
@@ -44,7 +44,7 @@ fn write() {
 fn the_seeds_open() {
     for name in ["dense", "moe"] {
         let path = seeds().join(format!("gguf/{name}.gguf"));
-        let bytes = Bytes::copy_of(&std::fs::read(&path).unwrap());
+        let bytes = ModelBytes::copy_of(&std::fs::read(&path).unwrap());
         weights::gguf::from_bytes(&path, bytes).unwrap();
     }
     for name in ["dense.json", "multimodal"] {
@@ -54,7 +54,7 @@ fn the_seeds_open() {
         let model = weights::hf::load(Folder {
             path: "seed".into(),
             config: parts.next().unwrap(),
-            shards: vec![("seed/model.safetensors".into(), Bytes::copy_of(&shard))],
+            shards: vec![("seed/model.safetensors".into(), ModelBytes::copy_of(&shard))],
             tokenizer: b"{}".to_vec(),
             tokenizer_config: parts.next(),
             generation_config: parts.next(),

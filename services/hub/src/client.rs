@@ -9,15 +9,15 @@ use crate::error::Error;
 use crate::listing::{Answer, Listing};
 use crate::name::Name;
 
-pub struct Hub {
+pub struct HubClient {
     client: Client,
     /// Without a slash at its end.
     url: String,
-    options: Options,
+    options: HubOptions,
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct HubOptions {
     pub url: String,
     /// Of a person, for repositories that demand one.
     pub token: Option<String>,
@@ -43,16 +43,16 @@ pub(crate) enum Trouble {
     Final(Error),
 }
 
-impl Hub {
-    pub fn new(options: Options) -> Result<Hub, Error> {
+impl HubClient {
+    pub fn new(options: HubOptions) -> Result<HubClient, Error> {
         let url = options.url.trim_end_matches('/').to_owned();
         let wrong = |why: String| Error::Address { url: url.clone(), why };
         Url::parse(&url).map_err(|error| wrong(error.to_string()))?;
-        // Once for the process; that somebody did it before is as good.
+        // Once for the process; where it was done before, this does nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().connect_timeout(options.connect).read_timeout(options.silence);
         let client = client.build().map_err(|error| wrong(chain(&error)))?;
-        Ok(Hub { client, url, options })
+        Ok(HubClient { client, url, options })
     }
 
     /// What there is at the name's revision.
@@ -113,7 +113,7 @@ impl Hub {
             (StatusCode::UNAUTHORIZED, "") if self.options.token.is_some() => Error::Token { hub, token },
             (_, "GatedRepo") => Error::Gated { repo, hub, token },
             (_, "RevisionNotFound") => Error::NoRevision { repo, revision: revision.to_owned() },
-            // Who may not see it is told that it is not there.
+            // The hub answers so too where the token may not see the repository.
             (_, "RepoNotFound") | (StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND, "") => {
                 Error::NoRepo { repo, hub, token }
             }
@@ -125,19 +125,19 @@ impl Hub {
         }
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &HubOptions {
         &self.options
     }
 }
 
 /// Those in a row that brought nothing.
 pub(crate) struct Tries<'o> {
-    options: &'o Options,
+    options: &'o HubOptions,
     failed: u32,
 }
 
 impl<'o> Tries<'o> {
-    pub fn new(options: &'o Options) -> Tries<'o> {
+    pub fn new(options: &'o HubOptions) -> Tries<'o> {
         Tries { options, failed: 0 }
     }
 

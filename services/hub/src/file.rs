@@ -9,7 +9,7 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 use sha2::{Digest, Sha256};
 
-use crate::client::{Hub, Tries, Trouble, again};
+use crate::client::{HubClient, Tries, Trouble, again};
 use crate::error::Error;
 use crate::listing::{Listed, Listing};
 use crate::name::Name;
@@ -26,7 +26,7 @@ pub enum Fetched {
     New { bytes: u64 },
 }
 
-impl Hub {
+impl HubClient {
     /// The file, as `to`. What there is already of it, from whatever earlier try, is gone on with.
     pub async fn fetch(
         &self,
@@ -39,7 +39,7 @@ impl Hub {
         if is_there(file, to, progress)? {
             return Ok(Fetched::There);
         }
-        // Whose it is nobody can tell: who wants the other one removes it.
+        // It may be the user's own, so only the user removes it.
         if file.sha256.is_some() && to.exists() {
             return Err(Error::Another { path: to.to_path_buf() });
         }
@@ -134,7 +134,7 @@ impl Part {
         }
         let mut part_hash = Sha256::new();
         let bytes = match file.sha256 {
-            // Without a hash of the whole nobody could tell whether its two ends belong together.
+            // Without a hash of the whole, two parts of different versions could end up in one file.
             None => 0,
             Some(_) => {
                 hash_of(&mut opened, &mut part_hash, file.bytes, progress).map_err(|error| on_disk(&path, error))?

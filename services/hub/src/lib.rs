@@ -11,7 +11,7 @@ mod listing;
 mod name;
 
 pub use choose::choose;
-pub use client::{Hub, Options};
+pub use client::{HubClient, HubOptions};
 pub use error::Error;
 pub use file::{Fetched, Progress, check_room};
 pub use listing::{Listed, Listing};

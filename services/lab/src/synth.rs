@@ -7,7 +7,7 @@ use crate::output::progress_bar;
 use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
 use weights::mixture::Mixture;
-use weights::synth::{self, Options, SynthShape};
+use weights::synth::{self, SynthOptions, SynthShape};
 
 /// Write a random model of a real shape, to measure speed with and to compare engines on
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<()> {
     let shape = SynthShape::find(&args.shape)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);
-    let options = Options { shape, mixture: args.quant, seed: args.seed, threads };
+    let options = SynthOptions { shape, mixture: args.quant, seed: args.seed, threads };
     let bar = progress_bar(0, "{bar:40} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     let start = Instant::now();

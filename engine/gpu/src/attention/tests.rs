@@ -1,4 +1,4 @@
-use kernels::attention::{Layout, Queries, reference};
+use kernels::attention::{PageLayout, Queries, reference};
 use kernels::format::Format;
 use kernels::rotation::{Rotation, rotate};
 use kernels::testing::{assert_close, random};
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::buffer::Buffer;
-use crate::lanes::Lane;
-use crate::matrix::Kind;
-use crate::rotation::{Turns, turns};
-use crate::rows::{Forms, Halves, Rows};
+use crate::lanes::LaneArguments;
+use crate::matrix::DeviceFormat;
+use crate::rotation::{TurnsArguments, turns};
+use crate::rows::{DeviceRows, Forms, Halves};
 use crate::testing::{cases, device_of_tests};
 
 const FORMATS: [Format; 5] = [Format::F32, Format::F16, Format::BF16, Format::Q8_0, Format::Q4_0];
@@ -60,7 +60,8 @@ const EPS: f32 = 1e-6;
 
 fn check_problem(p: &Problem) {
     let Some(device) = device_of_tests() else { return };
-    let layout = Layout { key_format: p.key, value_format: p.value, kv_heads: p.kv_heads, head_dim: p.dim, page: 256 };
+    let layout =
+        PageLayout { key_format: p.key, value_format: p.value, kv_heads: p.kv_heads, head_dim: p.dim, page: 256 };
     let (q_heads, width) = (p.kv_heads * p.group, p.kv_heads * p.dim);
     let rows: usize = p.lanes.iter().map(|lane| lane.1).sum();
     let q = random(rows * q_heads * 2 * p.dim, p.seed);
@@ -87,14 +88,14 @@ fn check_problem(p: &Problem) {
         .collect();
     let (mut lanes, mut lane_of_row) = (Vec::new(), Vec::new());
     for (i, (before, count)) in p.lanes.iter().enumerate() {
-        lanes.push(Lane {
+        lanes.push(LaneArguments {
             pages: tables[i].address(),
             first: lane_of_row.len() as u32,
             count: *count as u32,
             position: *before as u32,
-            key_kind: Kind::of(p.key) as u32,
-            value_kind: Kind::of(p.value) as u32,
-            ..Lane::default()
+            key_kind: DeviceFormat::of(p.key) as u32,
+            value_kind: DeviceFormat::of(p.value) as u32,
+            ..LaneArguments::default()
         });
         lane_of_row.resize(lane_of_row.len() + count, i as u32);
     }
@@ -105,7 +106,7 @@ fn check_problem(p: &Problem) {
     let turns_there = Buffer::<f32>::new(&device, rows * rotation.dims()).unwrap();
     let (lanes_at, lane_of_row_at) = (lanes_there.address(), rows_there.address());
     let pairs = rotation.frequencies.len() as u32;
-    let of_turns = Turns {
+    let of_turns = TurnsArguments {
         frequencies: frequencies.address(),
         lanes: lanes_at,
         lane_of_row: lane_of_row_at,
@@ -114,7 +115,7 @@ fn check_problem(p: &Problem) {
         magnitude: 1.25,
     };
     turns(&device, rows, &of_turns).unwrap();
-    let heads = Heads {
+    let heads = AttentionHeads {
         lanes: lanes_at,
         lane_of_row: lane_of_row_at,
         q: q_there.address(),
@@ -123,7 +124,7 @@ fn check_problem(p: &Problem) {
         dim: p.dim as u32,
         layer: LAYER as u32,
     };
-    let of_prepare = Prepare {
+    let of_prepare = PrepareArguments {
         heads,
         k: k_there.address(),
         v: v_there.address(),
@@ -136,7 +137,7 @@ fn check_problem(p: &Problem) {
     prepare(&device, rows, &of_prepare).unwrap();
     let partial = Buffer::<f32>::new(&device, p.splits * rows * q_heads * p.dim).unwrap();
     let stats = Buffer::<f32>::new(&device, 2 * p.splits * rows * q_heads).unwrap();
-    let parts = Parts { partial: partial.address(), stats: stats.address() };
+    let parts = PastParts { partial: partial.address(), stats: stats.address() };
     let longest = p.lanes.iter().map(|lane| lane.1).max().unwrap();
     let own = if device.is_emulated() { usize::MAX } else { device.processors().shared_bytes };
     let shared_bytes = p.shared_bytes.min(own);
@@ -147,7 +148,7 @@ fn check_problem(p: &Problem) {
     // With halves a block does all heads of a row, without each of them alone.
     let halves = if p.seed.is_multiple_of(2) { Halves::One } else { Halves::No };
     let forms = Forms { values: true, halves, ..Forms::default() };
-    let out = Rows::new(&device, rows, q_heads * p.dim, forms).unwrap();
+    let out = DeviceRows::new(&device, rows, q_heads * p.dim, forms).unwrap();
     combine(&device, heads, rows, p.splits, parts, out.arguments(forms)).unwrap();
     let ours = out.values.to_vec().unwrap();
     let ours: Vec<f32> = ours.chunks(out.padded).flat_map(|row| row[..out.cols].to_vec()).collect();

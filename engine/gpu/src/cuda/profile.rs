@@ -73,8 +73,8 @@ pub(super) unsafe fn elapsed_ms(begin: sys::CUevent, end: sys::CUevent) -> Resul
     unsafe {
         let elapsed = sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0");
         let reason = "the driver cannot tell times".to_string();
-        let elapsed = elapsed.map_err(|_| Error::Driver { action: "reading events", reason })?;
-        check("reading events", elapsed(&raw mut elapsed_ms, begin, end))?;
+        let elapsed = elapsed.map_err(|_| Error::Driver { action: "exactness events", reason })?;
+        check("exactness events", elapsed(&raw mut elapsed_ms, begin, end))?;
     }
     Ok(elapsed_ms)
 }

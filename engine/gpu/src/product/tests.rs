@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::buffer::Buffer;
-use crate::norm::{NormRows, norm_rows};
-use crate::rows::Rows;
+use crate::norm::{NormRowsArguments, norm_rows};
+use crate::rows::DeviceRows;
 use crate::testing::{cases, device_of_tests};
 
 #[derive(Debug, Clone)]
@@ -43,19 +43,20 @@ fn bytes_of(format: Format, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Activations on the device in every form.
-fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (Rows, RowsArguments) {
+fn rows_of(device: &Device, x: &[f32], count: usize, cols: usize) -> (DeviceRows, RowsArguments) {
     let all = Forms { values: true, integers: true, halves: Halves::Two };
-    let rows = Rows::new(device, count, cols, all).unwrap();
+    let rows = DeviceRows::new(device, count, cols, all).unwrap();
     let there = Buffer::of(device, x).unwrap();
     let to = rows.arguments(all);
-    norm_rows(device, count, &NormRows { x: there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 }).unwrap();
+    norm_rows(device, count, &NormRowsArguments { x: there.address(), weight: 0, chosen: 0, to, eps: 0.0, unused: 0 })
+        .unwrap();
     (rows, to)
 }
 
 /// Which function is asked for the product.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
-    Product(Reading),
+    Product(Exactness),
     Exact,
 }
 
@@ -65,11 +66,11 @@ fn check(p: &Problem, asked: Asked) {
     let (_rows, x_there) = rows_of(&device, &x, p.rows, p.cols);
     let bytes: Vec<Vec<u8>> =
         p.outs.iter().zip(1..).map(|(rows, i)| bytes_of(p.format, *rows, p.cols, p.seed ^ i)).collect();
-    let matrices: Vec<Matrix> = p
+    let matrices: Vec<DeviceMatrix> = p
         .outs
         .iter()
         .zip(&bytes)
-        .map(|(rows, bytes)| Matrix::of(&device, p.format, *rows, p.cols, bytes).unwrap())
+        .map(|(rows, bytes)| DeviceMatrix::of(&device, p.format, *rows, p.cols, bytes).unwrap())
         .collect();
     let before: Vec<Vec<f32>> = p.outs.iter().map(|rows| random(p.rows * rows, p.seed + 7)).collect();
     let outs: Vec<Buffer<f32>> = before
@@ -85,14 +86,14 @@ fn check(p: &Problem, asked: Asked) {
     if !p.accumulate {
         outs.iter().for_each(|out| out.fill_bytes(0xFF).unwrap());
     }
-    let jobs: Vec<(&Matrix, u64)> = matrices.iter().zip(&outs).map(|(m, out)| (m, out.address())).collect();
+    let jobs: Vec<(&DeviceMatrix, u64)> = matrices.iter().zip(&outs).map(|(m, out)| (m, out.address())).collect();
     match asked {
-        Asked::Product(reading) => product(&device, reading, x_there, p.rows, &jobs, p.accumulate).unwrap(),
+        Asked::Product(exactness) => product(&device, exactness, x_there, p.rows, &jobs, p.accumulate).unwrap(),
         Asked::Exact => exact_product(&device, x_there, p.rows, &jobs).unwrap(),
     }
     for (i, rows) in p.outs.iter().enumerate() {
         assert_eq!(matrices[i].bytes(), crate::matrix::device_bytes(p.format, *rows, p.cols));
-        let is_rounded = asked == Asked::Product(Reading::Rounded);
+        let is_rounded = asked == Asked::Product(Exactness::Rounded);
         let integers = is_rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
         let mut expected = reference(p, *rows, &bytes[i], &read);
@@ -137,19 +138,19 @@ proptest! {
     #![proptest_config(cases(60))]
     #[test]
     fn few_rows_exactly(p in problem(FEW_ROWS + 1)) {
-        check(&p, Asked::Product(Reading::Exact));
+        check(&p, Asked::Product(Exactness::Exact));
     }
 
     #[test]
     fn few_rows_as_integers(p in problem(FEW_ROWS + 1)) {
-        check(&p, Asked::Product(Reading::Rounded));
+        check(&p, Asked::Product(Exactness::Rounded));
     }
 
     #[test]
     fn rows_of_a_matrix(p in problem(6)) {
         let Some(device) = device_of_tests() else { return Ok(()) };
         let bytes = bytes_of(p.format, p.outs[0], p.cols, p.seed);
-        let matrix = Matrix::of(&device, p.format, p.outs[0], p.cols, &bytes).unwrap();
+        let matrix = DeviceMatrix::of(&device, p.format, p.outs[0], p.cols, &bytes).unwrap();
         let tokens: Vec<u32> = (0..p.rows as u32).map(|row| row.wrapping_mul(77) % p.outs[0] as u32).collect();
         let tokens_there = Buffer::of(&device, &tokens).unwrap();
         let out = Buffer::<f32>::new(&device, p.rows * p.cols).unwrap();
@@ -168,13 +169,13 @@ proptest! {
         let could = device.has_groups();
         // What has no such kernel goes by tiles all the same.
         device.use_groups(groups);
-        check(&Problem { rows: p.rows.max(more), ..p }, Asked::Product(Reading::Rounded));
+        check(&Problem { rows: p.rows.max(more), ..p }, Asked::Product(Exactness::Rounded));
         device.use_groups(could);
     }
 
     #[test]
     fn many_rows_exactly(p in problem(80), extra in 9usize..12) {
-        check(&Problem { rows: p.rows.max(extra), ..p }, Asked::Product(Reading::Exact));
+        check(&Problem { rows: p.rows.max(extra), ..p }, Asked::Product(Exactness::Exact));
     }
 
     #[test]

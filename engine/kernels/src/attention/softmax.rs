@@ -1,10 +1,10 @@
 //! Scores become weights, a tile at a time: the largest score and the sum of weights so far go along.
 
-use crate::cpu::{Lanes, Level, at_level};
+use crate::cpu::{CpuLevel, Lanes, at_level};
 
 /// Rows that lie side by side, [position, padded row]. What was weighted before has to be multiplied by `corrections`.
 pub(super) fn soften_side_by_side(
-    level: Level,
+    level: CpuLevel,
     rows: usize,
     scores: &mut [f32],
     largest: &mut [f32],
@@ -60,7 +60,7 @@ fn side_by_side_body<L: Lanes>(
 }
 
 /// One row's scores; returns what was weighted before has to be multiplied by.
-pub(super) fn soften(level: Level, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+pub(super) fn soften(level: CpuLevel, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
     let most = scores.iter().copied().fold(*largest, f32::max);
     let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
     at_level!(level, row_body(scores: &mut [f32], base: f32));

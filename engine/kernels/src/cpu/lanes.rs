@@ -382,11 +382,11 @@ macro_rules! at_level {
                 $body::<$crate::cpu::lanes::Avx512>($($arg),*)
             }
             match $level {
-                // SAFETY: `Level::detect` is the only source of a level above portable, and it asked the processor.
-                $crate::cpu::Level::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: `CpuLevel::detect` is the only source of a level above portable, and it asked the processor.
+                $crate::cpu::CpuLevel::Avx512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
-                $crate::cpu::Level::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::cpu::Level::Portable => $body::<$crate::cpu::lanes::Portable>($($arg),*),
+                $crate::cpu::CpuLevel::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::cpu::CpuLevel::Portable => $body::<$crate::cpu::lanes::Portable>($($arg),*),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

@@ -2,7 +2,7 @@
 
 /// Ordered: a higher level has all that a lower one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum CpuLevel {
     /// Only what the target always has.
     Portable,
     /// AVX2, FMA and F16C.
@@ -11,14 +11,14 @@ pub enum Level {
     Avx512,
 }
 
-impl Level {
+impl CpuLevel {
     /// Those of this processor, the lowest first.
-    pub fn available() -> impl Iterator<Item = Level> {
-        let highest = Level::detect();
-        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(move |level| *level <= highest)
+    pub fn available() -> impl Iterator<Item = CpuLevel> {
+        let highest = CpuLevel::detect();
+        [CpuLevel::Portable, CpuLevel::Avx2, CpuLevel::Avx512].into_iter().filter(move |level| *level <= highest)
     }
 
-    pub fn detect() -> Level {
+    pub fn detect() -> CpuLevel {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 =
@@ -29,20 +29,20 @@ impl Level {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni");
             if avx2 && avx512 {
-                return Level::Avx512;
+                return CpuLevel::Avx512;
             }
             if avx2 {
-                return Level::Avx2;
+                return CpuLevel::Avx2;
             }
         }
-        Level::Portable
+        CpuLevel::Portable
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Level::Portable => "portable",
-            Level::Avx2 => "avx2",
-            Level::Avx512 => "avx512-vnni",
+            CpuLevel::Portable => "portable",
+            CpuLevel::Avx2 => "avx2",
+            CpuLevel::Avx512 => "avx512-vnni",
         }
     }
 }

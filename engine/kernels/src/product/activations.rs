@@ -3,7 +3,7 @@
 pub(super) mod tiles;
 
 use super::BLOCK;
-use crate::cpu::{Cpu, Lanes, Parts, at_level};
+use crate::cpu::{Cpu, DisjointParts, Lanes, at_level};
 use tiles::Tiles;
 
 /// How many values of a row share one scale when they are rounded.
@@ -78,8 +78,11 @@ impl Activations {
         self.rounded.resize(self.rows * padded, 0);
         self.scales.resize(self.rows * padded / STORED, 0.0);
         self.sums.resize(self.rows * padded / STORED, 0.0);
-        let (rounded, scales, sums) =
-            (Parts::new(&mut self.rounded), Parts::new(&mut self.scales), Parts::new(&mut self.sums));
+        let (rounded, scales, sums) = (
+            DisjointParts::new(&mut self.rounded),
+            DisjointParts::new(&mut self.scales),
+            DisjointParts::new(&mut self.sums),
+        );
         let (values, cols) = (&self.values, self.cols);
         cpu.pool.run(self.rows, |row| {
             // SAFETY: each task takes the parts of its own row.

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use super::activations::tiles::{ROWS, Tile};
 use super::panel::{Codes, PANEL, PanelFormat, STEPS};
 use super::{Activations, BLOCK, Rounding, Weights};
-use crate::cpu::Parts;
+use crate::cpu::DisjointParts;
 use crate::format::{Format, IQ4};
 use crate::scratch::with_scratch;
 
@@ -26,7 +26,7 @@ const AHEAD: usize = 4096;
 /// # Safety
 /// The processor has AVX-512 F, BW, DQ, VL and VNNI, `w` lies in panels, and no other task writes these columns of `out`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: usize, out: Parts<f32>) {
+pub(super) unsafe fn panels(x: &Activations, w: Weights, first: usize, count: usize, out: DisjointParts<f32>) {
     macro_rules! of {
         ($($format:ident),*) => {
             match w.format {
@@ -46,7 +46,7 @@ const fn kind_of(format: usize) -> PanelFormat {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: usize, out: Parts<f32>) {
+fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: usize, out: DisjointParts<f32>) {
     let bytes = x.padded() / BLOCK * const { kind_of(F).block_bytes() };
     let panel = |panel: usize| &w.bytes[panel * bytes..][..bytes];
     match x.rows() {
@@ -68,7 +68,7 @@ fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: u
 
 /// One panel times no more than `M` rows of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weights, at: usize, out: Parts<f32>) {
+fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weights, at: usize, out: DisjointParts<f32>) {
     let kind = const { kind_of(F) };
     let fine = x.rounding() == Rounding::Fine;
     let mut totals = [_mm512_setzero_ps(); M];
@@ -121,7 +121,7 @@ fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weight
 
 /// The sums of one row of activations with one panel go to their place.
 #[target_feature(enable = "avx512f")]
-fn store(sums: __m512, m: usize, w: &Weights, panel: usize, out: Parts<f32>) {
+fn store(sums: __m512, m: usize, w: &Weights, panel: usize, out: DisjointParts<f32>) {
     let rows = PANEL.min(w.rows - panel * PANEL);
     // SAFETY: the caller's caller promised these columns to this task, and `part` looks at the bounds.
     unsafe {
@@ -149,7 +149,7 @@ fn many<const F: usize>(
     w: &Weights,
     at: usize,
     count: usize,
-    out: Parts<f32>,
+    out: DisjointParts<f32>,
 ) {
     let kind = const { kind_of(F) };
     let halves = kind.group == 16 || x.rounding() == Rounding::Fine;

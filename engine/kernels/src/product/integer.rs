@@ -4,16 +4,16 @@
 mod avx2;
 
 use super::{Activations, BLOCK, Weights};
-use crate::cpu::Level;
+use crate::cpu::CpuLevel;
 use crate::format::{Ints, unpack_padded};
 
 /// Weight rows `first..first + rows` times all rows of `x`; `out`: [x.rows(), rows], zeros before.
-pub(super) fn rows(level: Level, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
+pub(super) fn rows(level: CpuLevel, x: &Activations, w: Weights, first: usize, rows: usize, out: &mut [f32]) {
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Level::detect` is the only source of these levels, and it asked the processor. (The wider registers are
+        // SAFETY: `CpuLevel::detect` is the only source of these levels, and it asked the processor. (The wider registers are
         // for panels: rows of a file come here only where a format has none.)
-        Level::Avx512 | Level::Avx2 => unsafe { avx2::rows(x, w, first, rows, out) },
+        CpuLevel::Avx512 | CpuLevel::Avx2 => unsafe { avx2::rows(x, w, first, rows, out) },
         _ => portable(x, w, first, rows, out),
     }
 }

@@ -14,7 +14,7 @@
 use half::f16;
 
 use super::{BLOCK, Weights};
-use crate::cpu::{Lanes, Level, at_level};
+use crate::cpu::{CpuLevel, Lanes, at_level};
 use crate::format::{Format, IQ4, IQ4_CODES, Ints, unpack_padded};
 
 /// Changes with what is written here of how panels lie: packed weights of another order are packed again.
@@ -112,7 +112,7 @@ pub fn panel_bytes(format: Format, rows: usize, cols: usize) -> Option<usize> {
 }
 
 /// Brings panel `panel` of `w`, which lies row by row, into `out`: the panel's share of `panel_bytes`.
-pub fn pack_panel(level: Level, w: &Weights, panel: usize, out: &mut [u8]) {
+pub fn pack_panel(level: CpuLevel, w: &Weights, panel: usize, out: &mut [u8]) {
     at_level!(level, pack_body(w: &Weights<'_>, panel: usize, out: &mut [u8]));
 }
 
@@ -282,7 +282,7 @@ fn put_unit(kind: PanelFormat, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::format::{dequantize, quantize};
-    use crate::product::Layout;
+    use crate::product::MatrixOrder;
     use crate::testing::random;
 
     #[test]
@@ -293,13 +293,13 @@ mod tests {
                 let Some(row_bytes) = format.row_bytes(cols) else { continue };
                 let mut bytes = vec![0; rows * row_bytes];
                 quantize(format, &random(rows * cols, 5), &mut bytes);
-                let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
+                let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
                 let mut packed = vec![0xAA; size];
                 let panel_size = size / rows.div_ceil(PANEL);
                 for (panel, out) in packed.chunks_exact_mut(panel_size).enumerate() {
-                    pack_panel(Level::detect(), &w, panel, out);
+                    pack_panel(CpuLevel::detect(), &w, panel, out);
                 }
-                let panels = Weights { layout: Layout::Panels, bytes: &packed, ..w };
+                let panels = Weights { order: MatrixOrder::Panels, bytes: &packed, ..w };
                 let (mut expected, mut ours) = (vec![0.0; cols], vec![f32::NAN; cols]);
                 for row in 0..rows {
                     dequantize(format, &bytes[row * row_bytes..][..row_bytes], &mut expected);

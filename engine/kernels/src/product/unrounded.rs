@@ -6,8 +6,8 @@
 //! Dot products of bf16 have an instruction of their own on some processors. It does half of what `fma` does in f32 where
 //! it was measured (115 against 230 billion operations a second), and would round activations besides.
 
-use super::{Activations, BLOCK, Layout, Weights, panel};
-use crate::cpu::{Cpu, Lanes, Parts, at_level, lanes::prefetch};
+use super::{Activations, BLOCK, MatrixOrder, Weights, panel};
+use crate::cpu::{Cpu, DisjointParts, Lanes, at_level, lanes::prefetch};
 use crate::dense::{Block, add_product, transpose};
 use crate::format::Format;
 use crate::scratch::with_scratch;
@@ -35,7 +35,7 @@ pub(super) fn rows_of_a_task(x: &Activations) -> usize {
 ///
 /// # Safety
 /// No other task writes these columns.
-pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, out: Parts<f32>) {
+pub(super) unsafe fn rows(cpu: &Cpu, x: &Activations, w: Weights, first: usize, rows: usize, out: DisjointParts<f32>) {
     let m = x.rows();
     // SAFETY: the caller's promise.
     let write = |m: usize, row: usize, values: &[f32]| unsafe {
@@ -81,7 +81,7 @@ impl<'a> Few<'a> {
     /// As they lie in memory where that is possible, else widened here.
     fn of(cpu: &Cpu, w: &Weights<'a>, first: usize, count: usize, widened: &'a mut [f32]) -> Few<'a> {
         let last = |row: usize| row.min(count - 1);
-        if w.layout == Layout::Rows && !w.format.is_quantised() {
+        if w.order == MatrixOrder::Rows && !w.format.is_quantised() {
             let bytes = w.row_bytes();
             let rows = std::array::from_fn(|row| &w.bytes[(first + last(row)) * bytes..][..bytes]);
             return Few { format: w.format, rows, count };
@@ -99,13 +99,13 @@ impl<'a> Few<'a> {
 
 /// The values of one row's block of columns.
 fn widen(cpu: &Cpu, w: &Weights, row: usize, block: usize, values: &mut [f32]) {
-    match w.layout {
-        Layout::Rows => {
+    match w.order {
+        MatrixOrder::Rows => {
             let size = |cols: usize| w.format.row_bytes(cols).expect("blocks of 256 columns are whole in every format");
             let bytes = &w.bytes[row * w.row_bytes() + block * size(BLOCK)..][..size(values.len())];
             unpack(cpu.level, w.format, bytes, values);
         }
-        Layout::Panels => panel::block_values(w, row, block, values),
+        MatrixOrder::Panels => panel::block_values(w, row, block, values),
     }
 }
 
@@ -274,9 +274,9 @@ fn turned_times_rows<L: Lanes>(part: Part<'_>, turned: &mut [f32], sums: &mut [f
 
 #[cfg(test)]
 mod tests {
-    use crate::cpu::{Cpu, Level};
+    use crate::cpu::{Cpu, CpuLevel};
     use crate::format::{Format, quantize};
-    use crate::product::{Activations, Layout, Precision, Weights, product, reference};
+    use crate::product::{Activations, MatrixOrder, Precision, Weights, product, reference};
     use crate::testing::random;
     use proptest::prelude::*;
 
@@ -293,10 +293,10 @@ mod tests {
         ) {
             let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
             quantize(format, &random(rows * cols, seed), &mut bytes);
-            let w = Weights { format, rows, cols, layout: Layout::Rows, bytes: &bytes };
+            let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
             let x = random(m * cols, seed ^ 1);
             let expected = reference(&x, w);
-            for level in Level::available() {
+            for level in CpuLevel::available() {
                 let cpu = Cpu::with_level(2, level);
                 let mut activations = Activations::default();
                 activations.set(m, cols, &x);

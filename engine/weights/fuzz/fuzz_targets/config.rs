@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weights::Bytes;
+use weights::ModelBytes;
 use weights::hf::{Folder, load};
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         config: parts.next().unwrap_or_default(),
         shards: vec![(
             "fuzz/model.safetensors".into(),
-            Bytes::copy_of(include_bytes!("../seeds/safetensors/dense.safetensors")),
+            ModelBytes::copy_of(include_bytes!("../seeds/safetensors/dense.safetensors")),
         )],
         tokenizer: b"{}".to_vec(),
         tokenizer_config: parts.next(),

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use weights::Bytes;
+use weights::ModelBytes;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = weights::gguf::from_bytes(Path::new("fuzz.gguf"), Bytes::copy_of(data));
+    let _ = weights::gguf::from_bytes(Path::new("fuzz.gguf"), ModelBytes::copy_of(data));
 });

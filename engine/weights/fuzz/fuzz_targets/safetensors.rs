@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weights::Bytes;
+use weights::ModelBytes;
 use weights::hf::{Folder, load};
 
 fuzz_target!(|data: &[u8]| {
     let _ = load(Folder {
         path: "fuzz".into(),
         config: include_bytes!("../seeds/config/dense.json").to_vec(),
-        shards: vec![("fuzz/model.safetensors".into(), Bytes::copy_of(data))],
+        shards: vec![("fuzz/model.safetensors".into(), ModelBytes::copy_of(data))],
         tokenizer: b"{}".to_vec(),
         tokenizer_config: None,
         generation_config: None,

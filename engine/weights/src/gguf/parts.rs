@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use kernels::format::Format;
 
-use crate::bytes::Bytes;
-use crate::error::{Error, shown};
+use crate::bytes::ModelBytes;
+use crate::error::Error;
 use crate::gguf::metadata::Metadata;
-use crate::gguf::read::{self, Header, TensorInfo};
-use crate::tensors::{Stored, Tensors};
+use crate::gguf::read::{self, Header, TensorEntry};
+use crate::tensors::{Stored, Tensors, check_apart};
 
 pub(crate) struct Parts {
     /// Of the first part, which alone describes the model.
     pub metadata: Metadata,
     pub tensors: Tensors,
     /// The bytes before the tensors, of each part: what the fingerprint covers whole.
-    pub headers: Vec<Bytes>,
+    pub headers: Vec<ModelBytes>,
 }
 
 const SPLIT_NO: &str = "split.no";
@@ -25,7 +25,7 @@ const SPLIT_TENSORS: &str = "split.tensors.count";
 
 /// The model that `path` is, or is a part of.
 pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
-    let bytes = Bytes::open(path, mmap)?;
+    let bytes = ModelBytes::open(path, mmap)?;
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;
     if count <= 1 {
@@ -38,7 +38,7 @@ pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
         let (bytes, header) = match given.take_if(|_| part == path) {
             Some(given) => given,
             None => {
-                let bytes = Bytes::open(&part, mmap).map_err(|error| missing_part(error, i + 1, count))?;
+                let bytes = ModelBytes::open(&part, mmap).map_err(|error| missing_part(error, i + 1, count))?;
                 let header = read::header(&part, &bytes)?;
                 (bytes, header)
             }
@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
 }
 
 /// A model of one part that is in memory already; the path is for messages.
-pub(crate) fn from_bytes(path: &Path, bytes: Bytes) -> Result<Parts, Error> {
+pub(crate) fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<Parts, Error> {
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;
     if count > 1 {
@@ -110,7 +110,7 @@ fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Err
     Ok(())
 }
 
-fn collect(parts: Vec<(PathBuf, Bytes, Header)>) -> Result<Parts, Error> {
+fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<Parts, Error> {
     let mut first: Option<Metadata> = None;
     let mut headers = Vec::new();
     let mut tensors = Tensors::new(parts.first().map_or(Path::new(""), |(path, ..)| path));
@@ -129,31 +129,22 @@ fn collect(parts: Vec<(PathBuf, Bytes, Header)>) -> Result<Parts, Error> {
     Ok(Parts { metadata, tensors, headers })
 }
 
-fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &Bytes, header: &Header) -> Result<(), Error> {
+fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &ModelBytes, header: &Header) -> Result<(), Error> {
     let shared_path: Arc<Path> = path.into();
-    let mut ranges: Vec<(usize, usize, &str)> = Vec::new();
+    let mut ranges = Vec::new();
     for info in &header.tensors {
         let stored = locate(&shared_path, bytes, header, info)?;
-        if let Some(begin) = usize::try_from(info.offset).ok().filter(|_| stored.format.is_some()) {
-            ranges.push((begin, stored.data.len(), &info.name));
+        if stored.format.is_some() {
+            ranges.push((info.offset, info.offset + stored.data.len() as u64, &info.name[..]));
         }
         if !tensors.insert(info.name.clone(), stored) {
             return Err(Error::tensor(path, &info.name, "the name twice", "each tensor once"));
         }
     }
-    ranges.sort();
-    for pair in ranges.windows(2) {
-        let ((begin, len, name), (next, _, other)) = (pair[0], pair[1]);
-        if begin + len > next {
-            let found =
-                format!("bytes {begin} to {} of the data, and '{}' begins at {next}", begin + len, shown(other));
-            return Err(Error::tensor(path, name, found, "tensors that do not overlap"));
-        }
-    }
-    Ok(())
+    check_apart(path, ranges)
 }
 
-fn locate(path: &Arc<Path>, bytes: &Bytes, header: &Header, info: &TensorInfo) -> Result<Stored, Error> {
+fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEntry) -> Result<Stored, Error> {
     let wrong = |found: String, expected: String| Error::tensor(path, &info.name, found, expected);
     let mut dims = Vec::new();
     for &dim in info.dims.iter().rev() {
@@ -170,7 +161,7 @@ fn locate(path: &Arc<Path>, bytes: &Bytes, header: &Header, info: &TensorInfo) -
         return Err(wrong(format!("offset {}", info.offset), format!("a multiple of {}", header.alignment)));
     }
     let Some(format) = Format::from_gguf(info.type_code) else {
-        let data = Bytes::copy_of(&[]);
+        let data = ModelBytes::copy_of(&[]);
         return Ok(Stored { path: path.clone(), format: None, type_name: unknown_type(info.type_code), dims, data });
     };
     let (cols, rest) = (dims.last().copied().unwrap_or(0), &dims[..dims.len() - 1]);

@@ -3,15 +3,15 @@
 
 use std::path::Path;
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
-use crate::gguf::metadata::{Kind, Metadata, Value};
+use crate::gguf::metadata::{Metadata, MetadataValue, ValueType};
 
 /// What stands before the tensors' bytes.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub metadata: Metadata,
-    pub tensors: Vec<TensorInfo>,
+    pub tensors: Vec<TensorEntry>,
     /// Where metadata and list end.
     pub end: usize,
     /// Where the tensors' bytes begin: the end, rounded up to the alignment.
@@ -20,7 +20,7 @@ pub(crate) struct Header {
 }
 
 #[derive(Debug)]
-pub(crate) struct TensorInfo {
+pub(crate) struct TensorEntry {
     pub name: String,
     /// Innermost first, as GGUF writes them.
     pub dims: Vec<u64>,
@@ -33,7 +33,7 @@ const MAGIC: &[u8; 4] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MOST_DIMS: u32 = 4;
 
-pub(crate) fn header(path: &Path, bytes: &Bytes) -> Result<Header, Error> {
+pub(crate) fn header(path: &Path, bytes: &ModelBytes) -> Result<Header, Error> {
     let mut cursor = Cursor { path, bytes, at: 0 };
     if cursor.take(4, "the magic").ok() != Some(&MAGIC[..]) {
         let found = shown(&String::from_utf8_lossy(&bytes[..bytes.len().min(4)]));
@@ -148,26 +148,26 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn typed_value(&mut self, key: &str) -> Result<Value, Error> {
+    fn typed_value(&mut self, key: &str) -> Result<MetadataValue, Error> {
         let kind = self.kind(key)?;
         match kind {
-            Kind::String => Ok(Value::String(self.string(&format!("key '{}'", shown(key)))?)),
-            Kind::Array => self.list(key),
+            ValueType::String => Ok(MetadataValue::String(self.string(&format!("key '{}'", shown(key)))?)),
+            ValueType::Array => self.list(key),
             _ => {
                 let raw = self.take(kind.size(), &format!("key '{}'", shown(key)))?;
-                let value = Value::number(kind, raw);
+                let value = MetadataValue::number(kind, raw);
                 value.ok_or_else(|| Error::key(self.path, key, format!("the byte {raw:?}"), "a bool, 0 or 1"))
             }
         }
     }
 
-    fn list(&mut self, key: &str) -> Result<Value, Error> {
+    fn list(&mut self, key: &str) -> Result<MetadataValue, Error> {
         let what = format!("key '{}'", shown(key));
         let element = self.kind(key)?;
         let stated = self.u64(&what)?;
         // A string takes at least its length.
-        let least = if element == Kind::String { 8 } else { element.size() };
-        if element == Kind::Array {
+        let least = if element == ValueType::String { 8 } else { element.size() };
+        if element == ValueType::Array {
             return Err(Error::key(self.path, key, "a list of lists", "a list of numbers or strings"));
         }
         let room = self.left() / least;
@@ -183,27 +183,27 @@ impl<'a> Cursor<'a> {
                 ));
             }
         };
-        if element == Kind::String {
+        if element == ValueType::String {
             let mut strings = Vec::new();
             for _ in 0..count {
                 strings.push(self.string(&what)?);
             }
-            return Ok(Value::Strings(strings));
+            return Ok(MetadataValue::Strings(strings));
         }
         let raw = self.take(count * least, &what)?;
-        if element == Kind::Bool && raw.iter().any(|&byte| byte > 1) {
+        if element == ValueType::Bool && raw.iter().any(|&byte| byte > 1) {
             return Err(Error::key(self.path, key, "a byte that is neither 0 nor 1", "a list of bool"));
         }
-        Ok(Value::Numbers { element, raw: raw.to_vec() })
+        Ok(MetadataValue::Numbers { element, raw: raw.to_vec() })
     }
 
-    fn kind(&mut self, key: &str) -> Result<Kind, Error> {
+    fn kind(&mut self, key: &str) -> Result<ValueType, Error> {
         let code = self.u32(&format!("the type of key '{}'", shown(key)))?;
         let wrong = || Error::key(self.path, key, format!("type {code}"), "a type of GGUF, 0 to 12");
-        Kind::from_code(code).ok_or_else(wrong)
+        ValueType::from_code(code).ok_or_else(wrong)
     }
 
-    fn tensor(&mut self) -> Result<TensorInfo, Error> {
+    fn tensor(&mut self) -> Result<TensorEntry, Error> {
         let name = self.string("the name of a tensor")?;
         let what = format!("tensor '{}'", shown(&name));
         let count = self.u32(&what)?;
@@ -218,7 +218,7 @@ impl<'a> Cursor<'a> {
         if dims.contains(&0) {
             return Err(Error::tensor(self.path, &name, format!("dimensions {dims:?}"), "none of length 0"));
         }
-        Ok(TensorInfo { name, dims, type_code: self.u32(&what)?, offset: self.u64(&what)? })
+        Ok(TensorEntry { name, dims, type_code: self.u32(&what)?, offset: self.u64(&what)? })
     }
 }
 

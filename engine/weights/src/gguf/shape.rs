@@ -1,8 +1,10 @@
 //! GGUF metadata to a shape.
 
+use kernels::rotation::Yarn;
+
 use crate::error::{Error, shown};
 use crate::gguf::metadata::Metadata;
-use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn, yarn_magnitude};
+use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
 /// Reads the keys of the file's own architecture.
@@ -198,11 +200,11 @@ fn yarn(keys: &Keys, native_ctx: usize) -> Result<Yarn, Error> {
         return Err(Error::key(keys.metadata.path(), &name, other.to_string(), "1: the whole of YaRN"));
     }
     Ok(Yarn {
-        factor,
+        factor: factor.into(),
         original_ctx: keys.optional("rope.scaling.original_context_length")?.filter(|&n| n > 0).unwrap_or(native_ctx),
-        beta_fast: keys.float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
-        beta_slow: keys.float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
-        attention_factor: instead.or(on_top),
+        beta_fast: f64::from(keys.float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32),
+        beta_slow: f64::from(keys.float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32),
+        magnitude: instead.or(on_top).unwrap_or_else(|| yarn_magnitude(factor, 1.0)),
         truncate: true,
     })
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use kernels::rotation::Yarn;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, shown};
-use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, Yarn, yarn_magnitude};
+use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
 /// The part of config.json that describes the text model, with the whole around it.
@@ -183,17 +184,17 @@ impl<'a> Config<'a> {
         };
         // Zero stands for 'not given' in all of these.
         let given = |key: &str| Ok::<_, Error>(rope.float(key)?.filter(|&n| n != 0.0).map(|n| n as f32));
-        let attention_factor = match (given("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
-            (Some(stated), ..) => Some(stated),
-            (None, Some(one), Some(all)) => Some(yarn_magnitude(factor, one) / yarn_magnitude(factor, all)),
-            _ => None,
+        let magnitude = match (given("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
+            (Some(stated), ..) => stated,
+            (None, Some(one), Some(all)) => yarn_magnitude(factor, one) / yarn_magnitude(factor, all),
+            _ => yarn_magnitude(factor, 1.0),
         };
         Ok(Yarn {
-            factor,
+            factor: factor.into(),
             original_ctx,
-            beta_fast: given("beta_fast")?.unwrap_or(32.0),
-            beta_slow: given("beta_slow")?.unwrap_or(1.0),
-            attention_factor,
+            beta_fast: given("beta_fast")?.unwrap_or(32.0).into(),
+            beta_slow: given("beta_slow")?.unwrap_or(1.0).into(),
+            magnitude,
             truncate: rope.bool("truncate")?.unwrap_or(true),
         })
     }

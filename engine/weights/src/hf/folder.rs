@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 
 /// What a model's folder holds, as bytes.
@@ -14,7 +14,7 @@ use crate::error::{Error, shown};
 pub struct Folder {
     pub path: PathBuf,
     pub config: Vec<u8>,
-    pub shards: Vec<(PathBuf, Bytes)>,
+    pub shards: Vec<(PathBuf, ModelBytes)>,
     pub tokenizer: Vec<u8>,
     pub tokenizer_config: Option<Vec<u8>>,
     pub generation_config: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path, mmap: bool) -> Result<Folder, Error> {
     let mut shards = Vec::new();
     for name in shard_names(path)? {
         let shard = path.join(name);
-        let bytes = Bytes::open(&shard, mmap)?;
+        let bytes = ModelBytes::open(&shard, mmap)?;
         shards.push((shard, bytes));
     }
     Ok(Folder {
@@ -70,7 +70,7 @@ fn shard_names(path: &Path) -> Result<BTreeSet<String>, Error> {
         .map_err(|error| Error::file(&index_path, format!("is damaged: {}", shown(&error.to_string()))))?;
     let names: BTreeSet<String> = index.weight_map.into_values().collect();
     for name in &names {
-        // A name that leads out of the folder would read a file that nobody offered.
+        // A name that leads out of the folder would read a file that the user did not offer.
         let plain = Path::new(name).file_name().is_some_and(|last| last == name.as_str());
         if !plain || !name.ends_with(".safetensors") {
             let expected = "the name of a .safetensors file in the folder";

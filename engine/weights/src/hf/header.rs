@@ -8,12 +8,12 @@ use kernels::format::Format;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::bytes::Bytes;
+use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
-use crate::tensors::{Stored, Tensors};
+use crate::tensors::{Stored, Tensors, check_apart};
 
 /// Adds the tensors of one file, and returns the bytes of its header.
-pub(crate) fn add_tensors(path: &Path, bytes: &Bytes, tensors: &mut Tensors) -> Result<Bytes, Error> {
+pub(crate) fn add_tensors(path: &Path, bytes: &ModelBytes, tensors: &mut Tensors) -> Result<ModelBytes, Error> {
     let length = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length));
     let Some(length) = length else {
         return Err(Error::file(path, format!("is not a safetensors file: it has {} bytes", bytes.len())));
@@ -36,18 +36,11 @@ pub(crate) fn add_tensors(path: &Path, bytes: &Bytes, tensors: &mut Tensors) -> 
             return Err(Error::tensor(path, name, "the name twice", "each tensor once"));
         }
     }
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        let ((begin, end, name), (next, _, other)) = (pair[0], pair[1]);
-        if end > next {
-            let found = format!("bytes {begin} to {end} of the data, and '{}' begins at {next}", shown(other));
-            return Err(Error::tensor(path, name, found, "tensors that do not overlap"));
-        }
-    }
+    check_apart(path, ranges)?;
     Ok(header)
 }
 
-fn locate(path: &Arc<Path>, data: &Bytes, name: &str, entry: &Entry) -> Result<Stored, Error> {
+fn locate(path: &Arc<Path>, data: &ModelBytes, name: &str, entry: &Entry) -> Result<Stored, Error> {
     let wrong = |found: String, expected: String| Error::tensor(path, name, found, expected);
     let mut dims = Vec::new();
     for &dim in &entry.shape {
@@ -70,7 +63,7 @@ fn locate(path: &Arc<Path>, data: &Bytes, name: &str, entry: &Entry) -> Result<S
         // Others matter only where the model needs the tensor; then the type is the error.
         _ => {
             let type_name = shown(&entry.dtype);
-            return Ok(Stored { path: path.clone(), format: None, type_name, dims, data: Bytes::copy_of(&[]) });
+            return Ok(Stored { path: path.clone(), format: None, type_name, dims, data: ModelBytes::copy_of(&[]) });
         }
     };
     let size = dims.iter().try_fold(element, |product: usize, &dim| product.checked_mul(dim));

@@ -1,15 +1,15 @@
 //! Random numbers by position: value i of a stream is known without those before it, so threads can start anywhere.
 
 #[derive(Debug, Clone, Copy)]
-pub struct Stream {
+pub struct RandomStream {
     key: u64,
 }
 
-impl Stream {
+impl RandomStream {
     /// The stream of this name: streams of other names or seeds have nothing to do with it.
-    pub fn new(seed: u64, name: &str) -> Stream {
+    pub fn new(seed: u64, name: &str) -> RandomStream {
         let key = name.bytes().fold(mix(seed ^ 0x5851_f42d_4c95_7f2d), |key, byte| mix(key ^ u64::from(byte)));
-        Stream { key }
+        RandomStream { key }
     }
 
     pub fn bits(self, i: u64) -> u64 {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn normal_has_the_moments_of_a_bell() {
-        let stream = Stream::new(3, "x");
+        let stream = RandomStream::new(3, "x");
         let count = 200_000u64;
         let mean = |power: i32| (0..count).map(|i| f64::from(stream.normal(i)).powi(power)).sum::<f64>() / count as f64;
         assert!(mean(1).abs() < 0.01, "mean {}", mean(1));
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn streams_differ_and_repeat() {
-        let draw = |seed, name| (0..4).map(|i| Stream::new(seed, name).bits(i)).collect::<Vec<_>>();
+        let draw = |seed, name| (0..4).map(|i| RandomStream::new(seed, name).bits(i)).collect::<Vec<_>>();
         assert_eq!(draw(1, "a"), draw(1, "a"));
         assert_ne!(draw(1, "a"), draw(1, "b"));
         assert_ne!(draw(1, "a"), draw(2, "a"));

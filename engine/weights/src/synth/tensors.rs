@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use kernels::format::Format;
-
-use super::random::Stream;
+use super::random::RandomStream;
 use super::vocabulary::{Loudness, Vocabulary};
-use super::{MoeShape, Options, SynthShape};
+use super::{MoeShape, SynthOptions, SynthShape};
 use crate::gguf_writer::TensorInfo;
 
-pub struct Plan {
+pub struct TensorPlan {
     pub info: TensorInfo,
     fill: Fill,
-    stream: Stream,
+    stream: RandomStream,
 }
 
 enum Fill {
@@ -39,7 +37,7 @@ enum Fill {
     },
 }
 
-impl Plan {
+impl TensorPlan {
     pub fn cols(&self) -> u64 {
         self.info.dims[0]
     }
@@ -84,7 +82,7 @@ impl Plan {
     }
 }
 
-pub fn plan(options: &Options, vocabulary: &Vocabulary) -> Vec<Plan> {
+pub fn plan(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<TensorPlan> {
     let shape = &options.shape;
     let mut list = List { options, plans: Vec::new() };
     let loudness = |quiet_rows_are_small: bool, size: f32| {
@@ -122,18 +120,17 @@ const NORM: Fill = Fill::Uniform { low: 0.6, high: 1.4 };
 const SHARP_NORM: Fill = Fill::Uniform { low: 0.9, high: 2.1 };
 
 struct List<'a> {
-    options: &'a Options,
-    plans: Vec<Plan>,
+    options: &'a SynthOptions,
+    plans: Vec<TensorPlan>,
 }
 
 impl List<'_> {
     fn add(&mut self, name: String, dims: &[usize], fill: Fill) {
         let shape = &self.options.shape;
-        let dims = dims.iter().map(|&dim| dim as u64).collect();
-        let mut info = TensorInfo { name, dims, format: Format::F32 };
-        self.options.mixture.apply(&mut info, shape.layers, shape.tied);
-        let stream = Stream::new(self.options.seed, &info.name);
-        self.plans.push(Plan { info, fill, stream });
+        let dims: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
+        let format = self.options.mixture.format_of(&name, &dims, shape.layers, shape.tied);
+        let stream = RandomStream::new(self.options.seed, &name);
+        self.plans.push(TensorPlan { info: TensorInfo { name, dims, format }, fill, stream });
     }
 
     /// A matrix that leaves the size of its input about as it was, times `gain`.

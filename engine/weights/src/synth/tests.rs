@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Bytes, Ffn, LayerKind, Matrix, Mixer, Model};
+use crate::{Ffn, LayerKind, Matrix, Mixer, Model, ModelBytes};
 
 const TINY: &str = r#"
 name = "Tiny"
@@ -30,11 +30,11 @@ fn tiny(changes: impl Fn(&mut SynthShape)) -> SynthShape {
     shape
 }
 
-fn write_tiny(shape: SynthShape, mixture: Mixture, threads: usize) -> (Vec<u8>, Report) {
+fn write_tiny(shape: SynthShape, mixture: Mixture, threads: usize) -> (Vec<u8>, SynthReport) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
     let mut last = (0, 0);
-    let options = Options { shape, mixture, seed: 5, threads };
+    let options = SynthOptions { shape, mixture, seed: 5, threads };
     let report = write(&options, &path, &mut |written, total| last = (written, total)).unwrap();
     assert_eq!(last.0, last.1, "progress ends at the whole");
     let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -59,7 +59,7 @@ fn an_outline_is_the_file_without_its_values() {
         outline(&tiny(|_| ()), mixture, &path).unwrap();
         let (whole, _) = write_tiny(tiny(|_| ()), mixture, 1);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), whole.len() as u64);
-        let open = |bytes: &[u8]| crate::gguf::from_bytes(&path, Bytes::copy_of(bytes)).unwrap();
+        let open = |bytes: &[u8]| crate::gguf::from_bytes(&path, ModelBytes::copy_of(bytes)).unwrap();
         let (ours, whole) = (open(&std::fs::read(&path).unwrap()), open(&whole));
         assert_eq!(ours.shape, whole.shape);
         let sizes = |model: &Model| {
@@ -74,7 +74,7 @@ fn an_outline_is_the_file_without_its_values() {
 fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.gguf");
-    let options = Options { shape: tiny(|shape| shape.kv_heads = 3), mixture: Mixture::F32, seed: 1, threads: 1 };
+    let options = SynthOptions { shape: tiny(|shape| shape.kv_heads = 3), mixture: Mixture::F32, seed: 1, threads: 1 };
     let error = write(&options, &path, &mut |_, _| ()).unwrap_err().to_string();
     assert!(error.ends_with("shape 'Tiny': q_heads must be a multiple of kv_heads"), "{error}");
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
@@ -82,7 +82,7 @@ fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
 
 fn open_tiny(shape: SynthShape, mixture: Mixture) -> Model {
     let (bytes, _) = write_tiny(shape, mixture, 2);
-    crate::gguf::from_bytes(Path::new("tiny.gguf"), Bytes::copy_of(&bytes)).unwrap()
+    crate::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&bytes)).unwrap()
 }
 
 fn values(matrix: &Matrix) -> Vec<f32> {
@@ -159,8 +159,8 @@ fn formats(model: &Model) -> Vec<(String, &'static str)> {
                 parts.into_iter().for_each(|(part, matrix)| add(part, matrix));
             }
         }
-        if let Ffn::Dense { gate, up, down } = &layer.ffn {
-            [("gate", gate), ("up", up), ("down", down)].into_iter().for_each(|(part, matrix)| add(part, matrix));
+        if let Ffn::Dense(weights) = &layer.ffn {
+            ["gate", "up", "down"].into_iter().zip(weights.matrices()).for_each(|(part, matrix)| add(part, matrix));
         }
     }
     list
@@ -170,7 +170,7 @@ fn formats(model: &Model) -> Vec<(String, &'static str)> {
 #[test]
 fn the_mixture_is_that_of_the_ecosystem() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/gguf/dense-wide.q4_k_m.gguf");
-    let reference = crate::open(Path::new(path), &crate::OpenOptions { mmap: false }).unwrap();
+    let reference = crate::open(Path::new(path), false).unwrap();
     let shape = tiny(|shape| {
         shape.attention_every = 4;
         (shape.key_dim, shape.value_dim) = (64, 64);

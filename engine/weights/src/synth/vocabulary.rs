@@ -2,11 +2,11 @@
 //! control tokens at the end.
 //!
 //! Common words are whole tokens, as in a trained vocabulary, so that ordinary text has about as many tokens as it
-//! would have there. The rest of the merges make words that nobody knows, from syllables.
+//! would have there. The rest of the merges make invented words, from syllables.
 
 use std::collections::{HashMap, HashSet};
 
-use super::random::Stream;
+use super::random::RandomStream;
 
 const WORDS: &str = include_str!("../../data/words.txt");
 
@@ -66,7 +66,7 @@ pub fn build(size: usize, seed: u64) -> Vocabulary {
         merger.add(&capital);
         merger.add(&format!(" {capital}"));
     }
-    let stream = Stream::new(seed, "vocabulary");
+    let stream = RandomStream::new(seed, "vocabulary");
     let mut draws = (0..).map(|i| stream.bits(i));
     // Short words run out where nearly all merges are already known, so the number of tries has a limit.
     for _ in 0..8 * size {

@@ -24,7 +24,6 @@ use settings::Settings;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use weights::{Ffn, Matrix, Mixer, Model};
 
 /// Measures how fast the model reads and writes
 #[derive(Debug, clap::Args)]
@@ -148,7 +147,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         precision: if precision == Precision::F32 { "f32" } else { "default" },
         kv: [kv.key.name(), kv.value.name()],
         weight_bytes: engine::model_bytes::weight_bytes(&opened.network.model) as u64,
-        weight_bytes_per_token: bytes_per_token(&opened.network.model),
+        weight_bytes_per_token: opened.network.model.bytes_per_token() as u64,
     };
     let (mut executor, device) = opening::executor(settings, opened.executor);
     let most = settings.engine.max_sequences;
@@ -287,7 +286,9 @@ impl Bench<'_> {
         });
         let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
         let prefill_tokens_per_s = ctx as f64 / prefill_s;
-        let gops = operations_per_token(&self.network.model) * prefill_tokens_per_s / 1e9;
+        let gops = self.network.model.sum_per_token(|matrix| 2 * matrix.rows * matrix.cols) as f64
+            * prefill_tokens_per_s
+            / 1e9;
         Some(MeasuredContext {
             ctx,
             prefill_ms: prefill_s * 1e3,
@@ -343,42 +344,6 @@ struct Took {
     wall: Duration,
     /// Of all threads together; zero where the system does not tell.
     cpu: Duration,
-}
-
-/// Bytes of weights that one token of one sequence makes the processor read.
-fn bytes_per_token(model: &Model) -> u64 {
-    let bytes = |matrix: &Matrix| matrix.data.len() as f64;
-    // Of the embedding one row is read, of the head all; where they are one matrix it is read as the head.
-    (bytes(model.head.as_ref().unwrap_or(&model.embed)) + per_token(model, bytes)) as u64
-}
-
-/// Multiplications and additions with the weights of all layers that a token of a prompt costs: its logits are not asked.
-fn operations_per_token(model: &Model) -> f64 {
-    per_token(model, |matrix| 2.0 * (matrix.rows * matrix.cols) as f64)
-}
-
-/// A sum over the matrices of all layers, as far as one token uses them.
-fn per_token(model: &Model, of: impl Fn(&Matrix) -> f64) -> f64 {
-    let sum = |matrices: &[&Matrix]| matrices.iter().map(|matrix| of(matrix)).sum::<f64>();
-    let layers = model.layers.iter().map(|layer| {
-        let mixer = match &layer.mixer {
-            Mixer::Attention(w) => sum(&[&w.q, &w.k, &w.v, &w.o]),
-            Mixer::Delta(w) => sum(&[&w.qkv, &w.z, &w.a, &w.b, &w.out]),
-        };
-        let ffn = match &layer.ffn {
-            Ffn::Dense { gate, up, down } => sum(&[gate, up, down]),
-            Ffn::Moe(moe) => {
-                // The experts of a layer are equally large but for formats; only those that are chosen are used.
-                let experts: f64 =
-                    moe.experts.iter().map(|expert| sum(&[&expert.gate, &expert.up, &expert.down])).sum();
-                let used = model.shape.moe.as_ref().map_or(moe.experts.len(), |moe| moe.used);
-                let shared: f64 = moe.shared.iter().map(|shared| sum(&[&shared.gate, &shared.up, &shared.down])).sum();
-                of(&moe.router) + experts * used as f64 / moe.experts.len().max(1) as f64 + shared
-            }
-        };
-        mixer + ffn
-    });
-    layers.sum()
 }
 
 fn print(measured: &MeasuredSpeed) -> Result<()> {

@@ -152,7 +152,7 @@ fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>
         Ok(found) => found,
         Err(error) => return (problem("model", error.to_string()), None),
     };
-    let opened = match weights::open(&file, &weights::OpenOptions { mmap: true }) {
+    let opened = match weights::open(&file, true) {
         Ok(opened) => opened,
         Err(error) => return (problem("model", error.to_string()), None),
     };

@@ -92,7 +92,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 fn examine(args: &Args, settings: &Settings) -> Result<MemoryPlan> {
     let found = find(args, settings)?;
     let precision = model::precision(settings);
-    let opened = weights::open(&found.file, &weights::OpenOptions { mmap: true })?;
+    let opened = weights::open(&found.file, true)?;
     let network = Network::new(opened, precision);
     let (card, mut notes) = card(args, settings)?;
     let native_ctx = network.shape().native_ctx;

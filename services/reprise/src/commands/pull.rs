@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hub::{Fetched, Hub, Listed, Listing, Name};
+use hub::{Fetched, HubClient, Listed, Listing, Name};
 use indicatif::HumanBytes;
 use lab::output::{print_json, progress_bar};
 use serde::Serialize;
@@ -102,7 +102,7 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let begin = Instant::now();
     let config = &settings.hub;
     let token_env = config.token_env.clone().unwrap_or_default();
-    let hub = Hub::new(hub::Options {
+    let hub = HubClient::new(hub::HubOptions {
         url: config.url.clone(),
         token: std::env::var(&token_env).ok().filter(|token| !token.is_empty()),
         token_env,
@@ -117,7 +117,7 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     let places = Places::new(name, &chosen, &settings.model.models_dir);
     let files = fetch_all(&hub, name, &listing, &chosen, &places).await?;
     let model = places.model(&chosen);
-    let trouble = weights::open(&model, &weights::OpenOptions { mmap: true }).err().map(|error| error.to_string());
+    let trouble = weights::open(&model, true).err().map(|error| error.to_string());
     let knows = |preset: &&Preset| preset.model_path(&settings.model.models_dir).as_ref() == Some(&model);
     // The plainest name: others of the same model are other windows of it.
     let preset = settings.presets.values().filter(knows).map(|preset| preset.name.clone()).min_by_key(String::len);
@@ -153,7 +153,7 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// What a model is known by comes last, its description or its first part: it is one when all of it is there.
 async fn fetch_all(
-    hub: &Hub,
+    hub: &HubClient,
     name: &Name,
     listing: &Listing,
     chosen: &[&Listed],

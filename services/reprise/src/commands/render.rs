@@ -28,7 +28,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let body = read_body(&args.request)?;
     let chat = text::chat::normalise(&body)?;
     let (path, _) = model::resolve(settings, &args.model)?;
-    let model = weights::open(&path, &weights::OpenOptions { mmap: true })?;
+    let model = weights::open(&path, true)?;
     let template = match &model.chat_template {
         Some(source) => Template::new(source)?,
         None => {

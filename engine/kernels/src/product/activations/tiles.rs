@@ -1,7 +1,7 @@
 //! Rounded activations as the products with panels read them: a few rows side by side, block after block.
 
 use super::Activations;
-use crate::cpu::{Cpu, Parts};
+use crate::cpu::{Cpu, DisjointParts};
 use crate::product::{BLOCK, panel::STEPS, panel::UNIT};
 
 /// Rows of a tile: as many as registers hold sums for.
@@ -50,7 +50,7 @@ impl Tiles {
             self.tiles.resize(blocks * self.count, empty);
         }
         let count = self.count;
-        let tiles = Parts::new(&mut self.tiles);
+        let tiles = DisjointParts::new(&mut self.tiles);
         cpu.pool.run(count, |tile| {
             for row in tile * ROWS..x.rows().min((tile + 1) * ROWS) {
                 let (q, scales, sums) = x.rounded_row(row);

@@ -24,25 +24,25 @@ fn any_value() -> impl Strategy<Value = write::Value> {
 }
 
 /// What a written value must be read as.
-fn expected(value: &write::Value) -> Value {
+fn expected(value: &write::Value) -> MetadataValue {
     use write::Value as V;
     match value {
-        V::U32(number) => Value::Unsigned((*number).into()),
-        V::U64(number) => Value::Unsigned(*number),
-        V::I32(number) => Value::Signed((*number).into()),
-        V::F32(number) => Value::Float((*number).into()),
-        V::Bool(flag) => Value::Bool(*flag),
-        V::Text(text) => Value::String(text.clone()),
-        V::Texts(texts) => Value::Strings(texts.clone()),
-        V::U32s(list) => numbers(Kind::U32, list.iter().flat_map(|item| item.to_le_bytes()).collect()),
-        V::I32s(list) => numbers(Kind::I32, list.iter().flat_map(|item| item.to_le_bytes()).collect()),
-        V::Bools(list) => numbers(Kind::Bool, list.iter().map(|&item| item.into()).collect()),
+        V::U32(number) => MetadataValue::Unsigned((*number).into()),
+        V::U64(number) => MetadataValue::Unsigned(*number),
+        V::I32(number) => MetadataValue::Signed((*number).into()),
+        V::F32(number) => MetadataValue::Float((*number).into()),
+        V::Bool(flag) => MetadataValue::Bool(*flag),
+        V::Text(text) => MetadataValue::String(text.clone()),
+        V::Texts(texts) => MetadataValue::Strings(texts.clone()),
+        V::U32s(list) => numbers(ValueType::U32, list.iter().flat_map(|item| item.to_le_bytes()).collect()),
+        V::I32s(list) => numbers(ValueType::I32, list.iter().flat_map(|item| item.to_le_bytes()).collect()),
+        V::Bools(list) => numbers(ValueType::Bool, list.iter().map(|&item| item.into()).collect()),
         V::Raw(..) => unreachable!("not among the random ones"),
     }
 }
 
-fn numbers(element: Kind, raw: Vec<u8>) -> Value {
-    Value::Numbers { element, raw }
+fn numbers(element: ValueType, raw: Vec<u8>) -> MetadataValue {
+    MetadataValue::Numbers { element, raw }
 }
 
 proptest! {
@@ -66,7 +66,7 @@ proptest! {
             let (name, dims, data) = (format!("tensor {i}"), dims.clone(), vec![i as u8; 3 + i]);
             file.tensors.push(write::Tensor { name, dims, type_code: *type_code, data, offset: None });
         }
-        let bytes = Bytes::copy_of(&file.bytes());
+        let bytes = ModelBytes::copy_of(&file.bytes());
         let header = header(Path::new("random"), &bytes).unwrap();
         for (key, value) in &keys {
             prop_assert_eq!(header.metadata.get(key), Some(&expected(value)));

@@ -1,0 +1,228 @@
+//! The tensors of a model's files to layers. Code here names tensors as GGUF does; `in_folder` says what a Hugging Face
+//! folder calls them.
+
+use crate::error::Error;
+use crate::model::{
+    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, MoeWeights, SharedExpert, SwigluWeights,
+};
+use crate::shape::{LayerKind, Moe, Shape};
+use crate::tensors::Tensors;
+
+/// Which of both a model comes from. They differ in names and in a few values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Gguf,
+    Folder,
+}
+
+/// `prefix`: what stands before the layer's own names.
+pub(crate) fn layer(
+    tensors: &mut Tensors,
+    shape: &Shape,
+    source: Source,
+    prefix: String,
+    kind: LayerKind,
+) -> Result<Layer, Error> {
+    let mut block = Block { tensors, shape, source, prefix };
+    Ok(Layer {
+        attn_norm: block.norm("attn_norm.weight", shape.hidden)?,
+        mixer: match kind {
+            LayerKind::Attention => Mixer::Attention(block.attention()?),
+            LayerKind::Delta => Mixer::Delta(block.delta()?),
+        },
+        ffn_norm: block.norm("post_attention_norm.weight", shape.hidden)?,
+        ffn: match &shape.moe {
+            None => Ffn::Dense(block.swiglu("", shape.ffn)?),
+            Some(moe) => Ffn::Moe(block.moe(moe)?),
+        },
+    })
+}
+
+/// A norm's factors. Those of a folder are 1 + w.
+pub(crate) fn norm(tensors: &mut Tensors, source: Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+    let mut weights = tensors.values(name, &[len])?;
+    if source == Source::Folder {
+        weights.iter_mut().for_each(|weight| *weight += 1.0);
+    }
+    Ok(weights)
+}
+
+struct Block<'a> {
+    tensors: &'a mut Tensors,
+    shape: &'a Shape,
+    source: Source,
+    prefix: String,
+}
+
+impl Block<'_> {
+    fn name(&self, name: &str) -> String {
+        match self.source {
+            Source::Gguf => format!("{}{name}", self.prefix),
+            Source::Folder => format!("{}{}", self.prefix, in_folder(name)),
+        }
+    }
+
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, Error> {
+        self.tensors.matrix(&self.name(name), rows, cols)
+    }
+
+    fn values(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, Error> {
+        self.tensors.values(&self.name(name), dims)
+    }
+
+    fn norm(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+        norm(self.tensors, self.source, &self.name(name), len)
+    }
+
+    fn attention(&mut self) -> Result<AttentionWeights, Error> {
+        let Shape { hidden, q_heads, kv_heads, head_dim, .. } = *self.shape;
+        let (q_rows, kv_rows) = (2 * q_heads * head_dim, kv_heads * head_dim);
+        let fused = self.name("attn_qkv.weight");
+        let (q, k, v) = if self.source == Source::Gguf && self.tensors.has(&fused) {
+            let all = self.tensors.matrix(&fused, q_rows + 2 * kv_rows, hidden)?;
+            let part =
+                |first, count| all.rows(first, count).ok_or_else(|| self.tensors.missing(&fused, &[count, hidden]));
+            (part(0, q_rows)?, part(q_rows, kv_rows)?, part(q_rows + kv_rows, kv_rows)?)
+        } else {
+            (
+                self.matrix("attn_q.weight", q_rows, hidden)?,
+                self.matrix("attn_k.weight", kv_rows, hidden)?,
+                self.matrix("attn_v.weight", kv_rows, hidden)?,
+            )
+        };
+        Ok(AttentionWeights {
+            q,
+            k,
+            v,
+            o: self.matrix("attn_output.weight", hidden, q_heads * head_dim)?,
+            q_norm: self.norm("attn_q_norm.weight", head_dim)?,
+            k_norm: self.norm("attn_k_norm.weight", head_dim)?,
+        })
+    }
+
+    fn delta(&mut self) -> Result<DeltaWeights, Error> {
+        let Shape { hidden, value_heads, value_dim, conv_kernel, .. } = *self.shape;
+        let (channels, values) = (self.shape.delta_channels(), self.shape.delta_values());
+        // Converters do not agree whether these two end in a suffix.
+        let a = self.tensors.one_of(&[self.name("ssm_a"), self.name("ssm_a.weight")]);
+        let dt = self.tensors.one_of(&[self.name("ssm_dt.bias"), self.name("ssm_dt")]);
+        Ok(DeltaWeights {
+            qkv: self.matrix("attn_qkv.weight", channels, hidden)?,
+            z: self.matrix("attn_gate.weight", values, hidden)?,
+            a: self.matrix("ssm_alpha.weight", value_heads, hidden)?,
+            b: self.matrix("ssm_beta.weight", value_heads, hidden)?,
+            out: self.matrix("ssm_out.weight", hidden, values)?,
+            conv: self.values("ssm_conv1d.weight", &[channels, conv_kernel])?,
+            a_log_neg: self.a_log_neg(&a, value_heads)?,
+            dt_bias: self.tensors.values(&dt, &[value_heads])?,
+            // The one norm that is the factor itself in both.
+            norm: self.values("ssm_norm.weight", &[value_dim])?,
+        })
+    }
+
+    /// A folder has the logarithm.
+    fn a_log_neg(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+        let mut values = self.tensors.values(name, &[len])?;
+        if self.source == Source::Folder {
+            values.iter_mut().for_each(|a| *a = -f64::from(*a).exp() as f32);
+        }
+        Ok(values)
+    }
+
+    /// The feed-forward of this width whose names end in `suffix`: a dense layer's, or the expert's that every token visits.
+    fn swiglu(&mut self, suffix: &str, width: usize) -> Result<SwigluWeights, Error> {
+        let hidden = self.shape.hidden;
+        Ok(SwigluWeights {
+            gate: self.matrix(&format!("ffn_gate{suffix}.weight"), width, hidden)?,
+            up: self.matrix(&format!("ffn_up{suffix}.weight"), width, hidden)?,
+            down: self.matrix(&format!("ffn_down{suffix}.weight"), hidden, width)?,
+        })
+    }
+
+    fn moe(&mut self, moe: &Moe) -> Result<MoeWeights, Error> {
+        let router = self.matrix("ffn_gate_inp.weight", moe.experts, self.shape.hidden)?;
+        let fused = self.tensors.has(&self.name("ffn_gate_up_exps.weight"));
+        let experts = match self.source {
+            Source::Folder if !fused => self.separate_experts(moe)?,
+            _ => self.stacked_experts(moe, fused)?,
+        };
+        let shared = match moe.shared_ffn {
+            0 => None,
+            width => Some(SharedExpert {
+                expert: self.swiglu("_shexp", width)?,
+                router: self.values("ffn_gate_inp_shexp.weight", &[self.shape.hidden])?,
+            }),
+        };
+        Ok(MoeWeights { router, experts, shared })
+    }
+
+    /// The experts' matrices lie behind each other, those of gate and up in one tensor or in two.
+    fn stacked_experts(&mut self, moe: &Moe, fused: bool) -> Result<Vec<SwigluWeights>, Error> {
+        let (hidden, width) = (self.shape.hidden, moe.expert_ffn);
+        let [down, both, gate, up] = ["ffn_down_exps", "ffn_gate_up_exps", "ffn_gate_exps", "ffn_up_exps"]
+            .map(|n| self.name(&format!("{n}.weight")));
+        let mut stack = |name: &str, rows, cols| self.tensors.stack(name, moe.experts, rows, cols);
+        let downs = stack(&down, hidden, width)?;
+        let (gates, ups) = if fused {
+            let all = stack(&both, 2 * width, hidden)?;
+            let half = |first| {
+                let halves = all.iter().map(|both| both.rows(first, width)).collect::<Option<Vec<_>>>();
+                halves.ok_or_else(|| self.tensors.missing(&both, &[width, hidden]))
+            };
+            (half(0)?, half(width)?)
+        } else {
+            (stack(&gate, width, hidden)?, stack(&up, width, hidden)?)
+        };
+        let experts = gates.into_iter().zip(ups).zip(downs);
+        Ok(experts.map(|((gate, up), down)| SwigluWeights { gate, up, down }).collect())
+    }
+
+    /// As some folders have them.
+    fn separate_experts(&mut self, moe: &Moe) -> Result<Vec<SwigluWeights>, Error> {
+        let (hidden, width) = (self.shape.hidden, moe.expert_ffn);
+        let name = |prefix: &str, expert: usize, part: &str| format!("{prefix}mlp.experts.{expert}.{part}_proj.weight");
+        let mut expert = |expert| {
+            let mut matrix = |part, rows, cols| self.tensors.matrix(&name(&self.prefix, expert, part), rows, cols);
+            Ok(SwigluWeights {
+                gate: matrix("gate", width, hidden)?,
+                up: matrix("up", width, hidden)?,
+                down: matrix("down", hidden, width)?,
+            })
+        };
+        (0..moe.experts).map(&mut expert).collect()
+    }
+}
+
+/// What a Hugging Face folder calls a tensor that GGUF calls so; its own name where there is none.
+fn in_folder(name: &str) -> &str {
+    match name {
+        "attn_norm.weight" => "input_layernorm.weight",
+        "post_attention_norm.weight" => "post_attention_layernorm.weight",
+        "attn_q.weight" => "self_attn.q_proj.weight",
+        "attn_k.weight" => "self_attn.k_proj.weight",
+        "attn_v.weight" => "self_attn.v_proj.weight",
+        "attn_output.weight" => "self_attn.o_proj.weight",
+        "attn_q_norm.weight" => "self_attn.q_norm.weight",
+        "attn_k_norm.weight" => "self_attn.k_norm.weight",
+        "attn_qkv.weight" => "linear_attn.in_proj_qkv.weight",
+        "attn_gate.weight" => "linear_attn.in_proj_z.weight",
+        "ssm_alpha.weight" => "linear_attn.in_proj_a.weight",
+        "ssm_beta.weight" => "linear_attn.in_proj_b.weight",
+        "ssm_out.weight" => "linear_attn.out_proj.weight",
+        "ssm_conv1d.weight" => "linear_attn.conv1d.weight",
+        "ssm_a" => "linear_attn.A_log",
+        "ssm_dt.bias" => "linear_attn.dt_bias",
+        "ssm_norm.weight" => "linear_attn.norm.weight",
+        "ffn_gate.weight" => "mlp.gate_proj.weight",
+        "ffn_up.weight" => "mlp.up_proj.weight",
+        "ffn_down.weight" => "mlp.down_proj.weight",
+        "ffn_gate_inp.weight" => "mlp.gate.weight",
+        "ffn_gate_up_exps.weight" => "mlp.experts.gate_up_proj",
+        "ffn_down_exps.weight" => "mlp.experts.down_proj",
+        "ffn_gate_shexp.weight" => "mlp.shared_expert.gate_proj.weight",
+        "ffn_up_shexp.weight" => "mlp.shared_expert.up_proj.weight",
+        "ffn_down_shexp.weight" => "mlp.shared_expert.down_proj.weight",
+        "ffn_gate_inp_shexp.weight" => "mlp.shared_expert_gate.weight",
+        other => other,
+    }
+}
