@@ -20,7 +20,7 @@ use crate::limits::EngineLimits;
 use crate::memory::{MemoryKind, MemoryMeter};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestClass, RequestId};
+use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestId};
 use crate::self_check::MemoryChecksums;
 
 /// Owns a model and everything that is kept of sequences. One thread calls it.
@@ -299,11 +299,6 @@ impl Engine {
         }
         let running = self.requests.iter().filter_map(|request| Some((request.position(), request.sequence.as_ref()?)));
         self.checksums.check(self.cache.sequences().chain(running), &self.meter, self.limits.memory_bytes)
-    }
-
-    /// Requests of a class that have not ended.
-    pub fn load(&self, class: RequestClass) -> usize {
-        self.requests.iter().filter(|request| request.class == class).count()
     }
 
     /// Bytes of this kind that all sequences take.

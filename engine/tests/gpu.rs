@@ -35,7 +35,6 @@ fn device() -> Option<Device> {
     gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
 }
 
-/// Beside the sources, or where `tests/gpu/run.sh` found it: on a machine that has no sources.
 fn open(name: &str) -> Model {
     weights::open(&reference().join(name), true).unwrap()
 }

@@ -42,7 +42,7 @@ fn plays_all(model: &'static str, recurrence_log_tokens: usize, share_of_memory:
         Step::Cut { share: 0.97 },
         Step::Cut { share: 0.85 },
         Step::Spill,
-        Step::Beside { count: 12 },
+        Step::SecondRequest { count: 12 },
         Step::Warm { count: 9, seed: 4 },
         Step::Regenerate,
         Step::GoBack { turns: 2 },

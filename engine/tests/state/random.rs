@@ -13,7 +13,7 @@ pub enum Step {
     Edit { share: f64, token: u32 },
     Regenerate,
     GoBack { turns: usize },
-    Beside { count: usize },
+    SecondRequest { count: usize },
     Warm { count: usize, seed: u32 },
     Spill,
     Restart,
@@ -26,7 +26,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0.0..1.0f64, 0u32..500).prop_map(|(share, token)| Step::Edit { share, token }),
         1 => Just(Step::Regenerate),
         1 => (1usize..4).prop_map(|turns| Step::GoBack { turns }),
-        1 => (1usize..80).prop_map(|count| Step::Beside { count }),
+        1 => (1usize..80).prop_map(|count| Step::SecondRequest { count }),
         2 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Warm { count, seed }),
         1 => Just(Step::Spill),
         1 => Just(Step::Restart),
@@ -57,7 +57,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut history = words(30, 9);
     let mut earlier = Vec::new();
     for step in steps {
-        let mut beside = None;
+        let mut second = None;
         match step {
             Step::Extend { count, seed } => history.extend(words(*count, *seed)),
             Step::Cut { share } => history.truncate((history.len() as f64 * share) as usize + 1),
@@ -67,7 +67,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Regenerate => {}
             Step::GoBack { turns } => history = earlier.iter().rev().nth(*turns).cloned().unwrap_or(history),
-            Step::Beside { count } => beside = Some([&history[..history.len() / 2], &words(*count, 3)].concat()),
+            Step::SecondRequest { count } => second = Some([&history[..history.len() / 2], &words(*count, 3)].concat()),
             Step::Warm { count, seed } => {
                 let speculated = [&history[..], &words(*count, *seed)].concat();
                 answer(
@@ -85,7 +85,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
         }
         history.truncate(longest);
         let mut requests = vec![request(&history, 6)];
-        requests.extend(beside.map(|tokens| request(&tokens, 6)));
+        requests.extend(second.map(|tokens| request(&tokens, 6)));
         let ours = answers(&mut warm, requests.clone());
         prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {

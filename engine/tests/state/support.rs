@@ -33,8 +33,8 @@ pub fn engine(model: &str, limits: EngineLimits) -> Engine {
 /// On a device; None: on the host.
 pub fn engine_on(device: Option<&Device>, model: &str, limits: EngineLimits) -> Engine {
     // In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
-    let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from).join(model);
+    let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
+    let path = std::env::var_os("REPRISE_REFERENCE").map_or_else(in_tree, PathBuf::from).join(model);
     let model = weights::open(&path, true).unwrap();
     let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone()).unwrap());
     let executor = match device {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use kernels::testing::distance;
 
+/// In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
 pub fn reference() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
-    std::env::var_os("REPRISE_REFERENCE").map_or_else(beside, PathBuf::from)
+    let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/reference");
+    std::env::var_os("REPRISE_REFERENCE").map_or_else(in_tree, PathBuf::from)
 }
 
 pub struct GoldenFile {
