@@ -7,7 +7,7 @@
 use crate::orders::is_order_like;
 use crate::text::{estimate_tokens, folded, is_question, sentences};
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText};
-use crate::wishes::{Wish, wish_of};
+use crate::wishes::{WishScope, wish_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -29,12 +29,12 @@ pub fn detect(passage: &Passage) -> Vec<String> {
     let mut taken = 0;
     for (index, sentence) in sentences.iter().enumerate() {
         let (first, end) = match wish_of(sentence) {
-            Wish::ThisSentence => (index, index),
+            WishScope::ThisSentence => (index, index),
             // 'My code is 4711. Remember that.'
-            Wish::SentenceBefore if index > 0 && !is_question(sentences[index - 1]) => (index - 1, index),
+            WishScope::SentenceBefore if index > 0 && !is_question(sentences[index - 1]) => (index - 1, index),
             // 'Remember this: ...'
-            Wish::NextSentence | Wish::SentenceBefore if index + 1 < sentences.len() => (index, index + 1),
-            Wish::Nothing | Wish::NextSentence | Wish::SentenceBefore => continue,
+            WishScope::NextSentence | WishScope::SentenceBefore if index + 1 < sentences.len() => (index, index + 1),
+            WishScope::Nothing | WishScope::NextSentence | WishScope::SentenceBefore => continue,
         };
         let start = sentences[first].as_ptr().addr() - text.as_ptr().addr();
         let last = sentences[end];
@@ -54,7 +54,7 @@ pub fn detect(passage: &Passage) -> Vec<String> {
 /// What the user said before, where the passage asks for just that to be kept: 'Remember that.'
 pub fn detect_before(passage: &Passage, before: &Passage) -> Option<String> {
     let points_back = passage.kind == PassageKind::User
-        && matches!(sentences(&passage.text)[..], [sentence] if wish_of(sentence) == Wish::SentenceBefore);
+        && matches!(sentences(&passage.text)[..], [sentence] if wish_of(sentence) == WishScope::SentenceBefore);
     if !points_back {
         return None;
     }

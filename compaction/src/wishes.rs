@@ -5,14 +5,14 @@ use crate::text::{folded, is_unspaced, words};
 
 /// What a sentence asks to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum WishScope {
     Nothing,
     ThisSentence,
     NextSentence,
     SentenceBefore,
 }
 
-pub fn wish_of(sentence: &str) -> Wish {
+pub fn wish_of(sentence: &str) -> WishScope {
     let text = folded(sentence);
     let text = text.trim_matches(|character: char| character.is_whitespace() || "\"'“”«»„-–*".contains(character));
     let is_question = text.ends_with('?') || all(|language| &language.question_endings).any(|end| text.ends_with(end));
@@ -22,15 +22,15 @@ pub fn wish_of(sentence: &str) -> Wish {
         None => (false, start),
     };
     if is_question && !asked {
-        return Wish::Nothing;
+        return WishScope::Nothing;
     }
     if all(|language| &language.wishes.remember_that).any(|that| that == without_closings(start)) {
-        return Wish::SentenceBefore;
+        return WishScope::SentenceBefore;
     }
     if let Some(rest) = after_longest(|language| &language.wishes.remember, start) {
         return match rest.chars().filter(|character| character.is_alphabetic()).count() {
-            0..=2 => Wish::NextSentence,
-            _ => Wish::ThisSentence,
+            0..=2 => WishScope::NextSentence,
+            _ => WishScope::ThisSentence,
         };
     }
     let standing = all(|language| &language.wishes.standing)
@@ -38,7 +38,7 @@ pub fn wish_of(sentence: &str) -> Wish {
         || all(|language| &language.wishes.inside).any(|phrase| text.contains(phrase))
         || is_always(start)
         || is_name_wish(sentence, start);
-    if standing { Wish::ThisSentence } else { Wish::Nothing }
+    if standing { WishScope::ThisSentence } else { WishScope::Nothing }
 }
 
 /// 'Remember that for me, please.'

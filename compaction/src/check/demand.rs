@@ -9,7 +9,7 @@ use crate::languages::{all, has};
 use crate::orders::has_order;
 use crate::text::{folded, is_question, said_lines, sentences, stems, words};
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
-use crate::wishes::{Wish, wish_of};
+use crate::wishes::{WishScope, wish_of};
 
 /// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
 ///
@@ -68,7 +68,7 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
     }
     let by_user = said_by == Speaker::User;
     let first_person = if is_first_person(sentence) { 2 } else { 0 };
-    let wished = if by_user && wish_of(sentence) != Wish::Nothing { 5 } else { 0 };
+    let wished = if by_user && wish_of(sentence) != WishScope::Nothing { 5 } else { 0 };
     let asked = if by_user && is_question(sentence) { -3 } else { 0 };
     let corrects = is_correction(sentence);
     let said = stems(sentence);

@@ -11,12 +11,12 @@
 mod abbreviations;
 mod cutter;
 mod rules;
-pub mod script;
+pub(crate) mod script;
 #[cfg(test)]
 mod tests;
 
 pub use cutter::Cutter;
-use rules::Verdict;
+use rules::CutVerdict;
 
 /// What a cutter may do; the values come from the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,17 +81,17 @@ impl Sentences {
     fn judge(&mut self, finished: bool, out: &mut Vec<Sentence>) {
         while self.scan < self.pending.len() {
             let first_clause_chars = (self.count == 0).then_some(self.limits.first_clause_chars);
-            let place = rules::Place {
+            let position = rules::JudgedCharacter {
                 chars: &self.pending,
                 at: self.scan,
                 finished,
                 first_clause_chars,
                 clause_chars: self.limits.first_clause_chars,
             };
-            match rules::judge(&place) {
-                Verdict::Skip(to) => self.scan = to,
-                Verdict::Wait => return,
-                Verdict::Cut(end) => self.cut(end, out),
+            match rules::judge(&position) {
+                CutVerdict::Skip(to) => self.scan = to,
+                CutVerdict::Wait => return,
+                CutVerdict::Cut(end) => self.cut(end, out),
             }
         }
     }

@@ -1,5 +1,9 @@
-//! Words that carry a full stop without ending a sentence, in the languages that assistants at home are spoken to in.
-//! All in lower case, inner stops left out (`e.g.` is `eg`).
+//! Words that carry a full stop without ending a sentence: data, one file a language in `languages/`. What each list means,
+//! `languages/en.toml` says. A word counts in every reply, whatever language the reply is in.
+
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// How a full stop after a word is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,326 +20,96 @@ pub enum Abbreviation {
 
 /// What `word` (lower case, without stops) is known as.
 pub fn known(word: &str) -> Option<Abbreviation> {
-    let lists = [
-        (NEVER, Abbreviation::Never),
-        (BEFORE_NUMBER, Abbreviation::BeforeNumber),
-        (UNLESS_CAPITAL, Abbreviation::UnlessCapital),
-        (UNLESS_OPENER, Abbreviation::UnlessOpener),
+    let lists: [(WordList, Abbreviation); 4] = [
+        (|language| &language.never, Abbreviation::Never),
+        (|language| &language.before_number, Abbreviation::BeforeNumber),
+        (|language| &language.unless_capital, Abbreviation::UnlessCapital),
+        (|language| &language.unless_opener, Abbreviation::UnlessOpener),
     ];
-    lists.iter().find(|(list, _)| list.contains(&word)).map(|&(_, kind)| kind)
+    lists.iter().find(|(list, _)| has(*list, word)).map(|(_, kind)| *kind)
 }
 
 /// Words that often open a sentence and are hardly ever a name.
 pub fn opens_sentences(word: &str) -> bool {
-    OPENERS.contains(&word)
+    has(|language| &language.openers, word)
 }
 
 /// Words before an ordinal (`am 3. Mai`), where languages write ordinals with a full stop.
 pub fn precedes_ordinal(word: &str) -> bool {
-    BEFORE_ORDINAL.contains(&word)
+    has(|language| &language.before_ordinal, word)
 }
 
 /// Words after an ordinal.
 pub fn follows_ordinal(word: &str) -> bool {
-    AFTER_ORDINAL.contains(&word)
+    has(|language| &language.after_ordinal, word)
 }
 
-const NEVER: &[&str] = &[
-    // English
-    "mr", "mrs", "ms", "messrs", "dr", "prof", "rev", "hon", "gen", "col", "capt", "lt", "sgt", "gov", "pres", "eg",
-    "ie", "vs", "cf", "viz", "approx", "dept", "mt", // German
-    "hr", "hrn", "fr", "frl", "zb", "dh", "bzw", "ca", "vgl", "evtl", "ggf", "inkl", "exkl", "sog", "bspw", "nr",
-    "str", "dipl", "tel", "geb", "gest", "abzgl", "zzgl", "allg", "insb", "urspr", // French
-    "mme", "mlle", "pex", "cad", // Spanish, Portuguese
-    "sra", "srta", "dra", "ud", "uds", "pej", "dna", "exmo", "exma", "aprox", "avda", // Italian
-    "sig", "sigra", "dott", "dottssa", "avv", "pes", // Dutch
-    "dhr", "mevr", "bijv", "bv", // Polish, Czech
-    "np", "tj", "tzn", "ul", "inż", "św", "tzv", "např", "mudr", "judr", // Russian, Ukrainian
-    "напр", "ул", "гр", "им", "проф", "акад", "тел", "тов", // Scandinavian, Finnish
-    "tex", "feks", "bla", "dvs", "fx", "esim", "rva", // Turkish, Hungarian
-    "örn", "sn", "kb", "ún",
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SentenceWords {
+    never: HashSet<String>,
+    before_number: HashSet<String>,
+    unless_capital: HashSet<String>,
+    unless_opener: HashSet<String>,
+    openers: HashSet<String>,
+    before_ordinal: HashSet<String>,
+    after_ordinal: HashSet<String>,
+}
+
+type WordList = fn(&SentenceWords) -> &HashSet<String>;
+
+/// A new language is one more file and its line here.
+#[rustfmt::skip]
+const FILES: &[(&str, &str)] = &[
+    ("cs", include_str!("../../languages/cs.toml")),
+    ("da", include_str!("../../languages/da.toml")),
+    ("de", include_str!("../../languages/de.toml")),
+    ("en", include_str!("../../languages/en.toml")),
+    ("es", include_str!("../../languages/es.toml")),
+    ("fi", include_str!("../../languages/fi.toml")),
+    ("fr", include_str!("../../languages/fr.toml")),
+    ("hr", include_str!("../../languages/hr.toml")),
+    ("hu", include_str!("../../languages/hu.toml")),
+    ("it", include_str!("../../languages/it.toml")),
+    ("nl", include_str!("../../languages/nl.toml")),
+    ("no", include_str!("../../languages/no.toml")),
+    ("pl", include_str!("../../languages/pl.toml")),
+    ("pt", include_str!("../../languages/pt.toml")),
+    ("ru", include_str!("../../languages/ru.toml")),
+    ("sv", include_str!("../../languages/sv.toml")),
+    ("tr", include_str!("../../languages/tr.toml")),
 ];
 
-const BEFORE_NUMBER: &[&str] = &[
-    "no", "nos", "nr", "num", "núm", "pp", "pg", "fig", "figs", "vol", "vols", "ch", "chap", "sec", "sect", "art",
-    "abs", "kap", "bd", "s", "max", "min", "op", "ziff", "abb", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep",
-    "sept", "oct", "okt", "nov", "dec", "dez", "dic", "gen", "juil", "janv", "févr", "mon", "tue", "wed", "thu", "fri",
-    "sat", "sun", "стр", "рис", "табл", "str", "č", "pag", "cap", "tab", "ext", "apt", "ste", "rm",
-];
+static LANGUAGES: LazyLock<Vec<SentenceWords>> = LazyLock::new(|| {
+    // A test reads each file.
+    let read = |(code, text): &(&str, &str)| {
+        toml::from_str(text).unwrap_or_else(|error| panic!("languages/{code}.toml: {error}"))
+    };
+    FILES.iter().map(read).collect()
+});
 
-const UNLESS_CAPITAL: &[&str] = &[
-    "etc", "am", "pm", "inc", "ltd", "co", "corp", "jr", "bros", "al", "usw", "usf", "uvm", "dgl", "ff", "oä", "enz",
-    "ecc", "itd", "itp", "atd", "apod", "osv", "mfl", "jne", "ym", "stb", "vs", "vd", "тд", "тп", "др", "gmbh", "md",
-    "phd", "bc", "ad", "hrs", "min", "std", "tsd", "mio", "mrd", "млн", "млрд", "тыс", "руб", "уч", "к",
-];
+fn has(list: WordList, word: &str) -> bool {
+    LANGUAGES.iter().any(|language| list(language).contains(word))
+}
 
-const UNLESS_OPENER: &[&str] =
-    &["sr", "st", "ave", "blvd", "rd", "sq", "us", "uk", "usa", "eu", "un", "dc", "la", "nyc"];
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-const OPENERS: &[&str] = &[
-    // English
-    "the",
-    "a",
-    "an",
-    "it",
-    "its",
-    "he",
-    "she",
-    "they",
-    "we",
-    "i",
-    "you",
-    "this",
-    "that",
-    "these",
-    "those",
-    "there",
-    "here",
-    "in",
-    "on",
-    "at",
-    "for",
-    "from",
-    "if",
-    "when",
-    "while",
-    "but",
-    "and",
-    "so",
-    "or",
-    "as",
-    "then",
-    "what",
-    "who",
-    "why",
-    "how",
-    "where",
-    "which",
-    "do",
-    "does",
-    "did",
-    "is",
-    "are",
-    "was",
-    "were",
-    "can",
-    "could",
-    "would",
-    "should",
-    "will",
-    "shall",
-    "may",
-    "my",
-    "your",
-    "his",
-    "her",
-    "our",
-    "their",
-    "to",
-    "not",
-    "no",
-    "yes",
-    "please",
-    "let",
-    "after",
-    "before",
-    "because",
-    "however",
-    "also",
-    "now",
-    "once",
-    "since",
-    "until",
-    "with",
-    "by",
-    "some",
-    "all",
-    "any",
-    "many",
-    "most",
-    "both",
-    "each",
-    "next",
-    "today",
-    "tomorrow",
-    "yesterday",
-    "also",
-    "i'm",
-    "i'll",
-    "it's",
-    "that's",
-    "there's",
-    "you're",
-    "we're",
-    "they're",
-    "don't",
-    "let's", // German
-    "der",
-    "die",
-    "das",
-    "er",
-    "sie",
-    "es",
-    "wir",
-    "ich",
-    "ein",
-    "eine",
-    "und",
-    "aber",
-    "dann",
-    "danach",
-    "dort",
-    "hier",
-    "wenn",
-    "als",
-    "im",
-    "auch",
-    "jetzt", // French
-    "le",
-    "les",
-    "il",
-    "elle",
-    "on",
-    "nous",
-    "vous",
-    "ils",
-    "elles",
-    "je",
-    "un",
-    "une",
-    "et",
-    "mais",
-    "puis",
-    "dans",
-    "ce",
-    "cette",
-    "c'est",
-    "l'", // Spanish, Portuguese, Italian
-    "el",
-    "los",
-    "las",
-    "ella",
-    "yo",
-    "una",
-    "pero",
-    "luego",
-    "después",
-    "en",
-    "o",
-    "os",
-    "ele",
-    "ela",
-    "mas",
-    "depois",
-    "gli",
-    "lui",
-    "lei",
-    "io",
-    "ma",
-    "poi",
-    "nel", // Dutch
-    "het",
-    "hij",
-    "zij",
-    "ze",
-    "wij",
-    "ik",
-    "maar",
-    "toen",
-    "dan",
-];
+    #[test]
+    fn every_file_is_read() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/languages")).unwrap();
+        let mut names: Vec<String> = folder.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, FILES.iter().map(|(code, _)| format!("{code}.toml")).collect::<Vec<_>>());
+        assert_eq!(LANGUAGES.len(), FILES.len());
+    }
 
-const BEFORE_ORDINAL: &[&str] = &[
-    "der",
-    "die",
-    "das",
-    "dem",
-    "den",
-    "des",
-    "am",
-    "vom",
-    "zum",
-    "zur",
-    "im",
-    "beim",
-    "bis",
-    "ab",
-    "jeder",
-    "jede",
-    "jedes",
-    "jeden",
-    "sein",
-    "seine",
-    "ihr",
-    "ihre",
-    "unser",
-    "unsere",
-    "det",
-    "dne",
-    "do",
-    "od",
-    "dnia",
-    "a",
-    "az",
-    "ponedjeljak",
-    "montag",
-    "dienstag",
-    "mittwoch",
-    "donnerstag",
-    "freitag",
-    "samstag",
-    "sonntag",
-];
-
-const AFTER_ORDINAL: &[&str] = &[
-    // Months: German, Nordic, Czech, Polish, Hungarian, Slovenian, Turkish write the day as an ordinal.
-    "januar",
-    "jänner",
-    "februar",
-    "märz",
-    "april",
-    "mai",
-    "juni",
-    "juli",
-    "august",
-    "september",
-    "oktober",
-    "november",
-    "dezember",
-    "mars",
-    "maj",
-    "december",
-    "desember",
-    "január",
-    "február",
-    "március",
-    "április",
-    "május",
-    "június",
-    "július",
-    "augusztus",
-    "szeptember",
-    "október", // Nouns that are counted by ordinals.
-    "jahrhundert",
-    "jahrhunderts",
-    "jahrestag",
-    "geburtstag",
-    "stock",
-    "stockwerk",
-    "etage",
-    "klasse",
-    "platz",
-    "mal",
-    "woche",
-    "monat",
-    "jahr",
-    "tag",
-    "kapitel",
-    "auflage",
-    "runde",
-    "liga",
-    "weltkrieg",
-    "etappe",
-    "teil",
-    "gang",
-];
+    #[test]
+    fn a_new_language_is_one_more_file() {
+        let words: SentenceWords = toml::from_str("never = ['dhr']").unwrap();
+        assert!(words.never.contains("dhr") && words.openers.is_empty());
+        let error = toml::from_str::<SentenceWords>("nevr = []").unwrap_err().to_string();
+        assert!(error.contains("unknown field `nevr`, expected one of"), "{error}");
+    }
+}

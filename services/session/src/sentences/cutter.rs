@@ -96,11 +96,11 @@ mod tests {
         Delta::CallStarted { name: "light".into(), call_id: None }
     }
 
-    /// Text, tokens and sentences with their places.
-    /// Index, text, start and end of a sentence.
-    type Cut = (usize, String, usize, usize);
+    /// Index, text, start and end.
+    type CutSentence = (usize, String, usize, usize);
 
-    fn told(deltas: &[Delta]) -> Vec<(String, u64, Vec<Cut>)> {
+    /// Text, tokens and sentences.
+    fn told(deltas: &[Delta]) -> Vec<(String, u64, Vec<CutSentence>)> {
         let of = |sentence: &Sentence| (sentence.index, sentence.text.clone(), sentence.text_start, sentence.text_end);
         let texts = deltas.iter().filter_map(|delta| match delta {
             Delta::Text { text, tokens, sentences, .. } => {

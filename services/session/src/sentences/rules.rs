@@ -7,7 +7,7 @@ use super::script::{
 };
 
 /// A character under judgement: `chars[at]`, where `chars` starts with the sentence.
-pub struct Place<'a> {
+pub struct JudgedCharacter<'a> {
     pub chars: &'a [char],
     pub at: usize,
     /// No more text will come.
@@ -19,7 +19,7 @@ pub struct Place<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CutVerdict {
     /// No end before this character; go on there.
     Skip(usize),
     /// Depends on text that has not come yet.
@@ -33,18 +33,18 @@ const NEXT_WORD_CHARS: usize = 12;
 /// A word this long is not an abbreviation, even if a small letter follows its full stop.
 const LONG_WORD_CHARS: usize = 6;
 
-pub fn judge(place: &Place) -> Verdict {
-    let Some(&character) = place.chars.get(place.at) else { return Verdict::Skip(place.chars.len()) };
+pub fn judge(position: &JudgedCharacter) -> CutVerdict {
+    let Some(&character) = position.chars.get(position.at) else { return CutVerdict::Skip(position.chars.len()) };
     if is_stop(character) {
-        judge_stop(place)
+        judge_stop(position)
     } else if character == '\n' {
-        judge_newline(place)
+        judge_newline(position)
     } else if character.is_whitespace() {
-        judge_space(place)
+        judge_space(position)
     } else if is_clause_mark(character) {
-        judge_clause(place)
+        judge_clause(position)
     } else {
-        Verdict::Skip(place.at + 1)
+        CutVerdict::Skip(position.at + 1)
     }
 }
 
@@ -67,8 +67,8 @@ pub fn forced_cut(chars: &[char]) -> usize {
     clause.filter(|&end| end < chars.len()).or_else(space).unwrap_or_else(anywhere)
 }
 
-fn judge_stop(place: &Place) -> Verdict {
-    let Place { chars, at, finished, .. } = *place;
+fn judge_stop(position: &JudgedCharacter) -> CutVerdict {
+    let JudgedCharacter { chars, at, finished, .. } = *position;
     let mut end = at;
     while end < chars.len() && (is_stop(chars[end]) || (end > at && (is_closer(chars[end]) || is_emoji(chars[end])))) {
         end += 1;
@@ -77,7 +77,7 @@ fn judge_stop(place: &Place) -> Verdict {
     // French puts a space before the closing guillemet; a guillemet that opens has no space behind it.
     if next > end && next < chars.len() && chars[next] == '»' {
         match chars.get(next + 1) {
-            None if !finished => return Verdict::Wait,
+            None if !finished => return CutVerdict::Wait,
             Some(after) if after.is_whitespace() => {
                 end = next + 1;
                 next = end_of_space(chars, end);
@@ -86,49 +86,49 @@ fn judge_stop(place: &Place) -> Verdict {
         }
     }
     if next == chars.len() {
-        return if finished { Verdict::Skip(next) } else { Verdict::Wait };
+        return if finished { CutVerdict::Skip(next) } else { CutVerdict::Wait };
     }
     if !is_speakable(&chars[..end]) {
-        return Verdict::Skip(end);
+        return CutVerdict::Skip(end);
     }
     let spaced = next > end;
     let run = &chars[at..end];
     if run.iter().any(|&c| is_hard_stop(c)) || (spaced && chars[end..next].contains(&'\n')) {
-        return Verdict::Cut(next);
+        return CutVerdict::Cut(next);
     }
     if !spaced {
         // `3.14`, `e.g`, `example.com/?q=1`, `file.txt`: nothing ends without a space, but for scripts without spaces.
-        return if is_wide(chars[end]) { Verdict::Cut(end) } else { Verdict::Skip(end) };
+        return if is_wide(chars[end]) { CutVerdict::Cut(end) } else { CutVerdict::Skip(end) };
     }
     let follower = chars[next];
     let stops: Vec<char> = run.iter().copied().filter(|&c| is_stop(c)).collect();
     if stops.iter().any(|&c| is_strong_stop(c)) {
         // "Stop!" he said.
         let goes_on = follower.is_lowercase() && run.iter().any(|&c| is_closing_quote(c));
-        return if goes_on { Verdict::Skip(end) } else { Verdict::Cut(next) };
+        return if goes_on { CutVerdict::Skip(end) } else { CutVerdict::Cut(next) };
     }
     if stops.len() > 1 || stops.first() == Some(&'…') {
         // Well... maybe.
-        return if follower.is_lowercase() { Verdict::Skip(end) } else { Verdict::Cut(next) };
+        return if follower.is_lowercase() { CutVerdict::Skip(end) } else { CutVerdict::Cut(next) };
     }
-    judge_full_stop(place, end, next)
+    judge_full_stop(position, end, next)
 }
 
 /// A single `.` with a space behind it.
-fn judge_full_stop(place: &Place, end: usize, next: usize) -> Verdict {
-    let Place { chars, at, finished, .. } = *place;
-    let (keep, cut) = (Verdict::Skip(end), Verdict::Cut(next));
+fn judge_full_stop(position: &JudgedCharacter, end: usize, next: usize) -> CutVerdict {
+    let JudgedCharacter { chars, at, finished, .. } = *position;
+    let (keep, cut) = (CutVerdict::Skip(end), CutVerdict::Cut(next));
     let follower = chars[next];
     let word_start = start_of_word(chars, at);
     let word = &chars[word_start..at];
     let opener = || match next_word(chars, next, finished) {
-        None => Verdict::Wait,
+        None => CutVerdict::Wait,
         Some(word) if abbreviations::opens_sentences(&word) => cut,
         Some(_) => keep,
     };
 
     if !word.is_empty() && word.iter().all(char::is_ascii_digit) && word.len() <= 2 {
-        return judge_ordinal(place, word_start, keep, cut, next);
+        return judge_ordinal(position, word_start, keep, cut, next);
     }
     if let [letter] = word
         && letter.is_alphabetic()
@@ -155,13 +155,19 @@ fn judge_full_stop(place: &Place, end: usize, next: usize) -> Verdict {
     if word.len() <= 3 && word.iter().all(|c| c.is_lowercase()) && follows_dotted_letter(chars, word_start) {
         return keep; // p. ex., t. ex., f. eks
     }
-    // A small letter after the full stop of a short word: an abbreviation nobody told us of.
+    // A small letter after the full stop of a short word: an abbreviation that no list has.
     if follower.is_lowercase() && word.len() < LONG_WORD_CHARS { keep } else { cut }
 }
 
 /// `1. Milk` in a list, `am 3. Mai`; but also `You are number 7. Please wait`.
-fn judge_ordinal(place: &Place, word_start: usize, keep: Verdict, cut: Verdict, next: usize) -> Verdict {
-    let chars = place.chars;
+fn judge_ordinal(
+    position: &JudgedCharacter,
+    word_start: usize,
+    keep: CutVerdict,
+    cut: CutVerdict,
+    next: usize,
+) -> CutVerdict {
+    let chars = position.chars;
     if !is_speakable(&chars[..word_start]) || chars[next].is_lowercase() {
         return keep;
     }
@@ -170,42 +176,42 @@ fn judge_ordinal(place: &Place, word_start: usize, keep: Verdict, cut: Verdict, 
     if abbreviations::precedes_ordinal(&previous) {
         return keep;
     }
-    match next_word(chars, next, place.finished) {
-        None => Verdict::Wait,
+    match next_word(chars, next, position.finished) {
+        None => CutVerdict::Wait,
         Some(word) if abbreviations::follows_ordinal(&word) => keep,
         Some(_) => cut,
     }
 }
 
-fn judge_newline(place: &Place) -> Verdict {
-    let next = end_of_space(place.chars, place.at);
-    if next == place.chars.len() {
-        return if place.finished { Verdict::Skip(next) } else { Verdict::Wait };
+fn judge_newline(position: &JudgedCharacter) -> CutVerdict {
+    let next = end_of_space(position.chars, position.at);
+    if next == position.chars.len() {
+        return if position.finished { CutVerdict::Skip(next) } else { CutVerdict::Wait };
     }
-    if is_speakable(&place.chars[..place.at]) { Verdict::Cut(next) } else { Verdict::Skip(next) }
+    if is_speakable(&position.chars[..position.at]) { CutVerdict::Cut(next) } else { CutVerdict::Skip(next) }
 }
 
 /// A space is an end only in scripts that have no other.
-fn judge_space(place: &Place) -> Verdict {
-    let Place { chars, at, .. } = *place;
-    let skip = Verdict::Skip(at + 1);
+fn judge_space(position: &JudgedCharacter) -> CutVerdict {
+    let JudgedCharacter { chars, at, .. } = *position;
+    let skip = CutVerdict::Skip(at + 1);
     let Some(&before) = at.checked_sub(1).and_then(|before| chars.get(before)) else { return skip };
-    if !spaces_are_clauses(before) || weight_of(&chars[..at]) < place.clause_chars {
+    if !spaces_are_clauses(before) || weight_of(&chars[..at]) < position.clause_chars {
         return skip;
     }
     let next = end_of_space(chars, at);
     match chars.get(next) {
-        None if place.finished => skip,
-        None => Verdict::Wait,
-        Some(&follower) if spaces_are_clauses(follower) => Verdict::Cut(next),
+        None if position.finished => skip,
+        None => CutVerdict::Wait,
+        Some(&follower) if spaces_are_clauses(follower) => CutVerdict::Cut(next),
         Some(_) => skip,
     }
 }
 
-fn judge_clause(place: &Place) -> Verdict {
-    let Place { chars, at, finished, .. } = *place;
-    let skip = Verdict::Skip(at + 1);
-    let Some(first_clause_chars) = place.first_clause_chars else { return skip };
+fn judge_clause(position: &JudgedCharacter) -> CutVerdict {
+    let JudgedCharacter { chars, at, finished, .. } = *position;
+    let skip = CutVerdict::Skip(at + 1);
+    let Some(first_clause_chars) = position.first_clause_chars else { return skip };
     let mut end = at + 1;
     if weight_of(&chars[..end]) < first_clause_chars {
         return skip;
@@ -219,12 +225,12 @@ fn judge_clause(place: &Place) -> Verdict {
     }
     let next = end_of_space(chars, end);
     if next == chars.len() {
-        return if finished { skip } else { Verdict::Wait };
+        return if finished { skip } else { CutVerdict::Wait };
     }
     let spaced = next > end;
     // A dash or a comma before a number may be a sign or a thousands separator typed with a space.
     if (spaced && !(matches!(mark, '-' | '–') && chars[next].is_numeric())) || is_hard_clause_mark(mark) {
-        Verdict::Cut(next)
+        CutVerdict::Cut(next)
     } else {
         skip
     }
