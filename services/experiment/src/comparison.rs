@@ -28,7 +28,7 @@ pub struct ArmTurn {
 /// What is taken as independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum ComparedUnit {
     Users,
     /// Where there are too few users.
     Sessions,
@@ -39,7 +39,7 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub arms: Vec<String>,
-    pub unit: Unit,
+    pub unit: ComparedUnit,
     /// How sure all intervals are together.
     pub level: f64,
     pub traffic: Vec<Traffic>,
@@ -134,9 +134,9 @@ pub fn compare(arms: &[String], weights: &[f64], turns: &[ArmTurn], paired: bool
     let traffic: Vec<Traffic> = (0..arms.len()).map(|arm| traffic(arm, turns)).collect();
     let fewest = |count: fn(&Traffic) -> usize| traffic.iter().map(count).min().unwrap_or(0);
     let unit = match paired {
-        true => Unit::Pairs,
-        false if fewest(|arm| arm.users) >= LEAST_UNITS => Unit::Users,
-        false => Unit::Sessions,
+        true => ComparedUnit::Pairs,
+        false if fewest(|arm| arm.users) >= LEAST_UNITS => ComparedUnit::Users,
+        false => ComparedUnit::Sessions,
     };
     let measured: Vec<Metric> = Metric::all().filter(|metric| says_something(*metric, turns)).collect();
     // Bonferroni: each alone must be surer, so that all together are sure.
@@ -168,13 +168,13 @@ fn traffic(arm: usize, turns: &[ArmTurn]) -> Traffic {
     Traffic { users, sessions, turns, turns_per_session: turns as f64 / sessions.max(1) as f64 }
 }
 
-fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: Unit, level: f64, seed: u64) -> MetricRow {
+fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: ComparedUnit, level: f64, seed: u64) -> MetricRow {
     let samples: Vec<Vec<Sample>> = (0..arms).map(|arm| samples(metric, arm, turns, unit)).collect();
     let cells: Vec<Option<ArmSummary>> = samples.iter().map(|samples| cell(metric, samples)).collect();
     let differences = samples.iter().skip(1).map(|other| {
         let first = samples.first()?;
         let resampling = Resampling::of(first.len() + other.len(), level, seed ^ metric as u64);
-        let pairing = if unit == Unit::Pairs { Pairing::Shared } else { Pairing::Independent };
+        let pairing = if unit == ComparedUnit::Pairs { Pairing::Shared } else { Pairing::Independent };
         let interval = difference(first, other, metric.statistic(), pairing, &resampling)?;
         let base = cells.first()?.as_ref()?.value(metric.statistic());
         let relative = (base != 0.0).then(|| interval.estimate / base);
@@ -191,13 +191,13 @@ fn row(metric: Metric, arms: usize, turns: &[ArmTurn], unit: Unit, level: f64, s
     MetricRow { metric, cells, differences }
 }
 
-fn samples(metric: Metric, arm: usize, turns: &[ArmTurn], unit: Unit) -> Vec<Sample> {
+fn samples(metric: Metric, arm: usize, turns: &[ArmTurn], unit: ComparedUnit) -> Vec<Sample> {
     let own = turns.iter().filter(|turn| turn.arm == arm);
     own.filter_map(|turn| {
         let cluster = match unit {
-            Unit::Users => turn.user,
-            Unit::Sessions => turn.session,
-            Unit::Pairs => turn.pair,
+            ComparedUnit::Users => turn.user,
+            ComparedUnit::Sessions => turn.session,
+            ComparedUnit::Pairs => turn.pair,
         };
         Some(Sample { cluster, value: *turn.values.get(&metric)? })
     })

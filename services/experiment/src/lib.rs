@@ -14,8 +14,8 @@ mod traffic;
 pub use assignment::{Arm, assign};
 pub use bootstrap::{Interval, Pairing, Resampling, Sample, Statistic, difference};
 pub use comparison::{
-    ArmSummary, ArmTurn, Better, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit, Rate,
-    Traffic, Unit, Warning, compare, pair_blocks,
+    ArmSummary, ArmTurn, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow,
+    MetricUnit, Rate, Traffic, Warning, compare, pair_blocks,
 };
 pub use distributions::{chi_square_tail, normal_cdf, student_quantile};
 pub use proportion::wilson;

@@ -5,19 +5,19 @@ use experiment::{ArmTurn, DifferenceVerdict, Metric, compare, pair_blocks};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-struct Recorded {
+struct RecordedReplays {
     metrics: Vec<Metric>,
     /// Run, turn, arm, then the values.
     replays: Vec<Vec<Vec<Option<f64>>>>,
 }
 
-fn recorded() -> Recorded {
+fn recorded() -> RecordedReplays {
     let golden: Value = serde_json::from_str(include_str!("golden/equal_arms.json")).unwrap();
     let named = |name: &Value| {
         let found = Metric::all().find(|metric| serde_json::to_value(metric).unwrap() == *name);
         found.unwrap_or_else(|| panic!("{name} is no metric"))
     };
-    Recorded {
+    RecordedReplays {
         metrics: golden["metrics"].as_array().unwrap().iter().map(named).collect(),
         replays: serde_json::from_value(golden["replays"].clone()).unwrap(),
     }
@@ -50,7 +50,7 @@ fn shown(replay: &[Vec<Option<f64>>], metrics: &[Metric], slower: f64, seed: u64
 
 #[test]
 fn equal_arms_show_no_difference_and_a_slower_one_does() {
-    let Recorded { metrics, replays } = recorded();
+    let RecordedReplays { metrics, replays } = recorded();
     assert_eq!(replays.len(), 10);
     let seeds = || replays.iter().zip(1..);
     let found: Vec<_> = seeds().map(|(replay, seed)| shown(replay, &metrics, 1.0, seed)).collect();

@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    what: AbCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum AbCommand {
     Report(report::Args),
     Replay(Box<replay::Args>),
 }
@@ -56,8 +56,8 @@ struct ArmReport {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     match args.what {
-        What::Report(args) => report::run(&args, settings),
-        What::Replay(args) => replay::run(&args, settings),
+        AbCommand::Report(args) => report::run(&args, settings),
+        AbCommand::Replay(args) => replay::run(&args, settings),
     }
 }
 

@@ -46,7 +46,7 @@ pub fn engine_for_one(
     Engine::new(executor, network, tokenizer, limits)
 }
 
-pub struct Answer {
+pub struct EngineAnswer {
     pub content: String,
     pub reasoning: String,
     /// Name of each call, and its arguments as JSON.
@@ -66,7 +66,7 @@ pub fn answer(
     in_reasoning: bool,
     tools: &[Value],
     show: &mut dyn FnMut(&ReplyPart) -> Result<()>,
-) -> Result<Answer> {
+) -> Result<EngineAnswer> {
     let begin = Instant::now();
     engine.submit(request)?;
     let (mut parser, mut pieces, mut events) = (ReplyParser::new(in_reasoning, tools), Vec::new(), Vec::new());
@@ -111,5 +111,5 @@ pub fn answer(
         }
     }
     let Some((stop_reason, report, total)) = ended else { bail!("the engine stopped without an answer") };
-    Ok(Answer { content, reasoning, calls, tokens, stop_reason, report, first_token, total })
+    Ok(EngineAnswer { content, reasoning, calls, tokens, stop_reason, report, first_token, total })
 }

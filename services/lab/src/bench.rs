@@ -26,13 +26,13 @@ use std::path::Path;
 #[group(skip)]
 pub struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<BenchCommand>,
     #[command(flatten)]
     speed: speed::Args,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum BenchCommand {
     Speed(speed::Args),
     Turns(turns::Args),
     Sessions(sessions::Args),
@@ -45,13 +45,13 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("note: this is a debug build, its numbers say nothing about speed");
     }
-    match args.what.unwrap_or(What::Speed(args.speed)) {
-        What::Speed(args) => speed::run(&args, settings),
-        What::Turns(args) if args.table => wait_for(cases::run(&args, given, settings)),
-        What::Turns(args) => wait_for(turns::run(&args, given, settings)),
-        What::Sessions(args) => wait_for(sessions::run(&args, given, settings)),
-        What::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
-        What::Drift(args) => drift::run(&args, settings),
+    match args.what.unwrap_or(BenchCommand::Speed(args.speed)) {
+        BenchCommand::Speed(args) => speed::run(&args, settings),
+        BenchCommand::Turns(args) if args.table => wait_for(cases::run(&args, given, settings)),
+        BenchCommand::Turns(args) => wait_for(turns::run(&args, given, settings)),
+        BenchCommand::Sessions(args) => wait_for(sessions::run(&args, given, settings)),
+        BenchCommand::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
+        BenchCommand::Drift(args) => drift::run(&args, settings),
     }
 }
 

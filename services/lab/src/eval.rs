@@ -19,11 +19,11 @@ use task::{CompactedCase, EvalQuestion};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    what: EvalCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum EvalCommand {
     Builtin(Builtin),
 }
 
@@ -54,7 +54,7 @@ struct Builtin {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     match args.what {
-        What::Builtin(args) => builtin(&args, settings),
+        EvalCommand::Builtin(args) => builtin(&args, settings),
     }
 }
 

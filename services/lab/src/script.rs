@@ -7,7 +7,7 @@ mod generate;
 mod languages;
 mod score;
 
-pub use generate::{Recipe, generate};
+pub use generate::{ScriptRecipe, generate};
 pub use score::ExpectedAnswer;
 
 use anyhow::{Context, Result, bail};
@@ -160,7 +160,7 @@ mod tests {
     fn the_built_in_scripts_are_what_their_recipe_makes() {
         for (name, _) in BUILT_IN {
             let turns: usize = name.rsplit('-').next().unwrap().parse().unwrap();
-            let made = generate(&Recipe::built_in(turns)).unwrap().text().unwrap();
+            let made = generate(&ScriptRecipe::built_in(turns)).unwrap().text().unwrap();
             let file = format!("{}/../../config/scripts/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
             if std::env::var_os("BLESS").is_some() {
                 std::fs::write(&file, &made).unwrap();

@@ -14,11 +14,11 @@ struct Cli {
     #[command(flatten)]
     configuration: configuration::Args,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     Ab(lab::ab::Args),
     Bench(lab::bench::Args),
     Chat(commands::chat::Args),
@@ -40,28 +40,28 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     let flags = match &cli.command {
-        Command::Serve(args) => args.flags(),
+        CliCommand::Serve(args) => args.flags(),
         _ => Vec::new(),
     };
     let loaded = configuration::load_with(&cli.configuration, flags);
-    if let Command::Doctor(args) = &cli.command {
+    if let CliCommand::Doctor(args) = &cli.command {
         return commands::doctor::run(args, loaded);
     }
     let done = loaded.and_then(|loaded| match cli.command {
-        Command::Ab(args) => lab::ab::run(args, &loaded.settings),
-        Command::Bench(args) => lab::bench::run(args, &cli.configuration.passed_on(), &loaded.settings),
-        Command::Chat(args) => commands::chat::run(args, &loaded.settings),
-        Command::Doctor(_) => Ok(()),
-        Command::Eval(args) => lab::eval::run(args, &loaded.settings),
-        Command::Keys(args) => commands::keys::run(args, &loaded.settings),
-        Command::Logits(args) => commands::logits::run(args, &loaded.settings),
-        Command::Plan(args) => commands::plan::run(args, &loaded.settings),
-        Command::Pull(args) => commands::pull::run(args, &loaded.settings),
-        Command::Run(args) => commands::run::run(args, &loaded.settings),
-        Command::Render(args) => commands::render::run(args, &loaded.settings),
-        Command::Serve(args) => commands::serve::run(args, &loaded),
-        Command::Sessions(args) => commands::sessions::run(args, &loaded.settings),
-        Command::Synth(args) => lab::synth::run(args),
+        CliCommand::Ab(args) => lab::ab::run(args, &loaded.settings),
+        CliCommand::Bench(args) => lab::bench::run(args, &cli.configuration.passed_on(), &loaded.settings),
+        CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
+        CliCommand::Doctor(_) => Ok(()),
+        CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
+        CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
+        CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
+        CliCommand::Plan(args) => commands::plan::run(args, &loaded.settings),
+        CliCommand::Pull(args) => commands::pull::run(args, &loaded.settings),
+        CliCommand::Run(args) => commands::run::run(args, &loaded.settings),
+        CliCommand::Render(args) => commands::render::run(args, &loaded.settings),
+        CliCommand::Serve(args) => commands::serve::run(args, &loaded),
+        CliCommand::Sessions(args) => commands::sessions::run(args, &loaded.settings),
+        CliCommand::Synth(args) => lab::synth::run(args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

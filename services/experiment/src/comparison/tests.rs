@@ -39,7 +39,7 @@ fn verdicts(comparison: &Comparison) -> Vec<DifferenceVerdict> {
 #[test]
 fn a_longer_wait_is_shown_and_the_rest_is_not() {
     let found = compare(&arms(), &[1.0, 1.0], &live(60, 1, 60.0), false, 1);
-    assert_eq!(found.unit, Unit::Users);
+    assert_eq!(found.unit, ComparedUnit::Users);
     assert_eq!(verdicts(&found), [DifferenceVerdict::Higher, DifferenceVerdict::NoDifferenceShown]);
     let wait = found.rows[0].differences[0].unwrap();
     assert!((wait.interval.estimate - 60.0).abs() < 20.0, "{wait:?}");
@@ -63,7 +63,7 @@ fn equal_arms_show_no_difference_in_nine_of_ten_seeds() {
 #[test]
 fn few_users_are_told_and_sessions_are_compared() {
     let found = compare(&arms(), &[1.0, 1.0], &live(6, 1, 0.0), false, 1);
-    assert_eq!(found.unit, Unit::Sessions);
+    assert_eq!(found.unit, ComparedUnit::Sessions);
     let words: Vec<String> = found.warnings.iter().map(ToString::to_string).collect();
     assert!(words[0].contains("small has 3 users, and 8 are the least"), "{words:?}");
     let found = compare(&arms(), &[1.0, 1.0], &live(2, 1, 500.0), false, 1);

@@ -1,6 +1,6 @@
 //! What makes a comparison worth less than it looks.
 
-use super::{ArmTurn, LEAST_UNITS, Traffic, Unit};
+use super::{ArmTurn, ComparedUnit, LEAST_UNITS, Traffic};
 use crate::bootstrap::{Pairing, Resampling, Sample, Statistic, difference};
 use crate::traffic::chi_square;
 use serde::Serialize;
@@ -55,13 +55,13 @@ pub fn warnings(
     weights: &[f64],
     turns: &[ArmTurn],
     traffic: &[Traffic],
-    unit: Unit,
+    unit: ComparedUnit,
     seed: u64,
 ) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let silent = arms.iter().zip(traffic).filter(|(_, seen)| seen.turns == 0);
     warnings.extend(silent.map(|(arm, _)| Warning::NoTurns { arm: arm.clone() }));
-    if unit == Unit::Pairs {
+    if unit == ComparedUnit::Pairs {
         let blocks = turns.iter().map(|turn| turn.pair).collect::<BTreeSet<_>>().len();
         if blocks < LEAST_UNITS {
             warnings.push(Warning::TooFewPairs { blocks, least: LEAST_UNITS });
@@ -103,10 +103,10 @@ pub fn warnings(
     warnings
 }
 
-fn session_lengths(arm: usize, turns: &[ArmTurn], unit: Unit) -> Vec<Sample> {
+fn session_lengths(arm: usize, turns: &[ArmTurn], unit: ComparedUnit) -> Vec<Sample> {
     let mut lengths: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
     for turn in turns.iter().filter(|turn| turn.arm == arm) {
-        let cluster = if unit == Unit::Users { turn.user } else { turn.session };
+        let cluster = if unit == ComparedUnit::Users { turn.user } else { turn.session };
         lengths.entry(turn.session).or_insert((cluster, 0.0)).1 += 1.0;
     }
     lengths.into_values().map(|(cluster, value)| Sample { cluster, value }).collect()

@@ -22,7 +22,7 @@ pub fn page(report: &ArmReport) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::super::curves::curves;
-    use super::super::recall::{AskedFact, Zone, recall};
+    use super::super::recall::{AskedFact, FactZone, recall};
     use super::*;
     use experiment::{ArmTurn, Metric, SeededRandom, compare, pair_blocks};
     use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ mod tests {
         let arms = ["small".to_owned(), "<large>".to_owned()];
         let asked = AskedFact {
             fact: "f".into(),
-            zone: Zone::Summarised,
+            zone: FactZone::Summarised,
             fill: 0.6,
             turns_since: 9,
             right: true,

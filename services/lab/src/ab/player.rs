@@ -1,7 +1,7 @@
 //! One conversation with the service, as a client in the same process has it: the same sessions, store and engine as behind
 //! a socket.
 
-use super::recall::Zone;
+use super::recall::FactZone;
 use anyhow::{Context, Result, bail};
 use runtime::{Attach, Connected, Runtime, ToWrite, Written};
 use session::machine::Replay;
@@ -144,14 +144,14 @@ impl ReplayPlayer {
     }
 
     /// Where an item stands for the model now.
-    pub async fn zone_of(&self, store: &Store, item_id: &str) -> Result<Zone> {
+    pub async fn zone_of(&self, store: &Store, item_id: &str) -> Result<FactZone> {
         let view = store.load(&self.session).await?;
         if view.items.iter().any(|item| item.item_id == item_id) {
-            return Ok(Zone::Tail);
+            return Ok(FactZone::Tail);
         }
         Ok(match view.summary.map(|summary| (summary.kind, summary.text.trim().is_empty())) {
-            Some((SummaryKind::Summary, _)) | Some((SummaryKind::Drop, false)) => Zone::Summarised,
-            Some((SummaryKind::Drop, true)) | None => Zone::History,
+            Some((SummaryKind::Summary, _)) | Some((SummaryKind::Drop, false)) => FactZone::Summarised,
+            Some((SummaryKind::Drop, true)) | None => FactZone::History,
         })
     }
 

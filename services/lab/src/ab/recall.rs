@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Where a fact stood when it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Zone {
+pub enum FactZone {
     /// Word for word in the prompt.
     Tail,
     /// A summary stood for it.
@@ -15,14 +15,14 @@ pub enum Zone {
     History,
 }
 
-impl Zone {
-    pub const ALL: [Zone; 3] = [Zone::Tail, Zone::Summarised, Zone::History];
+impl FactZone {
+    pub const ALL: [FactZone; 3] = [FactZone::Tail, FactZone::Summarised, FactZone::History];
 
     pub fn words(self) -> &'static str {
         match self {
-            Zone::Tail => "tail (word for word)",
-            Zone::Summarised => "summarised",
-            Zone::History => "history (not in the prompt)",
+            FactZone::Tail => "tail (word for word)",
+            FactZone::Summarised => "summarised",
+            FactZone::History => "history (not in the prompt)",
         }
     }
 }
@@ -31,7 +31,7 @@ impl Zone {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AskedFact {
     pub fact: String,
-    pub zone: Zone,
+    pub zone: FactZone,
     /// How much of its window the conversation had filled.
     pub fill: f64,
     /// Turns since it was told.
@@ -44,7 +44,7 @@ pub struct AskedFact {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecallRow {
     pub arm: usize,
-    pub zone: Zone,
+    pub zone: FactZone,
     pub right: usize,
     pub asked: usize,
     /// Wilson's, of 95 in 100.
@@ -67,7 +67,7 @@ pub const FILL_NAMES: [&str; 4] = ["fill below 25 %", "25 to 50 %", "50 to 75 %"
 pub fn recall(arms: usize, asked: &[(usize, &AskedFact)]) -> Vec<RecallRow> {
     let mut all = Vec::new();
     for arm in 0..arms {
-        for zone in Zone::ALL {
+        for zone in FactZone::ALL {
             let own: Vec<&AskedFact> =
                 asked.iter().filter(|(of, asked)| *of == arm && asked.zone == zone).map(|(_, asked)| *asked).collect();
             let right = own.iter().filter(|asked| asked.right).count();
@@ -100,15 +100,15 @@ mod tests {
             answer: String::new(),
         };
         let some = [
-            asked(Zone::Tail, 0.1, true),
-            asked(Zone::Tail, 0.9, false),
-            asked(Zone::Tail, 1.2, true),
-            asked(Zone::History, 0.5, false),
+            asked(FactZone::Tail, 0.1, true),
+            asked(FactZone::Tail, 0.9, false),
+            asked(FactZone::Tail, 1.2, true),
+            asked(FactZone::History, 0.5, false),
         ];
         let some: Vec<(usize, &AskedFact)> = some.iter().map(|asked| (1, asked)).collect();
         let found = recall(2, &some);
         assert_eq!(found.len(), 2);
-        assert_eq!((found[0].arm, found[0].zone, found[0].right, found[0].asked), (1, Zone::Tail, 2, 3));
+        assert_eq!((found[0].arm, found[0].zone, found[0].right, found[0].asked), (1, FactZone::Tail, 2, 3));
         let parts: Vec<(usize, usize)> = found[0].by_fill.iter().map(|part| (part.right, part.asked)).collect();
         assert_eq!(parts, [(1, 1), (0, 0), (0, 0), (1, 2)]);
         assert_eq!(found[1].by_fill[2].asked, 1);

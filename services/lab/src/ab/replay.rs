@@ -12,7 +12,7 @@ use super::turns::values;
 use super::{ArmReport, OutputArgs, tell, write};
 use crate::hardware::Hardware;
 use crate::output::mib;
-use crate::script::{ConversationScript, Recipe, generate};
+use crate::script::{ConversationScript, ScriptRecipe, generate};
 use anyhow::{Context, Result, bail};
 use experiment::{ArmTurn, Metric, compare, pair_blocks};
 use runs::PlayedTurn;
@@ -76,7 +76,7 @@ pub struct Args {
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if let Some(file) = &args.generate {
-        let script = generate(&Recipe {
+        let script = generate(&ScriptRecipe {
             name: args.name.clone(),
             turns: args.turns.unwrap_or(DEFAULT_TURNS),
             seed: args.seed,

@@ -4,7 +4,8 @@ use super::ArmReport;
 use super::curves::Curve;
 use crate::charts::{Chart, Series};
 use experiment::{
-    ArmSummary, Better, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit, Statistic, Unit,
+    ArmSummary, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit,
+    Statistic,
 };
 use serde::Serialize;
 
@@ -111,9 +112,9 @@ fn class(better: Better, verdict: DifferenceVerdict) -> &'static str {
 
 fn method(comparison: &Comparison) -> String {
     let unit = match comparison.unit {
-        Unit::Users => "users with all their turns",
-        Unit::Sessions => "whole sessions",
-        Unit::Pairs => "blocks of five turns that all arms heard at the same time",
+        ComparedUnit::Users => "users with all their turns",
+        ComparedUnit::Sessions => "whole sessions",
+        ComparedUnit::Pairs => "blocks of five turns that all arms heard at the same time",
     };
     let level = comparison.level * 100.0;
     format!(

@@ -1,7 +1,7 @@
 //! `reprise bench turns --table`: every case that a household meets, one after the other, in one table.
 
 use super::chat::ChatPlayer;
-use super::service::{MeasuredService, Target, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService, no_rate_limits};
 use super::show;
 use super::steps::{Filler, Opening, TurnCost, TurnKind};
 use super::turns::{Args, Door, MeasuredTurns, play};
@@ -100,7 +100,7 @@ impl Cases<'_> {
         let ordinary = self.case(Door::Chat, 12, 100);
         let mut peers = None;
         if let Some(url) = &args.peer {
-            let target = Target { url: Some(url.clone()), key: None, model: None };
+            let target = BenchTarget { url: Some(url.clone()), key: None, model: None };
             let mut peer = MeasuredService::open(&target, given, self.settings, &[]).await?;
             let measured = play(&ordinary, self.settings, &mut peer).await.context("the peer")?;
             peers = medians(&measured.turns, TurnKind::Turn).0;

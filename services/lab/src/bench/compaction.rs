@@ -2,12 +2,12 @@
 //! summary, and what is remembered from where.
 
 use super::realtime::with_replies;
-use super::service::{MeasuredService, Target, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService, no_rate_limits};
 use super::show;
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
 use crate::output::{print_json, progress_bar};
-use crate::script::{Recipe, ScriptQuestion, generate};
+use crate::script::{ScriptQuestion, ScriptRecipe, generate};
 use anyhow::{Result, bail};
 use experiment::median;
 use reqwest::Client;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
+    target: BenchTarget,
     #[arg(long, default_value_t = 300)]
     turns: usize,
     /// The window, in tokens [default: the preset's]
@@ -60,11 +60,11 @@ pub struct Args {
 }
 
 /// Numbers for people and for programs: a key, its words, and the value.
-type Findings = Vec<(&'static str, &'static str, Finding)>;
+type MeasuredValues = Vec<(&'static str, &'static str, MeasuredValue)>;
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Finding {
+enum MeasuredValue {
     Count(usize),
     PartOf([usize; 2]),
     Ms(Option<f64>),
@@ -72,22 +72,22 @@ enum Finding {
     Tokens(Option<f64>),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for MeasuredValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&match *self {
-            Finding::Count(count) => count.to_string(),
-            Finding::PartOf([part, all]) => format!("{part} of {all}"),
-            Finding::Ms(Some(ms)) => format!("{ms:.1} ms"),
-            Finding::Ratio(Some(ratio)) => format!("{ratio:.2} x"),
-            Finding::Tokens(Some(tokens)) => format!("{tokens:.0}"),
-            Finding::Ms(None) | Finding::Ratio(None) | Finding::Tokens(None) => "-".to_owned(),
+            MeasuredValue::Count(count) => count.to_string(),
+            MeasuredValue::PartOf([part, all]) => format!("{part} of {all}"),
+            MeasuredValue::Ms(Some(ms)) => format!("{ms:.1} ms"),
+            MeasuredValue::Ratio(Some(ratio)) => format!("{ratio:.2} x"),
+            MeasuredValue::Tokens(Some(tokens)) => format!("{tokens:.0}"),
+            MeasuredValue::Ms(None) | MeasuredValue::Ratio(None) | MeasuredValue::Tokens(None) => "-".to_owned(),
         })
     }
 }
 
 /// What the service told so far.
 #[derive(Default)]
-struct Seen {
+struct CompactionTally {
     turns: Vec<WindowTurn>,
     swaps: usize,
     drops: usize,
@@ -119,8 +119,12 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let mut needs: Vec<(&str, String)> = no_rate_limits().to_vec();
     needs.extend(args.ctx.map(|ctx| ("model.ctx_size", ctx.to_string())));
     let service = MeasuredService::open(&args.target, given, settings, &needs).await?;
-    let recipe =
-        Recipe { turns: args.turns, seed: args.seed, reply_tokens: args.reply, ..Recipe::built_in(args.turns) };
+    let recipe = ScriptRecipe {
+        turns: args.turns,
+        seed: args.seed,
+        reply_tokens: args.reply,
+        ..ScriptRecipe::built_in(args.turns)
+    };
     let script = generate(&recipe)?;
     let mut conversation = LongConversation::new(args, &service, settings).await?;
     let bar = progress_bar(script.turns.len() as u64, "turn {pos} of {len} [{bar:40}] {eta} left, {msg}");
@@ -149,7 +153,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
             println!("{words:<50} {value:>12}");
         }
         for (zone, score) in &seen.recall {
-            println!("{:<50} {:>12}", format!("recall, {zone}"), Finding::PartOf(*score));
+            println!("{:<50} {:>12}", format!("recall, {zone}"), MeasuredValue::PartOf(*score));
         }
     }
     show(&[chart(&seen)], args.plot.as_deref(), !args.json)?;
@@ -164,7 +168,7 @@ struct LongConversation<'a> {
     service: &'a MeasuredService,
     http: Client,
     client: ServiceClient,
-    seen: Seen,
+    seen: CompactionTally,
     /// In which turn each fact was told, and with which words.
     told: HashMap<String, (usize, String)>,
     /// The turn of each item that is known.
@@ -189,7 +193,7 @@ impl<'a> LongConversation<'a> {
             service,
             http: Client::new(),
             client,
-            seen: Seen::default(),
+            seen: CompactionTally::default(),
             told: HashMap::new(),
             turn_of_item: HashMap::new(),
             covered_turns: 0,
@@ -320,7 +324,7 @@ impl<'a> LongConversation<'a> {
         self.service.address.get(&self.http, &format!("/v1/sessions/{}{rest}", self.client.session_id())).await
     }
 
-    async fn finish(self) -> Result<(Seen, Findings)> {
+    async fn finish(self) -> Result<(CompactionTally, MeasuredValues)> {
         let summaries = self.get("/summaries").await?;
         let seen = self.seen;
         // The first turn reads the instructions, and a search of the past is two replies.
@@ -330,13 +334,14 @@ impl<'a> LongConversation<'a> {
         let after_swap = median(waits(|turn| turn.after_swap && !turn.while_summarising));
         let meanwhile = || waits(|turn| turn.while_summarising);
         let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.queue_ms);
-        let over_ordinary = |ms: Option<f64>| Finding::Ratio(ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary));
+        let over_ordinary =
+            |ms: Option<f64>| MeasuredValue::Ratio(ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary));
         let of_a_request = |key: &str| {
             let checks = summaries["data"].as_array().into_iter().flatten().map(|summary| &summary["checks"]);
             median(checks.filter_map(|checks| Some(checks[key].as_f64()? / checks["requests"].as_f64()?)))
         };
         let (known, computed) = (of_a_request("reused_tokens"), of_a_request("computed_tokens"));
-        use Finding::{Count, Ms, PartOf, Tokens};
+        use MeasuredValue::{Count, Ms, PartOf, Tokens};
         let findings = vec![
             ("swaps", "swaps", Count(seen.swaps)),
             ("drops", "turns left out without a summary", Count(seen.drops)),
@@ -362,7 +367,7 @@ impl<'a> LongConversation<'a> {
     }
 }
 
-fn chart(seen: &Seen) -> Chart {
+fn chart(seen: &CompactionTally) -> Chart {
     let points = |wanted: bool| {
         let turns = seen.turns.iter().filter(|turn| turn.after_swap == wanted);
         turns.filter_map(|turn| Some((turn.turn as f64, turn.fill_tokens? as f64))).collect()

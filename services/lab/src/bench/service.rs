@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct Target {
+pub struct BenchTarget {
     /// A service that runs, e.g. http://127.0.0.1:8080
     #[arg(long, conflicts_with = "model")]
     pub url: Option<String>,
@@ -47,7 +47,7 @@ struct Running {
 impl MeasuredService {
     /// `given` are flags for a service that is started here, `needs` settings that the measurement demands of it.
     pub async fn open(
-        target: &Target,
+        target: &BenchTarget,
         given: &[OsString],
         settings: &Settings,
         needs: &[(&str, String)],

@@ -1,7 +1,7 @@
 //! `reprise bench sessions`: a house full of satellites that listen, some of which talk at the same moment.
 
 use super::realtime::RealtimePlayer;
-use super::service::{MeasuredService, Target, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService, no_rate_limits};
 use super::show;
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    target: Target,
+    target: BenchTarget,
     /// Sessions that are connected and silent
     #[arg(long, default_value_t = 200)]
     idle: usize,

@@ -155,7 +155,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
-    let bench = Bench { network: &opened.network, kv, chunk, args, contexts: &contexts };
+    let bench = SpeedBench { network: &opened.network, kv, chunk, args, contexts: &contexts };
     let rounds = bench.rounds(&mut executor)?;
     // After the rounds, whose peaks of memory this would raise.
     let gpu = device.as_ref().map(|device| device.name.clone());
@@ -188,7 +188,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if args.json { print_json(&measured) } else { print(&measured) }
 }
 
-struct Bench<'a> {
+struct SpeedBench<'a> {
     network: &'a Network,
     kv: KvFormats,
     chunk: usize,
@@ -197,7 +197,7 @@ struct Bench<'a> {
 }
 
 /// What one round saw at one context.
-struct Seen {
+struct SeenContext {
     prefill: Took,
     last_chunk_tokens_per_s: f64,
     /// One for each batch.
@@ -206,8 +206,8 @@ struct Seen {
     gpu_bytes: Option<usize>,
 }
 
-impl Bench<'_> {
-    fn rounds(&self, executor: &mut Executor) -> Result<Vec<Vec<Seen>>> {
+impl SpeedBench<'_> {
+    fn rounds(&self, executor: &mut Executor) -> Result<Vec<Vec<SeenContext>>> {
         let longest = self.contexts.last().copied().unwrap_or_default();
         let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
         let end = self.args.rounds * (longest + decoded);
@@ -226,7 +226,7 @@ impl Bench<'_> {
         Ok(rounds)
     }
 
-    fn round(&self, executor: &mut Executor, bar: &ProgressBar) -> Result<Vec<Seen>> {
+    fn round(&self, executor: &mut Executor, bar: &ProgressBar) -> Result<Vec<SeenContext>> {
         let mut state = self.state(executor)?;
         let mut prefill = Took::default();
         let mut seen = Vec::new();
@@ -252,7 +252,7 @@ impl Bench<'_> {
                 bar.inc(self.args.decode as u64);
             }
             let (memory, gpu_bytes) = (ProcessMemory::own(), executor.device_used_bytes());
-            seen.push(Seen { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
+            seen.push(SeenContext { prefill, last_chunk_tokens_per_s, decode, memory, gpu_bytes });
         }
         Ok(seen)
     }
@@ -261,12 +261,12 @@ impl Bench<'_> {
     fn context(
         &self,
         ctx: usize,
-        seen: Vec<&Seen>,
+        seen: Vec<&SeenContext>,
         weight_bytes: u64,
         memory_gb_per_s: Option<f64>,
         int8_gops: Option<f64>,
     ) -> Option<MeasuredContext> {
-        let least_cpu_ms = |took: &dyn Fn(&Seen) -> Duration| {
+        let least_cpu_ms = |took: &dyn Fn(&SeenContext) -> Duration| {
             let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
             least.map(|least| least.as_secs_f64() * 1e3)
         };

@@ -2,7 +2,7 @@
 
 use super::chat::ChatPlayer;
 use super::realtime::RealtimePlayer;
-use super::service::{MeasuredService, Target, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService, no_rate_limits};
 use super::show;
 use super::steps::{Filler, Opening, TurnCost, TurnKind, UserStep};
 use crate::charts::{Chart, Series};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub(super) target: Target,
+    pub(super) target: BenchTarget,
     /// Where one talks with it
     #[arg(long, value_enum, default_value_t = Door::Chat)]
     pub(super) door: Door,

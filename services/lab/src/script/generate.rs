@@ -7,7 +7,7 @@ use experiment::SeededRandom;
 use std::collections::HashSet;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recipe {
+pub struct ScriptRecipe {
     pub name: String,
     pub turns: usize,
     pub seed: u64,
@@ -21,10 +21,10 @@ pub struct Recipe {
     pub reply_tokens: usize,
 }
 
-impl Recipe {
+impl ScriptRecipe {
     /// The recipe of those that are in the binary.
-    pub fn built_in(turns: usize) -> Recipe {
-        Recipe {
+    pub fn built_in(turns: usize) -> ScriptRecipe {
+        ScriptRecipe {
             name: format!("household-{turns}"),
             turns,
             seed: 1,
@@ -44,7 +44,7 @@ struct PendingQuestion {
     due_tokens: usize,
 }
 
-pub fn generate(asked: &Recipe) -> Result<ConversationScript> {
+pub fn generate(asked: &ScriptRecipe) -> Result<ConversationScript> {
     let languages = asked.languages.iter().map(|code| Language::open(code)).collect::<Result<Vec<_>>>()?;
     if languages.is_empty() {
         bail!("a script needs a language");
@@ -183,7 +183,7 @@ mod tests {
 
     fn some(turns: usize, seed: u64, languages: &[&str]) -> ConversationScript {
         let languages = languages.iter().map(|code| (*code).to_owned()).collect();
-        generate(&Recipe { seed, languages, ..Recipe::built_in(turns) }).unwrap()
+        generate(&ScriptRecipe { seed, languages, ..ScriptRecipe::built_in(turns) }).unwrap()
     }
 
     #[test]
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_made_is_refused() {
-        let right = Recipe::built_in(60);
+        let right = ScriptRecipe::built_in(60);
         for wrong in [
-            Recipe { turns: 0, ..right.clone() },
-            Recipe { fills: vec![0.0], ..right.clone() },
-            Recipe { languages: vec!["xx".into()], ..right.clone() },
-            Recipe { languages: Vec::new(), ..right.clone() },
+            ScriptRecipe { turns: 0, ..right.clone() },
+            ScriptRecipe { fills: vec![0.0], ..right.clone() },
+            ScriptRecipe { languages: vec!["xx".into()], ..right.clone() },
+            ScriptRecipe { languages: Vec::new(), ..right.clone() },
         ] {
             assert!(generate(&wrong).is_err(), "{wrong:?}");
         }

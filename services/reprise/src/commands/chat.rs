@@ -35,7 +35,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let address = ServiceAddress::parse(&args.url.unwrap_or_else(|| own_url(settings)), args.key)?;
     let target = ChatTarget { address, limits: settings.limits.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("the async runtime")?;
-    let done = runtime.block_on(Chat::talk(target, args.session, args.preset));
+    let done = runtime.block_on(TerminalChat::talk(target, args.session, args.preset));
     // The thread that reads the keyboard waits for a line that may never be typed.
     runtime.shutdown_background();
     done
@@ -69,7 +69,7 @@ impl ChatTarget {
     }
 }
 
-struct Chat {
+struct TerminalChat {
     target: ChatTarget,
     client: ServiceClient,
     screen: ChatScreen,
@@ -95,13 +95,13 @@ enum Then {
     Quit,
 }
 
-impl Chat {
+impl TerminalChat {
     async fn talk(target: ChatTarget, session: Option<String>, preset: Option<String>) -> Result<()> {
         let client = target.connect(&[("session", session.as_deref()), ("model", preset.as_deref())]).await?;
         let interactive = std::io::stdin().is_terminal();
         let mut screen = ChatScreen::new(interactive);
         screen.hello(&client.session);
-        let chat = Chat {
+        let chat = TerminalChat {
             target,
             session: client.session_id().to_owned(),
             client,

@@ -24,19 +24,19 @@ pub struct Args {
 struct Diagnosis {
     /// Nothing of it is a problem.
     ok: bool,
-    findings: Vec<Finding>,
+    findings: Vec<DoctorFinding>,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     what: &'static str,
-    state: State,
+    state: FindingState,
     says: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum FindingState {
     Good,
     /// Works, and could be better.
     Note,
@@ -47,15 +47,15 @@ enum State {
 /// `loaded`: the configuration, or what is wrong with it.
 pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     let findings = examine(loaded);
-    let report = Diagnosis { ok: findings.iter().all(|finding| finding.state != State::Problem), findings };
+    let report = Diagnosis { ok: findings.iter().all(|finding| finding.state != FindingState::Problem), findings };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
     } else {
-        for Finding { what, state, says } in &report.findings {
+        for DoctorFinding { what, state, says } in &report.findings {
             let mark = match state {
-                State::Good => "ok",
-                State::Note => "note",
-                State::Problem => "PROBLEM",
+                FindingState::Good => "ok",
+                FindingState::Note => "note",
+                FindingState::Problem => "PROBLEM",
             };
             println!("{mark:<8}{what:<15}{}", says.replace('\n', "\n                       "));
         }
@@ -67,7 +67,7 @@ pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
     ExitCode::from(u8::from(!report.ok))
 }
 
-fn examine(loaded: Result<LoadedSettings>) -> Vec<Finding> {
+fn examine(loaded: Result<LoadedSettings>) -> Vec<DoctorFinding> {
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => return vec![problem("configuration", format!("{error:#}"))],
@@ -87,7 +87,7 @@ fn examine(loaded: Result<LoadedSettings>) -> Vec<Finding> {
     findings
 }
 
-fn processor(settings: &Settings) -> Finding {
+fn processor(settings: &Settings) -> DoctorFinding {
     let Hardware { version, debug_build, cpu, cores, level, threads, gpu: _ } = Hardware::new(settings);
     let (level, threads) = (level.unwrap_or("unknown"), threads.unwrap_or(cores));
     let says = format!("{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}");
@@ -100,7 +100,7 @@ fn processor(settings: &Settings) -> Finding {
     }
 }
 
-fn memory(settings: &Settings) -> Finding {
+fn memory(settings: &Settings) -> DoctorFinding {
     let machine = machine_bytes();
     match settings.memory.total {
         MemoryTotal::Bytes(bytes) if bytes > machine => {
@@ -112,7 +112,7 @@ fn memory(settings: &Settings) -> Finding {
 }
 
 /// Those that are written to.
-fn folders(settings: &Settings) -> Vec<Finding> {
+fn folders(settings: &Settings) -> Vec<DoctorFinding> {
     let store = settings.store.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let state = settings.memory.disk_path.as_deref();
     let folders = [("store", store.or(Some(Path::new(".")))), ("computed pasts", state)];
@@ -135,7 +135,7 @@ fn try_to_write(folder: &Path) -> std::io::Result<bool> {
     tempfile::tempfile_in(nearest).map(|_| folder.exists())
 }
 
-fn address(host: IpAddr, port: u16) -> Finding {
+fn address(host: IpAddr, port: u16) -> DoctorFinding {
     let address = SocketAddr::new(host, port);
     match TcpListener::bind(address) {
         Ok(_) => good("address", address.to_string()),
@@ -146,7 +146,7 @@ fn address(host: IpAddr, port: u16) -> Finding {
     }
 }
 
-fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>) {
+fn model_file(settings: &Settings) -> (DoctorFinding, Option<(weights::Model, Preset)>) {
     let name = &settings.model.preset;
     let (file, preset) = match model::resolve(settings, name) {
         Ok(found) => found,
@@ -167,7 +167,7 @@ fn model_file(settings: &Settings) -> (Finding, Option<(weights::Model, Preset)>
 }
 
 /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
-fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<Finding> {
+fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<DoctorFinding> {
     let chosen = settings.engine.device;
     if chosen == settings::DeviceChoice::Cpu {
         return vec![good("GPU", "engine.device is cpu: none is looked for".to_owned())];
@@ -234,14 +234,14 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-fn good(what: &'static str, says: String) -> Finding {
-    Finding { what, state: State::Good, says }
+fn good(what: &'static str, says: String) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Good, says }
 }
 
-fn note(what: &'static str, says: String) -> Finding {
-    Finding { what, state: State::Note, says }
+fn note(what: &'static str, says: String) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Note, says }
 }
 
-fn problem(what: &'static str, says: String) -> Finding {
-    Finding { what, state: State::Problem, says }
+fn problem(what: &'static str, says: String) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Problem, says }
 }

@@ -1,8 +1,7 @@
 //! `reprise keys`: which clients the service lets in.
 
 use anyhow::{Context, Result, bail};
-use lab::output::print_json;
-use lab::output::{TextTable, clean, time};
+use lab::output::{TextTable, clean, print_json, time};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
@@ -12,11 +11,11 @@ use store::{NewKey, Scope, Store};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: KeysAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum KeysAction {
     /// Makes a key and shows it, this once
     Create {
         /// Whose conversations it opens; made if not known yet
@@ -47,11 +46,11 @@ enum Action {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     // The first key comes before the first start: a service that is open to the network wants one.
-    let create = matches!(args.action, Action::Create { .. });
+    let create = matches!(args.action, KeysAction::Create { .. });
     with_store(settings, create, async |store| match args.action {
-        Action::Create { user, name, scopes, json } => make(store, user, name, scopes, json).await,
-        Action::List { user, json } => list(store, user.as_deref(), json).await,
-        Action::Revoke { key } => revoke(store, &key).await,
+        KeysAction::Create { user, name, scopes, json } => make(store, user, name, scopes, json).await,
+        KeysAction::List { user, json } => list(store, user.as_deref(), json).await,
+        KeysAction::Revoke { key } => revoke(store, &key).await,
     })
 }
 

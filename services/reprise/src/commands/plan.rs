@@ -175,7 +175,7 @@ fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow
     }
 }
 
-struct Found {
+struct PlannedFile {
     /// What is opened, and what was meant.
     file: PathBuf,
     asked: PathBuf,
@@ -186,7 +186,7 @@ struct Found {
 }
 
 /// The file, or what has its sizes.
-fn find(args: &Args, settings: &Settings) -> Result<Found> {
+fn find(args: &Args, settings: &Settings) -> Result<PlannedFile> {
     if let (Some(shape), Some(mixture)) = (&args.shape, args.quant) {
         let shape = SynthShape::find(shape)?;
         let preset = settings.presets.values().find(|preset| preset.model.eq_ignore_ascii_case(&shape.name));
@@ -196,7 +196,7 @@ fn find(args: &Args, settings: &Settings) -> Result<Found> {
     }
     let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     match model::resolve(settings, name) {
-        Ok((file, preset)) => Ok(Found { asked: file.clone(), file, instead: None, preset, _folder: None }),
+        Ok((file, preset)) => Ok(PlannedFile { asked: file.clone(), file, instead: None, preset, _folder: None }),
         Err(Error::NoModelFile { preset, file, advice }) => {
             let (known, preset) = (shape_of(&file), settings.preset(&preset)?.clone());
             let Some((shape, mixture)) = known else {
@@ -220,16 +220,16 @@ fn shape_of(file: &Path) -> Option<(SynthShape, Mixture)> {
     })
 }
 
-fn outline(shape: &SynthShape, mixture: Mixture, asked: PathBuf, preset: Preset) -> Result<Found> {
+fn outline(shape: &SynthShape, mixture: Mixture, asked: PathBuf, preset: Preset) -> Result<PlannedFile> {
     let folder = tempfile::tempdir().context("cannot make a folder for the outline of the model")?;
     let file = folder.path().join("outline.gguf");
     synth::outline(shape, mixture, &file)?;
     let instead = Some(format!("the shape {} in {}", shape.name, mixture.name()));
-    Ok(Found { file, asked, instead, preset, _folder: Some(folder) })
+    Ok(PlannedFile { file, asked, instead, preset, _folder: Some(folder) })
 }
 
 /// Those of the same model. A file that no preset knows lends the windows of models that were made for as much.
-fn presets_of<'s>(settings: &'s Settings, found: &'s Found, native_ctx: usize) -> Vec<&'s Preset> {
+fn presets_of<'s>(settings: &'s Settings, found: &'s PlannedFile, native_ctx: usize) -> Vec<&'s Preset> {
     let Preset { model, .. } = &found.preset;
     let as_large = |preset: &&Preset| preset.native_ctx.is_some_and(|native| native as usize == native_ctx);
     let all = settings.presets.values();

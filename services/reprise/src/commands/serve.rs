@@ -82,7 +82,7 @@ enum Then {
 /// Set where a process took the place of one that could not go on.
 const BEGUN_ANEW: &str = "REPRISE_BEGUN_ANEW";
 
-/// The same program with the same words in this one's place: what waits for this process, or watches it, sees no other.
+/// The same program with the same arguments in the place of this one: a supervisor sees one process that goes on.
 fn begin_anew() -> Result<()> {
     use std::os::unix::process::CommandExt;
     tracing::warn!("the service starts again as a whole");

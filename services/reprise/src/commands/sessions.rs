@@ -20,11 +20,11 @@ use store::{Deleted, Error, Export, Search, SessionLine, SessionRef, Store};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    action: SessionsAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum SessionsAction {
     /// The sessions, newest first
     List {
         /// Only this user's
@@ -154,37 +154,37 @@ impl One {
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    let create = matches!(args.action, Action::Import { .. });
+    let create = matches!(args.action, SessionsAction::Import { .. });
     with_store(settings, create, async |store| act(store, args.action, settings).await)
 }
 
-async fn act(store: &Store, action: Action, settings: &Settings) -> Result<()> {
+async fn act(store: &Store, action: SessionsAction, settings: &Settings) -> Result<()> {
     match action {
-        Action::List { user, limit, json } => list(store, user.as_deref(), limit, json).await,
-        Action::Show { one, history, json } => show::show(store, &one.find(store).await?, history, json).await,
-        Action::Export { sessions, all, user, output } => {
+        SessionsAction::List { user, limit, json } => list(store, user.as_deref(), limit, json).await,
+        SessionsAction::Show { one, history, json } => show::show(store, &one.find(store).await?, history, json).await,
+        SessionsAction::Export { sessions, all, user, output } => {
             let sessions = match all {
                 true => every_session(store, user.as_deref()).await?,
                 false => find_all(store, user.as_deref(), &sessions).await?,
             };
             export(store, &sessions, output.as_deref()).await
         }
-        Action::Import { file, user, json } => import(store, &file, user.as_deref(), json).await,
-        Action::Search { query, user, session, any, limit, json } => {
+        SessionsAction::Import { file, user, json } => import(store, &file, user.as_deref(), json).await,
+        SessionsAction::Search { query, user, session, any, limit, json } => {
             search(store, &query.join(" "), user.as_deref(), session.as_deref(), any, limit, json).await
         }
-        Action::Delete { sessions, user, unused_days, yes, json } => match unused_days {
+        SessionsAction::Delete { sessions, user, unused_days, yes, json } => match unused_days {
             Some(days) => delete_unused(store, days, yes, json, settings).await,
             None => delete(store, &find_all(store, user.as_deref(), &sessions).await?, yes, json, settings).await,
         },
-        Action::Summaries { one, json } => context::summaries(store, &one.find(store).await?, json).await,
-        Action::Undo { one } => context::undo(store, &one.find(store).await?, settings).await,
-        Action::Redo { one, version } => context::redo(store, &one.find(store).await?, version, settings).await,
-        Action::Edit { one, file, version } => {
+        SessionsAction::Summaries { one, json } => context::summaries(store, &one.find(store).await?, json).await,
+        SessionsAction::Undo { one } => context::undo(store, &one.find(store).await?, settings).await,
+        SessionsAction::Redo { one, version } => context::redo(store, &one.find(store).await?, version, settings).await,
+        SessionsAction::Edit { one, file, version } => {
             context::edit(store, &one.find(store).await?, version, &file, settings).await
         }
-        Action::Pins(pins) => context::pins(store, pins, settings).await,
-        Action::Check { json } => check(store, json).await,
+        SessionsAction::Pins(pins) => context::pins(store, pins, settings).await,
+        SessionsAction::Check { json } => check(store, json).await,
     }
 }
 

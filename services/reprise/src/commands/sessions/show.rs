@@ -1,8 +1,7 @@
 //! One conversation, for a person to read.
 
 use anyhow::Result;
-use lab::output::print_json;
-use lab::output::{clean, clean_lines, time};
+use lab::output::{clean, clean_lines, print_json, time};
 use model::Bytes;
 use std::io::Write;
 use std::path::Path;
