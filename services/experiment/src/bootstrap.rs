@@ -7,7 +7,7 @@ use crate::distributions::{normal_cdf, student_quantile};
 use crate::quantiles::{quantile, rank};
 use crate::random::SeededRandom;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
@@ -67,18 +67,14 @@ pub fn difference(
     pairing: Pairing,
     resampling: &Resampling,
 ) -> Option<Interval> {
-    let (a, b) = (Arm::new(a), Arm::new(b));
     let (clusters_a, clusters_b) = match pairing {
-        Pairing::Independent => (a.names(), b.names()),
+        Pairing::Independent => (clusters(a), clusters(b)),
         Pairing::Shared => {
-            let mut both = a.names();
-            both.extend(b.names());
-            both.sort_unstable();
-            both.dedup();
+            let both = clusters(&[a, b].concat());
             (both.clone(), both)
         }
     };
-    let (a, b) = (a.indexed(&clusters_a), b.indexed(&clusters_b));
+    let (a, b) = (ClusteredSamples::new(a, &clusters_a), ClusteredSamples::new(b, &clusters_b));
     let all = |clusters: &[u64]| vec![1u32; clusters.len()];
     let estimate = b.statistic(statistic, &all(&clusters_b))? - a.statistic(statistic, &all(&clusters_a))?;
     let mut random = SeededRandom::new(resampling.seed);
@@ -120,45 +116,31 @@ fn draw(random: &mut SeededRandom, weights: &mut [u32]) {
     }
 }
 
-/// Values in order, each with the index of its cluster.
-struct Arm {
-    values: Vec<(f64, u64)>,
+fn clusters(samples: &[Sample]) -> Vec<u64> {
+    samples.iter().map(|sample| sample.cluster).collect::<BTreeSet<u64>>().into_iter().collect()
 }
 
-struct Indexed {
+struct ClusteredSamples {
+    /// In order, each with the index of its cluster.
     values: Vec<(f64, u32)>,
     /// Sum and count of each cluster.
     sums: Vec<(f64, f64)>,
 }
 
-impl Arm {
-    fn new(samples: &[Sample]) -> Arm {
-        let mut values: Vec<(f64, u64)> = samples.iter().map(|sample| (sample.value, sample.cluster)).collect();
+impl ClusteredSamples {
+    fn new(samples: &[Sample], clusters: &[u64]) -> ClusteredSamples {
+        let index: BTreeMap<u64, u32> = clusters.iter().copied().zip(0..).collect();
+        let mut values: Vec<(f64, u32)> =
+            samples.iter().filter_map(|sample| Some((sample.value, *index.get(&sample.cluster)?))).collect();
         values.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Arm { values }
-    }
-
-    fn names(&self) -> Vec<u64> {
-        let mut names: Vec<u64> = self.values.iter().map(|(_, cluster)| *cluster).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    fn indexed(self, names: &[u64]) -> Indexed {
-        let index: BTreeMap<u64, u32> = names.iter().copied().zip(0..).collect();
-        let values: Vec<(f64, u32)> =
-            self.values.into_iter().filter_map(|(value, name)| Some((value, *index.get(&name)?))).collect();
-        let mut sums = vec![(0.0, 0.0); names.len()];
+        let mut sums = vec![(0.0, 0.0); clusters.len()];
         for (value, cluster) in &values {
             let sum = &mut sums[*cluster as usize];
             *sum = (sum.0 + value, sum.1 + 1.0);
         }
-        Indexed { values, sums }
+        ClusteredSamples { values, sums }
     }
-}
 
-impl Indexed {
     /// Of the values as often as their clusters were drawn. None where that is never.
     fn statistic(&self, statistic: Statistic, weights: &[u32]) -> Option<f64> {
         if statistic == Statistic::Mean {

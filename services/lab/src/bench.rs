@@ -12,11 +12,13 @@ mod steps;
 mod turns;
 
 use crate::charts::{self, Chart};
+use crate::output::print_json;
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use settings::Settings;
 use std::ffi::OsString;
 use std::future::Future;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Measures the model, a voice conversation, or many sessions at once
 ///
@@ -67,15 +69,30 @@ fn wait_for(work: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
-/// To a file where one was asked for, and to the terminal where a person reads.
-fn show(charts: &[Chart], file: Option<&Path>, on_terminal: bool) -> Result<()> {
-    if let Some(file) = file {
-        std::fs::write(file, charts::svg(charts)).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    if on_terminal {
+/// How a measurement is told.
+#[derive(Clone, Debug, clap::Args)]
+struct BenchOutput {
+    /// Prints one object for programs
+    #[arg(long)]
+    json: bool,
+    /// Draws the measurement into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+impl BenchOutput {
+    /// `print` writes for people; the charts follow it.
+    fn tell(&self, measured: &impl Serialize, charts: &[Chart], print: impl FnOnce() -> Result<()>) -> Result<()> {
+        if let Some(file) = &self.plot {
+            std::fs::write(file, charts::svg(charts)).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        if self.json {
+            return print_json(measured);
+        }
+        print()?;
         for chart in charts.iter().filter(|chart| chart.is_worth_drawing()) {
             println!("\n{}", chart.text());
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -2,12 +2,11 @@
 
 use super::chat::ChatPlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::show;
 use super::steps::{Filler, Opening, TurnCost, TurnKind};
 use super::turns::{Args, Door, MeasuredTurns, play};
 use crate::charts::{Chart, Series};
 use crate::hardware::Hardware;
-use crate::output::{TextTable, clean, number, print_json};
+use crate::output::{TextTable, clean, number};
 use anyhow::{Context, Result};
 use experiment::median;
 use serde::Serialize;
@@ -78,13 +77,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let Cases { service, measured, .. } = cases;
     service.stop().await;
     played?;
-    let chart = chart(&measured);
-    show(std::slice::from_ref(&chart), args.plot.as_deref(), false)?;
-    if args.json {
-        return print_json(&measured);
-    }
-    print(&measured)?;
-    show(&[chart], None, true)
+    args.output.tell(&measured, &[chart(&measured)], || print(&measured))
 }
 
 struct Cases<'a> {

@@ -1,12 +1,12 @@
 //! A conversation that is many times longer than its window: what a turn after a swap waits, whether any waits for a
 //! summary, and what is remembered from where.
 
+use super::BenchOutput;
 use super::realtime::with_replies;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::show;
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
-use crate::output::{print_json, progress_bar};
+use crate::output::progress_bar;
 use crate::script::{ScriptQuestion, ScriptRecipe, generate};
 use anyhow::{Result, bail};
 use experiment::median;
@@ -16,8 +16,6 @@ use serde_json::{Map, Value, json};
 use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fmt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Measures a conversation that outgrows its window again and again
@@ -48,41 +46,11 @@ pub struct Args {
     pin_every: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Prints the numbers as JSON
-    #[arg(long)]
-    json: bool,
-    /// Writes the plot to this SVG file
-    #[arg(long)]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
     /// Seconds an event may take to come
     #[arg(long, default_value_t = 600)]
     patience_s: u64,
-}
-
-/// Numbers for people and for programs: a key, its words, and the value.
-type MeasuredValues = Vec<(&'static str, &'static str, MeasuredValue)>;
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum MeasuredValue {
-    Count(usize),
-    PartOf([usize; 2]),
-    Ms(Option<f64>),
-    Ratio(Option<f64>),
-    Tokens(Option<f64>),
-}
-
-impl fmt::Display for MeasuredValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&match *self {
-            MeasuredValue::Count(count) => count.to_string(),
-            MeasuredValue::PartOf([part, all]) => format!("{part} of {all}"),
-            MeasuredValue::Ms(Some(ms)) => format!("{ms:.1} ms"),
-            MeasuredValue::Ratio(Some(ratio)) => format!("{ratio:.2} x"),
-            MeasuredValue::Tokens(Some(tokens)) => format!("{tokens:.0}"),
-            MeasuredValue::Ms(None) | MeasuredValue::Ratio(None) | MeasuredValue::Tokens(None) => "-".to_owned(),
-        })
-    }
 }
 
 /// What the service told so far.
@@ -140,27 +108,38 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let (seen, findings) = conversation.finish().await?;
+    let (seen, values) = conversation.finish().await?;
     service.stop().await;
-    if args.json {
-        let mut object = Map::from_iter([("turns".to_owned(), json!(seen.turns))]);
-        object.extend(findings.iter().map(|(key, _, value)| ((*key).to_owned(), json!(value))));
-        object.insert("recall".to_owned(), json!(seen.recall));
-        print_json(&object)?;
-    } else {
+    let mut measured = Map::from_iter([("turns".to_owned(), json!(seen.turns))]);
+    measured.extend(values.iter().map(|(key, _, value, _)| ((*key).to_owned(), value.clone())));
+    measured.insert("recall".to_owned(), json!(seen.recall));
+    args.output.tell(&measured, &[chart(&seen)], || {
         println!("{:<50} {:>12}", "turns", seen.turns.len());
-        for (_, words, value) in &findings {
-            println!("{words:<50} {value:>12}");
+        for (_, words, value, unit) in &values {
+            println!("{words:<50} {:>12}", shown(value, unit));
         }
         for (zone, score) in &seen.recall {
-            println!("{:<50} {:>12}", format!("recall, {zone}"), MeasuredValue::PartOf(*score));
+            println!("{:<50} {:>12}", format!("recall, {zone}"), shown(&json!(score), ""));
         }
-    }
-    show(&[chart(&seen)], args.plot.as_deref(), !args.json)?;
+        Ok(())
+    })?;
     if seen.swaps + seen.drops == 0 {
         bail!("the window never filled: say more turns (--turns), or choose a smaller window (--ctx)");
     }
     Ok(())
+}
+
+/// A key for programs, words for people, the value and its unit.
+type MeasuredValues = Vec<(&'static str, &'static str, Value, &'static str)>;
+
+fn shown(value: &Value, unit: &str) -> String {
+    match (value, value.as_f64(), unit) {
+        (Value::Array(part_of), ..) => part_of.iter().map(Value::to_string).collect::<Vec<_>>().join(" of "),
+        (_, None, _) => "-".to_owned(),
+        (_, Some(ms), "ms") => format!("{ms:.1} ms"),
+        (_, Some(ratio), "x") => format!("{ratio:.2} x"),
+        (_, Some(number), _) => format!("{number:.0}"),
+    }
 }
 
 struct LongConversation<'a> {
@@ -334,36 +313,36 @@ impl<'a> LongConversation<'a> {
         let after_swap = median(waits(|turn| turn.after_swap && !turn.while_summarising));
         let meanwhile = || waits(|turn| turn.while_summarising);
         let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.queue_ms);
-        let over_ordinary =
-            |ms: Option<f64>| MeasuredValue::Ratio(ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary));
+        let over_ordinary = |ms: Option<f64>| json!(ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary));
         let of_a_request = |key: &str| {
             let checks = summaries["data"].as_array().into_iter().flatten().map(|summary| &summary["checks"]);
             median(checks.filter_map(|checks| Some(checks[key].as_f64()? / checks["requests"].as_f64()?)))
         };
         let (known, computed) = (of_a_request("reused_tokens"), of_a_request("computed_tokens"));
-        use MeasuredValue::{Count, Ms, PartOf, Tokens};
-        let findings = vec![
-            ("swaps", "swaps", Count(seen.swaps)),
-            ("drops", "turns left out without a summary", Count(seen.drops)),
-            ("failed_compactions", "compactions that failed", Count(seen.failed_compactions)),
-            ("ordinary_first_token_ms", "first token, ordinary turn (median)", Ms(ordinary)),
-            ("after_swap_first_token_ms", "first token, turn after a swap (median)", Ms(after_swap)),
+        let (wait, longest) = (median(meanwhile()), meanwhile().reduce(f64::max));
+        let (longest_queue, summary) = (queues.reduce(f64::max), median(seen.summaries_ms.clone()));
+        let values = vec![
+            ("swaps", "swaps", json!(seen.swaps), ""),
+            ("drops", "turns left out without a summary", json!(seen.drops), ""),
+            ("failed_compactions", "compactions that failed", json!(seen.failed_compactions), ""),
+            ("ordinary_first_token_ms", "first token, ordinary turn (median)", json!(ordinary), "ms"),
+            ("after_swap_first_token_ms", "first token, turn after a swap (median)", json!(after_swap), "ms"),
             // The aim is 1.1 or less.
-            ("after_swap_ratio", "  over an ordinary turn", over_ordinary(after_swap)),
-            ("turns_while_summarising", "turns that came while a summary was made", Count(meanwhile().count())),
-            ("while_summarising_first_token_ms", "  first token (median)", Ms(median(meanwhile()))),
+            ("after_swap_ratio", "  over an ordinary turn", over_ordinary(after_swap), "x"),
+            ("turns_while_summarising", "turns that came while a summary was made", json!(meanwhile().count()), ""),
+            ("while_summarising_first_token_ms", "  first token (median)", json!(wait), "ms"),
             // A turn waits for the chunk that is being computed, and for nothing else.
-            ("while_summarising_ratio", "  over an ordinary turn", over_ordinary(median(meanwhile()))),
-            ("longest_while_summarising_ms", "  the longest first token", Ms(meanwhile().reduce(f64::max))),
-            ("longest_queue_ms", "  the longest wait for the chunk before it", Ms(queues.reduce(f64::max))),
-            ("summary_ms", "a summary, from its begin to the swap (median)", Ms(median(seen.summaries_ms.clone()))),
-            ("summary_reused_tokens", "  tokens of a request that were known (median)", Tokens(known)),
-            ("summary_computed_tokens", "  tokens that were computed for it (median)", Tokens(computed)),
-            ("pins_in_prompt", "pins in the prompt, after each swap", PartOf(seen.pins_in_prompt)),
-            ("pins_refused", "to be remembered, but no room for another pin", Count(seen.pins_refused)),
+            ("while_summarising_ratio", "  over an ordinary turn", over_ordinary(wait), "x"),
+            ("longest_while_summarising_ms", "  the longest first token", json!(longest), "ms"),
+            ("longest_queue_ms", "  the longest wait for the chunk before it", json!(longest_queue), "ms"),
+            ("summary_ms", "a summary, from its begin to the swap (median)", json!(summary), "ms"),
+            ("summary_reused_tokens", "  tokens of a request that were known (median)", json!(known), ""),
+            ("summary_computed_tokens", "  tokens that were computed for it (median)", json!(computed), ""),
+            ("pins_in_prompt", "pins in the prompt, after each swap", json!(seen.pins_in_prompt), ""),
+            ("pins_refused", "to be remembered, but no room for another pin", json!(seen.pins_refused), ""),
         ];
         self.client.close().await;
-        Ok((seen, findings))
+        Ok((seen, values))
     }
 }
 

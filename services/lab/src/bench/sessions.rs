@@ -1,13 +1,13 @@
 //! `reprise bench sessions`: a house full of satellites that listen, some of which talk at the same moment.
 
+use super::BenchOutput;
 use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::show;
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
 use crate::hardware::{Hardware, ProcessMemory};
-use crate::output::{clean, count, mib, print_json, progress_bar};
+use crate::output::{clean, count, mib, progress_bar};
 use anyhow::{Result, bail};
 use experiment::Quantiles;
 use futures_util::stream::{self, StreamExt};
@@ -16,7 +16,6 @@ use serde::Serialize;
 use serde_json::json;
 use settings::Settings;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Opens many sessions that stay idle and some that talk at once
@@ -47,12 +46,8 @@ pub struct Args {
     /// Seconds until a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
-    /// Prints one object for programs
-    #[arg(long)]
-    json: bool,
-    /// Draws the wait of every turn into this SVG file
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Serialize)]
@@ -102,9 +97,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let measured = measure(args, settings, &service).await;
     service.stop().await;
     let measured = measured?;
-    show(&[chart(&measured)], args.plot.as_deref(), false)?;
-    let printed = if args.json { print_json(&measured) } else { print(&measured) };
-    printed?;
+    args.output.tell(&measured, &[chart(&measured)], || print(&measured))?;
     match measured.errors.len() {
         0 => Ok(()),
         count => bail!("{count} errors, the first: {}", clean(&measured.errors[0])),
@@ -293,7 +286,7 @@ fn print(measured: &MeasuredSessions) -> Result<()> {
     for error in &measured.errors {
         println!("  error: {}", clean(error));
     }
-    show(&[chart(measured)], None, true)
+    Ok(())
 }
 
 fn chart(measured: &MeasuredSessions) -> Chart {

@@ -5,11 +5,11 @@
 
 mod peaks;
 
-use super::show;
+use super::BenchOutput;
 use crate::charts::{Chart, Series};
 use crate::hardware::{Hardware, ProcessMemory};
 use crate::opening::{self, PrecisionArg};
-use crate::output::{TextTable, mib, number, percent, print_json, progress_bar};
+use crate::output::{TextTable, mib, number, percent, progress_bar};
 use anyhow::{Context, Result, bail};
 use engine::network::{Network, WantedLogits};
 use engine::open::Keeping;
@@ -48,12 +48,8 @@ pub struct Args {
     memory_mib: usize,
     #[arg(long)]
     precision: Option<PrecisionArg>,
-    /// Prints one object for programs
-    #[arg(long)]
-    json: bool,
-    /// Draws the table into this SVG file
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: BenchOutput,
 }
 
 #[derive(Serialize)]
@@ -184,8 +180,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         contexts: contexts.iter().enumerate().map(context).collect::<Option<_>>().context("nothing was measured")?,
         model: about,
     };
-    show(&charts(&measured), args.plot.as_deref(), false)?;
-    if args.json { print_json(&measured) } else { print(&measured) }
+    args.output.tell(&measured, &charts(&measured), || print(&measured))
 }
 
 struct SpeedBench<'a> {
@@ -399,8 +394,7 @@ fn print(measured: &MeasuredSpeed) -> Result<()> {
             ]);
         }
     }
-    table.print()?;
-    show(&charts(measured), None, true)
+    table.print()
 }
 
 fn charts(measured: &MeasuredSpeed) -> Vec<Chart> {

@@ -1,19 +1,18 @@
 //! `reprise bench turns`: a voice conversation, turn by turn, and how long the user waits for the first word.
 
+use super::BenchOutput;
 use super::chat::ChatPlayer;
 use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::show;
 use super::steps::{Filler, Opening, TurnCost, TurnKind, UserStep};
 use crate::charts::{Chart, Series};
 use crate::hardware::Hardware;
-use crate::output::{TextTable, clean, count, number, print_json, progress_bar};
+use crate::output::{TextTable, clean, count, number, progress_bar};
 use anyhow::{Result, bail};
 use experiment::{Quantiles, median};
 use serde::Serialize;
 use settings::Settings;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Plays a voice conversation and measures the wait for the first word of each reply
@@ -88,12 +87,8 @@ pub struct Args {
     /// A reply is talked over every so many turns, and no turns become a summary
     #[arg(long)]
     pub(super) barge_in_every: Option<usize>,
-    /// Prints one object for programs
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Draws the wait over the history into this SVG file
-    #[arg(long, value_name = "FILE")]
-    pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: BenchOutput,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -160,8 +155,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let measured = play(args, settings, &mut service).await;
     service.stop().await;
     let measured = measured?;
-    show(&[chart(&measured.turns)], args.plot.as_deref(), false)?;
-    if args.json { print_json(&measured) } else { print(&measured) }
+    args.output.tell(&measured, &[chart(&measured.turns)], || print(&measured))
 }
 
 impl Args {
@@ -291,8 +285,7 @@ fn print(measured: &MeasuredTurns) -> Result<()> {
         let [median, p95, max] = [median, p95, max].map(|ms| number(Some(ms), 1));
         table.row([kind.name().to_owned(), n.to_string(), median, p95, max, number(*computed_tokens_median, 0)]);
     }
-    table.print()?;
-    show(&[chart(&measured.turns)], None, true)
+    table.print()
 }
 
 fn chart(turns: &[TurnCost]) -> Chart {

@@ -61,112 +61,122 @@ pub async fn play(
     script: &ConversationScript,
     out: &Path,
 ) -> Result<Vec<PlayedTurn>> {
-    let mut record = ReplayRecord::open(args, settings, script, out)?;
+    let record = ReplayRecord::open(args, settings, script, out)?;
     let all = args.runs * script.turns.len() as u64 * args.arms.len() as u64;
     let bar = progress_bar(all, "{pos} of {len} turns [{bar:40}] {eta} left, {msg}");
     bar.set_position(record.of_runs(args.runs).count() as u64);
+    let mut runs = Runs { args, settings, script, record, bar };
     for run in 0..args.runs {
-        let done = record.played.iter().filter(|played| played.run == run).count();
+        let done = runs.record.played.iter().filter(|played| played.run == run).count();
         if done < script.turns.len() * args.arms.len() {
-            bar.set_message(format!("run {} of {}", run + 1, args.runs));
-            play_run(args, settings, script, run, &mut record, &bar).await?;
+            runs.bar.set_message(format!("run {} of {}", run + 1, args.runs));
+            runs.play(run).await?;
         }
     }
-    bar.finish_and_clear();
-    Ok(record.of_runs(args.runs).cloned().collect())
+    runs.bar.finish_and_clear();
+    Ok(runs.record.of_runs(args.runs).cloned().collect())
 }
 
-async fn play_run(
-    args: &Args,
-    settings: &Settings,
-    script: &ConversationScript,
-    run: u64,
-    record: &mut ReplayRecord,
-    bar: &ProgressBar,
-) -> Result<()> {
-    let folder = record.folder.join(format!("run-{}", run + 1));
-    if !record.played.iter().any(|played| played.run == run) && folder.exists() {
-        // Nothing of it was written down.
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
-    }
-    let service = ReplayService::start(args, settings, &folder).await?;
-    let played = play_turns(args, script, run, &service, record, bar).await;
-    service.stop().await?;
-    played
+struct Runs<'a> {
+    args: &'a Args,
+    settings: &'a Settings,
+    script: &'a ConversationScript,
+    record: ReplayRecord,
+    bar: ProgressBar,
 }
 
-async fn play_turns(
-    args: &Args,
-    script: &ConversationScript,
-    run: u64,
-    service: &ReplayService,
-    record: &mut ReplayRecord,
-    bar: &ProgressBar,
-) -> Result<()> {
-    let patience = Duration::from_secs(args.patience);
-    let mut players = Vec::new();
-    for (arm, preset) in args.arms.iter().enumerate() {
-        let last = record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
-        let instructions = script.head.instructions.as_deref();
-        players.push(match last {
-            None => ReplayPlayer::begin(&service.runtime, USER, preset, instructions, patience).await?,
-            Some(last) => {
-                let session = service.store.open_session(USER, &last.session).await?;
-                ReplayPlayer::go_on(&service.runtime, &service.store, session, last.last_item.clone(), patience).await?
-            }
-        });
+impl Runs<'_> {
+    async fn play(&mut self, run: u64) -> Result<()> {
+        let folder = self.record.folder.join(format!("run-{}", run + 1));
+        if !self.record.played.iter().any(|played| played.run == run) && folder.exists() {
+            // Nothing of it was written down.
+            fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
+        }
+        let service = ReplayService::start(self.args, self.settings, &folder).await?;
+        let played = self.play_turns(run, &service).await;
+        service.stop().await?;
+        played
     }
-    let begun_at_ms = wall_ms();
-    let mut fresh = vec![true; players.len()];
-    for (number, turn) in script.turns.iter().enumerate() {
-        // The order of the arms changes, so that being first is no advantage.
-        for order in 0..players.len() {
-            let arm = (order + number + run as usize) % players.len();
-            if record.has(run, number as u64, arm) {
-                continue;
-            }
-            let Some(player) = players.get_mut(arm) else { continue };
-            // Words that were said before an interruption keep their id, so each attempt has others.
-            let item = format!("replay_{number}_{begun_at_ms}");
-            let reply = player.turn(&item, &turn.says, turn.cuts_last_reply, args.reply).await?;
-            let ctx_size = service.runtime.presets().named(&args.arms[arm])?.ctx_size;
-            let asked = match &turn.asks {
-                None => None,
-                Some(question) => {
-                    let planted = script.planted(&question.fact).unwrap_or(number);
-                    let zone = player.zone_of(&service.store, record.said_item(run, planted as u64, arm)).await?;
-                    Some(AskedFact {
-                        fact: question.fact.clone(),
-                        zone,
-                        fill: reply.input_tokens as f64 / f64::from(ctx_size),
-                        turns_since: number - planted,
-                        right: reply.failed.is_none() && question.expects.is_met_by(&reply.text),
-                        answer: reply.text.clone(),
-                    })
+
+    async fn play_turns(&mut self, run: u64, service: &ReplayService) -> Result<()> {
+        let patience = Duration::from_secs(self.args.patience);
+        let mut players = Vec::new();
+        for (arm, preset) in self.args.arms.iter().enumerate() {
+            let last = self.record.played.iter().rev().find(|played| played.run == run && played.arm == arm);
+            let instructions = self.script.head.instructions.as_deref();
+            players.push(match last {
+                None => ReplayPlayer::begin(&service.runtime, USER, preset, instructions, patience).await?,
+                Some(last) => {
+                    let session = service.store.open_session(USER, &last.session).await?;
+                    let last_item = last.last_item.clone();
+                    ReplayPlayer::go_on(&service.runtime, &service.store, session, last_item, patience).await?
                 }
-            };
-            let measurement = player.measured(&service.store, &reply).await?;
-            let engine_bytes = service.model.status().memory_bytes;
-            record.add(PlayedTurn {
-                run,
-                turn: number as u64,
-                arm,
-                session: player.session.id().to_owned(),
-                said_item: item.clone(),
-                last_item: player.last_item.clone().or(Some(item)),
-                after_start: std::mem::take(&mut fresh[arm]),
-                cut_last_reply: reply.cut_last_reply,
-                failed: reply.failed,
-                asked,
-                measurement,
-                engine_bytes: engine_bytes.into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect(),
-                rss_bytes: ProcessMemory::own().map(|memory| memory.rss_bytes),
-            })?;
-            bar.inc(1);
-            settle(&service.model, Duration::from_secs_f64(args.pause)).await;
+            });
         }
+        // Words that were said before an interruption keep their id, so each attempt has others.
+        let begun_at_ms = wall_ms();
+        let mut fresh = vec![true; players.len()];
+        for number in 0..self.script.turns.len() {
+            let item = format!("replay_{number}_{begun_at_ms}");
+            // The order of the arms changes, so that being first is no advantage.
+            for order in 0..players.len() {
+                let arm = (order + number + run as usize) % players.len();
+                if self.record.turn(run, number, arm).is_some() {
+                    continue;
+                }
+                let after_start = std::mem::take(&mut fresh[arm]);
+                let played = self.turn(run, number, arm, &item, &mut players[arm], service).await?;
+                self.record.add(PlayedTurn { after_start, ..played })?;
+                self.bar.inc(1);
+                settle(&service.model, Duration::from_secs_f64(self.args.pause)).await;
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    async fn turn(
+        &self,
+        run: u64,
+        number: usize,
+        arm: usize,
+        item: &str,
+        player: &mut ReplayPlayer,
+        service: &ReplayService,
+    ) -> Result<PlayedTurn> {
+        let turn = &self.script.turns[number];
+        let reply = player.turn(item, &turn.says, turn.cuts_last_reply, self.args.reply).await?;
+        let ctx_size = service.runtime.presets().named(&self.args.arms[arm])?.ctx_size;
+        let mut asked = None;
+        if let Some(question) = &turn.asks {
+            let planted = self.script.planted(&question.fact).unwrap_or(number);
+            let told_in = self.record.turn(run, planted, arm).map_or("", |played| &played.said_item);
+            asked = Some(AskedFact {
+                fact: question.fact.clone(),
+                zone: player.zone_of(&service.store, told_in).await?,
+                fill: reply.input_tokens as f64 / f64::from(ctx_size),
+                turns_since: number - planted,
+                right: reply.failed.is_none() && question.expects.is_met_by(&reply.text),
+                answer: reply.text.clone(),
+            });
+        }
+        let measurement = player.measured(&service.store, &reply).await?;
+        let engine_bytes = service.model.status().memory_bytes;
+        Ok(PlayedTurn {
+            run,
+            turn: number as u64,
+            arm,
+            session: player.session.id().to_owned(),
+            said_item: item.to_owned(),
+            last_item: player.last_item.clone().or(Some(item.to_owned())),
+            after_start: false,
+            cut_last_reply: reply.cut_last_reply,
+            failed: reply.failed,
+            asked,
+            measurement,
+            engine_bytes: engine_bytes.into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect(),
+            rss_bytes: ProcessMemory::own().map(|memory| memory.rss_bytes),
+        })
+    }
 }
 
 const USER: &str = "replay";
@@ -291,14 +301,8 @@ impl ReplayRecord {
         Ok(())
     }
 
-    fn has(&self, run: u64, turn: u64, arm: usize) -> bool {
-        self.played.iter().any(|played| (played.run, played.turn, played.arm) == (run, turn, arm))
-    }
-
-    fn said_item(&self, run: u64, turn: u64, arm: usize) -> &str {
-        let mut played = self.played.iter();
-        let found = played.find(|played| (played.run, played.turn, played.arm) == (run, turn, arm));
-        found.map_or("", |played| &played.said_item)
+    fn turn(&self, run: u64, turn: usize, arm: usize) -> Option<&PlayedTurn> {
+        self.played.iter().find(|played| (played.run, played.turn, played.arm) == (run, turn as u64, arm))
     }
 
     /// Earlier replays may have had more.

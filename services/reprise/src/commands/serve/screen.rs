@@ -1,5 +1,6 @@
 //! What the service says of itself when it is ready: one screen.
 
+use indicatif::HumanCount;
 use model::Plan;
 use settings::{Preset, Settings};
 use std::fmt;
@@ -34,8 +35,8 @@ impl fmt::Display for Screen<'_> {
         }
         writeln!(f, "  address   http://{}", self.address)?;
         writeln!(f, "  model     {} (loaded in {seconds:.1} s)", self.model)?;
-        writeln!(f, "  window    {} tokens (preset {})", grouped(u64::from(chosen.ctx_size)), chosen.name)?;
-        let (sessions, items) = (grouped(statistics.sessions), grouped(statistics.items));
+        writeln!(f, "  window    {} tokens (preset {})", HumanCount(u64::from(chosen.ctx_size)), chosen.name)?;
+        let (sessions, items) = (HumanCount(statistics.sessions), HumanCount(statistics.items));
         writeln!(f, "  store     {} ({sessions} sessions, {items} items)", settings.store.path.display())?;
         let keys = if self.keys_required { "needed: `reprise keys create`" } else { "not needed on this machine" };
         writeln!(f, "  keys      {keys}")?;
@@ -48,16 +49,4 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "            reprise chat --url http://{near}   from a terminal")?;
         writeln!(f)
     }
-}
-
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -11,7 +11,7 @@ const ITEMS_AT_ONCE: u32 = 500;
 
 pub async fn show(store: &Store, session: &SessionRef, history: bool, json: bool) -> Result<()> {
     let view = store.load(session).await?;
-    let items = if history { whole_history(store, session).await? } else { every_item(store, session).await? };
+    let items = all_items(store, session, history).await?;
     if json {
         return print_json(&serde_json::json!({
             "session": view.session, "summary": view.summary, "pins": view.pins, "items": items,
@@ -67,23 +67,16 @@ pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
     Ok(())
 }
 
-async fn every_item(store: &Store, session: &SessionRef) -> Result<Vec<Item>> {
+/// As they stand, or with everything that ever happened to them.
+async fn all_items(store: &Store, session: &SessionRef, history: bool) -> Result<Vec<Item>> {
     let mut items: Vec<Item> = Vec::new();
     loop {
-        let after = items.last().map(|item| item.item_id.clone());
-        let page = store.items(session, after.as_deref(), ITEMS_AT_ONCE).await?;
-        if page.is_empty() {
-            return Ok(items);
-        }
-        items.extend(page);
-    }
-}
-
-async fn whole_history(store: &Store, session: &SessionRef) -> Result<Vec<Item>> {
-    let mut items: Vec<Item> = Vec::new();
-    loop {
-        let after = items.last().map_or(0, |item| item.seq);
-        let page = store.history(session, after, ITEMS_AT_ONCE).await?;
+        let last = items.last();
+        let page = if history {
+            store.history(session, last.map_or(0, |item| item.seq), ITEMS_AT_ONCE).await?
+        } else {
+            store.items(session, last.map(|item| item.item_id.as_str()), ITEMS_AT_ONCE).await?
+        };
         if page.is_empty() {
             return Ok(items);
         }
