@@ -7,9 +7,6 @@ use crate::Error;
 use tokenizers::models::bpe::{self, BPE, Merges, Vocab};
 use tokenizers::utils::SysRegex;
 
-/// How many words each thread that encodes remembers: the frequent ones of a language.
-const REMEMBERED_WORDS: usize = 4_096;
-
 pub struct Parts<'a> {
     /// Ids go from 0 to here, unused ones included.
     pub count: usize,
@@ -70,7 +67,7 @@ fn model(normal: Vocab, merges: Merges, ignore_merges: bool) -> Result<BPE, Erro
         return Err(needs(&format!("{left}{right}")));
     }
     let builder = BPE::builder().vocab_and_merges(normal, merges).ignore_merges(ignore_merges);
-    builder.cache_capacity(REMEMBERED_WORDS).build().map_err(|error| match error.downcast_ref() {
+    builder.build().map_err(|error| match error.downcast_ref() {
         Some(bpe::Error::MergeTokenOutOfVocabulary(token)) => needs(token),
         _ => Error::Vocabulary(error.to_string()),
     })
