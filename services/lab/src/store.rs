@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use runtime::wall_ms;
 use settings::Settings;
-use store::{Options, Owner, Store};
+use store::{OpenedBy, Store, StoreOptions};
 
-pub fn options(settings: &Settings) -> Options {
+pub fn options(settings: &Settings) -> StoreOptions {
     let store = &settings.store;
-    Options {
+    StoreOptions {
         path: store.path.clone(),
-        owner: Owner::Service,
+        opened_by: OpenedBy::Service,
         create: true,
         busy_timeout_ms: store.busy_timeout_ms,
         readers: store.readers,
@@ -23,8 +23,8 @@ pub fn options(settings: &Settings) -> Options {
 
 /// Opens the store, beside a service that uses it or without one, does the work, and closes it.
 pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Store) -> Result<()>) -> Result<()> {
-    let options = Options {
-        owner: Owner::Command,
+    let options = StoreOptions {
+        opened_by: OpenedBy::Command,
         create,
         write_queue: WRITES_OF_A_COMMAND,
         commit_group: WRITES_OF_A_COMMAND,

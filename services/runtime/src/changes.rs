@@ -111,7 +111,7 @@ impl Runtime {
     /// Sessions in memory follow what a command beside the service changed in the store.
     pub async fn look_for_changes(&self) {
         for (session, seen) in self.in_memory() {
-            match self.store().memory_stamp(&session).await {
+            match self.store().context_stamp(&session).await {
                 Ok(stamp) if seen.is_some_and(|seen| seen != stamp) => {
                     self.see(&session, stamp);
                     self.follow(&session).await;
@@ -153,6 +153,6 @@ impl Runtime {
 
     async fn tools(&self, session: &SessionRef) -> Result<PromptTools, Error> {
         let record = self.store().session(session).await?;
-        Ok(self.tools_of(&record.preset, record.ctx_size, session))
+        Ok(self.tools_of(&record.placement.preset, record.placement.ctx_size, session))
     }
 }

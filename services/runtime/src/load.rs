@@ -1,7 +1,6 @@
 //! A session from the store into memory.
 
 use crate::compactor::{CompactedView, Compactor, CompactorStart, SessionStore, Standing, limits_of};
-use crate::records::{config_of, item_of};
 use crate::shared::Shared;
 use crate::store_queue::StoreQueue;
 use crate::turn_log::TurnLog;
@@ -29,17 +28,18 @@ pub struct Loaded {
 pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store::Error> {
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
-    let tools = shared.tools_of(&view.session.preset, view.session.ctx_size, session);
+    let placement = view.session.placement.clone();
+    let tools = shared.tools_of(&placement.preset, placement.ctx_size, session);
     let preset = tools.preset.clone();
     let standing = Standing::of(&view);
     let made = CompactedView::left_over(&view, &standing);
-    let items: Vec<_> = view.head.iter().chain(&view.items).filter_map(item_of).map(Arc::new).collect();
+    let items: Vec<_> = view.head.iter().chain(&view.items).map(|version| Arc::new(version.item())).collect();
     let context = standing.context(&items, &limits_of(&preset), preset.recall > 0);
     let machine = Machine::new(Start {
         session_id: session.id().to_owned(),
         conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
         model: shared.presets.model().to_owned(),
-        config: config_of(&view.session),
+        config: view.session.config,
         items: items.iter().map(|item| item.as_ref().clone()).collect(),
         context,
         limits: machine_limits(&shared.settings, &preset),
@@ -49,7 +49,7 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
     let last = measurements.last();
     let head = view.summary.map(|summary| summary.to_item);
     let queue = StoreQueue::new(shared.store.clone(), session.clone(), head);
-    let arm = view.session.experiment.clone().zip(view.session.arm.clone());
+    let arm = placement.experiment.zip(placement.arm.clone());
     let turns = last.map_or(0, |last| last.turn + 1);
     let open_turns = shared.settings.limits.responses_beside + 2;
     let turns = TurnLog::new(preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
@@ -61,7 +61,7 @@ pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store
         waiting: shared.settings.limits.waiting_events,
     });
     let fill = last.map(|last| Counted::exactly(last.fill_tokens));
-    let (session, standing, arm) = (session.clone(), Arc::new(standing), view.session.arm);
+    let (session, standing, arm) = (session.clone(), Arc::new(standing), placement.arm);
     Ok(Loaded { session, machine, queue, preset, fill, standing, compactor, arm, turns })
 }
 

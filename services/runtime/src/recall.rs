@@ -8,7 +8,7 @@ use session::machine::RecallResult;
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{Hit, Search, SessionRef, Store};
+use store::{HistorySearch, Hit, SessionRef, Store};
 
 /// A match just said counts double, one of this age one and a half times.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -50,7 +50,7 @@ async fn search(
     query: &str,
 ) -> Result<Vec<Hit>, store::Error> {
     let conversation = &settings.conversation;
-    let search = Search {
+    let search = HistorySearch {
         user: session.user(),
         session: Some(session),
         query,
@@ -76,7 +76,7 @@ fn told(hits: &[Hit]) -> String {
         return "Nothing was found. It was not said in these words.".to_owned();
     }
     let line = |hit: &Hit| {
-        let who = hit.role.map_or(hit.kind.as_str(), |role| role.word());
+        let who = hit.role.as_deref().unwrap_or(&hit.kind);
         let words = hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("- {who}: {}", compaction::escape(&words))
     };

@@ -6,7 +6,6 @@ use crate::connections::{Hello, Interest};
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use crate::placement::{draw, place, place_in};
-use crate::records::{settings_of, tools_of};
 use crate::shared::Shared;
 use crate::task::{Command, SessionTask, refuse};
 use crate::{Error, Presets};
@@ -17,7 +16,7 @@ use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{MemoryStamp, NewSession, Placement, SessionChange, SessionRef, Store, new_id};
+use store::{ContextStamp, NewSession, Placement, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -58,7 +57,7 @@ struct Entry {
     connections: Arc<AtomicU64>,
     used_at: Instant,
     /// Of its summaries and pins, as they were when last looked at.
-    seen: Option<MemoryStamp>,
+    seen: Option<ContextStamp>,
 }
 
 /// What a connection wants to hear of what was said before.
@@ -117,11 +116,11 @@ impl Runtime {
     }
 
     /// The sessions in memory, and what was last seen of their summaries and pins.
-    pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<MemoryStamp>)> {
+    pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<ContextStamp>)> {
         self.live.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
     }
 
-    pub(super) fn see(&self, session: &SessionRef, stamp: MemoryStamp) {
+    pub(super) fn see(&self, session: &SessionRef, stamp: ContextStamp) {
         if let Some(entry) = self.live.lock().get_mut(session) {
             entry.seen = Some(stamp);
         }
@@ -135,23 +134,12 @@ impl Runtime {
     /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
     pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
         let id = new_id("sess")?;
-        let Placement { preset, ctx_size, experiment, arm } =
-            place(&self.shared.settings, &self.shared.presets, user, &id, model, wall_ms())?;
+        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, model, wall_ms())?;
         let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
         if let Some(update) = update {
             config.apply(update);
         }
-        let new = NewSession {
-            id: Some(id),
-            preset,
-            ctx_size,
-            experiment,
-            arm,
-            title: String::new(),
-            settings: settings_of(&config),
-            tools: tools_of(&config),
-            instructions: config.instructions,
-        };
+        let new = NewSession { id, placement, title: String::new(), config };
         Ok(self.shared.store.create_session(user, new, wall_ms()).await?)
     }
 
@@ -187,8 +175,7 @@ impl Runtime {
             (None, Some(experiment)) => draw(experiment, presets, session.user(), session.id())?,
             (None, None) => return Err(Error::NoExperiment),
         };
-        let change = SessionChange { placement: Some(placement.clone()), ..SessionChange::default() };
-        self.shared.store.change_session(session, change, wall_ms()).await?;
+        self.shared.store.set_placement(session, &placement, wall_ms()).await?;
         let entry = self.live.lock().get(session).cloned();
         if let Some(entry) = entry {
             let by = Instant::now() + std::time::Duration::from_secs(settings.shutdown.drain_s);

@@ -8,17 +8,13 @@
 //! store, and tried again before whatever comes next, so that nothing is being said for ever.
 
 use crate::connections::SentLast;
-use crate::records::{body_of, finished_response, settings_of, status_of, tools_of};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde_json::Value;
 use session::machine::{OpId, StoreOp};
+use session::{ItemBody, ItemPlace, ResponseStatus};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::{Context, Poll, Waker};
-use store::{
-    Body, Conversation, FinishedReply, FinishedResponse, Measurement, NewItem, Position, Reply, ReplyPiece,
-    SessionChange, SessionRef, Store,
-};
+use store::{FinishedReply, FinishedResponse, Measurement, OpenReply, ReplyPiece, SessionRef, Store, VersionStatus};
 use tokio::task::unconstrained;
 
 /// What became of an operation.
@@ -38,7 +34,7 @@ pub struct StoreQueue {
     /// Answers that were there at once.
     ready: VecDeque<Kept>,
     /// Replies that are begun and not finished, each with its body as it was begun.
-    replies: HashMap<String, (Reply, Body)>,
+    replies: HashMap<String, (OpenReply, ItemBody)>,
     /// Ends that the store could not take.
     owed: Vec<Owed>,
     /// Replies whose begin is under way.
@@ -56,14 +52,14 @@ struct Waiting {
 /// How a write ended.
 enum Kept {
     Done(OpId, Result<(), store::Error>),
-    Begun(OpId, String, Box<Result<(Reply, Body), store::Error>>),
+    Begun(OpId, String, Box<Result<(OpenReply, ItemBody), store::Error>>),
     /// What ended comes back when it could not be stored. No operation: it was tried again.
     Ended(Option<OpId>, Box<Owed>, Result<(), store::Error>),
 }
 
 /// Something that is over, whether the store can take it or not.
 enum Owed {
-    Reply { reply: Reply, finished: FinishedReply, withdrawn: bool },
+    Reply { reply: OpenReply, finished: FinishedReply, withdrawn: bool },
     Response(FinishedResponse),
 }
 
@@ -175,9 +171,7 @@ impl StoreQueue {
                     let (finished, deleted) = futures_util::join!(finish, delete);
                     finished.map(drop).and(deleted.map(drop))
                 }
-                Owed::Response(response) => {
-                    store.finish_turn(&session, Vec::new(), response.clone(), None).await.map(drop)
-                }
+                Owed::Response(response) => store.finish_response(&session, response.clone()).await,
             };
             Kept::Ended(op, Box::new(owed), result)
         });
@@ -201,24 +195,12 @@ impl StoreQueue {
         let Waiting { id, op, measured, at_ms, .. } = next;
         let (store, session) = (self.store.clone(), self.session.clone());
         match op {
-            StoreOp::ConfigChanged { config } => self.run(async move {
-                let change = SessionChange {
-                    instructions: Some(config.instructions.clone()),
-                    tools: Some(tools_of(&config)),
-                    settings: Some(settings_of(&config)),
-                    ..SessionChange::default()
-                };
-                Kept::Done(id, store.change_session(&session, change, at_ms).await)
-            }),
+            StoreOp::ConfigChanged { config } => {
+                self.run(async move { Kept::Done(id, store.set_config(&session, &config, at_ms).await) })
+            }
             StoreOp::ItemAdded { item, after } => {
-                let new = NewItem {
-                    item_id: Some(item.id.clone()),
-                    position: self.position(after),
-                    body: body_of(&item),
-                    response: None,
-                    created_at_ms: at_ms,
-                };
-                self.run(async move { Kept::Done(id, store.append(&session, new).await.map(drop)) });
+                let place = self.place(after);
+                self.run(async move { Kept::Done(id, store.append(&session, item, place, at_ms).await.map(drop)) });
             }
             StoreOp::ItemTruncated { item, part, heard_chars } => {
                 self.run(async move {
@@ -233,25 +215,17 @@ impl StoreQueue {
                 self.run(async move { Kept::Done(id, store.delete_item(&session, &item_id, at_ms).await.map(drop)) })
             }
             StoreOp::ResponseStarted { response_id, in_conversation, metadata } => {
-                let conversation = if in_conversation { Conversation::Auto } else { Conversation::None };
-                let metadata = metadata.map_or(Value::Null, |text| serde_json::from_str(&text.0).unwrap_or_default());
                 self.run(async move {
-                    Kept::Done(id, store.begin_response(&session, &response_id, conversation, metadata, at_ms).await)
+                    let begun = store.begin_response(&session, &response_id, in_conversation, metadata.as_ref(), at_ms);
+                    Kept::Done(id, begun.await)
                 });
             }
             StoreOp::ReplyBegun { response_id, item, after } => {
-                let body = body_of(&item);
-                let new = NewItem {
-                    item_id: Some(item.id.clone()),
-                    position: self.position(after),
-                    body: body.clone(),
-                    response: Some(response_id),
-                    created_at_ms: at_ms,
-                };
-                self.beginning.insert(item.id.clone());
+                let (place, item_id, body) = (self.place(after), item.id.clone(), item.body.clone());
+                self.beginning.insert(item_id.clone());
                 self.run(async move {
-                    let begun = store.begin_reply(&session, new).await;
-                    Kept::Begun(id, item.id, Box::new(begun.map(|(reply, _)| (reply, body))))
+                    let begun = store.begin_reply(&session, item, place, &response_id, at_ms).await;
+                    Kept::Begun(id, item_id, Box::new(begun.map(|(reply, _)| (reply, body))))
                 });
             }
             StoreOp::ReplyExtended { item_id, text } => {
@@ -266,22 +240,21 @@ impl StoreQueue {
             }
             StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
                 Some((reply, _)) => {
-                    let finished =
-                        FinishedReply { status: status_of(item.status), body: body_of(&item), finished_at_ms: at_ms };
+                    let finished = FinishedReply { status: item.status.into(), body: item.body, finished_at_ms: at_ms };
                     self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
             },
             StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
                 Some((reply, body)) => {
-                    let status = store::Status::Cancelled;
+                    let status = VersionStatus::Cancelled;
                     let finished = FinishedReply { status, body, finished_at_ms: at_ms };
                     self.end(Some(id), Owed::Reply { reply, finished, withdrawn: true });
                 }
                 None => self.not_begun(id, item_id),
             },
             StoreOp::ResponseFinished { response_id, status, details, usage } => {
-                let response = finished_response(response_id, status, details.as_ref(), &usage, at_ms);
+                let response = FinishedResponse { id: response_id, status, details, usage, finished_at_ms: at_ms };
                 self.end(Some(id), Owed::Response(response));
             }
             StoreOp::ResponseReported { .. } => match measured {
@@ -310,8 +283,8 @@ impl StoreQueue {
         self.ready.push_back(Kept::Done(id, Err(store::Error::NotInProgress { item })));
     }
 
-    fn position(&self, after: Option<String>) -> Position {
-        after.or_else(|| self.head.clone()).map_or(Position::Start, Position::After)
+    fn place(&self, after: Option<String>) -> ItemPlace {
+        after.or_else(|| self.head.clone()).map_or(ItemPlace::Head, ItemPlace::After)
     }
 }
 
@@ -319,9 +292,7 @@ impl Owed {
     /// As it was told when it could not be stored.
     fn told(self) -> Owed {
         match self {
-            Owed::Response(response) => {
-                Owed::Response(FinishedResponse { status: store::ResponseStatus::Failed, ..response })
-            }
+            Owed::Response(response) => Owed::Response(FinishedResponse { status: ResponseStatus::Failed, ..response }),
             reply @ Owed::Reply { .. } => reply,
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p store --example store_speed -- [FOLDER] [SECONDS]`
 
+use session::{Item, ItemPlace, Role, SessionConfig};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use store::{Body, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Role, SessionRef, Store};
+use store::{NewSession, OpenedBy, Placement, SessionRef, Store, StoreOptions, new_id};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,9 +32,9 @@ async fn measure(
     writers: usize,
     time: Duration,
 ) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
-    let options = Options {
+    let options = StoreOptions {
         path: path.to_path_buf(),
-        owner: Owner::Service,
+        opened_by: OpenedBy::Service,
         create: true,
         busy_timeout_ms: 5_000,
         readers: 2,
@@ -49,15 +50,10 @@ async fn measure(
     let mut tasks = Vec::new();
     for writer in 0..writers {
         let new = NewSession {
-            id: None,
-            preset: "small".into(),
-            ctx_size: 1000,
-            experiment: None,
-            arm: None,
+            id: new_id("sess")?,
+            placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
             title: format!("writer {writer}"),
-            instructions: String::new(),
-            tools: serde_json::json!([]),
-            settings: serde_json::json!({}),
+            config: SessionConfig::new(""),
         };
         let session = store.create_session("ada", new, 0).await?;
         tasks.push(tokio::spawn(append_until(store.clone(), session, end)));
@@ -73,16 +69,10 @@ async fn measure(
 async fn append_until(store: Store, session: SessionRef, end: Instant) -> Result<Vec<f64>, store::Error> {
     let mut delays_ms = Vec::new();
     while Instant::now() < end {
-        let text = "Could you set a timer for the noodles, please? Eight minutes, and tell me when to stir.".to_owned();
-        let new = NewItem {
-            item_id: None,
-            position: Position::End,
-            body: Body::Message { role: Role::User, parts: vec![Part { kind: PartKind::InputText, text }] },
-            response: None,
-            created_at_ms: 1,
-        };
+        let text = "Could you set a timer for the noodles, please? Eight minutes, and tell me when to stir.";
+        let item = Item::message(new_id("item")?, Role::User, text);
         let start = Instant::now();
-        store.append(&session, new).await?;
+        store.append(&session, item, ItemPlace::End, 1).await?;
         delays_ms.push(start.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(delays_ms)

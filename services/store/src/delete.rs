@@ -1,11 +1,11 @@
 //! Deleting really deletes: rows, the index over their words, the write-ahead log. What was computed of the conversation
-//! is not the store's: it keeps a note of what is to be dropped until somebody has done so.
+//! is not the store's: the store keeps a note of it until the service has dropped it.
 //!
-//! First the session is marked: gone for everybody, in one small transaction. Then its rows go a hundred at a time, so
-//! that nobody's turn waits for a year of somebody's talk. A crash in between is taken up at the next start.
+//! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
+//! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
 use crate::rows::column;
-use crate::writer::Failure;
+use crate::writer::StoreFailure;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
@@ -16,7 +16,7 @@ const ROWS_AT_ONCE: u64 = 100;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deleted {
     pub sessions: u64,
-    /// Whose computed pasts are to be dropped: see `SessionRef::past_owner`. They stay in `pasts_to_forget` until
+    /// The owners of what is to be dropped (`SessionRef::past_owner`). They stay in `pasts_to_forget` until
     /// `pasts_forgotten` is called.
     pub past_owners: Vec<u64>,
 }
@@ -28,7 +28,7 @@ impl Store {
         Ok(Deleted { sessions: 1, past_owners: vec![session.past_owner()] })
     }
 
-    /// Sessions of all users that nobody used since `before_ms`, and secrets that have expired.
+    /// Sessions of all users that were not used since `before_ms`, and secrets that have expired.
     pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Deleted, Error> {
         let query = sqlx::query(
             "SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND updated_at_ms < ? ORDER BY key",
@@ -59,13 +59,13 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Sessions that are deleted, and what was computed of them may still be there: at start, and after each deletion.
+    /// The owners of what was computed of deleted sessions and may still be there: at start, and after each deletion.
     pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
         let rows = self.rows(sqlx::query("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner")).await?;
         self.each(&rows, |row| Ok(column::<i64>(row, "owner")?.cast_unsigned()))
     }
 
-    /// What was computed of them is gone.
+    /// The service has dropped what it computed of these.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
         self.write(move |connection| {
             Box::pin(async move {
@@ -79,7 +79,7 @@ impl Store {
         .await
     }
 
-    /// Takes up what a crash left of a deletion (or of an import: see `import.rs`).
+    /// Finishes deletions that a crash cut off, and takes away what it left of imports (see `import.rs`).
     pub(crate) async fn finish_removals(&self) -> Result<(), Error> {
         let rows = self.rows(sqlx::query("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL")).await?;
         for key in self.each(&rows, |row| column(row, "key"))? {
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-fn session_ref(row: &SqliteRow) -> Result<SessionRef, Failure> {
+fn session_ref(row: &SqliteRow) -> Result<SessionRef, StoreFailure> {
     let (user, id): (&str, &str) = (column(row, "user")?, column(row, "id")?);
     Ok(SessionRef { key: column(row, "key")?, user: user.into(), id: id.into() })
 }
@@ -153,12 +153,12 @@ async fn mark(
     session: &SessionRef,
     unused_since_ms: i64,
     now_ms: i64,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "UPDATE sessions SET deleted_at_ms = ?
-         WHERE key = ? AND user = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
+         WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
     );
-    let query = query.bind(now_ms).bind(session.key).bind(session.user.to_string()).bind(unused_since_ms);
+    let query = query.bind(now_ms).bind(session.key).bind(unused_since_ms);
     if query.execute(&mut *connection).await?.rows_affected() != 1 {
         return Err(session.missing().into());
     }

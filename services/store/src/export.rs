@@ -6,12 +6,12 @@
 
 use crate::measurements::measurement_of;
 use crate::replies::ReplyPiece;
-use crate::responses::response_of;
-use crate::rows::{column, count};
-use crate::sessions::session_of;
+use crate::responses::{ResponseRecord, response_of};
+use crate::rows::{column, count, unreadable};
+use crate::sessions::{check_session, session_record};
 use crate::summaries::{pins_of_session, summary_of};
-use crate::writer::Failure;
-use crate::{Error, Item, Measurement, Pin, Response, Session, SessionRef, Store, Summary};
+use crate::writer::StoreFailure;
+use crate::{Error, ItemVersion, Measurement, Pin, SessionRecord, SessionRef, Store, Summary, items};
 use serde::{Deserialize, Serialize};
 use sqlx::Transaction;
 use sqlx::sqlite::{Sqlite, SqliteConnection};
@@ -24,13 +24,13 @@ const ITEMS_AT_ONCE: i64 = 256;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Line {
+pub(crate) enum ExportLine {
     Session {
         format: u32,
         #[serde(flatten)]
-        session: Session,
+        session: SessionRecord,
     },
-    Item(Item),
+    Item(ItemVersion),
     /// What a reply had sent when the export was made in the middle of it.
     Piece {
         seq: u64,
@@ -41,7 +41,7 @@ pub enum Line {
         #[serde(flatten)]
         piece: ReplyPiece,
     },
-    Response(Response),
+    Response(ResponseRecord),
     Summary(Summary),
     Pin(Pin),
     Measurement(Measurement),
@@ -67,7 +67,7 @@ impl Store {
     pub async fn export(&self, session: &SessionRef) -> Result<Export, Error> {
         let mut transaction = self.read().await?;
         // Asked here, so that a wrong session is an error of this call and not of the first line.
-        crate::view::check_session(&mut transaction, session).await.map_err(|failure| failure.at(self.path()))?;
+        check_session(&mut transaction, session).await.map_err(|failure| failure.at(self.path()))?;
         let (send, lines) = mpsc::channel(LINES_AHEAD);
         let (session, path) = (session.clone(), self.path().to_path_buf());
         tokio::spawn(async move {
@@ -85,9 +85,9 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// False: nobody takes the lines any more.
-    async fn send(&mut self, line: Line) -> Result<bool, Failure> {
-        let line = serde_json::to_string(&line).map_err(|error| crate::rows::unreadable("line", error.to_string()))?;
+    /// False: the reader of the lines is gone.
+    async fn send(&mut self, line: ExportLine) -> Result<bool, StoreFailure> {
+        let line = serde_json::to_string(&line).map_err(|error| unreadable("line", error.to_string()))?;
         self.sent += 1;
         Ok(self.lines.send(Ok(line)).await.is_ok())
     }
@@ -97,19 +97,18 @@ async fn send_all(
     mut transaction: Transaction<'static, Sqlite>,
     session: &SessionRef,
     lines: &mpsc::Sender<Result<String, Error>>,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let mut sender = Sender { lines, sent: 0 };
     let connection = &mut *transaction;
-    let query = sqlx::query("SELECT * FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL");
-    let row = query.bind(session.key).bind(session.user.to_string()).fetch_one(&mut *connection).await?;
-    if !sender.send(Line::Session { format: FORMAT, session: session_of(&row)? }).await?
+    let record = session_record(connection, session).await?;
+    if !sender.send(ExportLine::Session { format: FORMAT, session: record }).await?
         || !send_items(connection, session, &mut sender).await?
         || !send_rest(connection, session, &mut sender).await?
     {
         return Ok(());
     }
     let lines = sender.sent;
-    sender.send(Line::End { lines }).await?;
+    sender.send(ExportLine::End { lines }).await?;
     transaction.rollback().await?;
     Ok(())
 }
@@ -118,7 +117,7 @@ async fn send_items(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     sender: &mut Sender<'_>,
-) -> Result<bool, Failure> {
+) -> Result<bool, StoreFailure> {
     let mut after = 0i64;
     loop {
         let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?");
@@ -126,7 +125,7 @@ async fn send_items(
         let Some(last) = rows.last() else { return Ok(true) };
         after = column(last, "seq")?;
         for row in &rows {
-            if !sender.send(Line::Item(crate::items::item_of(row, &session.id)?)).await? {
+            if !sender.send(ExportLine::Item(items::version_of(row, &session.id)?)).await? {
                 return Ok(false);
             }
         }
@@ -137,7 +136,7 @@ async fn send_rest(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     sender: &mut Sender<'_>,
-) -> Result<bool, Failure> {
+) -> Result<bool, StoreFailure> {
     let mut lines = Vec::new();
     let pieces = sqlx::query(
         "SELECT v.seq, p.* FROM item_versions v JOIN reply_pieces p ON p.version = v.key
@@ -145,20 +144,20 @@ async fn send_rest(
     );
     for row in pieces.bind(session.key).fetch_all(&mut *connection).await? {
         let piece = ReplyPiece { text: column(&row, "text")?, sent_at_ms: column(&row, "sent_at_ms")? };
-        lines.push(Line::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, tokens: [], piece });
+        lines.push(ExportLine::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, tokens: [], piece });
     }
     let responses = sqlx::query("SELECT * FROM responses WHERE session = ? ORDER BY key");
     for row in responses.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(Line::Response(response_of(&row)?));
+        lines.push(ExportLine::Response(response_of(&row)?));
     }
     let summaries = sqlx::query("SELECT * FROM summaries WHERE session = ? ORDER BY version");
     for row in summaries.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(Line::Summary(summary_of(&row, &session.id)?));
+        lines.push(ExportLine::Summary(summary_of(&row, &session.id)?));
     }
-    lines.extend(pins_of_session(connection, session, true).await?.into_iter().map(Line::Pin));
+    lines.extend(pins_of_session(connection, session, true).await?.into_iter().map(ExportLine::Pin));
     let measurements = sqlx::query("SELECT * FROM measurements WHERE session = ? ORDER BY key");
     for row in measurements.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(Line::Measurement(measurement_of(&row)?));
+        lines.push(ExportLine::Measurement(measurement_of(&row)?));
     }
     for line in lines {
         if !sender.send(line).await? {
@@ -166,26 +165,4 @@ async fn send_rest(
         }
     }
     Ok(true)
-}
-
-/// Bytes as two letters each.
-pub mod hex {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-    }
-
-    pub fn deserialize<'de, D, B>(deserializer: D) -> Result<B, D::Error>
-    where
-        D: Deserializer<'de>,
-        B: TryFrom<Vec<u8>>,
-    {
-        let text = String::deserialize(deserializer)?;
-        let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let digits =
-            digits.filter(|digits| digits.len() % 2 == 0).ok_or_else(|| D::Error::custom("not hexadecimal"))?;
-        let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
-        B::try_from(bytes).map_err(|_| D::Error::custom("of the wrong length"))
-    }
 }

@@ -1,8 +1,9 @@
 //! Is the file whole, and how large is it.
 
 use crate::rows::{column, count};
-use crate::writer::Failure;
-use crate::{Error, Store};
+use crate::summaries::summary_of;
+use crate::writer::StoreFailure;
+use crate::{Error, Store, items};
 use serde::Serialize;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
@@ -83,7 +84,7 @@ impl Store {
     }
 }
 
-async fn check_items(connection: &mut SqliteConnection, problems: &mut Vec<String>) -> Result<(), Failure> {
+async fn check_items(connection: &mut SqliteConnection, problems: &mut Vec<String>) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "SELECT s.id AS session_id, i.item_id FROM items i JOIN sessions s ON s.key = i.session
          JOIN item_versions v ON v.key = i.current
@@ -102,7 +103,7 @@ async fn check_checksums(
     connection: &mut SqliteConnection,
     path: &std::path::Path,
     problems: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let mut after = 0i64;
     loop {
         let query = sqlx::query(
@@ -113,7 +114,7 @@ async fn check_checksums(
         let Some(last) = rows.last() else { break };
         after = column(last, "key")?;
         for row in &rows {
-            if let Err(failure) = crate::items::item_of(row, column(row, "session_id")?) {
+            if let Err(failure) = items::version_of(row, column(row, "session_id")?) {
                 problems.push(failure.at(path).to_string());
             }
         }
@@ -122,7 +123,7 @@ async fn check_checksums(
         "SELECT m.*, s.id AS session_id FROM summaries m JOIN sessions s ON s.key = m.session ORDER BY m.key",
     );
     for row in query.fetch_all(connection).await? {
-        if let Err(failure) = crate::summaries::summary_of(&row, column(&row, "session_id")?) {
+        if let Err(failure) = summary_of(&row, column(&row, "session_id")?) {
             problems.push(failure.at(path).to_string());
         }
     }

@@ -1,17 +1,17 @@
 //! The way back: an exported session becomes a session again, version by version, and exports the same.
 //!
-//! Lines come in groups, as they are read. Until the last one is there the session is marked like a deleted one: nobody
+//! Lines come in groups, as they are read. Until the last one is there the session is marked like a deleted one: no reader
 //! sees half a conversation, and what a crash or a bad line leaves is removed like one.
 
-use crate::export::{FORMAT, Line};
+use crate::export::{ExportLine, FORMAT};
 use crate::items::{insert_version, point_to};
 use crate::measurements::insert_measurement;
 use crate::responses::insert_response;
 use crate::rows::column;
 use crate::sessions::insert_session;
 use crate::summaries::{insert_pin, insert_summary};
-use crate::writer::Failure;
-use crate::{Error, NewSession, ReplyPiece, Session, SessionRef, Store};
+use crate::writer::StoreFailure;
+use crate::{Error, NewSession, ReplyPiece, SessionRecord, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
@@ -28,10 +28,10 @@ pub struct Importer {
 
 struct Open {
     session: SessionRef,
-    record: Session,
+    record: SessionRecord,
     lines: u64,
     seq: u64,
-    waiting: Vec<Line>,
+    waiting: Vec<ExportLine>,
 }
 
 impl Store {
@@ -69,21 +69,21 @@ impl Importer {
         Ok(self.done)
     }
 
-    async fn take(&mut self, line: Line) -> Result<(), Error> {
+    async fn take(&mut self, line: ExportLine) -> Result<(), Error> {
         match (line, &mut self.open) {
-            (Line::Session { format, session }, None) => self.begin(format, session).await,
-            (Line::Session { .. }, Some(_)) => Err(self.refused("the session before it has no end".to_owned())),
+            (ExportLine::Session { format, session }, None) => self.begin(format, session).await,
+            (ExportLine::Session { .. }, Some(_)) => Err(self.refused("the session before it has no end".to_owned())),
             (_, None) => Err(self.refused("a session must come first".to_owned())),
-            (Line::End { lines }, Some(open)) if lines != open.lines => {
+            (ExportLine::End { lines }, Some(open)) if lines != open.lines => {
                 let cause = format!("{lines} lines were written and {} are here", open.lines);
                 Err(self.refused(cause))
             }
-            (Line::End { .. }, Some(_)) => self.end().await,
+            (ExportLine::End { .. }, Some(_)) => self.end().await,
             (line, Some(open)) => {
                 open.lines += 1;
-                if let Line::Item(item) = &line {
+                if let ExportLine::Item(item) = &line {
                     let expected = open.seq + 1;
-                    if item.seq != expected || item.place.is_empty() {
+                    if item.seq != expected {
                         let cause = format!("item {:?} has seq {}, expected was {expected}", item.item_id, item.seq);
                         return Err(self.refused(cause));
                     }
@@ -95,7 +95,7 @@ impl Importer {
         }
     }
 
-    async fn begin(&mut self, format: u32, session: Session) -> Result<(), Error> {
+    async fn begin(&mut self, format: u32, session: SessionRecord) -> Result<(), Error> {
         if format != FORMAT {
             return Err(self.refused(format!("format {format} is not known here, only {FORMAT}: use a newer release")));
         }
@@ -167,41 +167,35 @@ impl Importer {
 async fn insert_hidden_session(
     connection: &mut SqliteConnection,
     user: String,
-    session: Session,
+    session: SessionRecord,
     now_ms: i64,
-) -> Result<SessionRef, Failure> {
+) -> Result<SessionRef, StoreFailure> {
     let make = sqlx::query("INSERT INTO users (id, name, created_at_ms) VALUES (?1, ?1, ?2) ON CONFLICT DO NOTHING");
     make.bind(&user).bind(now_ms).execute(&mut *connection).await?;
     let (created_at_ms, updated_at_ms) = (session.created_at_ms, session.updated_at_ms);
-    let new = NewSession {
-        id: Some(session.id),
-        preset: session.preset,
-        ctx_size: session.ctx_size,
-        experiment: session.experiment,
-        arm: session.arm,
-        title: session.title,
-        instructions: session.instructions,
-        tools: session.tools,
-        settings: session.settings,
-    };
+    let new = NewSession { id: session.id, placement: session.placement, title: session.title, config: session.config };
     let session = insert_session(connection, &user, new, created_at_ms, updated_at_ms).await?;
     let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
     hide.bind(now_ms).bind(session.key).execute(connection).await?;
     Ok(session)
 }
 
-async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, line: Line) -> Result<(), Failure> {
+async fn write_line(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    line: ExportLine,
+) -> Result<(), StoreFailure> {
     match line {
-        Line::Item(item) => {
+        ExportLine::Item(item) => {
             let version_key = insert_version(connection, session, &item).await?;
             point_to(connection, session, &item, version_key).await
         }
-        Line::Piece { seq, n, piece, .. } => write_piece(connection, session, seq, n, piece).await,
-        Line::Response(response) => insert_response(connection, session, &response).await,
-        Line::Summary(summary) => insert_summary(connection, session, &summary).await,
-        Line::Pin(pin) => insert_pin(connection, session, &pin).await,
-        Line::Measurement(measurement) => insert_measurement(connection, session, &measurement).await,
-        Line::Session { .. } | Line::End { .. } => Ok(()), // taken before they get here
+        ExportLine::Piece { seq, n, piece, .. } => write_piece(connection, session, seq, n, piece).await,
+        ExportLine::Response(response) => insert_response(connection, session, &response).await,
+        ExportLine::Summary(summary) => insert_summary(connection, session, &summary).await,
+        ExportLine::Pin(pin) => insert_pin(connection, session, &pin).await,
+        ExportLine::Measurement(measurement) => insert_measurement(connection, session, &measurement).await,
+        ExportLine::Session { .. } | ExportLine::End { .. } => Ok(()), // taken before they get here
     }
 }
 
@@ -211,7 +205,7 @@ async fn write_piece(
     seq: u64,
     n: u64,
     piece: ReplyPiece,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let find = sqlx::query("SELECT key FROM item_versions WHERE session = ? AND seq = ?");
     let row = find.bind(session.key).bind(seq as i64).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NoItem { item: format!("with seq {seq}") })?;

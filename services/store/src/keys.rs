@@ -1,4 +1,4 @@
-//! Who may come in: keys for programs, short-lived secrets for browsers.
+//! What opens the service: keys for programs, short-lived secrets for browsers.
 //!
 //! A key is `rk_<id>_<secret>`. The id finds the row, the secret proves it. Of the secret only SHA-256 over a salt and it
 //! is kept: a slow password hash protects short secrets that people choose, against guessing; 260 random bits cannot be
@@ -7,7 +7,7 @@
 use crate::ids::{random_bytes, random_letters};
 use crate::records::words;
 use crate::rows::{column, json, json_text};
-use crate::writer::Failure;
+use crate::writer::StoreFailure;
 use crate::{Error, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub enum Scope {
 words! { Scope { Talk = "talk", Sessions = "sessions", Admin = "admin" } }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewKey {
+pub struct NewApiKey {
     pub user: String,
     pub name: String,
     pub scopes: Vec<Scope>,
@@ -43,7 +43,7 @@ pub struct NewKey {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Key {
+pub struct ApiKey {
     pub id: String,
     pub user: String,
     pub name: String,
@@ -60,7 +60,7 @@ pub struct ClientSecret {
     pub expires_at_ms: i64,
 }
 
-/// Whom a key or a secret speaks for.
+/// The user for whom a key or a secret speaks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
     pub user: String,
@@ -79,7 +79,7 @@ impl Identity {
 
 impl Store {
     /// The key itself is in the answer and nowhere else. The user must be there.
-    pub async fn create_key(&self, new: NewKey) -> Result<(Key, String), Error> {
+    pub async fn create_key(&self, new: NewApiKey) -> Result<(ApiKey, String), Error> {
         let id = random_letters(KEY_ID_LETTERS)?;
         let secret = random_letters(SECRET_LETTERS)?;
         let salt = random_bytes(SALT_BYTES)?;
@@ -114,13 +114,13 @@ impl Store {
     }
 
     /// Of one user, or of all.
-    pub async fn keys(&self, user: Option<&str>) -> Result<Vec<Key>, Error> {
+    pub async fn keys(&self, user: Option<&str>) -> Result<Vec<ApiKey>, Error> {
         let query = sqlx::query("SELECT * FROM api_keys WHERE ?1 IS NULL OR user = ?1 ORDER BY created_at_ms, id");
         let rows = self.rows(query.bind(user)).await?;
         self.each(&rows, key_of)
     }
 
-    /// By its id; from the next check on, nobody comes in with it or with a secret made with it.
+    /// By its id. From the next check on it is refused, and so is every secret made with it.
     pub async fn revoke_key(&self, id: &str, now_ms: i64) -> Result<(), Error> {
         let id = id.to_owned();
         self.write(move |connection| {
@@ -170,7 +170,7 @@ impl Store {
         Ok(ClientSecret { value, expires_at_ms })
     }
 
-    /// None: not let in, and nobody is told why.
+    /// None: refused, without a reason that would help to guess.
     pub async fn identify(&self, presented: &str, now_ms: i64) -> Result<Option<Identity>, Error> {
         let mut pieces = presented.splitn(3, '_');
         let (Some(kind), Some(id), Some(secret)) = (pieces.next(), pieces.next(), pieces.next()) else {
@@ -193,7 +193,7 @@ impl Store {
         let Some(key) = key else { return Ok(None) };
         if key.last_used_at_ms.is_none_or(|last| now_ms.saturating_sub(last) >= USE_NOTED_EVERY_MS) {
             let id = key.id.clone();
-            // Nobody waits for this, and a full queue or a full disk keeps nobody out.
+            // The request does not wait for this, and a full queue or a full disk does not refuse it.
             let _ = self.write_later(move |connection| {
                 Box::pin(async move {
                     let query = sqlx::query("UPDATE api_keys SET last_used_at_ms = ? WHERE id = ?");
@@ -220,16 +220,16 @@ impl Store {
             let (scopes, session) = (vec![Scope::Talk], Some(json(row, "session")?));
             Ok(Some(Identity { user: column(row, "user")?, key: column(row, "api_key")?, scopes, session }))
         };
-        identity().map_err(|failure: Failure| failure.at(self.path()))
+        identity().map_err(|failure: StoreFailure| failure.at(self.path()))
     }
 }
 
 /// Takes as long for an id that is not there, and for any wrong secret.
-fn proves(row: Option<&SqliteRow>, secret: &str) -> Result<bool, Failure> {
-    let nobody = ([0; SALT_BYTES].as_slice(), [0; 32].as_slice());
+fn proves(row: Option<&SqliteRow>, secret: &str) -> Result<bool, StoreFailure> {
+    let no_key = ([0; SALT_BYTES].as_slice(), [0; 32].as_slice());
     let (salt, kept) = match row {
         Some(row) => (column(row, "salt")?, column(row, "hash")?),
-        None => nobody,
+        None => no_key,
     };
     let same: bool = hash(salt, secret).as_slice().ct_eq(kept).into();
     Ok(same && row.is_some())
@@ -243,9 +243,9 @@ fn scopes_text(scopes: &[Scope]) -> String {
     scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(" ")
 }
 
-fn key_of(row: &SqliteRow) -> Result<Key, Failure> {
+fn key_of(row: &SqliteRow) -> Result<ApiKey, StoreFailure> {
     let scopes: &str = column(row, "scopes")?;
-    Ok(Key {
+    Ok(ApiKey {
         id: column(row, "id")?,
         user: column(row, "user")?,
         name: column(row, "name")?,

@@ -4,18 +4,20 @@
 //! groups; readers read beside it. Words are only ever added (the schema refuses anything else); deleting a session is the
 //! one thing that removes them, and then they are gone. Time is an argument: the store has no clock.
 
+mod config_form;
 mod delete;
 mod error;
 mod export;
 mod health;
 mod ids;
 mod import;
+mod item_form;
 mod items;
 mod keys;
 mod lock;
 mod measurements;
 mod open;
-mod place;
+mod order_key;
 mod records;
 mod replies;
 mod responses;
@@ -33,16 +35,17 @@ pub use export::Export;
 pub use health::Statistics;
 pub use ids::new_id;
 pub use import::Importer;
-pub use keys::{ClientSecret, Identity, Key, NewKey, Scope};
+pub use keys::{ApiKey, ClientSecret, Identity, NewApiKey, Scope};
 pub use measurements::{ExperimentTurn, Measurement};
+pub use order_key::OrderKey;
 pub use records::{
-    Body, Change, Item, NewItem, NewSession, Part, PartKind, Placement, Position, Role, Session, SessionChange,
-    SessionLine, SessionRef, Status, Stored, User,
+    Change, ItemVersion, NewSession, Placement, SessionLine, SessionRecord, SessionRef, StoredVersion, User,
+    VersionStatus,
 };
-pub use replies::{FinishedReply, Reply, ReplyPiece};
-pub use responses::{Conversation, FinishedResponse, Response, ResponseStatus};
-pub use search::{Hit, Search};
-pub use summaries::{MadeBy, MemoryStamp, NewSummary, Pin, Summary, SummaryKind};
+pub use replies::{FinishedReply, OpenReply, ReplyPiece};
+pub use responses::FinishedResponse;
+pub use search::{HistorySearch, Hit};
+pub use summaries::{ContextStamp, MadeBy, NewSummary, Pin, Summary, SummaryKind};
 pub use view::View;
 
 use futures_util::future::BoxFuture;
@@ -52,12 +55,12 @@ use sqlx::{Executor, Transaction};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use writer::{Failure, Writer};
+use writer::{StoreFailure, StoreWriter};
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct StoreOptions {
     pub path: PathBuf,
-    pub owner: Owner,
+    pub opened_by: OpenedBy,
     /// Makes the file, and the folder it is in, if they are not there.
     pub create: bool,
     pub busy_timeout_ms: u64,
@@ -74,9 +77,9 @@ pub struct Options {
     pub check_at_start: bool,
 }
 
-/// Who opens the store. Any number of commands may look and write beside one service.
+/// What opens the store. Any number of commands may look and write beside one service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum OpenedBy {
     Service,
     Command,
 }
@@ -89,30 +92,29 @@ pub struct Store {
 
 struct Inner {
     path: PathBuf,
-    writer: Writer,
+    writer: StoreWriter,
     readers: SqlitePool,
 }
 
 impl Store {
-    /// Opens the file, brings its schema up to date, and closes what a crash left
-    /// open. `now_ms` is the time that those closings get.
-    pub async fn open(options: &Options, now_ms: i64) -> Result<Store, Error> {
+    /// Opens the file, brings its schema up to date, and closes what a crash left open. `now_ms` is the time of those
+    /// closings.
+    pub async fn open(options: &StoreOptions, now_ms: i64) -> Result<Store, Error> {
         let mut opened = open::open(options).await?;
         let alone = opened.lock.is_some();
         // A service keeps the lock until its writer has stopped, a command only as long as it repairs.
-        let (kept, repairing) = match options.owner {
-            Owner::Service => (opened.lock.take(), None),
-            Owner::Command => (None, opened.lock.take()),
+        let (kept, repairing) = match options.opened_by {
+            OpenedBy::Service => (opened.lock.take(), None),
+            OpenedBy::Command => (None, opened.lock.take()),
         };
-        let writer = Writer::start(opened.connection, kept, &options.path, options.write_queue, options.commit_group);
+        let writer =
+            StoreWriter::start(opened.connection, kept, &options.path, options.write_queue, options.commit_group);
         let store = Store { inner: Arc::new(Inner { path: options.path.clone(), writer, readers: opened.readers }) };
         if alone {
             let closed = store.close_what_a_crash_left(now_ms).await?;
             if closed > 0 {
                 tracing::warn!(replies = closed, "replies that a crash cut off are marked interrupted");
             }
-        }
-        if alone {
             store.finish_removals().await?;
         }
         drop(repairing);
@@ -132,7 +134,7 @@ impl Store {
     async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         self.inner.writer.write(work).await
     }
@@ -140,7 +142,7 @@ impl Store {
     fn write_later<T, F>(&self, work: F) -> Result<oneshot::Receiver<Result<T, Error>>, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         self.inner.writer.write_later(work)
     }
@@ -148,7 +150,7 @@ impl Store {
     async fn upkeep<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         self.inner.writer.upkeep(work).await
     }
@@ -156,6 +158,16 @@ impl Store {
     /// One moment of the database, for several questions.
     async fn read(&self) -> Result<Transaction<'static, Sqlite>, Error> {
         self.inner.readers.begin().await.map_err(|error| self.failed(error))
+    }
+
+    /// The answer of questions that `read` let ask.
+    async fn end<T>(
+        &self,
+        transaction: Transaction<'static, Sqlite>,
+        answer: Result<T, StoreFailure>,
+    ) -> Result<T, Error> {
+        transaction.rollback().await.map_err(|error| self.failed(error))?;
+        answer.map_err(|failure| failure.at(self.path()))
     }
 
     async fn rows(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<SqliteRow>, Error> {
@@ -166,7 +178,11 @@ impl Store {
         (&self.inner.readers).fetch_optional(query).await.map_err(|error| self.failed(error))
     }
 
-    fn each<T>(&self, rows: &[SqliteRow], of: impl FnMut(&SqliteRow) -> Result<T, Failure>) -> Result<Vec<T>, Error> {
+    fn each<T>(
+        &self,
+        rows: &[SqliteRow],
+        of: impl FnMut(&SqliteRow) -> Result<T, StoreFailure>,
+    ) -> Result<Vec<T>, Error> {
         rows.iter().map(of).collect::<Result<_, _>>().map_err(|failure| failure.at(self.path()))
     }
 

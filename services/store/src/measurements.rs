@@ -1,8 +1,8 @@
 //! What a turn cost, in numbers: one row a turn, no words in it.
 
-use crate::items::touch;
 use crate::rows::{column, count, json, json_text};
-use crate::writer::Failure;
+use crate::sessions::touch;
+use crate::writer::StoreFailure;
 use crate::{Error, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,15 +84,10 @@ impl Store {
             Box::pin(async move {
                 let query = sqlx::query(
                     "UPDATE measurements SET feedback = ? WHERE response = ? AND session =
-                        (SELECT key FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL)",
+                        (SELECT key FROM sessions WHERE key = ? AND deleted_at_ms IS NULL)",
                 );
-                let changed = query
-                    .bind(feedback.clamp(-1, 1))
-                    .bind(&response)
-                    .bind(session.key)
-                    .bind(session.user.to_string())
-                    .execute(connection)
-                    .await?;
+                let query = query.bind(feedback.clamp(-1, 1)).bind(&response).bind(session.key);
+                let changed = query.execute(connection).await?;
                 if changed.rows_affected() > 0 { Ok(()) } else { Err(Error::NoResponse { response }.into()) }
             })
         })
@@ -102,9 +97,9 @@ impl Store {
     pub async fn measurements(&self, session: &SessionRef) -> Result<Vec<Measurement>, Error> {
         let query = sqlx::query(
             "SELECT m.* FROM measurements m JOIN sessions s ON s.key = m.session
-             WHERE s.key = ? AND s.user = ? AND s.deleted_at_ms IS NULL ORDER BY m.key",
+             WHERE s.key = ? AND s.deleted_at_ms IS NULL ORDER BY m.key",
         );
-        let rows = self.rows(query.bind(session.key).bind(session.user.to_string())).await?;
+        let rows = self.rows(query.bind(session.key)).await?;
         self.each(&rows, measurement_of)
     }
 
@@ -137,7 +132,7 @@ pub async fn insert_measurement(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     m: &Measurement,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "INSERT INTO measurements (session, turn, response, experiment, arm, preset, ctx_size, tokens_in, tokens_out,
             fill_tokens, reused_tokens, computed_tokens, computed_reason, queue_ms, prefill_ms, first_token_ms,
@@ -177,7 +172,7 @@ pub async fn insert_measurement(
     Ok(())
 }
 
-pub fn measurement_of(row: &SqliteRow) -> Result<Measurement, Failure> {
+pub fn measurement_of(row: &SqliteRow) -> Result<Measurement, StoreFailure> {
     Ok(Measurement {
         turn: count(row, "turn")?,
         response: column(row, "response")?,

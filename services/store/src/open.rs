@@ -1,6 +1,6 @@
 //! Opening a store: the file, its schema, the rules every connection follows.
 
-use crate::{Error, Options, Owner, lock, writer::Failure};
+use crate::{Error, OpenedBy, StoreOptions, lock, writer::StoreFailure};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
@@ -21,7 +21,7 @@ pub struct Opened {
     pub lock: Option<lock::Lock>,
 }
 
-pub async fn open(options: &Options) -> Result<Opened, Error> {
+pub async fn open(options: &StoreOptions) -> Result<Opened, Error> {
     let path = options.path.as_path();
     if !path.exists() {
         if !options.create {
@@ -44,7 +44,7 @@ pub async fn open(options: &Options) -> Result<Opened, Error> {
     Ok(Opened { connection, readers, lock })
 }
 
-/// What people say at home is for nobody else on the machine. SQLite gives its other files the same rights.
+/// Other users of the machine may not read what people say at home. SQLite gives its other files the same rights.
 fn create_private_file(path: &Path) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new();
     file.write(true).create(true).truncate(false);
@@ -63,12 +63,12 @@ fn create_private_file(path: &Path) -> std::io::Result<()> {
 }
 
 /// A service needs the lock, and waits a moment for it: a command holds it while it opens. A command goes on without.
-async fn take_lock(options: &Options) -> Result<Option<lock::Lock>, Error> {
+async fn take_lock(options: &StoreOptions) -> Result<Option<lock::Lock>, Error> {
     let path = options.path.as_path();
     let deadline = Instant::now() + Duration::from_millis(options.busy_timeout_ms);
     loop {
         let lock = lock::try_lock(path)?;
-        if lock.is_some() || options.owner == Owner::Command {
+        if lock.is_some() || options.opened_by == OpenedBy::Command {
             return Ok(lock);
         }
         if Instant::now() >= deadline {
@@ -78,7 +78,7 @@ async fn take_lock(options: &Options) -> Result<Option<lock::Lock>, Error> {
     }
 }
 
-fn shared_rules(options: &Options) -> SqliteConnectOptions {
+fn shared_rules(options: &StoreOptions) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(&options.path)
         .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
@@ -90,7 +90,7 @@ fn shared_rules(options: &Options) -> SqliteConnectOptions {
         .disable_statement_logging() // statements carry what people said
 }
 
-async fn connect_writer(options: &Options) -> Result<SqliteConnection, sqlx::Error> {
+async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx::Error> {
     let mut connect = shared_rules(options)
         .auto_vacuum(SqliteAutoVacuum::Incremental)
         .journal_mode(SqliteJournalMode::Wal)
@@ -132,7 +132,7 @@ async fn migrate(path: &Path, connection: &mut SqliteConnection, alone: bool) ->
     })
 }
 
-async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool, Failure> {
+async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool, StoreFailure> {
     let table = sqlx::query("SELECT 1 FROM sqlite_schema WHERE name = '_sqlx_migrations'");
     if table.fetch_optional(&mut *connection).await?.is_none() {
         return Ok(true);
@@ -144,7 +144,7 @@ async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool, F
     Ok(MIGRATIONS.iter().any(|migration| migration.version > newest))
 }
 
-/// Asked at start, so that nobody talks for an hour to a service that cannot remember.
+/// Asked at start, so that a user does not talk for an hour to a service that cannot remember.
 async fn require_writable(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
     let written = sqlx::query("UPDATE users SET name = name WHERE id = ''").execute(&mut *connection).await;
@@ -169,9 +169,9 @@ mod tests {
     #[tokio::test]
     async fn every_connection_follows_the_rules() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = StoreOptions {
             path: folder.path().join("store.sqlite3"),
-            owner: Owner::Service,
+            opened_by: OpenedBy::Service,
             create: true,
             busy_timeout_ms: 1234,
             readers: 2,

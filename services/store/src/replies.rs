@@ -1,22 +1,23 @@
 //! A reply while it is being said.
 //!
 //! The order is: send a piece, then store it. So the store may be a piece behind what a client saw, and never ahead: no
-//! crash makes the history claim words that nobody was sent. A reply that a crash cut off is found at the next start and
-//! becomes a version like any other, marked interrupted, with the pieces that were stored.
+//! crash makes the history claim words that no client was sent. The next start finds a reply that a crash cut off and
+//! makes it a version like any other, marked interrupted, with the pieces that were stored.
 
-use crate::items::{insert_item, item_of, next_version, touch};
-use crate::measurements::{Measurement, insert_measurement};
-use crate::responses::{FinishedResponse, finish_response};
+use crate::item_form::{chars, extend};
+use crate::items::{insert_item, version_of, write_version};
 use crate::rows::column;
-use crate::writer::Failure;
-use crate::{Body, Change, Error, Item, NewItem, SessionRef, Status, Store, Stored};
+use crate::sessions::touch;
+use crate::writer::StoreFailure;
+use crate::{Change, Error, ItemVersion, SessionRef, Store, StoredVersion, VersionStatus};
 use serde::{Deserialize, Serialize};
+use session::{Item, ItemBody, ItemPlace};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::oneshot;
 
-/// One item of a response in progress. Held by the one task that says it.
+/// A reply in progress. Held by the one task that says it.
 #[derive(Debug)]
-pub struct Reply {
+pub struct OpenReply {
     begun: Begun,
     next_piece: i64,
 }
@@ -28,13 +29,9 @@ struct Begun {
     version_key: i64,
 }
 
-impl Reply {
+impl OpenReply {
     pub fn item_id(&self) -> &str {
         &self.begun.item_id
-    }
-
-    pub fn session(&self) -> &SessionRef {
-        &self.begun.session
     }
 }
 
@@ -48,22 +45,30 @@ pub struct ReplyPiece {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedReply {
     /// Completed, Interrupted or Cancelled.
-    pub status: Status,
+    pub status: VersionStatus,
     /// All of what was sent, and nothing beyond it.
-    pub body: Body,
+    pub body: ItemBody,
     pub finished_at_ms: i64,
 }
 
 impl Store {
-    /// Takes the reply's place in the conversation. `new.body` is empty.
-    pub async fn begin_reply(&self, session: &SessionRef, new: NewItem) -> Result<(Reply, Stored), Error> {
-        let session = session.clone();
+    /// Takes the reply's place in the conversation. The item is empty.
+    pub async fn begin_reply(
+        &self,
+        session: &SessionRef,
+        item: Item,
+        place: ItemPlace,
+        response: &str,
+        now_ms: i64,
+    ) -> Result<(OpenReply, StoredVersion), Error> {
+        let (session, response) = (session.clone(), Some(response.to_owned()));
         self.write(move |connection| {
             Box::pin(async move {
+                let how = (Change::Begun, VersionStatus::InProgress);
                 let (version_key, stored) =
-                    insert_item(connection, &session, new, Change::Begun, Status::InProgress).await?;
+                    insert_item(connection, &session, item, place, response, how, now_ms).await?;
                 let begun = Begun { session, item_id: stored.item_id.clone(), version_key };
-                Ok((Reply { begun, next_piece: 0 }, stored))
+                Ok((OpenReply { begun, next_piece: 0 }, stored))
             })
         })
         .await
@@ -73,7 +78,7 @@ impl Store {
     /// and the piece was not taken; join it to the next one.
     pub fn extend_reply(
         &self,
-        reply: &mut Reply,
+        reply: &mut OpenReply,
         piece: ReplyPiece,
     ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         let (begun, n) = (reply.begun.clone(), reply.next_piece);
@@ -83,35 +88,9 @@ impl Store {
     }
 
     /// The reply is only lent: what a full disk refused can be tried again.
-    pub async fn finish_reply(&self, reply: &Reply, finished: FinishedReply) -> Result<Stored, Error> {
+    pub async fn finish_reply(&self, reply: &OpenReply, finished: FinishedReply) -> Result<StoredVersion, Error> {
         let begun = reply.begun.clone();
-        self.write(move |connection| Box::pin(async move { finish_one(connection, &begun, finished).await })).await
-    }
-
-    /// The end of a turn in one transaction: its items, its response, what was measured.
-    pub async fn finish_turn(
-        &self,
-        session: &SessionRef,
-        replies: Vec<(&Reply, FinishedReply)>,
-        response: FinishedResponse,
-        measurement: Option<Measurement>,
-    ) -> Result<Vec<Stored>, Error> {
-        let session = session.clone();
-        let replies: Vec<_> = replies.into_iter().map(|(reply, finished)| (reply.begun.clone(), finished)).collect();
-        self.write(move |connection| {
-            Box::pin(async move {
-                let mut stored = Vec::with_capacity(replies.len());
-                for (begun, finished) in replies {
-                    stored.push(finish_one(connection, &begun, finished).await?);
-                }
-                finish_response(connection, &session, response).await?;
-                if let Some(measurement) = measurement {
-                    insert_measurement(connection, &session, &measurement).await?;
-                }
-                Ok(stored)
-            })
-        })
-        .await
+        self.write(move |connection| Box::pin(async move { finish(connection, &begun, finished).await })).await
     }
 
     /// What a crash cut off is closed, as far as it was stored. Called once at start, by the service that holds the lock.
@@ -125,54 +104,65 @@ async fn insert_piece(
     begun: Begun,
     n: i64,
     piece: ReplyPiece,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
-         SELECT v.key, ?, ?, ? FROM items i JOIN item_versions v ON v.key = i.current
-         WHERE i.current = ? AND i.being_said = 1",
+         SELECT current, ?, ?, ? FROM items WHERE current = ? AND being_said = 1",
     );
-    let inserted =
-        query.bind(n).bind(&piece.text).bind(piece.sent_at_ms).bind(begun.version_key).execute(connection).await?;
+    let query = query.bind(n).bind(&piece.text).bind(piece.sent_at_ms).bind(begun.version_key);
+    let inserted = query.execute(connection).await?;
     if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item: begun.item_id }.into()) }
 }
 
-async fn finish_one(
+async fn finish(
     connection: &mut SqliteConnection,
     reply: &Begun,
     finished: FinishedReply,
-) -> Result<Stored, Failure> {
+) -> Result<StoredVersion, StoreFailure> {
     touch(connection, &reply.session, finished.finished_at_ms).await?;
     let query = sqlx::query(
         "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current WHERE i.current = ? AND i.being_said = 1",
     );
     let row = query.bind(reply.version_key).fetch_optional(&mut *connection).await?;
     let row = row.ok_or_else(|| Error::NotInProgress { item: reply.item_id.clone() })?;
-    let unfinished = item_of(&row, &reply.session.id)?;
-    let sent_chars = Some(finished.body.chars());
-    let item = Item {
-        change: Change::Finished,
+    let said = ItemVersion {
         status: finished.status,
+        sent_chars: Some(chars(&finished.body)),
         body: finished.body,
-        sent_chars,
-        created_at_ms: finished.finished_at_ms,
-        ..unfinished
+        ..version_of(&row, &reply.session.id)?
     };
-    let stored = next_version(connection, &reply.session, &item).await?;
-    sqlx::query("DELETE FROM reply_pieces WHERE version = ?").bind(reply.version_key).execute(connection).await?;
+    close(connection, &reply.session, reply.version_key, said, finished.finished_at_ms).await
+}
+
+/// The begun version gets its last one, and its pieces go.
+async fn close(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    begun_key: i64,
+    said: ItemVersion,
+    now_ms: i64,
+) -> Result<StoredVersion, StoreFailure> {
+    let finished = ItemVersion { change: Change::Finished, created_at_ms: now_ms, ..said };
+    let (_, stored) = write_version(connection, session, finished).await?;
+    sqlx::query("DELETE FROM reply_pieces WHERE version = ?").bind(begun_key).execute(connection).await?;
     Ok(stored)
 }
 
 /// The item with the pieces that were stored since it was begun.
-pub async fn with_pieces(connection: &mut SqliteConnection, version_key: i64, mut item: Item) -> Result<Item, Failure> {
+pub async fn with_pieces(
+    connection: &mut SqliteConnection,
+    version_key: i64,
+    mut item: ItemVersion,
+) -> Result<ItemVersion, StoreFailure> {
     let query = sqlx::query("SELECT text FROM reply_pieces WHERE version = ? ORDER BY n");
     for row in query.bind(version_key).fetch_all(connection).await? {
-        item.body.extend(column(&row, "text")?);
+        extend(&mut item.body, column(&row, "text")?);
     }
-    item.sent_chars = Some(item.body.chars());
+    item.sent_chars = Some(chars(&item.body));
     Ok(item)
 }
 
-async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64, Failure> {
+async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64, StoreFailure> {
     let query = sqlx::query(
         "SELECT v.*, s.user AS session_user, s.id AS session_id
          FROM items i JOIN item_versions v ON v.key = i.current JOIN sessions s ON s.key = i.session
@@ -182,12 +172,10 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64
     for row in &rows {
         let (user, id): (&str, &str) = (column(row, "session_user")?, column(row, "session_id")?);
         let session = SessionRef { key: column(row, "session")?, user: user.into(), id: id.into() };
-        let version_key = column(row, "key")?;
-        let begun = item_of(row, id)?;
-        let said = with_pieces(connection, version_key, begun).await?;
-        let item = Item { change: Change::Finished, status: Status::Interrupted, created_at_ms: now_ms, ..said };
-        next_version(connection, &session, &item).await?;
-        sqlx::query("DELETE FROM reply_pieces WHERE version = ?").bind(version_key).execute(&mut *connection).await?;
+        let begun_key = column(row, "key")?;
+        let said = with_pieces(connection, begun_key, version_of(row, id)?).await?;
+        let said = ItemVersion { status: VersionStatus::Interrupted, ..said };
+        close(connection, &session, begun_key, said, now_ms).await?;
     }
     let responses = sqlx::query(
         "UPDATE responses SET status = 'incomplete', finished_at_ms = ?,

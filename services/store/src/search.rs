@@ -1,14 +1,14 @@
 //! Search over everything a user and their assistant ever said, whatever a summary covers or a barge-in cut.
 
-use crate::rows::{column, count, word};
+use crate::rows::{column, count};
 use crate::spacing::{joined, spaced};
-use crate::writer::Failure;
-use crate::{Error, Role, SessionRef, Store};
+use crate::writer::StoreFailure;
+use crate::{Error, SessionRef, Store};
 use serde::Serialize;
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Search<'a> {
+pub struct HistorySearch<'a> {
     pub user: &'a str,
     /// None: all sessions of the user.
     pub session: Option<&'a SessionRef>,
@@ -35,7 +35,8 @@ pub struct Hit {
     /// False: the words were edited, cut off or deleted since.
     pub current: bool,
     pub kind: String,
-    pub role: Option<Role>,
+    /// "system", "user" or "assistant"; None: a call, or what came of it.
+    pub role: Option<String>,
     pub excerpt: String,
     pub created_at_ms: i64,
     /// The higher the better; only the order means something.
@@ -48,23 +49,22 @@ const CANDIDATES_PER_HIT: u32 = 5;
 const LONGEST_EXCERPT: u32 = 64;
 
 impl Store {
-    pub async fn search(&self, search: &Search<'_>) -> Result<Vec<Hit>, Error> {
+    pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
         let matching = match_expression(search.query, search.any_word)
             .ok_or_else(|| Error::EmptyQuery { query: search.query.to_owned() })?;
         let mut transaction = self.read().await?;
-        let hits = find(&mut transaction, search, &matching).await.map_err(|failure| failure.at(self.path()));
-        transaction.rollback().await.map_err(|error| self.failed(error))?;
-        hits
+        let hits = find(&mut transaction, search, &matching).await;
+        self.end(transaction, hits).await
     }
 }
 
 async fn find(
     connection: &mut sqlx::SqliteConnection,
-    search: &Search<'_>,
+    search: &HistorySearch<'_>,
     matching: &str,
-) -> Result<Vec<Hit>, Failure> {
-    // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then whose they
-    // are; asked the other way round, the index is searched once for every item there is.
+) -> Result<Vec<Hit>, StoreFailure> {
+    // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then their
+    // sessions; asked the other way round, the index is searched once for every item there is.
     let query = sqlx::query(
         "SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
                 s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
@@ -87,7 +87,6 @@ async fn find(
     let mut hits: Vec<(i64, Hit)> = Vec::new();
     let mut of_item: HashMap<(i64, String), usize> = HashMap::new();
     for row in &rows {
-        let role: Option<&str> = column(row, "role")?;
         let hit = Hit {
             session_id: column(row, "session_id")?,
             session_title: column(row, "session_title")?,
@@ -96,7 +95,7 @@ async fn find(
             version: count(row, "version")?,
             current: column(row, "current")?,
             kind: column(row, "kind")?,
-            role: if role.is_some() { Some(word(row, "role", Role::from_word)?) } else { None },
+            role: column(row, "role")?,
             excerpt: String::new(),
             created_at_ms: column(row, "created_at_ms")?,
             score: column(row, "score")?,

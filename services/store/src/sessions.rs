@@ -1,8 +1,10 @@
 //! Users and their sessions.
 
-use crate::rows::{column, json, json_text};
-use crate::writer::Failure;
-use crate::{Error, NewSession, Session, SessionChange, SessionLine, SessionRef, Store, User, ids};
+use crate::config_form::{config_of, settings_form, tools_form};
+use crate::rows::{column, count, json, json_text, optional_count};
+use crate::writer::StoreFailure;
+use crate::{Error, NewSession, Placement, SessionLine, SessionRecord, SessionRef, Store, User};
+use session::SessionConfig;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 impl Store {
@@ -14,16 +16,10 @@ impl Store {
 
     pub async fn users(&self) -> Result<Vec<User>, Error> {
         let rows = self.rows(sqlx::query("SELECT id, name, created_at_ms FROM users ORDER BY id")).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(User {
-                    id: column(row, "id")?,
-                    name: column(row, "name")?,
-                    created_at_ms: column(row, "created_at_ms")?,
-                })
-            })
-            .collect::<Result<_, Failure>>()
-            .map_err(|failure| failure.at(self.path()))
+        self.each(&rows, |row| {
+            let (id, name) = (column(row, "id")?, column(row, "name")?);
+            Ok(User { id, name, created_at_ms: column(row, "created_at_ms")? })
+        })
     }
 
     pub async fn create_session(&self, user: &str, new: NewSession, now_ms: i64) -> Result<SessionRef, Error> {
@@ -43,11 +39,10 @@ impl Store {
         Ok(SessionRef { key, user: user.into(), id: id.into() })
     }
 
-    pub async fn session(&self, session: &SessionRef) -> Result<Session, Error> {
-        let query = sqlx::query("SELECT * FROM sessions WHERE key = ? AND user = ? AND deleted_at_ms IS NULL");
-        let row = self.optional_row(query.bind(session.key).bind(session.user.to_string())).await?;
-        let row = row.ok_or_else(|| session.missing())?;
-        session_of(&row).map_err(|failure| failure.at(self.path()))
+    pub async fn session(&self, session: &SessionRef) -> Result<SessionRecord, Error> {
+        let mut transaction = self.read().await?;
+        let record = session_record(&mut transaction, session).await;
+        self.end(transaction, record).await
     }
 
     /// Newest first. `older_than_ms` continues a page with the last one's `updated_at_ms`.
@@ -66,58 +61,72 @@ impl Store {
              ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?",
         );
         let rows = self.rows(query.bind(user).bind(older_than_ms.unwrap_or(i64::MAX)).bind(limit)).await?;
-        rows.iter()
-            .map(|row| {
-                let fill_tokens: Option<i64> = column(row, "fill_tokens")?;
-                let items: i64 = column(row, "items")?;
-                Ok(SessionLine {
-                    session: session_of(row)?,
-                    items: items.unsigned_abs(),
-                    fill_tokens: fill_tokens.map(i64::unsigned_abs),
-                })
-            })
-            .collect::<Result<_, Failure>>()
-            .map_err(|failure| failure.at(self.path()))
+        self.each(&rows, |row| {
+            let (items, fill_tokens) = (count(row, "items")?, optional_count(row, "fill_tokens")?);
+            Ok(SessionLine { session: record_of(row)?, items, fill_tokens })
+        })
     }
 
-    pub async fn change_session(&self, session: &SessionRef, change: SessionChange, now_ms: i64) -> Result<(), Error> {
-        let session = session.clone();
+    pub async fn set_config(&self, session: &SessionRef, config: &SessionConfig, now_ms: i64) -> Result<(), Error> {
+        let (session, config) = (session.clone(), config.clone());
         self.write(move |connection| {
             Box::pin(async move {
-                let placement = change.placement.as_ref();
-                let query = sqlx::query(
-                    "UPDATE sessions SET
-                        title = coalesce(?, title), instructions = coalesce(?, instructions),
-                        tools = coalesce(?, tools), settings = coalesce(?, settings),
-                        preset = coalesce(?, preset), ctx_size = coalesce(?, ctx_size),
-                        experiment = CASE WHEN ? THEN ? ELSE experiment END, arm = CASE WHEN ? THEN ? ELSE arm END,
-                        updated_at_ms = max(updated_at_ms, ?)
-                     WHERE key = ? AND user = ? AND deleted_at_ms IS NULL",
-                );
-                let changed = query
-                    .bind(change.title)
-                    .bind(change.instructions)
-                    .bind(change.tools.as_ref().map(json_text))
-                    .bind(change.settings.as_ref().map(json_text))
-                    .bind(placement.map(|placement| placement.preset.clone()))
-                    .bind(placement.map(|placement| placement.ctx_size as i64))
-                    .bind(placement.is_some())
-                    .bind(placement.and_then(|placement| placement.experiment.clone()))
-                    .bind(placement.is_some())
-                    .bind(placement.and_then(|placement| placement.arm.clone()))
-                    .bind(now_ms)
-                    .bind(session.key)
-                    .bind(session.user.to_string())
-                    .execute(connection)
-                    .await?;
-                if changed.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
+                touch(connection, &session, now_ms).await?;
+                let query = sqlx::query("UPDATE sessions SET instructions = ?, tools = ?, settings = ? WHERE key = ?");
+                let (tools, settings) = (json_text(&tools_form(&config)), json_text(&settings_form(&config)));
+                let query = query.bind(config.instructions).bind(tools).bind(settings);
+                query.bind(session.key).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Another window for a session: only when a user asks for it.
+    pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
+        let (session, placement) = (session.clone(), placement.clone());
+        self.write(move |connection| {
+            Box::pin(async move {
+                touch(connection, &session, now_ms).await?;
+                let query =
+                    sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");
+                let query = query.bind(placement.preset).bind(placement.ctx_size as i64).bind(placement.experiment);
+                query.bind(placement.arm).bind(session.key).execute(connection).await?;
+                Ok(())
             })
         })
         .await
     }
 }
 
-pub async fn put_user(connection: &mut SqliteConnection, id: &str, name: &str, now_ms: i64) -> Result<(), Failure> {
+/// Every write to a session begins here: it is still there, and it was used now.
+pub async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: i64) -> Result<(), StoreFailure> {
+    let query = sqlx::query(
+        "UPDATE sessions SET updated_at_ms = max(updated_at_ms, ?) WHERE key = ? AND deleted_at_ms IS NULL",
+    );
+    let touched = query.bind(now_ms).bind(session.key).execute(connection).await?;
+    if touched.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
+}
+
+pub async fn check_session(connection: &mut SqliteConnection, session: &SessionRef) -> Result<(), StoreFailure> {
+    let query = sqlx::query("SELECT 1 FROM sessions WHERE key = ? AND deleted_at_ms IS NULL").bind(session.key);
+    if query.fetch_optional(connection).await?.is_some() { Ok(()) } else { Err(session.missing().into()) }
+}
+
+pub async fn session_record(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+) -> Result<SessionRecord, StoreFailure> {
+    let query = sqlx::query("SELECT * FROM sessions WHERE key = ? AND deleted_at_ms IS NULL").bind(session.key);
+    record_of(&query.fetch_optional(connection).await?.ok_or_else(|| session.missing())?)
+}
+
+pub async fn put_user(
+    connection: &mut SqliteConnection,
+    id: &str,
+    name: &str,
+    now_ms: i64,
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "INSERT INTO users (id, name, created_at_ms) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name",
     );
@@ -131,18 +140,14 @@ pub async fn insert_session(
     new: NewSession,
     created_at_ms: i64,
     updated_at_ms: i64,
-) -> Result<SessionRef, Failure> {
+) -> Result<SessionRef, StoreFailure> {
     let known = sqlx::query("SELECT 1 FROM users WHERE id = ?").bind(user).fetch_optional(&mut *connection).await?;
     if known.is_none() {
         return Err(Error::NoUser { user: user.to_owned() }.into());
     }
-    let id = match new.id {
-        Some(id) => id,
-        None => ids::new_id("sess")?,
-    };
     let taken = sqlx::query("SELECT 1 FROM sessions WHERE user = ? AND id = ? AND deleted_at_ms IS NULL");
-    if taken.bind(user).bind(&id).fetch_optional(&mut *connection).await?.is_some() {
-        return Err(Error::SessionExists { session: id }.into());
+    if taken.bind(user).bind(&new.id).fetch_optional(&mut *connection).await?.is_some() {
+        return Err(Error::SessionExists { session: new.id }.into());
     }
     let query = sqlx::query(
         "INSERT INTO sessions (id, user, preset, ctx_size, experiment, arm, title, instructions, tools, settings,
@@ -150,37 +155,37 @@ pub async fn insert_session(
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let row = query
-        .bind(&id)
+        .bind(&new.id)
         .bind(user)
-        .bind(new.preset)
-        .bind(new.ctx_size as i64)
-        .bind(new.experiment)
-        .bind(new.arm)
+        .bind(new.placement.preset)
+        .bind(new.placement.ctx_size as i64)
+        .bind(new.placement.experiment)
+        .bind(new.placement.arm)
         .bind(new.title)
-        .bind(new.instructions)
-        .bind(json_text(&new.tools))
-        .bind(json_text(&new.settings))
+        .bind(&new.config.instructions)
+        .bind(json_text(&tools_form(&new.config)))
+        .bind(json_text(&settings_form(&new.config)))
         .bind(created_at_ms)
         .bind(updated_at_ms)
         .fetch_one(connection)
         .await?;
-    Ok(SessionRef { key: column(&row, "key")?, user: user.into(), id: id.into() })
+    Ok(SessionRef { key: column(&row, "key")?, user: user.into(), id: new.id.into() })
 }
 
-pub fn session_of(row: &SqliteRow) -> Result<Session, Failure> {
-    let ctx_size: i64 = column(row, "ctx_size")?;
-    Ok(Session {
-        id: column(row, "id")?,
+fn record_of(row: &SqliteRow) -> Result<SessionRecord, StoreFailure> {
+    let id: String = column(row, "id")?;
+    Ok(SessionRecord {
         user: column(row, "user")?,
-        preset: column(row, "preset")?,
-        ctx_size: ctx_size.unsigned_abs(),
-        experiment: column(row, "experiment")?,
-        arm: column(row, "arm")?,
+        placement: Placement {
+            preset: column(row, "preset")?,
+            ctx_size: count(row, "ctx_size")?,
+            experiment: column(row, "experiment")?,
+            arm: column(row, "arm")?,
+        },
         title: column(row, "title")?,
-        instructions: column(row, "instructions")?,
-        tools: json(row, "tools")?,
-        settings: json(row, "settings")?,
+        config: config_of(&id, column(row, "instructions")?, &json(row, "tools")?, &json(row, "settings")?),
         created_at_ms: column(row, "created_at_ms")?,
         updated_at_ms: column(row, "updated_at_ms")?,
+        id,
     })
 }

@@ -24,7 +24,7 @@ pub fn joined(text: &str) -> String {
     text.replace(SEAM, "")
 }
 
-/// Divides words in the index, and nobody says it: so it can be taken out again.
+/// Divides words in the index. It stands in no text, so it can be taken out again.
 const SEAM: char = '\u{1f}';
 
 fn is_unspaced(letter: char) -> bool {

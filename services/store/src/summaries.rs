@@ -1,11 +1,11 @@
 //! Summaries and pins: views of the history that can be read, edited, undone; the history itself they never touch.
 
-use crate::export::hex;
-use crate::items::touch;
+use crate::items::{changed_under, order_key_of};
+use crate::order_key::OrderKey;
 use crate::records::words;
 use crate::rows::{column, count, json, json_text, optional_count, word};
-use crate::view::{changed_under, place_of};
-use crate::writer::Failure;
+use crate::sessions::{check_session, touch};
+use crate::writer::StoreFailure;
 use crate::{Error, SessionRef, Store, ids};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,10 +58,10 @@ pub struct Summary {
     pub based_on: Option<u64>,
     pub from_item: String,
     pub to_item: String,
-    #[serde(with = "hex")]
-    pub from_place: Vec<u8>,
-    #[serde(with = "hex")]
-    pub to_place: Vec<u8>,
+    #[serde(rename = "from_place")]
+    pub from_order_key: OrderKey,
+    #[serde(rename = "to_place")]
+    pub to_order_key: OrderKey,
     pub through_seq: u64,
     pub text: String,
     pub pins: Value,
@@ -86,7 +86,7 @@ pub struct Pin {
 
 /// What the summaries and pins of a session were like at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryStamp((u64, i64, u64));
+pub struct ContextStamp((u64, i64, u64));
 
 impl Summary {
     /// It was put to use and not undone. Of several such versions the newest stands.
@@ -117,7 +117,7 @@ impl Store {
             Box::pin(async move {
                 touch(connection, &session, now_ms).await?;
                 let summary = find_summary(connection, &session, version).await?;
-                if changed_under(connection, &session, &summary.to_place, summary.through_seq).await? {
+                if changed_under(connection, &session, &summary.to_order_key, summary.through_seq).await? {
                     return Err(Error::StaleSummary { version }.into());
                 }
                 trim(connection, &session, &trimmed).await?;
@@ -180,9 +180,9 @@ impl Store {
     pub async fn summaries(&self, session: &SessionRef) -> Result<Vec<Summary>, Error> {
         let query = sqlx::query(
             "SELECT m.* FROM summaries m JOIN sessions s ON s.key = m.session
-             WHERE s.key = ? AND s.user = ? AND s.deleted_at_ms IS NULL ORDER BY m.version",
+             WHERE s.key = ? AND s.deleted_at_ms IS NULL ORDER BY m.version",
         );
-        let rows = self.rows(query.bind(session.key).bind(session.user.to_string())).await?;
+        let rows = self.rows(query.bind(session.key)).await?;
         self.each(&rows, |row| summary_of(row, &session.id))
     }
 
@@ -223,8 +223,8 @@ impl Store {
         .await
     }
 
-    /// Another one than before: somebody changed the session's summaries or pins.
-    pub async fn memory_stamp(&self, session: &SessionRef) -> Result<MemoryStamp, Error> {
+    /// Another one than before: the session's summaries or pins were changed.
+    pub async fn context_stamp(&self, session: &SessionRef) -> Result<ContextStamp, Error> {
         let query = sqlx::query(
             "SELECT (SELECT count(*) FROM summaries WHERE session = ?1) AS summaries,
                 (SELECT coalesce(sum(coalesce(applied_at_ms, 0) + 7 * coalesce(undone_at_ms, 0)), 0)
@@ -233,29 +233,32 @@ impl Store {
         );
         let row = self.optional_row(query.bind(session.key)).await?.ok_or_else(|| session.missing())?;
         let stamp = (|| Ok((count(&row, "summaries")?, column(&row, "uses")?, count(&row, "pins")?)))();
-        stamp.map(MemoryStamp).map_err(|failure: Failure| failure.at(self.path()))
+        stamp.map(ContextStamp).map_err(|failure: StoreFailure| failure.at(self.path()))
     }
 
     /// Removed ones too, if asked.
     pub async fn pins(&self, session: &SessionRef, removed_too: bool) -> Result<Vec<Pin>, Error> {
         let mut transaction = self.read().await?;
         let pins = async {
-            crate::view::check_session(&mut transaction, session).await?;
+            check_session(&mut transaction, session).await?;
             pins_of_session(&mut transaction, session, removed_too).await
         }
         .await;
-        transaction.rollback().await.map_err(|error| self.failed(error))?;
-        pins.map_err(|failure| failure.at(self.path()))
+        self.end(transaction, pins).await
     }
 }
 
-async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, new: NewSummary) -> Result<u64, Failure> {
+async fn add_summary(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    new: NewSummary,
+) -> Result<u64, StoreFailure> {
     touch(connection, session, new.created_at_ms).await?;
-    let from_place = place_of(connection, session, &new.from_item).await?;
-    let to_place = place_of(connection, session, &new.to_item).await?;
+    let from_order_key = order_key_of(connection, session, &new.from_item).await?;
+    let to_order_key = order_key_of(connection, session, &new.to_item).await?;
     let query = sqlx::query("SELECT coalesce(max(version), 0) + 1 AS version FROM summaries WHERE session = ?");
     let version = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "version")?;
-    if changed_under(connection, session, &to_place, new.through_seq).await? {
+    if changed_under(connection, session, &to_order_key, new.through_seq).await? {
         return Err(Error::StaleSummary { version }.into());
     }
     let summary = Summary {
@@ -265,8 +268,8 @@ async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, ne
         based_on: new.based_on,
         from_item: new.from_item,
         to_item: new.to_item,
-        from_place,
-        to_place,
+        from_order_key,
+        to_order_key,
         through_seq: new.through_seq,
         text: new.text,
         pins: new.pins,
@@ -282,7 +285,7 @@ async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, ne
     Ok(version)
 }
 
-async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[String]) -> Result<(), Failure> {
+async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[String]) -> Result<(), StoreFailure> {
     for item_id in items {
         let query = sqlx::query("UPDATE items SET trimmed = 1 WHERE session = ? AND item_id = ?");
         query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
@@ -294,7 +297,7 @@ async fn find_summary(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     version: u64,
-) -> Result<Summary, Failure> {
+) -> Result<Summary, StoreFailure> {
     let query = sqlx::query("SELECT * FROM summaries WHERE session = ? AND version = ?");
     let row = query.bind(session.key).bind(version as i64).fetch_optional(connection).await?;
     summary_of(&row.ok_or(Error::NoSummary { version })?, &session.id)
@@ -306,7 +309,7 @@ async fn set_use(
     version: u64,
     applied_at_ms: Option<i64>,
     undone_at_ms: Option<i64>,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let query =
         sqlx::query("UPDATE summaries SET applied_at_ms = ?, undone_at_ms = ? WHERE session = ? AND version = ?");
     query.bind(applied_at_ms).bind(undone_at_ms).bind(session.key).bind(version as i64).execute(connection).await?;
@@ -317,7 +320,7 @@ pub async fn insert_summary(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     summary: &Summary,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "INSERT INTO summaries (session, version, kind, made_by, based_on, from_item, to_item, from_place, to_place,
             through_seq, text, pins, checks, tokens_before, tokens_after, arm, created_at_ms, applied_at_ms,
@@ -332,8 +335,8 @@ pub async fn insert_summary(
         .bind(summary.based_on.map(|version| version as i64))
         .bind(&summary.from_item)
         .bind(&summary.to_item)
-        .bind(&summary.from_place)
-        .bind(&summary.to_place)
+        .bind(&summary.from_order_key)
+        .bind(&summary.to_order_key)
         .bind(summary.through_seq as i64)
         .bind(&summary.text)
         .bind(json_text(&summary.pins))
@@ -350,7 +353,11 @@ pub async fn insert_summary(
     Ok(())
 }
 
-pub async fn insert_pin(connection: &mut SqliteConnection, session: &SessionRef, pin: &Pin) -> Result<(), Failure> {
+pub async fn insert_pin(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    pin: &Pin,
+) -> Result<(), StoreFailure> {
     let query = sqlx::query(
         "INSERT INTO pins (session, id, text, source_item, made_by, created_at_ms, removed_at_ms)
          VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -372,13 +379,13 @@ pub async fn pins_of_session(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     removed_too: bool,
-) -> Result<Vec<Pin>, Failure> {
+) -> Result<Vec<Pin>, StoreFailure> {
     let query = sqlx::query("SELECT * FROM pins WHERE session = ? AND (? OR removed_at_ms IS NULL) ORDER BY key");
     let rows = query.bind(session.key).bind(removed_too).fetch_all(connection).await?;
     rows.iter().map(pin_of).collect()
 }
 
-pub fn pin_of(row: &SqliteRow) -> Result<Pin, Failure> {
+fn pin_of(row: &SqliteRow) -> Result<Pin, StoreFailure> {
     Ok(Pin {
         id: column(row, "id")?,
         text: column(row, "text")?,
@@ -389,7 +396,7 @@ pub fn pin_of(row: &SqliteRow) -> Result<Pin, Failure> {
     })
 }
 
-pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary, Failure> {
+pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary, StoreFailure> {
     let version = count(row, "version")?;
     let text: String = column(row, "text")?;
     let crc: i64 = column(row, "crc")?;
@@ -403,8 +410,8 @@ pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary, Failure>
         based_on: optional_count(row, "based_on")?,
         from_item: column(row, "from_item")?,
         to_item: column(row, "to_item")?,
-        from_place: column(row, "from_place")?,
-        to_place: column(row, "to_place")?,
+        from_order_key: column(row, "from_place")?,
+        to_order_key: column(row, "to_place")?,
         through_seq: count(row, "through_seq")?,
         text,
         pins: json(row, "pins")?,

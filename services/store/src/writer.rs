@@ -2,7 +2,7 @@
 //!
 //! Group commit: whatever waits in the queue goes into one transaction, and is acknowledged together when that is on disk.
 //! A flush costs the same for one event as for a hundred, so the busier the service the cheaper an event. Each piece of
-//! work stands in a savepoint of its own: one that fails takes nobody with it.
+//! work stands in a savepoint of its own: the others stay when one fails.
 
 use crate::{Error, lock::Lock};
 use futures_util::future::BoxFuture;
@@ -30,12 +30,12 @@ enum Order {
 }
 
 #[derive(Clone)]
-pub struct Writer {
+pub struct StoreWriter {
     queue: mpsc::Sender<Order>,
     path: PathBuf,
 }
 
-impl Writer {
+impl StoreWriter {
     /// `queue_limit` orders may wait, `group_limit` of them share a transaction.
     pub fn start(
         connection: SqliteConnection,
@@ -43,9 +43,9 @@ impl Writer {
         path: &Path,
         queue_limit: usize,
         group_limit: usize,
-    ) -> Writer {
+    ) -> StoreWriter {
         let (queue, orders) = mpsc::channel(queue_limit.max(1));
-        let writer = Writer { queue, path: path.to_path_buf() };
+        let writer = StoreWriter { queue, path: path.to_path_buf() };
         tokio::spawn(run(connection, lock, writer.path.clone(), orders, group_limit.max(1)));
         writer
     }
@@ -55,7 +55,7 @@ impl Writer {
     pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         let (work, answer) = self.prepare(work);
         self.queue.send(Order::Work(work)).await.map_err(|_| Error::Closed)?;
@@ -66,7 +66,7 @@ impl Writer {
     pub async fn upkeep<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         let (work, answer) = self.prepare(work);
         self.queue.send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
@@ -77,7 +77,7 @@ impl Writer {
     pub fn write_later<T, F>(&self, work: F) -> Result<oneshot::Receiver<Result<T, Error>>, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         let (work, answer) = self.prepare(work);
         self.queue.try_send(Order::Work(work)).map_err(|error| match error {
@@ -97,7 +97,7 @@ impl Writer {
     fn prepare<T, F>(&self, work: F) -> (Work, oneshot::Receiver<Result<T, Error>>)
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreFailure>> + Send + 'static,
     {
         let (send, answer) = oneshot::channel::<Result<T, Error>>();
         let (ran, mut outcome) = oneshot::channel::<Result<T, Error>>();
@@ -118,7 +118,7 @@ impl Writer {
                 (Ok(Ok(value)), Ok(())) => Ok(value),
                 (Err(_), Ok(())) => Err(Error::Closed),
             };
-            let _ = send.send(result); // nobody listening any more is fine
+            let _ = send.send(result); // a caller that no longer waits is fine
         });
         (Work { run, acknowledge }, answer)
     }
@@ -126,29 +126,29 @@ impl Writer {
 
 /// What work may fail with: an answer of our own, or SQLite's.
 #[derive(Debug)]
-pub enum Failure {
+pub enum StoreFailure {
     Ours(Error),
     Sql(sqlx::Error),
 }
 
-impl Failure {
+impl StoreFailure {
     pub fn at(self, path: &Path) -> Error {
         match self {
-            Failure::Ours(error) => error,
-            Failure::Sql(error) => Error::from_sqlx(path, error),
+            StoreFailure::Ours(error) => error,
+            StoreFailure::Sql(error) => Error::from_sqlx(path, error),
         }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Ours(error)
+impl From<Error> for StoreFailure {
+    fn from(error: Error) -> StoreFailure {
+        StoreFailure::Ours(error)
     }
 }
 
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Failure {
-        Failure::Sql(error)
+impl From<sqlx::Error> for StoreFailure {
+    fn from(error: sqlx::Error) -> StoreFailure {
+        StoreFailure::Sql(error)
     }
 }
 
@@ -166,7 +166,7 @@ async fn run(
         match order {
             Order::Work(work) => {
                 group.push(work);
-                // Whatever is there already joins; nobody waits for company.
+                // What is in the queue already joins; the writer does not wait for more.
                 while group.len() < group_limit {
                     match orders.try_recv() {
                         Ok(Order::Work(work)) => group.push(work),

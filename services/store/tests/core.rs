@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::json;
+use session::{ItemPlace, ResponseStatus, Role, StatusDetails, Usage};
 use store::*;
 
 #[tokio::test]
@@ -9,14 +10,8 @@ async fn a_session_comes_back_as_it_was_left() {
     let mut fixture = Fixture::new().await;
     let session = fixture.session().await;
     let first = say(&fixture.store, &session, "u1", "Hello there", 20).await;
-    let reply = NewItem {
-        item_id: Some("a1".into()),
-        position: Position::End,
-        body: message(Role::Assistant, "Hello, Ada."),
-        response: Some("resp_1".into()),
-        created_at_ms: 30,
-    };
-    let second = fixture.store.append(&session, reply).await.unwrap();
+    let second =
+        put(&fixture.store, &session, "a1", message(Role::Assistant, "Hello, Ada."), ItemPlace::End, 30).await.unwrap();
     assert_eq!((first.seq, first.version, first.previous_item_id), (1, 1, None));
     assert_eq!((second.seq, second.previous_item_id.as_deref()), (2, Some("u1")));
 
@@ -26,7 +21,7 @@ async fn a_session_comes_back_as_it_was_left() {
     let after = fixture.store.load(&session).await.unwrap();
     assert_eq!(before, after);
     assert_eq!(after.session.updated_at_ms, 30);
-    assert_eq!(after.session.settings.to_string(), r#"{"zeta":1,"alpha":2.5}"#);
+    assert_eq!(after.session.config, config());
     assert_eq!(after.last_seq, 2);
 }
 
@@ -37,27 +32,39 @@ async fn items_go_where_they_are_put_and_come_back_under_their_id() {
     for (id, text) in [("a", "one"), ("b", "two"), ("c", "three")] {
         say(store, &session, id, text, 20).await;
     }
-    let between = item("x", message(Role::User, "between"), Position::After("a".into()), 21);
-    assert_eq!(store.append(&session, between).await.unwrap().previous_item_id.as_deref(), Some("a"));
-    let head = item("h", message(Role::System, "head"), Position::Start, 22);
-    assert_eq!(store.append(&session, head).await.unwrap().previous_item_id, None);
+    assert_eq!(
+        put(store, &session, "x", message(Role::User, "between"), ItemPlace::After("a".into()), 21)
+            .await
+            .unwrap()
+            .previous_item_id
+            .as_deref(),
+        Some("a")
+    );
+    assert_eq!(
+        put(store, &session, "h", message(Role::System, "head"), ItemPlace::Head, 22).await.unwrap().previous_item_id,
+        None
+    );
     assert_eq!(texts(store, &session).await, ["head", "one", "between", "two", "three"]);
 
     // What a frontend does after a barge-in: delete, and create again with what was heard.
     store.delete_item(&session, "b", 30).await.unwrap();
-    let taken = item("c", message(Role::User, "again"), Position::End, 31);
-    assert_eq!(store.append(&session, taken).await, Err(Error::ItemExists { item: "c".into() }));
-    let again = item("b", message(Role::Assistant, "tw"), Position::After("x".into()), 32);
-    let stored = store.append(&session, again).await.unwrap();
+    assert_eq!(
+        put(store, &session, "c", message(Role::User, "again"), ItemPlace::End, 31).await,
+        Err(Error::ItemExists { item: "c".into() })
+    );
+    let stored =
+        put(store, &session, "b", message(Role::Assistant, "tw"), ItemPlace::After("x".into()), 32).await.unwrap();
     assert_eq!((stored.version, stored.previous_item_id.as_deref()), (3, Some("x")));
     assert_eq!(texts(store, &session).await, ["head", "one", "between", "tw", "three"]);
 
-    let after_nothing = item("y", message(Role::User, "y"), Position::After("nobody".into()), 33);
-    assert_eq!(store.append(&session, after_nothing).await, Err(Error::NoItem { item: "nobody".into() }));
+    assert_eq!(
+        put(store, &session, "y", message(Role::User, "y"), ItemPlace::After("nobody".into()), 33).await,
+        Err(Error::NoItem { item: "nobody".into() })
+    );
     assert_eq!(store.delete_item(&session, "nobody", 34).await, Err(Error::NoItem { item: "nobody".into() }));
 
     let history: Vec<_> = store.history(&session, 0, 100).await.unwrap();
-    let said: Vec<_> = history.iter().map(|item| (item.seq, item.item_id.as_str(), text_of(&item.body))).collect();
+    let said: Vec<_> = history.iter().map(|item| (item.seq, item.item_id.as_str(), item.said())).collect();
     let expected = ["one", "two", "three", "between", "head", "", "tw"];
     assert_eq!(said.iter().map(|(_, _, text)| text.as_str()).collect::<Vec<_>>(), expected);
     assert_eq!(said.iter().map(|(seq, _, _)| *seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
@@ -69,12 +76,12 @@ async fn truncation_keeps_what_was_heard_and_the_version_before() {
     let fixture = Fixture::new().await;
     let (store, session) = (&fixture.store, fixture.session().await);
     let text = "Es läutet: zwölf Uhr 🕛 ist es";
-    store.append(&session, item("a", message(Role::Assistant, text), Position::End, 20)).await.unwrap();
+    put(store, &session, "a", message(Role::Assistant, text), ItemPlace::End, 20).await.unwrap();
     let stored = store.truncate(&session, "a", 0, 22, 30).await.unwrap();
     assert_eq!((stored.seq, stored.version), (2, 2));
     let now = store.load(&session).await.unwrap().items.remove(0);
-    assert_eq!(text_of(&now.body), "Es läutet: zwölf Uhr 🕛");
-    assert_eq!((now.status, now.sent_chars, now.heard_chars), (Status::Interrupted, Some(29), Some(22)));
+    assert_eq!(now.said(), "Es läutet: zwölf Uhr 🕛");
+    assert_eq!((now.status, now.sent_chars, now.heard_chars), (VersionStatus::Interrupted, Some(29), Some(22)));
 
     // More than there is changes no word; a part that is not there is an error.
     store.truncate(&session, "a", 0, 1_000, 31).await.unwrap();
@@ -84,59 +91,54 @@ async fn truncation_keeps_what_was_heard_and_the_version_before() {
     assert_eq!(error, Err(Error::NotTruncatable { item: "a".into(), index: 1 }));
     store.truncate(&session, "a", 0, 0, 33).await.unwrap();
     assert_eq!(texts(store, &session).await, [""]);
-    assert_eq!(text_of(&store.history(&session, 0, 1).await.unwrap()[0].body), text);
+    assert_eq!(store.history(&session, 0, 1).await.unwrap()[0].said(), text);
 }
 
 #[tokio::test]
 async fn a_reply_is_stored_piece_by_piece_and_a_crash_leaves_what_was_sent() {
     let mut fixture = Fixture::new().await;
     let session = fixture.session().await;
-    let begin = |id: &str, response: &str| NewItem {
-        item_id: Some(id.into()),
-        position: Position::End,
-        body: Body::Message { role: Role::Assistant, parts: Vec::new() },
-        response: Some(response.into()),
-        created_at_ms: 20,
-    };
     let store = fixture.store.clone();
-    store.begin_response(&session, "resp_1", Conversation::Auto, json!({"k": "v"}), 20).await.unwrap();
-    let (mut whole, _) = store.begin_reply(&session, begin("whole", "resp_1")).await.unwrap();
+    store.begin_response(&session, "resp_1", true, Some(&r#"{"k":"v"}"#.into()), 20).await.unwrap();
+    let (mut whole, _) = begin(&store, &session, "whole", "resp_1", 20).await.unwrap();
     extend(&store, &mut whole, "One. ", 21).await.unwrap();
     assert_eq!(store.delete_item(&session, "whole", 22).await, Err(Error::InProgress { item: "whole".into() }));
-    let finished =
-        FinishedReply { status: Status::Completed, body: message(Role::Assistant, "One. Two."), finished_at_ms: 25 };
+    let item = store.load(&session).await.unwrap().items.remove(0);
+    assert_eq!((item.status, item.said()), (VersionStatus::InProgress, "One. ".into()));
+    let body = message(Role::Assistant, "One. Two.");
+    let finished = FinishedReply { status: VersionStatus::Completed, body, finished_at_ms: 25 };
+    let stored = store.finish_reply(&whole, finished.clone()).await.unwrap();
+    assert_eq!((stored.version, stored.seq), (2, 2));
+    let twice = store.finish_reply(&whole, finished).await;
+    assert_eq!(twice, Err(Error::NotInProgress { item: "whole".into() }));
+    let usage = Usage { input_tokens: 2, cached_tokens: 1, output_tokens: 1, reasoning_tokens: 0 };
     let response = FinishedResponse {
         id: "resp_1".into(),
-        status: ResponseStatus::Completed,
-        status_details: json!(null),
-        usage: json!({"total_tokens": 3}),
-        report: json!({}),
+        status: ResponseStatus::Incomplete,
+        details: Some(StatusDetails::MaxOutputTokens),
+        usage,
         finished_at_ms: 25,
     };
-    // All of a turn or nothing of it.
-    let wrong = FinishedResponse { id: "resp_9".into(), ..response.clone() };
-    let refused = store.finish_turn(&session, vec![(&whole, finished.clone())], wrong, None).await;
-    assert_eq!(refused, Err(Error::NoResponse { response: "resp_9".into() }));
-    let item = store.load(&session).await.unwrap().items.remove(0);
-    assert_eq!((item.status, text_of(&item.body)), (Status::InProgress, "One. ".into()));
-    let stored = store.finish_turn(&session, vec![(&whole, finished)], response.clone(), None).await.unwrap();
-    assert_eq!((stored[0].version, stored[0].seq), (2, 2));
-    assert_eq!(response_of(&store, &session, "resp_1").await["status"], "completed");
-    let twice = store.finish_turn(&session, Vec::new(), response, None).await;
+    store.finish_response(&session, response.clone()).await.unwrap();
+    let kept = response_of(&store, &session, "resp_1").await;
+    assert_eq!((&kept["status"], &kept["metadata"]), (&json!("incomplete"), &json!({"k": "v"})));
+    assert_eq!(kept["status_details"], json!({"type": "incomplete", "reason": "max_output_tokens"}));
+    assert_eq!((&kept["usage"]["total_tokens"], &kept["finished_at_ms"]), (&json!(3), &json!(25)));
+    let twice = store.finish_response(&session, response).await;
     assert_eq!(twice, Err(Error::NoResponse { response: "resp_1".into() }));
 
-    store.begin_response(&session, "resp_2", Conversation::Auto, json!({}), 30).await.unwrap();
-    let (mut cut, _) = store.begin_reply(&session, begin("cut", "resp_2")).await.unwrap();
+    store.begin_response(&session, "resp_2", true, None, 30).await.unwrap();
+    let (mut cut, _) = begin(&store, &session, "cut", "resp_2", 20).await.unwrap();
     extend(&store, &mut cut, "It is ", 21).await.unwrap();
     extend(&store, &mut cut, "twelve", 21).await.unwrap();
     let open = store.load(&session).await.unwrap();
-    assert_eq!((open.items[1].status, text_of(&open.items[1].body)), (Status::InProgress, "It is twelve".into()));
+    assert_eq!((open.items[1].status, open.items[1].said()), (VersionStatus::InProgress, "It is twelve".into()));
 
     // No finish: as after a crash.
     fixture.reopen(50).await;
     let view = fixture.store.load(&session).await.unwrap();
     let item = &view.items[1];
-    assert_eq!((item.status, text_of(&item.body)), (Status::Interrupted, "It is twelve".into()));
+    assert_eq!((item.status, item.said()), (VersionStatus::Interrupted, "It is twelve".into()));
     assert_eq!((item.sent_chars, item.created_at_ms), (Some(12), 50));
     let response = response_of(&fixture.store, &session, "resp_2").await;
     assert_eq!((&response["status"], &response["finished_at_ms"]), (&json!("incomplete"), &json!(50)));
@@ -171,7 +173,7 @@ async fn a_write_that_fails_takes_nobody_with_it() {
         let (store, session) = (store.clone(), session.clone());
         let id = if n % 10 == 0 { "taken".to_owned() } else { format!("item{n}") };
         tokio::spawn(async move {
-            store.append(&session, item(&id, message(Role::User, &n.to_string()), Position::End, 30)).await
+            put(&store, &session, &id, message(Role::User, &n.to_string()), ItemPlace::End, 30).await
         })
     });
     let mut refused = 0;

@@ -1,6 +1,7 @@
 //! `kill -9` at random moments: what was acknowledged is there, what was never sent is not.
 
 use crate::support::*;
+use session::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -91,17 +92,17 @@ async fn examine(folder: &Path, round: u64, said: &Said) {
     let store = Store::open(&options(folder), round as i64).await.unwrap();
     let session = store.open_session("ada", "talk").await.unwrap();
     let view = store.load(&session).await.unwrap();
-    let there: BTreeMap<&str, &Item> = view.items.iter().map(|item| (item.item_id.as_str(), item)).collect();
+    let there: BTreeMap<&str, &ItemVersion> = view.items.iter().map(|item| (item.item_id.as_str(), item)).collect();
     for id in &said.acknowledged {
         assert!(there.contains_key(id.as_str()), "round {round}: {id} was acknowledged and is lost");
     }
     for item in view.items.iter().filter(|item| item.response.is_some()) {
-        let text = text_of(&item.body);
+        let text = item.said();
         let sent = said.sent.get(&item.item_id).map_or("", String::as_str);
         let stored = said.stored.get(&item.item_id).copied().unwrap_or(0);
         assert!(sent.starts_with(&text), "round {round}: {:?} says {text:?}, sent was {sent:?}", item.item_id);
         assert!(text.len() >= stored, "round {round}: {stored} bytes were acknowledged, {} are there", text.len());
-        assert_ne!(item.status, Status::InProgress);
+        assert_ne!(item.status, VersionStatus::InProgress);
     }
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new(), "round {round}");
     store.close().await.unwrap();
@@ -133,9 +134,7 @@ async fn append_for_ever(store: Store, session: SessionRef, name: String) {
 async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
     for n in 0u64.. {
         let id = format!("r{round}reply{n}");
-        let begun =
-            NewItem { response: Some("resp".into()), ..item(&id, message(Role::Assistant, ""), Position::End, 10) };
-        let (mut reply, _) = store.begin_reply(&session, begun).await.unwrap();
+        let (mut reply, _) = begin(&store, &session, &id, "resp", 10).await.unwrap();
         let mut whole = String::new();
         for piece in 0..=n % 7 {
             let text = format!("Sentence {piece}.");
@@ -146,7 +145,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
             tell(&format!("stored {id} {}", whole.len()));
         }
         let body = message(Role::Assistant, &whole);
-        let finished = FinishedReply { status: Status::Completed, body, finished_at_ms: 12 };
+        let finished = FinishedReply { status: VersionStatus::Completed, body, finished_at_ms: 12 };
         store.finish_reply(&reply, finished).await.unwrap();
         tell(&format!("ack {id}"));
     }

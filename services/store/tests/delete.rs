@@ -1,6 +1,7 @@
 //! Deleting: nothing of it may be left, nothing else may go.
 
 use crate::support::*;
+use session::{ItemPlace, Role};
 use std::path::Path;
 use store::*;
 
@@ -37,7 +38,7 @@ async fn a_deleted_session_leaves_no_word_in_any_file() {
     assert_eq!(files_with(fixture.folder.path(), "xylophonic"), Vec::<String>::new());
     assert!(!files_with(fixture.folder.path(), "harmonica").is_empty());
     assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
-    let late = store.append(&session, item("late", message(Role::User, "late"), Position::End, 60)).await;
+    let late = put(store, &session, "late", message(Role::User, "late"), ItemPlace::End, 60).await;
     assert_eq!(late, Err(session_missing(&session)));
     assert_eq!(store.list_sessions("ada", None, 10).await.unwrap().len(), 1);
     assert_eq!(texts(store, &other).await.len(), 12);

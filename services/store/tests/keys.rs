@@ -1,11 +1,11 @@
-//! Who comes in, and who does not.
+//! Keys and secrets: what opens the store to a user, and what does not.
 
 use crate::support::*;
 use serde_json::json;
 use store::*;
 
-fn new_key(scopes: &[Scope]) -> NewKey {
-    NewKey { user: "ada".into(), name: "kitchen".into(), scopes: scopes.to_vec(), created_at_ms: 100 }
+fn new_key(scopes: &[Scope]) -> NewApiKey {
+    NewApiKey { user: "ada".into(), name: "kitchen".into(), scopes: scopes.to_vec(), created_at_ms: 100 }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use crate::support::*;
 use crate::transfer::{export, import};
 use proptest::prelude::*;
+use session::{ItemPlace, Role};
 use std::collections::HashMap;
 use store::*;
 
@@ -51,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Said {
     id: String,
     text: String,
-    status: Status,
+    status: VersionStatus,
 }
 
 /// The conversation as a plain list, and everything that happened as another.
@@ -87,13 +88,13 @@ impl Model {
     }
 
     fn interrupt_all(&mut self) {
-        let open: Vec<_> = self.items.iter_mut().filter(|said| said.status == Status::InProgress).collect();
+        let open: Vec<_> = self.items.iter_mut().filter(|said| said.status == VersionStatus::InProgress).collect();
         let mut closed = Vec::new();
         for said in open {
-            said.status = Status::Interrupted;
+            said.status = VersionStatus::Interrupted;
             closed.push((said.id.clone(), said.text.clone()));
         }
-        // In which order a crash's replies are closed is nobody's business.
+        // The order in which the replies of a crash are closed is open.
         closed.sort();
         for (id, text) in closed {
             self.log(&id, Change::Finished, &text);
@@ -105,18 +106,18 @@ fn name(id: u8) -> String {
     format!("item{id}")
 }
 
-fn position(place: &Where) -> Position {
+fn position(place: &Where) -> ItemPlace {
     match place {
-        Where::End => Position::End,
-        Where::Start => Position::Start,
-        Where::After(id) => Position::After(name(*id)),
+        Where::End => ItemPlace::End,
+        Where::Start => ItemPlace::Head,
+        Where::After(id) => ItemPlace::After(name(*id)),
     }
 }
 
 struct World {
     fixture: Fixture,
     session: SessionRef,
-    replies: HashMap<String, Reply>,
+    replies: HashMap<String, OpenReply>,
     model: Model,
     now_ms: i64,
 }
@@ -133,9 +134,9 @@ impl World {
         let (store, session, now_ms) = (self.fixture.store.clone(), self.session.clone(), self.now_ms);
         match step {
             Step::Append { id, place, text } => {
-                let new = item(&name(id), message(Role::Assistant, &text), position(&place), now_ms);
-                let stored = store.append(&session, new).await;
-                let said = Said { id: name(id), text: text.clone(), status: Status::Completed };
+                let stored =
+                    put(&store, &session, &name(id), message(Role::Assistant, &text), position(&place), now_ms).await;
+                let said = Said { id: name(id), text: text.clone(), status: VersionStatus::Completed };
                 let expected = self.model.insert(&name(id), &place, said);
                 assert_eq!(stored.is_ok(), expected, "{stored:?}");
                 if let Ok(stored) = stored {
@@ -148,12 +149,12 @@ impl World {
             }
             Step::Truncate { id, chars } => {
                 let truncated = store.truncate(&session, &name(id), 0, chars.into(), now_ms).await;
-                let settled = self.model.at(&name(id)).filter(|(_, said)| said.status != Status::InProgress);
+                let settled = self.model.at(&name(id)).filter(|(_, said)| said.status != VersionStatus::InProgress);
                 assert_eq!(truncated.is_ok(), settled.is_some(), "{truncated:?}");
                 if let Some((_, said)) = settled {
                     let heard: String = said.text.chars().take(chars.into()).collect();
                     if heard != said.text {
-                        said.status = Status::Interrupted;
+                        said.status = VersionStatus::Interrupted;
                     }
                     said.text = heard.clone();
                     self.model.log(&name(id), Change::Truncated, &heard);
@@ -161,7 +162,7 @@ impl World {
             }
             Step::Delete { id } => {
                 let deleted = store.delete_item(&session, &name(id), now_ms).await;
-                let settled = self.model.at(&name(id)).filter(|(_, said)| said.status != Status::InProgress);
+                let settled = self.model.at(&name(id)).filter(|(_, said)| said.status != VersionStatus::InProgress);
                 assert_eq!(deleted.is_ok(), settled.is_some(), "{deleted:?}");
                 if let Some((index, _)) = settled {
                     self.model.items.remove(index);
@@ -169,9 +170,8 @@ impl World {
                 }
             }
             Step::Begin { id } => {
-                let new = item(&name(id), message(Role::Assistant, ""), Position::End, now_ms);
-                let begun = store.begin_reply(&session, new).await;
-                let said = Said { id: name(id), text: String::new(), status: Status::InProgress };
+                let begun = begin(&store, &session, &name(id), "resp_1", now_ms).await;
+                let said = Said { id: name(id), text: String::new(), status: VersionStatus::InProgress };
                 assert_eq!(begun.is_ok(), self.model.insert(&name(id), &Where::End, said));
                 if let Ok((reply, _)) = begun {
                     self.model.log(&name(id), Change::Begun, "");
@@ -187,10 +187,10 @@ impl World {
             Step::Finish { id } => {
                 if let Some(reply) = self.replies.remove(&name(id)) {
                     let said = self.model.at(&name(id)).unwrap().1;
-                    said.status = Status::Cancelled;
+                    said.status = VersionStatus::Cancelled;
                     let text = said.text.clone();
                     let body = message(Role::Assistant, &text);
-                    let finished = FinishedReply { status: Status::Cancelled, body, finished_at_ms: now_ms };
+                    let finished = FinishedReply { status: VersionStatus::Cancelled, body, finished_at_ms: now_ms };
                     store.finish_reply(&reply, finished).await.unwrap();
                     self.model.log(&name(id), Change::Finished, &text);
                 }
@@ -206,10 +206,10 @@ impl World {
                 self.after_a_restart().await;
             }
             Step::Crash => {
-                // Nobody says goodbye: the handles go, and the next service waits for the lock.
+                // The handles go without a close, and the next service waits for the lock.
                 drop(store);
                 let options = options(self.fixture.folder.path());
-                let other = Options { path: self.fixture.folder.path().join("other.sqlite3"), ..options.clone() };
+                let other = StoreOptions { path: self.fixture.folder.path().join("other.sqlite3"), ..options.clone() };
                 self.fixture.store = Store::open(&other, 0).await.unwrap();
                 self.fixture.store = Store::open(&options, now_ms).await.unwrap();
                 self.after_a_restart().await;
@@ -257,12 +257,12 @@ impl World {
 
     async fn compare(&mut self) {
         let store = &self.fixture.store;
-        let said = |item: &Item| Said { id: item.item_id.clone(), text: text_of(&item.body), status: item.status };
+        let said = |item: &ItemVersion| Said { id: item.item_id.clone(), text: item.said(), status: item.status };
         let items = store.items(&self.session, None, 1_000).await.unwrap();
         assert_eq!(items.iter().map(said).collect::<Vec<_>>(), self.model.items);
         let history = store.history(&self.session, 0, 10_000).await.unwrap();
         let mut happened: Vec<_> =
-            history.iter().map(|item| (item.item_id.clone(), item.change, text_of(&item.body))).collect();
+            history.iter().map(|item| (item.item_id.clone(), item.change, item.said())).collect();
         assert_eq!(
             history.iter().map(|item| item.seq).collect::<Vec<_>>(),
             (1..=history.len() as u64).collect::<Vec<_>>()

@@ -3,6 +3,7 @@
 use crate::support::*;
 use crate::transfer::{export, import};
 use serde_json::{Value, json};
+use session::ItemBody;
 use sqlx::{ConnectOptions, Connection};
 use std::path::Path;
 use store::*;
@@ -76,12 +77,12 @@ async fn conversations_stand_as_they_were_left() {
     let (_folder, store) = opened().await;
     let kitchen = store.open_session("ann", &told("kitchen")).await.unwrap();
     let view = store.load(&kitchen).await.unwrap();
-    assert_eq!((view.session.preset.as_str(), view.session.ctx_size), ("builtin-1k", 1000));
+    assert_eq!((view.session.placement.preset.as_str(), view.session.placement.ctx_size), ("builtin-1k", 1000));
     assert_eq!(
-        (view.session.experiment.as_deref(), view.session.arm.as_deref()),
+        (view.session.placement.experiment.as_deref(), view.session.placement.arm.as_deref()),
         (Some("windows"), Some("builtin-1k"))
     );
-    assert_eq!(view.session.instructions, "You are the kitchen's assistant.");
+    assert_eq!(view.session.config.instructions, "You are the kitchen's assistant.");
     let pins: Vec<_> = view.pins.iter().map(|pin| (pin.text.as_str(), pin.made_by)).collect();
     assert_eq!(pins, [("Remember that my dog eats at seven.", MadeBy::Model), ("Speak slowly.", MadeBy::User)]);
     // A user's summary was put to use and undone: the one before it stands.
@@ -90,21 +91,21 @@ async fn conversations_stand_as_they_were_left() {
     let newest = view.newest_summary.unwrap();
     assert_eq!((newest.made_by, newest.text.as_str()), (MadeBy::User, "- Ann lives in London."));
     assert!(newest.undone_at_ms.is_some());
-    assert_eq!(text_of(&view.head[0].body), "Ann is in the kitchen.");
-    let tail: Vec<_> = view.items.iter().map(|item| text_of(&item.body)).collect();
+    assert_eq!(view.head[0].said(), "Ann is in the kitchen.");
+    let tail: Vec<_> = view.items.iter().map(|item| item.said()).collect();
     assert!(tail.iter().any(|text| text == "Where do I live?") && !tail.iter().any(|text| text.contains("東京")));
 
     let items = store.items(&kitchen, None, 100).await.unwrap();
     assert!(!items.iter().any(|item| item.item_id == "mistake"));
-    let light = items.iter().find(|item| item.body.kind() == "function_call").unwrap();
-    assert_eq!(text_of(&light.body), r#"set_light {"room":"kitchen","state":"on"}"#);
+    let light = items.iter().find(|item| matches!(item.body, ItemBody::FunctionCall { .. })).unwrap();
+    assert_eq!(light.said(), r#"set_light {"room":"kitchen","state":"on"}"#);
     let cut = items.iter().find(|item| item.heard_chars.is_some()).unwrap();
-    assert_eq!((text_of(&cut.body).as_str(), cut.status), ("Your dog ", Status::Interrupted));
+    assert_eq!((cut.said().as_str(), cut.status), ("Your dog ", VersionStatus::Interrupted));
     assert_eq!((cut.sent_chars, cut.heard_chars), (Some(48), Some(9)));
     let measured = store.measurements(&kitchen).await.unwrap();
     assert!(measured.iter().any(|turn| turn.feedback == Some(1)) && measured.iter().any(|turn| turn.barged_in));
     assert_eq!(store.experiments().await.unwrap(), ["windows"]);
-    let search = Search {
+    let search = HistorySearch {
         user: "ann",
         session: None,
         query: "東京",
@@ -125,9 +126,9 @@ async fn replies_that_a_crash_cut_off_are_interrupted() {
         let session = store.open_session("ann", &told(session)).await.unwrap();
         let mut items = store.load(&session).await.unwrap().items;
         let (reply, question) = (items.pop().unwrap(), items.pop().unwrap());
-        assert_eq!(text_of(&question.body), "What do you know about me?");
-        assert_eq!((reply.change, reply.status), (Change::Finished, Status::Interrupted));
-        assert!(text_of(&reply.body).starts_with("You"), "{reply:?}");
+        assert_eq!(question.said(), "What do you know about me?");
+        assert_eq!((reply.change, reply.status), (Change::Finished, VersionStatus::Interrupted));
+        assert!(reply.said().starts_with("You"), "{reply:?}");
         let response = response_of(&store, &session, &reply.response.unwrap()).await;
         assert_eq!(response["status"], "incomplete");
     }

@@ -1,10 +1,11 @@
-//! Finding what was said: by whom, in which words, in which language.
+//! Finding what was said: in which words, in which language, and only by its own user.
 
 use crate::support::*;
+use session::{ItemPlace, Role};
 use store::*;
 
-fn look<'a>(user: &'a str, query: &'a str) -> Search<'a> {
-    Search {
+fn look<'a>(user: &'a str, query: &'a str) -> HistorySearch<'a> {
+    HistorySearch {
         user,
         session: None,
         query,
@@ -17,7 +18,7 @@ fn look<'a>(user: &'a str, query: &'a str) -> Search<'a> {
     }
 }
 
-async fn found(store: &Store, search: &Search<'_>) -> Vec<(String, String)> {
+async fn found(store: &Store, search: &HistorySearch<'_>) -> Vec<(String, String)> {
     let hits = store.search(search).await.unwrap();
     hits.into_iter().map(|hit| (hit.item_id, hit.excerpt)).collect()
 }
@@ -55,7 +56,7 @@ async fn words_are_found_whatever_their_accents_and_scripts() {
     assert_eq!(found(store, &look("ada", "birth*")).await[0].0, "en");
     assert_eq!(found(store, &look("ada", "\"12 March\"")).await[0].0, "en");
     assert_eq!(found(store, &look("ada", "\"March 12\"")).await, []);
-    let question = Search { any_word: true, ..look("ada", "When is grandma's birthday?") };
+    let question = HistorySearch { any_word: true, ..look("ada", "When is grandma's birthday?") };
     assert_eq!(found(store, &question).await[0].0, "en");
 }
 
@@ -71,7 +72,7 @@ async fn one_user_never_finds_anothers_words() {
     assert_eq!(found(store, &look("bob", "safe")).await[0].0, "b");
     assert_eq!(found(store, &look("bob", "mirror")).await, []);
     // Not even with the other's session in hand.
-    let theirs = Search { session: Some(&ada), ..look("bob", "safe") };
+    let theirs = HistorySearch { session: Some(&ada), ..look("bob", "safe") };
     assert_eq!(found(store, &theirs).await, []);
 }
 
@@ -79,10 +80,8 @@ async fn one_user_never_finds_anothers_words() {
 async fn what_was_cut_or_deleted_is_still_found_and_marked_as_past() {
     let fixture = Fixture::new().await;
     let (store, session) = (&fixture.store, fixture.session().await);
-    store
-        .append(&session, item("a", message(Role::Assistant, "first the flour then the sugar"), Position::End, 20))
-        .await
-        .unwrap();
+    let flour = message(Role::Assistant, "first the flour then the sugar");
+    put(store, &session, "a", flour, ItemPlace::End, 20).await.unwrap();
     store.truncate(&session, "a", 0, 15, 30).await.unwrap();
     let hits = store.search(&look("ada", "flour")).await.unwrap();
     assert_eq!((hits.len(), hits[0].version, hits[0].current), (1, 2, true));
@@ -100,9 +99,9 @@ async fn newer_words_come_first_only_when_age_is_asked_for() {
     say(store, &session, "old", "lunch", 0).await;
     say(store, &session, "new", "lunch with a few more words around it", 1_000_000).await;
     assert_eq!(found(store, &look("ada", "lunch")).await[0].0, "old");
-    let recent = Search { recent_ms: Some(1_000), ..look("ada", "lunch") };
+    let recent = HistorySearch { recent_ms: Some(1_000), ..look("ada", "lunch") };
     assert_eq!(found(store, &recent).await[0].0, "new");
-    let limited = Search { limit: 1, ..look("ada", "lunch") };
+    let limited = HistorySearch { limit: 1, ..look("ada", "lunch") };
     assert_eq!(found(store, &limited).await.len(), 1);
 }
 

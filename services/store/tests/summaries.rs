@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::json;
+use session::{ItemPlace, Role};
 use store::*;
 
 fn summary(to_item: &str, through_seq: u64, text: &str) -> NewSummary {
@@ -89,8 +90,7 @@ async fn an_item_said_after_the_covered_ones_were_deleted_is_seen() {
     store.apply_summary(&session, version, vec![], 60).await.unwrap();
     store.delete_item(&session, "i9", 61).await.unwrap();
     say(store, &session, "next", "next", 62).await;
-    let after = item("placed", message(Role::User, "placed"), Position::After("i8".into()), 63);
-    store.append(&session, after).await.unwrap();
+    put(store, &session, "placed", message(Role::User, "placed"), ItemPlace::After("i8".into()), 63).await.unwrap();
     assert_eq!(texts(store, &session).await, ["next"], "after i8 is before the end of what is covered");
     assert!(store.load(&session).await.unwrap().summary_is_stale);
 }

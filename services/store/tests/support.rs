@@ -1,17 +1,18 @@
 //! What every test of the store needs: a file of its own, and short words for common things.
 
 use serde_json::{Value, json};
+use session::{Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, Role, SessionConfig, Tool, ToolChoice};
 use std::path::Path;
 use store::{
-    Body, Error, Measurement, NewItem, NewSession, Options, Owner, Part, PartKind, Position, Reply, ReplyPiece, Role,
-    SessionRef, Store, Stored,
+    Error, Measurement, NewSession, OpenReply, OpenedBy, Placement, ReplyPiece, SessionRef, Store, StoreOptions,
+    StoredVersion, new_id,
 };
 use tempfile::TempDir;
 
-pub fn options(folder: &Path) -> Options {
-    Options {
+pub fn options(folder: &Path) -> StoreOptions {
+    StoreOptions {
         path: folder.join("store.sqlite3"),
-        owner: Owner::Service,
+        opened_by: OpenedBy::Service,
         create: true,
         busy_timeout_ms: 5_000,
         readers: 2,
@@ -49,29 +50,57 @@ impl Fixture {
 
 pub fn new_session(id: Option<&str>) -> NewSession {
     NewSession {
-        id: id.map(str::to_owned),
-        preset: "small".into(),
-        ctx_size: 1000,
-        experiment: None,
-        arm: Some("a".into()),
+        id: id.map_or_else(|| new_id("sess").unwrap(), str::to_owned),
+        placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: Some("a".into()) },
         title: "Kitchen".into(),
-        instructions: "Be brief.".into(),
-        tools: json!([]),
-        settings: json!({"zeta": 1, "alpha": 2.5}),
+        config: config(),
     }
 }
 
-pub fn message(role: Role, text: &str) -> Body {
-    let kind = if role == Role::Assistant { PartKind::OutputText } else { PartKind::InputText };
-    Body::Message { role, parts: vec![Part { kind, text: text.to_owned() }] }
+pub fn config() -> SessionConfig {
+    SessionConfig {
+        tools: vec![Tool {
+            name: "light".into(),
+            description: Some("Switches a light.".into()),
+            parameters: Some(r#"{"zeta":1,"alpha":2.5}"#.into()),
+            verbatim: None,
+        }],
+        tool_choice: ToolChoice::Function("light".into()),
+        max_output_tokens: MaxTokens::Tokens(7),
+        temperature: Some(0.1 + 0.2),
+        ..SessionConfig::new("Be brief.")
+    }
 }
 
-pub fn item(id: &str, body: Body, position: Position, now_ms: i64) -> NewItem {
-    NewItem { item_id: Some(id.to_owned()), position, body, response: None, created_at_ms: now_ms }
+pub fn message(role: Role, text: &str) -> ItemBody {
+    ItemBody::message(role, text)
+}
+
+pub async fn put(
+    store: &Store,
+    session: &SessionRef,
+    id: &str,
+    body: ItemBody,
+    place: ItemPlace,
+    now_ms: i64,
+) -> Result<StoredVersion, Error> {
+    store.append(session, Item::new(id, body, ItemStatus::Completed), place, now_ms).await
+}
+
+/// A reply of the assistant at the end, with nothing in it yet.
+pub async fn begin(
+    store: &Store,
+    session: &SessionRef,
+    id: &str,
+    response: &str,
+    now_ms: i64,
+) -> Result<(OpenReply, StoredVersion), Error> {
+    let item = Item::new(id, message(Role::Assistant, ""), ItemStatus::InProgress);
+    store.begin_reply(session, item, ItemPlace::End, response, now_ms).await
 }
 
 /// Returns when the piece is on disk.
-pub async fn extend(store: &Store, reply: &mut Reply, text: &str, now_ms: i64) -> Result<(), Error> {
+pub async fn extend(store: &Store, reply: &mut OpenReply, text: &str, now_ms: i64) -> Result<(), Error> {
     let stored = store.extend_reply(reply, ReplyPiece { text: text.to_owned(), sent_at_ms: now_ms })?;
     stored.await.unwrap()
 }
@@ -83,16 +112,12 @@ pub async fn response_of(store: &Store, session: &SessionRef, id: &str) -> Value
     lines.find(|line| line["type"] == "response" && line["id"] == id).unwrap()
 }
 
-pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> Stored {
-    store.append(session, item(id, message(Role::User, text), Position::End, now_ms)).await.unwrap()
-}
-
-pub fn text_of(body: &Body) -> String {
-    body.said()
+pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> StoredVersion {
+    put(store, session, id, message(Role::User, text), ItemPlace::End, now_ms).await.unwrap()
 }
 
 pub async fn texts(store: &Store, session: &SessionRef) -> Vec<String> {
-    store.load(session).await.unwrap().items.iter().map(|item| text_of(&item.body)).collect()
+    store.load(session).await.unwrap().items.iter().map(|item| item.said()).collect()
 }
 
 pub fn measurement(turn: u64) -> Measurement {

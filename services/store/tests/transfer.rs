@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::json;
+use session::{ItemBody, ItemPlace, Role};
 use store::*;
 
 pub async fn export(store: &Store, session: &SessionRef) -> String {
@@ -27,15 +28,16 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     for n in 0..600 {
         say(store, &session, &format!("i{n}"), &format!("text {n} 東京 \"quoted\" \\ \u{1f} é"), 20 + n).await;
     }
-    let call = Body::FunctionCall { call_id: "c1".into(), name: "light".into(), arguments: r#"{"on":true}"#.into() };
-    store.append(&session, item("call", call, Position::End, 700)).await.unwrap();
-    let output = Body::FunctionCallOutput { call_id: "c1".into(), output: "ok".into() };
-    store.append(&session, item("output", output, Position::After("call".into()), 701)).await.unwrap();
-    let thought = Body::Reasoning { text: "hm".into() };
-    store.append(&session, item("thought", thought, Position::Start, 702)).await.unwrap();
+    let call =
+        ItemBody::FunctionCall { call_id: "c1".into(), name: "light".into(), arguments: r#"{"on":true}"#.into() };
+    put(store, &session, "call", call, ItemPlace::End, 700).await.unwrap();
+    let output = ItemBody::FunctionCallOutput { call_id: "c1".into(), output: "ok".into() };
+    put(store, &session, "output", output, ItemPlace::After("call".into()), 701).await.unwrap();
+    let thought = message(Role::System, "hm");
+    put(store, &session, "thought", thought, ItemPlace::Head, 702).await.unwrap();
     store.truncate(&session, "i1", 0, 4, 703).await.unwrap();
     store.delete_item(&session, "i2", 704).await.unwrap();
-    store.append(&session, item("i2", message(Role::User, "again"), Position::After("i3".into()), 705)).await.unwrap();
+    put(store, &session, "i2", message(Role::User, "again"), ItemPlace::After("i3".into()), 705).await.unwrap();
     let new = NewSummary {
         kind: SummaryKind::Summary,
         made_by: MadeBy::Fallback,
@@ -56,9 +58,8 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     let pin = store.add_pin(&session, "Count slowly.", None, MadeBy::User, 708).await.unwrap();
     store.remove_pin(&session, &pin.id, 709).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
-    store.begin_response(&session, "resp_1", Conversation::None, json!({"z": 1, "a": null}), 710).await.unwrap();
-    let begun = item("open", message(Role::Assistant, ""), Position::End, 711);
-    let (mut reply, _) = store.begin_reply(&session, begun).await.unwrap();
+    store.begin_response(&session, "resp_1", false, Some(&r#"{"z":1,"a":null}"#.into()), 710).await.unwrap();
+    let (mut reply, _) = begin(store, &session, "open", "resp_1", 711).await.unwrap();
     extend(store, &mut reply, "So far", 712).await.unwrap();
     session
 }
@@ -72,7 +73,7 @@ async fn an_import_exports_the_same_lines() {
     assert_eq!(export(&to.store, &imported[0]).await, lines);
     assert_eq!(to.store.load(&imported[0]).await.unwrap(), from.store.load(&session).await.unwrap());
     assert_eq!(to.store.check().await.unwrap(), Vec::<String>::new());
-    let search = Search {
+    let search = HistorySearch {
         user: "ada",
         session: None,
         query: "\"text 599\"",

@@ -1,6 +1,7 @@
 //! Full disks, files of others, newer schemas, flipped bits, a second service: clear words, and nothing lost.
 
 use crate::support::*;
+use session::{ItemPlace, Role};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use std::path::Path;
@@ -16,7 +17,7 @@ async fn run(path: &Path, sql: &'static str) {
     connection.close().await.unwrap();
 }
 
-async fn refusal(options: &Options) -> Error {
+async fn refusal(options: &StoreOptions) -> Error {
     Store::open(options, 0).await.map(|_| ()).unwrap_err()
 }
 
@@ -26,14 +27,14 @@ async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
     let session = fixture.session().await;
     say(&fixture.store, &session, "first", "before", 20).await;
     fixture.store.close().await.unwrap();
-    let full = Options { max_pages: Some(80), ..options(fixture.folder.path()) };
+    let full = StoreOptions { max_pages: Some(80), ..options(fixture.folder.path()) };
     let store = Store::open(&full, 30).await.unwrap();
     let session = store.open_session("ada", session.id()).await.unwrap();
     let mut stored = vec!["first".to_owned()];
     let error = loop {
         let id = format!("i{}", stored.len());
         let text = "many words ".repeat(500);
-        match store.append(&session, item(&id, message(Role::User, &text), Position::End, 40)).await {
+        match put(&store, &session, &id, message(Role::User, &text), ItemPlace::End, 40).await {
             Ok(_) => stored.push(id),
             Err(error) => break error,
         }
@@ -42,7 +43,7 @@ async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
     assert_eq!(error, Error::Full { path: full.path.clone() });
     assert!(error.to_string().contains("make room"), "{error}");
     // Reading goes on, room that is made is used, and what was acknowledged is there.
-    let ids = |items: Vec<Item>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
+    let ids = |items: Vec<ItemVersion>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
     assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
     store.close().await.unwrap();
     let store = Store::open(&options(fixture.folder.path()), 50).await.unwrap();
@@ -56,7 +57,7 @@ async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
 async fn everybody_in_a_group_that_failed_is_told() {
     let fixture = Fixture::new().await;
     fixture.store.close().await.unwrap();
-    let full = Options { max_pages: Some(80), ..options(fixture.folder.path()) };
+    let full = StoreOptions { max_pages: Some(80), ..options(fixture.folder.path()) };
     let store = Store::open(&full, 30).await.unwrap();
     let session = store.create_session("ada", new_session(None), 30).await.unwrap();
     let writes: Vec<_> = (0..200)
@@ -64,7 +65,7 @@ async fn everybody_in_a_group_that_failed_is_told() {
             let (store, session) = (store.clone(), session.clone());
             tokio::spawn(async move {
                 let body = message(Role::User, &"word ".repeat(1_000));
-                store.append(&session, item(&format!("i{n}"), body, Position::End, 40)).await
+                put(&store, &session, &format!("i{n}"), body, ItemPlace::End, 40).await
             })
         })
         .collect();
@@ -87,27 +88,26 @@ async fn everybody_in_a_group_that_failed_is_told() {
 async fn a_second_service_is_refused_and_a_command_may_join() {
     let fixture = Fixture::new().await;
     let session = fixture.session().await;
-    let service = Options { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
+    let service = StoreOptions { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
     let error = refusal(&service).await;
     let by = format!(" (process {})", std::process::id());
     assert_eq!(error, Error::InUse { path: service.path.clone(), by });
-    let command = Options { owner: Owner::Command, ..service.clone() };
+    let command = StoreOptions { opened_by: OpenedBy::Command, ..service.clone() };
     let beside = Store::open(&command, 0).await.unwrap();
     let theirs = beside.open_session("ada", session.id()).await.unwrap();
     say(&beside, &theirs, "c", "from the command", 20).await;
     say(&fixture.store, &session, "s", "from the service", 21).await;
     assert_eq!(texts(&beside, &theirs).await, ["from the command", "from the service"]);
     // A reply of the running service is not taken for the remains of a crash.
-    let begun = item("a", message(Role::Assistant, ""), Position::End, 22);
-    let (reply, _) = fixture.store.begin_reply(&session, begun).await.unwrap();
+    let (reply, _) = begin(&fixture.store, &session, "a", "resp_1", 22).await.unwrap();
     let third = Store::open(&command, 0).await.unwrap();
-    assert_eq!(third.load(&theirs).await.unwrap().items[2].status, Status::InProgress);
+    assert_eq!(third.load(&theirs).await.unwrap().items[2].status, VersionStatus::InProgress);
     let body = message(Role::Assistant, "done");
-    let finished = FinishedReply { status: Status::Completed, body, finished_at_ms: 23 };
+    let finished = FinishedReply { status: VersionStatus::Completed, body, finished_at_ms: 23 };
     fixture.store.finish_reply(&reply, finished).await.unwrap();
     fixture.store.close().await.unwrap();
     assert_eq!(fixture.store.load(&session).await.map(|_| ()), Err(Error::Closed));
-    let late = fixture.store.append(&session, item("x", message(Role::User, "x"), Position::End, 24)).await;
+    let late = put(&fixture.store, &session, "x", message(Role::User, "x"), ItemPlace::End, 24).await;
     assert_eq!(late, Err(Error::Closed));
     Store::open(&service, 0).await.unwrap();
 }
@@ -129,11 +129,11 @@ async fn files_that_are_no_store_of_ours_are_left_alone() {
     assert_eq!(refusal(&options).await, Error::Foreign { path: path.clone() });
     std::fs::remove_file(path).unwrap();
 
-    let command = Options { owner: Owner::Command, create: false, ..options.clone() };
+    let command = StoreOptions { opened_by: OpenedBy::Command, create: false, ..options.clone() };
     assert_eq!(refusal(&command).await, Error::NoStore { path: path.clone() });
     assert!(!path.exists());
     std::fs::write(folder.path().join("file"), "").unwrap();
-    let nowhere = Options { path: folder.path().join("file/store.sqlite3"), ..options };
+    let nowhere = StoreOptions { path: folder.path().join("file/store.sqlite3"), ..options };
     assert!(matches!(refusal(&nowhere).await, Error::CannotOpen { .. }));
 }
 
@@ -142,7 +142,7 @@ async fn files_that_are_no_store_of_ours_are_left_alone() {
 async fn a_new_store_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { path: folder.path().join("deep/down/store.sqlite3"), ..options(folder.path()) };
+    let options = StoreOptions { path: folder.path().join("deep/down/store.sqlite3"), ..options(folder.path()) };
     let store = Store::open(&options, 0).await.unwrap();
     store.put_user("ada", "Ada", 1).await.unwrap();
     let mode = |path: &str| std::fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
@@ -251,8 +251,9 @@ async fn a_disk_that_is_really_full_loses_nothing() {
     let mut acknowledged = Vec::new();
     let mut refused = Vec::new();
     for n in 0..1_000 {
-        let new = item(&format!("i{n}"), message(Role::User, &"word ".repeat(2_000)), Position::End, 10);
-        match store.append(&session, new).await {
+        match put(&store, &session, &format!("i{n}"), message(Role::User, &"word ".repeat(2_000)), ItemPlace::End, 10)
+            .await
+        {
             Ok(stored) => acknowledged.push(stored.item_id),
             Err(error) => refused.push(error),
         }
@@ -261,7 +262,7 @@ async fn a_disk_that_is_really_full_loses_nothing() {
         }
     }
     assert_eq!(refused, vec![Error::Full { path: options.path.clone() }; 5]);
-    let ids = |items: Vec<Item>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
+    let ids = |items: Vec<ItemVersion>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
     assert_eq!(ids(store.load(&session).await.unwrap().items), acknowledged);
     drop(store);
     // More room, and all is well again.
@@ -307,7 +308,7 @@ async fn a_store_that_cannot_be_written_is_refused_at_start() {
         std::fs::set_permissions(&options.path, permissions).unwrap();
     };
     only_read(true);
-    // The administrator may write where nobody may: then there is nothing to refuse.
+    // An administrator may write everywhere: then there is nothing to refuse.
     if std::fs::OpenOptions::new().write(true).open(&options.path).is_ok() {
         eprintln!("skipped: this user may write to a read-only file");
     } else {
@@ -322,11 +323,11 @@ async fn a_write_waits_for_another_program_and_then_says_busy() {
     let fixture = Fixture::new().await;
     let session = fixture.session().await;
     fixture.store.close().await.unwrap();
-    let impatient = Options { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
+    let impatient = StoreOptions { busy_timeout_ms: 50, ..options(fixture.folder.path()) };
     let store = Store::open(&impatient, 0).await.unwrap();
     let mut other = on_the_side(&impatient.path).await;
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
-    let refused = store.append(&session, item("u", message(Role::User, "hello"), Position::End, 10)).await;
+    let refused = put(&store, &session, "u", message(Role::User, "hello"), ItemPlace::End, 10).await;
     assert_eq!(refused, Err(Error::Busy { path: impatient.path.clone() }));
     // Reading is not kept waiting, and what was refused can be tried again.
     assert_eq!(texts(&store, &session).await, Vec::<String>::new());
@@ -363,7 +364,7 @@ async fn two_processes_write_side_by_side_and_lose_nothing() {
 #[tokio::test]
 async fn the_other_process() {
     let Ok(folder) = std::env::var(OTHER_PROCESS) else { return };
-    let command = Options { owner: Owner::Command, create: false, ..options(Path::new(&folder)) };
+    let command = StoreOptions { opened_by: OpenedBy::Command, create: false, ..options(Path::new(&folder)) };
     let store = Store::open(&command, 0).await.unwrap();
     let session = store.open_session("ada", "shared").await.unwrap();
     for n in 0..EVENTS_OF_EACH {

@@ -14,7 +14,7 @@ use futures_util::stream;
 use runtime::wall_ms;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{Item, Search, SessionLine, SessionRef};
+use store::{HistorySearch, ItemVersion, SessionLine, SessionRef};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -78,7 +78,7 @@ pub async fn items(
     let page = asked(page)?;
     let limit = app.rows(page.limit);
     let session = app.store.open_session(&caller.identity.user, &id).await?;
-    let mut items: Vec<Item> = app.store.items(&session, page.after.as_deref(), limit.saturating_add(1)).await?;
+    let mut items: Vec<ItemVersion> = app.store.items(&session, page.after.as_deref(), limit.saturating_add(1)).await?;
     let has_more = items.len() > limit as usize;
     items.truncate(limit as usize);
     let after = if has_more { items.last().map(|item| item.item_id.clone()) } else { None };
@@ -116,7 +116,7 @@ pub async fn search(
     };
     let hits = app
         .store
-        .search(&Search {
+        .search(&HistorySearch {
             user,
             session: session.as_ref(),
             query: &question.q,

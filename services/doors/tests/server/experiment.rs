@@ -65,7 +65,7 @@ async fn a_session_is_in_an_arm_and_stays_there_until_it_is_moved() {
     // Who names a preset is in no arm.
     let other = server.connect(&format!("?model={}", ARMS[1])).await.session_id().await;
     let other = server.store.open_session(LOCAL_USER, &other).await.unwrap();
-    assert_eq!(server.store.session(&other).await.unwrap().arm, None);
+    assert_eq!(server.store.session(&other).await.unwrap().placement.arm, None);
 
     // The experiment changes, the session does not.
     let folder = server.stop().await;

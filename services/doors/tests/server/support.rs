@@ -10,7 +10,7 @@ use settings::{Settings, Sources};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Options, Owner, Store};
+use store::{OpenedBy, Store, StoreOptions};
 use tempfile::TempDir;
 use text::chat::ChatPrompt;
 use tokio::task::JoinHandle;
@@ -118,9 +118,9 @@ impl Server {
 }
 
 pub async fn open(folder: &Path) -> Store {
-    let options = Options {
+    let options = StoreOptions {
         path: folder.join("store.sqlite3"),
-        owner: Owner::Service,
+        opened_by: OpenedBy::Service,
         create: true,
         busy_timeout_ms: 1000,
         readers: 2,

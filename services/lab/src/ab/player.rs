@@ -67,7 +67,7 @@ impl ReplayPlayer {
             player.until(|event| matches!(event, Event::ItemDeleted { .. })).await?;
         }
         if let Some(last) = known.and_then(|at| view.items.get(at)) {
-            player.last_reply = last.body.said();
+            player.last_reply = last.said();
         }
         player.last_item = last_item;
         Ok(player)

@@ -5,7 +5,7 @@ use lab::output::{TextTable, clean, print_json, time};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
-use store::{NewKey, Scope, Store};
+use store::{NewApiKey, Scope, Store};
 
 /// Makes, lists and revokes the keys with which programs come in
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ async fn make(store: &Store, user: String, name: String, scopes: Vec<Scope>, jso
     if !store.users().await?.iter().any(|known| known.id == user) {
         store.put_user(&user, &user, wall_ms()).await?;
     }
-    let (key, shown) = store.create_key(NewKey { user, name, scopes, created_at_ms: wall_ms() }).await?;
+    let (key, shown) = store.create_key(NewApiKey { user, name, scopes, created_at_ms: wall_ms() }).await?;
     if json {
         let mut value = serde_json::to_value(&key)?;
         value.as_object_mut().context("a key is an object")?.insert("key".into(), shown.into());

@@ -14,7 +14,7 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Deleted, Error, Export, Search, SessionLine, SessionRef, Store};
+use store::{Deleted, Error, Export, HistorySearch, SessionLine, SessionRef, Store};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
@@ -208,8 +208,8 @@ async fn list(store: &Store, user: Option<&str>, limit: u32, json: bool) -> Resu
             time(session.updated_at_ms),
             line.items.to_string(),
             count(line.fill_tokens),
-            session.ctx_size.to_string(),
-            clean(&session.preset),
+            session.placement.ctx_size.to_string(),
+            clean(&session.placement.preset),
             clean(&session.title),
         ]);
     }
@@ -302,7 +302,7 @@ async fn search(
     let bold = !json && std::io::stdout().is_terminal();
     let mut hits = Vec::new();
     for user in &users {
-        let search = Search {
+        let search = HistorySearch {
             user,
             session: session.as_ref(),
             query,
@@ -325,7 +325,7 @@ async fn search(
     for (user, hit) in &hits {
         let excerpt = clean(&hit.excerpt).replace('\u{e000}', "\x1b[1m").replace('\u{e001}', "\x1b[0m");
         let past = if hit.current { "" } else { ", since changed or deleted" };
-        let who = hit.role.map_or(hit.kind.as_str(), |role| role.word());
+        let who = hit.role.as_deref().unwrap_or(&hit.kind);
         let (session, item) = (clean(&hit.session_id), clean(&hit.item_id));
         println!("{} {user} {session} {item} ({who}{past})", time(hit.created_at_ms));
         println!("    {excerpt}");

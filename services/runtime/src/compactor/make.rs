@@ -54,7 +54,7 @@ impl CompactedView {
             || newest.kind != SummaryKind::Summary
             || standing.version.is_some_and(|in_use| in_use > newest.version)
             // A part of what left the prompt: it would bring the rest back.
-            || view.summary.as_ref().is_some_and(|in_use| newest.to_place < in_use.to_place)
+            || view.summary.as_ref().is_some_and(|in_use| newest.to_order_key < in_use.to_order_key)
         {
             return None;
         }

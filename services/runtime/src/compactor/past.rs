@@ -1,11 +1,10 @@
 //! A conversation as the store has it, from the last summary that tells it on.
 
 use super::Standing;
-use crate::records::{config_of, item_of};
 use session::prompt::leading;
 use session::{Item, SessionConfig};
 use std::sync::Arc;
-use store::{self, MadeBy, SessionRef, Store, Summary, SummaryKind, View};
+use store::{ItemVersion, MadeBy, OrderKey, SessionRef, Store, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug)]
 pub struct Past {
@@ -45,23 +44,22 @@ impl Past {
         let standing = Standing::of(&view);
         let mut base = standing.clone();
         let mut stored = view.head.clone();
-        let mut shown_from_place = Vec::new();
+        let mut shown_from_key = OrderKey::default();
         match &view.summary {
             Some(summary) if standing.owes_summary => {
                 let told = holding_before(store, session, summary).await?;
                 let behind = store.items(session, told.as_ref().map(|told| told.to_item.as_str()), u32::MAX).await?;
                 base.take_back(told.as_ref());
-                let is_head = |item: &store::Item| view.head.iter().any(|head| head.item_id == item.item_id);
+                let is_head = |item: &ItemVersion| view.head.iter().any(|head| head.item_id == item.item_id);
                 stored.extend(behind.into_iter().filter(|item| !is_head(item)));
-                shown_from_place.clone_from(&summary.to_place);
+                shown_from_key = summary.to_order_key.clone();
             }
             _ => stored.extend(view.items.iter().cloned()),
         }
-        let said = stored.iter().filter_map(|stored| Some((stored.place.as_slice(), Arc::new(item_of(stored)?))));
-        let (places, items): (Vec<_>, Vec<_>) = said.unzip();
+        let items: Vec<_> = stored.iter().map(|version| Arc::new(version.item())).collect();
         let leading = leading(&items);
-        let left = places.iter().filter(|place| **place <= shown_from_place.as_slice()).count();
-        let config = config_of(&view.session);
+        let left = stored.iter().filter(|version| version.order_key <= shown_from_key).count();
+        let config = view.session.config;
         Ok(Past { config, standing, base, items, leading, shown_from: left.max(leading), last_seq: view.last_seq })
     }
 

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Measurement, Options, Store};
+use store::{Measurement, StoreOptions, Store};
 use tokio::time::Instant;
 
 /// One turn of one arm.
@@ -222,7 +222,7 @@ impl ReplayService {
             }
         }
         let options =
-            Options { path: folder.join("store.sqlite3"), check_at_start: false, ..crate::store::options(&settings) };
+            StoreOptions { path: folder.join("store.sqlite3"), check_at_start: false, ..crate::store::options(&settings) };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;
         let model = started.model;

@@ -132,7 +132,7 @@ pub async fn edit(
 
 /// What the service does when it is asked for the same, without a model that answers: it is checked in one way.
 async fn as_the_service(store: &Store, session: &SessionRef, settings: &Settings) -> Result<Runtime> {
-    let preset = store.session(session).await?.preset;
+    let preset = store.session(session).await?.placement.preset;
     let model = Model::counting(settings, &preset).await?;
     let presets = Presets::new(settings.presets.values().cloned(), settings.chosen()?.clone(), "");
     let settings = Arc::new(settings.clone());

@@ -3,9 +3,10 @@
 use anyhow::Result;
 use lab::output::{clean, clean_lines, print_json, time};
 use model::Bytes;
+use session::{ItemBody, Role};
 use std::io::Write;
 use std::path::Path;
-use store::{Body, Change, Item, SessionRef, Statistics, Status, Store};
+use store::{Change, ItemVersion, SessionRef, Statistics, Store, VersionStatus};
 
 const ITEMS_AT_ONCE: u32 = 500;
 
@@ -20,13 +21,19 @@ pub async fn show(store: &Store, session: &SessionRef, history: bool, json: bool
     let mut out = std::io::stdout().lock();
     let record = &view.session;
     writeln!(out, "{}  {}", clean(&record.id), clean(&record.title))?;
-    writeln!(out, "user {}, preset {}, window {}", clean(&record.user), clean(&record.preset), record.ctx_size)?;
-    if let Some(arm) = &record.arm {
+    writeln!(
+        out,
+        "user {}, preset {}, window {}",
+        clean(&record.user),
+        clean(&record.placement.preset),
+        record.placement.ctx_size
+    )?;
+    if let Some(arm) = &record.placement.arm {
         writeln!(out, "arm {}", clean(arm))?;
     }
     writeln!(out, "begun {}, last used {} (UTC)", time(record.created_at_ms), time(record.updated_at_ms))?;
-    if !record.instructions.is_empty() {
-        writeln!(out, "\ninstructions\n{}", indented(&record.instructions))?;
+    if !record.config.instructions.is_empty() {
+        writeln!(out, "\ninstructions\n{}", indented(&record.config.instructions))?;
     }
     for pin in &view.pins {
         writeln!(out, "\npin {}\n{}", clean(&pin.id), indented(&pin.text))?;
@@ -41,7 +48,7 @@ pub async fn show(store: &Store, session: &SessionRef, history: bool, json: bool
         )?;
     }
     for item in &items {
-        writeln!(out, "\n{}\n{}", headline(item, history), indented(&words(&item.body)))?;
+        writeln!(out, "\n{}\n{}", headline(item, history), indented(&words(item)))?;
     }
     Ok(())
 }
@@ -68,8 +75,8 @@ pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
 }
 
 /// As they stand, or with everything that ever happened to them.
-async fn all_items(store: &Store, session: &SessionRef, history: bool) -> Result<Vec<Item>> {
-    let mut items: Vec<Item> = Vec::new();
+async fn all_items(store: &Store, session: &SessionRef, history: bool) -> Result<Vec<ItemVersion>> {
+    let mut items: Vec<ItemVersion> = Vec::new();
     loop {
         let last = items.last();
         let page = if history {
@@ -84,28 +91,33 @@ async fn all_items(store: &Store, session: &SessionRef, history: bool) -> Result
     }
 }
 
-fn headline(item: &Item, history: bool) -> String {
-    let who = item.body.role().map_or(item.body.kind(), |role| role.word());
+fn headline(item: &ItemVersion, history: bool) -> String {
+    let who = match &item.body {
+        ItemBody::Message { role: Role::System, .. } => "system",
+        ItemBody::Message { role: Role::User, .. } => "user",
+        ItemBody::Message { role: Role::Assistant, .. } => "assistant",
+        ItemBody::FunctionCall { .. } => "function_call",
+        ItemBody::FunctionCallOutput { .. } => "function_call_output",
+    };
     let mut line = format!("{} {who} {}", time(item.created_at_ms), clean(&item.item_id));
     if history {
         line.push_str(&format!(" #{} version {} {}", item.seq, item.version, item.change.word()));
     }
     match (item.status, item.heard_chars, item.sent_chars) {
-        (Status::Interrupted, Some(heard), Some(sent)) => {
+        (VersionStatus::Interrupted, Some(heard), Some(sent)) => {
             line.push_str(&format!(" (heard {heard} of {sent} characters)"))
         }
-        (Status::Completed, ..) => {}
+        (VersionStatus::Completed, ..) => {}
         _ if item.change == Change::Deleted => {}
         (status, ..) => line.push_str(&format!(" ({})", status.word())),
     }
     line
 }
 
-fn words(body: &Body) -> String {
-    match body {
-        Body::Message { .. } | Body::FunctionCallOutput { .. } => body.said(),
-        Body::FunctionCall { name, arguments, .. } => format!("{name}({arguments})"),
-        Body::Reasoning { text } => text.clone(),
+fn words(item: &ItemVersion) -> String {
+    match &item.body {
+        ItemBody::Message { .. } | ItemBody::FunctionCallOutput { .. } => item.said(),
+        ItemBody::FunctionCall { name, arguments, .. } => format!("{name}({arguments})"),
     }
 }
 

@@ -1,0 +1,122 @@
+//! How the body of an item is written: as JSON in the database, in exports and in what clients read of the history.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::json;
+use session::{ItemBody, Role};
+
+/// What is read; `serialize` writes the same.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Form {
+    Message {
+        role: RoleWord,
+        parts: Vec<PartForm>,
+    },
+    FunctionCall {
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    FunctionCallOutput {
+        call_id: String,
+        output: String,
+    },
+    /// What a model thought: no release wrote one.
+    Reasoning {},
+}
+
+#[derive(Deserialize)]
+struct PartForm {
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RoleWord {
+    System,
+    User,
+    Assistant,
+}
+
+pub fn serialize<S: Serializer>(body: &ItemBody, serializer: S) -> Result<S::Ok, S::Error> {
+    let form = match body {
+        ItemBody::Message { role, parts } => {
+            let kind = if *role == Role::Assistant { "output_text" } else { "input_text" };
+            let parts: Vec<_> = parts.iter().map(|text| json!({ "type": kind, "text": text })).collect();
+            json!({ "kind": kind_word(body), "role": role_word(*role), "parts": parts })
+        }
+        ItemBody::FunctionCall { call_id, name, arguments } => {
+            json!({ "kind": kind_word(body), "call_id": call_id, "name": name, "arguments": arguments })
+        }
+        ItemBody::FunctionCallOutput { call_id, output } => {
+            json!({ "kind": kind_word(body), "call_id": call_id, "output": output })
+        }
+    };
+    form.serialize(serializer)
+}
+
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemBody, D::Error> {
+    Ok(match Form::deserialize(deserializer)? {
+        Form::Message { role, parts } => {
+            let role = match role {
+                RoleWord::System => Role::System,
+                RoleWord::User => Role::User,
+                RoleWord::Assistant => Role::Assistant,
+            };
+            ItemBody::Message { role, parts: parts.into_iter().map(|part| part.text).collect() }
+        }
+        Form::FunctionCall { call_id, name, arguments } => ItemBody::FunctionCall { call_id, name, arguments },
+        Form::FunctionCallOutput { call_id, output } => ItemBody::FunctionCallOutput { call_id, output },
+        // No client was told of it: it reads as a message in which nothing was said.
+        Form::Reasoning {} => ItemBody::Message { role: Role::Assistant, parts: Vec::new() },
+    })
+}
+
+pub fn kind_word(body: &ItemBody) -> &'static str {
+    match body {
+        ItemBody::Message { .. } => "message",
+        ItemBody::FunctionCall { .. } => "function_call",
+        ItemBody::FunctionCallOutput { .. } => "function_call_output",
+    }
+}
+
+pub fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    }
+}
+
+/// What search sees.
+pub fn said(body: &ItemBody) -> String {
+    match body {
+        ItemBody::Message { parts, .. } => {
+            parts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+        }
+        ItemBody::FunctionCall { name, arguments, .. } => format!("{name} {arguments}"),
+        ItemBody::FunctionCallOutput { output, .. } => output.clone(),
+    }
+}
+
+/// Adds what was sent next: to the last part of a message, to the arguments of a call.
+pub fn extend(body: &mut ItemBody, piece: &str) {
+    match body {
+        ItemBody::Message { parts, .. } => match parts.last_mut() {
+            Some(part) => part.push_str(piece),
+            None => parts.push(piece.to_owned()),
+        },
+        ItemBody::FunctionCall { arguments, .. } => arguments.push_str(piece),
+        ItemBody::FunctionCallOutput { output, .. } => output.push_str(piece),
+    }
+}
+
+/// Characters (Unicode scalar values) of what was said.
+pub fn chars(body: &ItemBody) -> u64 {
+    let count = |text: &String| text.chars().count() as u64;
+    match body {
+        ItemBody::Message { parts, .. } => parts.iter().map(count).sum(),
+        ItemBody::FunctionCall { arguments, .. } => count(arguments),
+        ItemBody::FunctionCallOutput { output, .. } => count(output),
+    }
+}
