@@ -195,8 +195,7 @@ fn check_problem(p: &Problem) {
             let mut expected = vec![0.0; written.len()];
             kernels::format::quantize(format, written, &mut bytes);
             kernels::format::dequantize(format, &bytes, &mut expected);
-            // A value on the border between two codes may fall to either side.
-            assert_close(&all[before * width..], &expected, if format == Format::Q4_0 { 3e-2 } else { 3e-3 });
+            assert_quantized_as_well(&all[before * width..], &expected, written);
         }
         let stride = q_heads * 2 * p.dim;
         let of_reference =
@@ -209,6 +208,21 @@ fn check_problem(p: &Problem) {
         // Queries, weights and tiles are halves, and norms this loud make scores of 30 and more.
         assert_close(&ours[first * q_heads * p.dim..][..expected.len()], &expected, 3e-3);
         first += count;
+    }
+}
+
+/// A value on the border between two codes may fall to either side of it, in any number of places, and of two scales that
+/// serve a block equally well either may be chosen. So a block may differ from the reference's, but may be no further from what
+/// was written than the reference's is.
+fn assert_quantized_as_well(ours: &[f32], reference: &[f32], written: &[f32]) {
+    let distance = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
+    for ((ours, reference), written) in ours.chunks(32).zip(reference.chunks(32)).zip(written.chunks(32)) {
+        let (off, reference_off) = (distance(ours, written), distance(reference, written));
+        let size = distance(written, &[0.0; 32]);
+        assert!(
+            off <= 1.02 * reference_off + 1e-3 * size,
+            "{ours:?} is {off} from {written:?}, and the reference {reference_off}: {reference:?}"
+        );
     }
 }
 

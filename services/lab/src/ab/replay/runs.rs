@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Measurement, StoreOptions, Store};
+use store::{Measurement, Store, StoreOptions};
 use tokio::time::Instant;
 
 /// One turn of one arm.
@@ -221,8 +221,11 @@ impl ReplayService {
                 );
             }
         }
-        let options =
-            StoreOptions { path: folder.join("store.sqlite3"), check_at_start: false, ..crate::store::options(&settings) };
+        let options = StoreOptions {
+            path: folder.join("store.sqlite3"),
+            check_at_start: false,
+            ..crate::store::options(&settings)
+        };
         let store = Store::open(&options, wall_ms()).await?;
         store.put_user(USER, USER, wall_ms()).await?;
         let model = started.model;
