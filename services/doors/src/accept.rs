@@ -22,19 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-/// Connections that are not closed yet.
-pub struct Connections {
-    tasks: TaskTracker,
-}
-
-impl Connections {
-    pub async fn closed(&self) {
-        self.tasks.wait().await;
-    }
-}
-
-/// Takes connections until `stop`; those that are there then are told to end.
-pub async fn run(listener: TcpListener, app: App, stop: &CancellationToken) -> Connections {
+/// Takes connections until `stop`; those that are open then are told to end. Returns their tasks.
+pub async fn run(listener: TcpListener, app: App, stop: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
     let router = router(app.clone());
     loop {
@@ -57,7 +46,7 @@ pub async fn run(listener: TcpListener, app: App, stop: &CancellationToken) -> C
         }
     }
     tasks.close();
-    Connections { tasks }
+    tasks
 }
 
 const OUT_OF_FILES: Duration = Duration::from_millis(100);

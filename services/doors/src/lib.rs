@@ -4,9 +4,10 @@
 mod accept;
 pub mod access;
 mod admin;
+mod api_error;
 mod app;
 mod console;
-mod errors;
+mod error;
 mod health;
 mod json;
 pub mod metrics;
@@ -18,9 +19,10 @@ mod serve;
 mod upkeep;
 
 pub use accept::while_starting;
-pub use app::{App, Error};
-pub use errors::ApiError;
+pub use api_error::ApiError;
+pub use app::App;
+pub use error::Error;
 pub use openapi::document;
 pub use serve::{listen, serve};
 
-use errors::error_kind;
+use api_error::error_kind;

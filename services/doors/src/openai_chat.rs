@@ -20,7 +20,7 @@ use axum::{Extension, Json};
 use futures_util::stream;
 use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
 use parse::ChatRequest;
-use render::Reply;
+use render::ChatReply;
 use runtime::Runtime;
 use serde_json::{Value, json};
 use session::one_shot::OneShot;
@@ -73,7 +73,7 @@ pub async fn completions(
         }
     };
     tracing::debug!(id, user = %identity.user, model = name, stream, session = session_id, "a completion begins");
-    let reply = Reply::new(id, unix_seconds(), name, include_usage, session_id);
+    let reply = ChatReply::new(id, unix_seconds(), name, include_usage, session_id);
     let mut completion = Completion { source, reply, warm };
     if !stream {
         return completion.whole().await;
@@ -132,7 +132,7 @@ fn model_request(request: ChatRequest, preset: Arc<Preset>) -> ModelRequest {
 /// One completion under way. A client that hangs up drops it, and with it the source.
 struct Completion {
     source: Source,
-    reply: Reply,
+    reply: ChatReply,
     warm: Option<Warm>,
 }
 
@@ -208,7 +208,7 @@ impl Chat {
 
 impl Warm {
     /// After a call comes its result, and the prompt goes on from where the reply stopped: nothing is to be read ahead.
-    fn after(self, reply: &Reply, status: ResponseStatus) {
+    fn after(self, reply: &ChatReply, status: ResponseStatus) {
         let is_said = matches!(status, ResponseStatus::Completed | ResponseStatus::Incomplete);
         if !is_said || reply.has_calls() || reply.content().is_empty() {
             return;

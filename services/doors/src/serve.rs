@@ -1,8 +1,7 @@
 //! The service: listens, serves all doors, and stops in order.
 
 use crate::access::{Gate, Policy};
-use crate::app::{App, Error};
-use crate::{accept, metrics, upkeep};
+use crate::{App, Error, accept, metrics, upkeep};
 use runtime::Runtime;
 use settings::Settings;
 use std::net::SocketAddr;
@@ -40,7 +39,7 @@ pub async fn serve(listener: TcpListener, parts: runtime::Parts, policy: Policy,
         let _ = (&mut upkeep).await;
         upkeep::forget_deleted(&app).await;
         app.model.shutdown().await;
-        connections.closed().await;
+        connections.wait().await;
     })
     .await;
     // The next start goes on with it.

@@ -4,7 +4,7 @@
 //! `Origin` that the browser states must be known, and the `Host` must be this server's name, because a foreign name that
 //! resolves to this address (DNS rebinding) makes a foreign page look like the server's own.
 
-use crate::app::Error;
+use crate::Error;
 use axum::http::{HeaderMap, header};
 use settings::{KeysRequired, Settings};
 use std::net::IpAddr;

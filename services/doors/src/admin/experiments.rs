@@ -36,7 +36,7 @@ pub async fn feedback(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct PlacementRequest {
     /// None: what the experiment draws.
     preset: Option<String>,
 }
@@ -45,9 +45,9 @@ pub async fn place(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    said: Said<Place>,
+    said: Said<PlacementRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let Place { preset } = body(said)?;
+    let PlacementRequest { preset } = body(said)?;
     let session = app.store.open_session(&caller.identity.user, &id).await?;
     let placed = app.runtime.move_session(&session, preset.as_deref()).await?;
     tracing::info!(session = %id, preset = placed.preset, arm = placed.arm.as_deref().unwrap_or("-"), "a session was moved");

@@ -7,7 +7,7 @@ use session::{
 };
 
 /// One choice on its way. Every chunk has the same id.
-pub struct Reply {
+pub struct ChatReply {
     id: String,
     created: i64,
     model: String,
@@ -34,9 +34,9 @@ struct Call {
 /// The last word of a stream.
 const DONE: &str = "[DONE]";
 
-impl Reply {
-    pub fn new(id: String, created: i64, model: String, include_usage: bool, session_id: Option<String>) -> Reply {
-        Reply {
+impl ChatReply {
+    pub fn new(id: String, created: i64, model: String, include_usage: bool, session_id: Option<String>) -> ChatReply {
+        ChatReply {
             id,
             created,
             model,

@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Asked {
+pub struct ConnectQuery {
     /// The preset of a new session.
     model: String,
     /// A session to go on with.
@@ -36,7 +36,7 @@ pub async fn connect(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Extension(peer): Extension<Peer>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Query<ConnectQuery>, QueryRejection>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|_| {

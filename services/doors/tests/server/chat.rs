@@ -410,7 +410,7 @@ async fn a_durable_session_keeps_what_is_said_and_its_sockets_hear_it() {
 }
 
 #[tokio::test]
-async fn a_durable_session_answers_in_the_manner_that_is_asked_for() {
+async fn a_durable_session_answers_with_the_options_that_are_asked_for() {
     let mut server = Server::start().await;
     let mut socket = server.connect("?extensions=reprise").await;
     let id = socket.session_id().await;
@@ -421,12 +421,12 @@ async fn a_durable_session_answers_in_the_manner_that_is_asked_for() {
     });
     let answer = posting(&server, says("Is it late?", more));
     let mut asked = server.script.next().await;
-    let manner = &asked.request.options;
-    let sampling = &manner.sampling;
-    assert_eq!((sampling.top_p, sampling.temperature, manner.seed), (Some(0.5), Some(0.25), Some(7)));
+    let options = &asked.request.options;
+    let sampling = &options.sampling;
+    assert_eq!((sampling.top_p, sampling.temperature, options.seed), (Some(0.5), Some(0.25), Some(7)));
     assert_eq!((sampling.presence_penalty, sampling.frequency_penalty), (Some(1.0), Some(-1.0)));
-    assert_eq!((&sampling.logit_bias[..], &manner.stop[..]), (&[(5, 2.0)][..], &["END".to_owned()][..]));
-    assert_eq!((&manner.response_format, manner.logprobs), (&ResponseFormat::JsonObject, Some(1)));
+    assert_eq!((&sampling.logit_bias[..], &options.stop[..]), (&[(5, 2.0)][..], &["END".to_owned()][..]));
+    assert_eq!((&options.response_format, options.logprobs), (&ResponseFormat::JsonObject, Some(1)));
     assert_eq!(asked.request.max_tokens, Some(9));
     let token =
         |bytes: &[u8]| TokenLogprob { bytes: bytes.to_vec(), logprob: -0.25, top: vec![(bytes.to_vec(), -0.25)] };

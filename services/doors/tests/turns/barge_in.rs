@@ -181,6 +181,6 @@ fn what_nobody_hears_is_not_said() {
     assert_eq!(s.stopped.len(), 1);
     s.content(" there was");
     assert_eq!(s.history()[1], "I2 assistant \"Once upon a time\" incomplete");
-    assert_eq!(s.shelf(), s.history());
+    assert_eq!(s.stored(), s.history());
     assert!(s.machine.is_idle());
 }

@@ -26,7 +26,7 @@ pub struct Stage {
     pub stopped: Vec<GenerationId>,
     pub recalls: Vec<(GenerationId, Vec<String>)>,
     pub closed: Vec<(ConnId, CloseReason)>,
-    pub store: Shelf,
+    pub store: FakeStore,
     /// Answers the store at once.
     pub store_answers: bool,
     pub unanswered: VecDeque<(OpId, StoreOp)>,
@@ -57,7 +57,7 @@ pub struct Ear {
 
 /// The store, in memory.
 #[derive(Default)]
-pub struct Shelf {
+pub struct FakeStore {
     pub items: Vec<Item>,
     pub ops: Vec<StoreOp>,
     pub config: Option<SessionConfig>,
@@ -110,7 +110,7 @@ pub fn extended_stage() -> Stage {
 
 impl Stage {
     pub fn new(start: Start) -> Stage {
-        let store = Shelf { items: start.items.clone(), ..Shelf::default() };
+        let store = FakeStore { items: start.items.clone(), ..FakeStore::default() };
         Stage {
             machine: Machine::new(start),
             now: 1000,
@@ -320,7 +320,7 @@ impl Stage {
     }
 
     /// What the store would read back, one line an item.
-    pub fn shelf(&mut self) -> Vec<String> {
+    pub fn stored(&mut self) -> Vec<String> {
         let items: Vec<Value> = self.store.items.iter().map(item_value).collect();
         items.iter().map(|item| self.names.item(item)).collect()
     }
@@ -432,7 +432,7 @@ impl Ear {
     }
 }
 
-impl Shelf {
+impl FakeStore {
     fn apply(&mut self, op: StoreOp, sent: &HashMap<String, String>) -> Result<(), &'static str> {
         let done = self.change(&op, sent);
         assert!(self.torn || done.is_ok(), "{}: {op:?}", done.unwrap_err());

@@ -83,14 +83,14 @@ fn only_what_was_sent_is_stored_and_one_piece_at_a_time() {
     // Nothing was sent, because the place is not stored yet.
     assert_eq!(asked(&s), ["started", "begun"]);
     s.answer_store();
-    assert_eq!(s.shelf(), ["I1 assistant \"One two three\" in_progress"]);
+    assert_eq!(s.stored(), ["I1 assistant \"One two three\" in_progress"]);
     s.content(" four");
     s.content(" five");
     assert_eq!(asked(&s), ["extended"]);
     s.client(1, json!({"type": "response.cancel"}));
     assert_eq!(asked(&s), ["extended", "finished", "done"]);
     s.answer_store();
-    assert_eq!(s.shelf(), ["I1 assistant \"One two three four five\" incomplete"]);
+    assert_eq!(s.stored(), ["I1 assistant \"One two three four five\" incomplete"]);
     s.check_agreement();
 }
 
@@ -244,7 +244,7 @@ fn a_piece_that_could_not_be_stored_goes_with_the_next() {
     s.fail_store();
     s.content(" two");
     s.answer_store();
-    assert_eq!(s.shelf(), ["I1 assistant \"One two\" in_progress"]);
+    assert_eq!(s.stored(), ["I1 assistant \"One two\" in_progress"]);
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn a_store_that_never_answers_ends_in_goodbye() {
     assert_eq!(s.stopped.len(), 1);
     // It comes back after all: nobody heard a word.
     s.answer_store();
-    assert_eq!(s.shelf(), ["I1 assistant \"\" incomplete"]);
-    assert_eq!(s.history(), s.shelf());
+    assert_eq!(s.stored(), ["I1 assistant \"\" incomplete"]);
+    assert_eq!(s.history(), s.stored());
     assert!(s.machine.is_idle());
 }
 
@@ -279,7 +279,7 @@ fn the_service_stops() {
     s.answer_store();
     assert_eq!(s.heard(1).last().unwrap(), "response.done R1 cancelled [I1 assistant \"One two\" incomplete]");
     assert_eq!(s.closed, [(ConnId(1), CloseReason::Draining)]);
-    assert_eq!(s.shelf(), ["I1 assistant \"One two\" incomplete"]);
+    assert_eq!(s.stored(), ["I1 assistant \"One two\" incomplete"]);
     s.detach(1);
     assert!(s.machine.is_idle());
 }

@@ -1,0 +1,16 @@
+//! Why a service cannot start.
+
+use std::net::SocketAddr;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {address} ({source}): set another server.host or server.port (--host, --port)")]
+    CannotListen { address: SocketAddr, source: std::io::Error },
+    #[error(
+        "{why}, and there is no key yet: make one with `reprise keys create --user NAME`, or listen on 127.0.0.1 only \
+         (server.host)"
+    )]
+    NoKey { why: String },
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
