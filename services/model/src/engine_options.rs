@@ -34,7 +34,7 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
         memory_bytes: usize::MAX,
         snapshots: match precision {
             Precision::F32 => exact,
-            Precision::Integer => snapshot::format(memory.snapshots.name()).unwrap_or(exact),
+            Precision::Integer => snapshot::format(memory.snapshots.into_str()).unwrap_or(exact),
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
         recurrence_log_tokens: memory.trail_tokens,
@@ -57,7 +57,7 @@ pub fn precision(settings: &Settings) -> Precision {
 
 /// How keys and values are kept. The slow reference rounds nothing, so neither does what it keeps.
 pub fn kv_formats(preset: &Preset, precision: Precision) -> KvFormats {
-    let [exact, key, value] = ["f32", preset.kv.k.name(), preset.kv.v.name()]
+    let [exact, key, value] = ["f32", preset.kv.k.into_str(), preset.kv.v.into_str()]
         .map(|name| KvFormats::format(name).unwrap_or(KvFormats::ALLOWED[0]));
     match precision {
         Precision::F32 => KvFormats { key: exact, value: exact },

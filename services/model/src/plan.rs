@@ -12,7 +12,7 @@ use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
 use engine::{DeviceMemoryPlan, EngineLimits, Precision};
-use settings::{MemoryTotal, Preset, Settings};
+use settings::{Preset, Settings};
 use std::path::Path;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -144,10 +144,7 @@ impl Plan {
         device: Option<&DeviceMemoryPlan>,
         ctx_size: u32,
     ) -> Plan {
-        let total_bytes = match settings.memory.total {
-            MemoryTotal::Bytes(bytes) => bytes,
-            MemoryTotal::Auto => machine_bytes() / 4 * 3,
-        };
+        let total_bytes = settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3);
         let sequences = settings.engine.max_sequences;
         let state = &network.state_shape;
         // Every sequence that decodes beside the others adds a row to a step.

@@ -1,6 +1,8 @@
 //! What several keys must say together. It is checked at start: otherwise a preset that can never do its work would fail in
 //! the middle of a conversation.
 
+use std::fmt::Display;
+
 use crate::experiment::ARMS;
 use crate::findings::Findings;
 use crate::nearest::hint;
@@ -9,31 +11,33 @@ use crate::preset::{Preset, Thinking};
 use crate::settings::Settings;
 
 pub(crate) fn settings(settings: &Settings, findings: &Findings) {
-    let limits = &settings.limits;
-    let (frame, message) = (limits.frame_bytes, limits.message_bytes);
-    if frame > message {
-        let keys = [("limits", "frame_bytes"), ("limits", "message_bytes")];
-        let found = format!("frame_bytes {frame} and message_bytes {message}");
-        findings.contradiction(&keys, found, "frame_bytes at most message_bytes: a message has one frame or more");
+    let (limits, speech) = (&settings.limits, &settings.speech);
+    let (frame, message) = (("frame_bytes", limits.frame_bytes), ("message_bytes", limits.message_bytes));
+    if frame.1 > message.1 {
+        let allowed = "frame_bytes at most message_bytes: a message has one frame or more";
+        pair(findings, "limits", frame, message, "", allowed);
     }
-    let (ping, idle) = (limits.ping_s, limits.idle_s);
-    if ping >= idle {
-        let keys = [("limits", "ping_s"), ("limits", "idle_s")];
-        let found = format!("ping_s {ping} and idle_s {idle}");
-        findings.contradiction(&keys, found, "ping_s less than idle_s, or no ping is ever sent");
+    let (ping, idle) = (("ping_s", limits.ping_s), ("idle_s", limits.idle_s));
+    if ping.1 >= idle.1 {
+        pair(findings, "limits", ping, idle, "", "ping_s less than idle_s, or no ping is ever sent");
     }
-    let (first, longest) = (settings.speech.first_clause_chars, settings.speech.max_sentence_chars);
-    if first >= longest {
-        let keys = [("speech", "first_clause_chars"), ("speech", "max_sentence_chars")];
-        let found = format!("first_clause_chars {first} and max_sentence_chars {longest}");
-        findings.contradiction(&keys, found, "first_clause_chars less than max_sentence_chars");
+    let first = ("first_clause_chars", speech.first_clause_chars);
+    let longest = ("max_sentence_chars", speech.max_sentence_chars);
+    if first.1 >= longest.1 {
+        pair(findings, "speech", first, longest, "", "first_clause_chars less than max_sentence_chars");
     }
+}
+
+/// Two numbers of a section that contradict each other.
+fn pair<T: Display>(findings: &Findings, section: &str, a: (&str, T), b: (&str, T), of: &str, allowed: &str) {
+    let found = format!("{} {} and {} {}{of}", a.0, a.1, b.0, b.1);
+    findings.contradiction(&[(section, a.0), (section, b.0)], found, allowed);
 }
 
 pub(crate) fn preset(preset: &Preset, findings: &Findings) {
     let Preset { name, ctx_size, reply_reserve_tokens: reserve, compaction, .. } = preset;
     let path = join("presets", name);
-    let (path, fills) = (path.as_str(), format!("{path}.compaction"));
+    let (path, fills, of) = (path.as_str(), format!("{path}.compaction"), format!(" in preset {name:?}"));
     if let Some(native) = preset.native_ctx.filter(|native| ctx_size > native) {
         let keys = [(path, "ctx_size"), (path, "native_ctx")];
         let found = format!("{ctx_size} tokens for preset {name:?}, whose model has a window of {native}");
@@ -43,23 +47,19 @@ pub(crate) fn preset(preset: &Preset, findings: &Findings) {
     if let Thinking::Budget(budget) = preset.thinking
         && budget >= *reserve
     {
-        let keys = [(path, "thinking"), (path, "reply_reserve_tokens")];
-        let found = format!("thinking {budget} and reply_reserve_tokens {reserve} in preset {name:?}");
-        findings.contradiction(&keys, found, "thinking less than reply_reserve_tokens, or no room is left to answer");
+        let (thinking, reserve) = (("thinking", budget), ("reply_reserve_tokens", *reserve));
+        let allowed = "thinking less than reply_reserve_tokens, or no room is left to answer";
+        pair(findings, path, thinking, reserve, &of, allowed);
     }
-
-    let (soft, hard, target) = (compaction.soft_fill, compaction.hard_fill, compaction.target_fill);
-    if soft >= hard {
-        let keys = [(fills.as_str(), "soft_fill"), (fills.as_str(), "hard_fill")];
-        let found = format!("soft_fill {soft} and hard_fill {hard} in preset {name:?}");
-        findings.contradiction(&keys, found, "soft_fill less than hard_fill, or no summary is ready in time");
+    let soft = ("soft_fill", compaction.soft_fill);
+    let (hard, target) = (("hard_fill", compaction.hard_fill), ("target_fill", compaction.target_fill));
+    if soft.1 >= hard.1 {
+        pair(findings, &fills, soft, hard, &of, "soft_fill less than hard_fill, or no summary is ready in time");
     }
-    if target >= soft {
-        let keys = [(fills.as_str(), "target_fill"), (fills.as_str(), "soft_fill")];
-        let found = format!("target_fill {target} and soft_fill {soft} in preset {name:?}");
-        findings.contradiction(&keys, found, "target_fill less than soft_fill, or each compaction asks for the next");
+    if target.1 >= soft.1 {
+        let allowed = "target_fill less than soft_fill, or each compaction asks for the next";
+        pair(findings, &fills, target, soft, &of, allowed);
     }
-
     if let Some(found) = preset.unreachable_target() {
         let keys = [
             (path, "ctx_size"),

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::reader::{SectionReader, WordSet};
+use strum::{IntoStaticStr, VariantArray};
+
+use crate::reader::SectionReader;
 use crate::value::Value;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,14 +22,11 @@ pub struct Experiment {
 }
 
 /// What an arm is drawn for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum DrawnBy {
     User,
     Session,
-}
-
-impl WordSet for DrawnBy {
-    const ALL: &'static [(&'static str, Self)] = &[("user", DrawnBy::User), ("session", DrawnBy::Session)];
 }
 
 /// An arm is named after its preset.

@@ -32,9 +32,8 @@ pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, Sampling
 pub use print::print_config;
 pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
-    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, MemoryTotal, ModelSettings, NotesAs,
-    PrecisionChoice, ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings,
-    UpstreamSettings,
+    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, PrecisionChoice,
+    ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UpstreamSettings,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -34,7 +34,7 @@ impl Settings {
         let override_presets = overrides.each_mut().map(|layer| PresetLayer::take_from(layer, &findings));
         let merged = merge([&defaults].into_iter().chain(&overrides))?;
         let mut settings = reader::read(Some(&merged), "", &findings, |root| {
-            root.known(&["preset", "presets"]);
+            root.known(&["preset"]);
             Settings::read(root)
         });
         if findings.mistake_count() == 0 {

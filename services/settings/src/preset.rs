@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::error::{Error, Mistake};
 use crate::findings::Findings;
 use crate::layers::Table;
 use crate::origin::{Origin, SettingsLayer, join};
-use crate::reader::{self, SectionReader, TokenCount, WordSet};
+use crate::reader::{self, SectionReader, TokenCount, sections};
 use crate::value::Value;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,20 +33,33 @@ pub struct Preset {
     ctx_size_from: Origin,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelSource {
-    pub repo: Option<String>,
-    pub file: Option<String>,
-    pub path: Option<PathBuf>,
+sections! {
+    pub struct ModelSource {
+        pub repo: Option<String> = optional_text(),
+        pub file: Option<String> = optional_text(),
+        pub path: Option<PathBuf> = optional_path(),
+    }
+
+    #[derive(Copy, Eq)]
+    pub struct Kv {
+        pub k: KvFormat = choice(),
+        pub v: KvFormat = choice(),
+    }
+
+    #[derive(Copy)]
+    pub struct SamplingSettings {
+        pub temperature: f32 = number_f32(0.0..=5.0),
+        pub top_p: f32 = number_f32(0.0..=1.0),
+        pub top_k: u32 = whole(0..=1_000_000),
+        pub min_p: f32 = number_f32(0.0..=1.0),
+        pub presence_penalty: f32 = number_f32(-2.0..=2.0),
+        pub frequency_penalty: f32 = number_f32(-2.0..=2.0),
+        pub repetition_penalty: f32 = number_f32(0.1..=10.0),
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kv {
-    pub k: KvFormat,
-    pub v: KvFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum KvFormat {
     F32,
     F16,
@@ -69,17 +84,6 @@ pub struct CompactionSettings {
     pub target_fill: f64,
     pub tail_tokens: u32,
     pub summary_tokens: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SamplingSettings {
-    pub temperature: f32,
-    pub top_p: f32,
-    pub top_k: u32,
-    pub min_p: f32,
-    pub presence_penalty: f32,
-    pub frequency_penalty: f32,
-    pub repetition_penalty: f32,
 }
 
 impl Preset {
@@ -179,8 +183,8 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let reply_reserve = r.tokens("reply_reserve_tokens");
     let thinking = read_thinking(r);
     let recall = r.whole("recall", 0..=100);
-    let source = r.section("source", read_source);
-    let kv = r.section("kv", |r| Kv { k: r.choice("k"), v: r.choice("v") });
+    let source = r.section("source", ModelSource::read);
+    let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
     let preset = Preset {
         name: name.to_string(),
@@ -193,8 +197,8 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         thinking,
         recall,
         compaction,
-        sampling: r.section("sampling", read_sampling),
-        sampling_thinking: r.section("sampling_thinking", read_sampling),
+        sampling: r.section("sampling", SamplingSettings::read),
+        sampling_thinking: r.section("sampling_thinking", SamplingSettings::read),
         shares: Shares { reply_reserve, tail, summary },
         ctx_size_from: Origin::default(),
     };
@@ -203,7 +207,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
 
 fn read_thinking(r: &SectionReader<'_>) -> Thinking {
     let allowed = "\"off\", \"on\", or a number of tokens of at least 1";
-    r.number_or_text("thinking", Thinking::Off, allowed, |value| match value {
+    r.read("thinking", Value::as_number, Thinking::Off, allowed, |value| match value {
         Value::Text(word) if word == "off" => Ok(Thinking::Off),
         Value::Text(word) if word == "on" => Ok(Thinking::On),
         Value::Integer(number) if *number > 0 => u32::try_from(*number).map(Thinking::Budget).map_err(|_| None),
@@ -211,11 +215,6 @@ fn read_thinking(r: &SectionReader<'_>) -> Thinking {
         Value::Bool(false) => Err(Some("did you mean \"off\"".to_string())),
         _ => Err(None),
     })
-}
-
-fn read_source(r: &SectionReader<'_>) -> ModelSource {
-    let text = |key| Some(r.text(key)).filter(|text| !text.is_empty());
-    ModelSource { repo: text("repo"), file: text("file"), path: text("path").map(PathBuf::from) }
 }
 
 fn read_compaction(r: &SectionReader<'_>) -> (CompactionSettings, TokenCount, TokenCount) {
@@ -228,34 +227,4 @@ fn read_compaction(r: &SectionReader<'_>) -> (CompactionSettings, TokenCount, To
         summary_tokens: 0,
     };
     (compaction, r.tokens("tail_tokens"), r.tokens("summary_tokens"))
-}
-
-fn read_sampling(r: &SectionReader<'_>) -> SamplingSettings {
-    let number = |key, range| r.number(key, range) as f32;
-    SamplingSettings {
-        temperature: number("temperature", 0.0..=5.0),
-        top_p: number("top_p", 0.0..=1.0),
-        top_k: r.whole("top_k", 0..=1_000_000),
-        min_p: number("min_p", 0.0..=1.0),
-        presence_penalty: number("presence_penalty", -2.0..=2.0),
-        frequency_penalty: number("frequency_penalty", -2.0..=2.0),
-        repetition_penalty: number("repetition_penalty", 0.1..=10.0),
-    }
-}
-
-impl KvFormat {
-    /// As the configuration, reports and file headers write it.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, format)| *format == self).map_or("f16", |(name, _)| name)
-    }
-}
-
-impl WordSet for KvFormat {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("f32", KvFormat::F32),
-        ("f16", KvFormat::F16),
-        ("bf16", KvFormat::Bf16),
-        ("q8", KvFormat::Q8),
-        ("q4", KvFormat::Q4),
-    ];
 }

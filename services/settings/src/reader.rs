@@ -4,8 +4,10 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use config::ValueKind;
+use strum::VariantArray;
 
 use crate::error::Mistake;
 use crate::findings::{Effective, Findings, UNKNOWN};
@@ -15,17 +17,39 @@ use crate::origin::{Origin, join};
 use crate::units::{self, TimeUnit};
 use crate::value::Value;
 
-/// A closed set of words.
-pub(crate) trait WordSet: Copy + 'static {
-    const ALL: &'static [(&'static str, Self)];
-}
-
 /// A number of tokens, or a share of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TokenCount {
     Count(u32),
     Share(f64),
 }
+
+/// Structs whose fields are read by name: `retries: u32 = whole(0..=1000)` is the key `retries`, read by
+/// [`SectionReader::whole`].
+macro_rules! sections {
+    ($($(#[$about:meta])* pub struct $name:ident {
+        $($(#[$doc:meta])* pub $field:ident: $type:ty = $read:ident($($argument:expr)?),)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $name {
+            pub(crate) fn read(reader: &$crate::reader::SectionReader<'_>) -> $name {
+                $name { $($field: reader.$read(stringify!($field) $(, $argument)?),)* }
+            }
+        }
+    )*};
+}
+pub(crate) use sections;
+
+/// Or a hint what was meant, where something is near.
+pub(crate) type Parsed<T> = Result<T, Option<String>>;
+
+/// The end of a range without one.
+pub(crate) const ANY: u64 = u64::MAX;
 
 /// One table being read.
 pub(crate) struct SectionReader<'a> {
@@ -63,11 +87,27 @@ impl SectionReader<'_> {
         read(table, &path, self.findings, fill)
     }
 
+    /// Another function fills it.
+    pub fn filled_later<T: Default>(&self, key: &'static str) -> T {
+        self.asked.borrow_mut().push(key);
+        T::default()
+    }
+
     pub fn text(&self, key: &'static str) -> String {
-        self.read(key, Value::as_text, String::new(), "text in quotes", |value| match value {
-            Value::Text(text) => Ok(text.clone()),
-            _ => Err(None),
-        })
+        self.text_as(key, String::new(), "text in quotes", |text| Ok(text.to_string()))
+    }
+
+    /// None: it is empty.
+    pub fn optional_text(&self, key: &'static str) -> Option<String> {
+        Some(self.text(key)).filter(|text| !text.is_empty())
+    }
+
+    pub fn optional_path(&self, key: &'static str) -> Option<PathBuf> {
+        self.optional_text(key).map(PathBuf::from)
+    }
+
+    pub fn path(&self, key: &'static str) -> PathBuf {
+        self.text_as(key, PathBuf::new(), "a path", |text| if text.is_empty() { Err(None) } else { Ok(text.into()) })
     }
 
     pub fn bool(&self, key: &'static str) -> bool {
@@ -78,88 +118,72 @@ impl SectionReader<'_> {
     }
 
     pub fn list(&self, key: &'static str) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::Text(text) => Ok(text.clone()),
+            _ => Err(None),
+        };
         self.read(key, Value::as_list, Vec::new(), "a list of texts such as [\"one\", \"two\"]", |value| match value {
-            Value::List(values) => values
-                .iter()
-                .map(|value| match value {
-                    Value::Text(text) => Ok(text.clone()),
-                    _ => Err(None),
-                })
-                .collect(),
+            Value::List(values) => values.iter().map(text).collect(),
             _ => Err(None),
         })
     }
 
-    pub fn choice<T: WordSet>(&self, key: &'static str) -> T {
-        let words = || T::ALL.iter().map(|(word, _)| *word);
+    /// A word of a closed set; its first one where the word is wrong.
+    pub fn choice<T: VariantArray + Copy + Into<&'static str>>(&self, key: &'static str) -> T {
+        let words = || T::VARIANTS.iter().map(|variant| -> &'static str { (*variant).into() });
         let allowed = words().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-        self.read(key, Value::as_text, T::ALL[0].1, &allowed, |value| {
-            let Value::Text(text) = value else { return Err(None) };
-            let found = T::ALL.iter().find(|(word, _)| word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| hint(text, words()))
-        })
-    }
-
-    /// A whole number in a range. `u64::MAX` as the end means that there is none.
-    pub fn whole<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
-        let allowed = format!("a whole number {}", span(*range.start(), *range.end(), u64::MAX));
-        self.read(key, Value::as_number, T::default(), &allowed, |value| match value {
-            Value::Integer(number) => in_range(u64::try_from(*number).ok(), &range),
-            _ => Err(None),
+        self.text_as(key, T::VARIANTS[0], &allowed, |text| {
+            let found = T::VARIANTS.iter().zip(words()).find(|(_, word)| *word == text);
+            found.map(|(variant, _)| *variant).ok_or_else(|| hint(text, words()))
         })
     }
 
     pub fn number(&self, key: &'static str, range: RangeInclusive<f64>) -> f64 {
         let allowed = format!("a number {}", span(*range.start(), *range.end(), f64::INFINITY));
-        self.read(key, Value::as_number, *range.start(), &allowed, |value| {
-            let number = match value {
-                Value::Integer(number) => *number as f64,
-                Value::Float(number) => *number,
-                _ => return Err(None),
-            };
-            if range.contains(&number) { Ok(number) } else { Err(None) }
+        self.read(key, Value::as_number, *range.start(), &allowed, |value| match value {
+            Value::Integer(number) if range.contains(&(*number as f64)) => Ok(*number as f64),
+            Value::Float(number) if range.contains(number) => Ok(*number),
+            _ => Err(None),
         })
+    }
+
+    pub fn number_f32(&self, key: &'static str, range: RangeInclusive<f64>) -> f32 {
+        self.number(key, range) as f32
+    }
+
+    pub fn whole<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
+        self.amount(key, "a whole number", whole, range, "")
     }
 
     pub fn bytes<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
-        let allowed = format!("{} {}", SIZE, span(*range.start(), *range.end(), u64::MAX));
-        self.read(key, Value::as_number, T::default(), &allowed, |value| in_range(Some(size(value)?), &range))
+        self.amount(key, SIZE, size, range, "")
     }
 
-    pub fn bytes_or_auto(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        let allowed = format!("\"auto\", or {} {}", SIZE, span(*range.start(), *range.end(), u64::MAX));
-        self.read(key, Value::as_number, None, &allowed, |value| match value {
-            Value::Text(text) if text == "auto" => Ok(None),
-            value => in_range(Some(size(value)?), &range).map(Some),
-        })
+    /// In the unit that ends the key's name.
+    pub fn time<T: TryFrom<u64> + Default>(&self, key: &'static str, range: RangeInclusive<u64>) -> T {
+        let unit = TimeUnit::of_key(key);
+        let read = |value: &Value| match value {
+            Value::Text(text) => units::time(text, unit).ok_or(None),
+            value => whole(value),
+        };
+        self.amount(key, unit.name, read, range, ", or a time with a unit such as \"10s\" (ms, s, min, h, d)")
     }
 
-    pub fn whole_or_auto(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<usize> {
-        let allowed = format!("\"auto\", or a whole number {}", span(*range.start(), *range.end(), u64::MAX));
-        self.read(key, Value::as_number, None, &allowed, |value| match value {
-            Value::Text(text) if text == "auto" => Ok(None),
-            Value::Integer(number) => in_range(u64::try_from(*number).ok(), &range).map(Some),
-            _ => Err(None),
-        })
+    /// None: "auto".
+    pub fn whole_or_auto<T: TryFrom<u64>>(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<T> {
+        self.amount_or_auto(key, "a whole number", whole, range)
     }
 
-    pub fn time<T: TryFrom<u64> + Default>(&self, key: &'static str, unit: TimeUnit, range: RangeInclusive<u64>) -> T {
-        let range_in_words = span(*range.start(), *range.end(), u64::MAX);
-        let allowed =
-            format!("{} {range_in_words}, or a time with a unit such as \"10s\" (ms, s, min, h, d)", unit.name());
-        self.read(key, Value::as_number, T::default(), &allowed, |value| match value {
-            Value::Integer(number) => in_range(u64::try_from(*number).ok(), &range),
-            Value::Text(text) => in_range(units::time(text, unit), &range),
-            _ => Err(None),
-        })
+    /// None: "auto".
+    pub fn bytes_or_auto<T: TryFrom<u64>>(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<T> {
+        self.amount_or_auto(key, SIZE, size, range)
     }
 
     pub fn tokens(&self, key: &'static str) -> TokenCount {
         let allowed = "a number of tokens of at least 1, or a share of ctx_size such as \"20%\"";
         self.read(key, Value::as_number, TokenCount::Count(1), allowed, |value| match value {
-            Value::Integer(number) => in_range(u64::try_from(*number).ok(), &(1..=u64::MAX)).map(TokenCount::Count),
             Value::Text(text) => units::share(text).map(TokenCount::Share).ok_or(None),
-            _ => Err(None),
+            value => in_range(whole(value)?, &(1..=ANY)).map(TokenCount::Count),
         })
     }
 
@@ -179,7 +203,7 @@ impl SectionReader<'_> {
         &self,
         key: &'static str,
         allowed: &str,
-        parse: impl Fn(Option<&Value>) -> Result<T, Option<String>>,
+        parse: impl Fn(Option<&Value>) -> Parsed<T>,
     ) -> Vec<(String, T)> {
         let Some(found) = self.get(key, allowed) else { return Vec::new() };
         let mut newest = origin(found);
@@ -232,7 +256,7 @@ impl SectionReader<'_> {
         key: &'static str,
         fallback: T,
         allowed: &str,
-        parse: impl FnOnce(&str) -> Result<T, Option<String>>,
+        parse: impl FnOnce(&str) -> Parsed<T>,
     ) -> T {
         self.read(key, Value::as_text, fallback, allowed, |value| match value {
             Value::Text(text) => parse(text),
@@ -245,24 +269,14 @@ impl SectionReader<'_> {
         self.asked.borrow_mut().extend(names);
     }
 
-    /// Anything else: `parse` gets numbers as numbers and the rest as text.
-    pub fn number_or_text<T>(
-        &self,
-        key: &'static str,
-        fallback: T,
-        allowed: &str,
-        parse: impl FnOnce(&Value) -> Result<T, Option<String>>,
-    ) -> T {
-        self.read(key, Value::as_number, fallback, allowed, parse)
-    }
-
-    fn read<T>(
+    /// `typed` makes of text from the environment what the key wants, for `parse`; `Err` has a hint, where there is one.
+    pub fn read<T>(
         &self,
         key: &'static str,
         typed: impl FnOnce(&Value) -> Value,
         fallback: T,
         allowed: &str,
-        parse: impl FnOnce(&Value) -> Result<T, Option<String>>,
+        parse: impl FnOnce(&Value) -> Parsed<T>,
     ) -> T {
         let Some(found) = self.get(key, allowed) else { return fallback };
         let (value, origin) = (typed(&Value::of(found)), origin(found));
@@ -276,6 +290,32 @@ impl SectionReader<'_> {
                 fallback
             }
         }
+    }
+
+    fn amount<T: TryFrom<u64> + Default>(
+        &self,
+        key: &'static str,
+        what: &str,
+        parse: impl Fn(&Value) -> Parsed<u64>,
+        range: RangeInclusive<u64>,
+        or_else: &str,
+    ) -> T {
+        let allowed = format!("{what} {}{or_else}", span(*range.start(), *range.end(), ANY));
+        self.read(key, Value::as_number, T::default(), &allowed, |value| in_range(parse(value)?, &range))
+    }
+
+    fn amount_or_auto<T: TryFrom<u64>>(
+        &self,
+        key: &'static str,
+        what: &str,
+        parse: fn(&Value) -> Parsed<u64>,
+        range: RangeInclusive<u64>,
+    ) -> Option<T> {
+        let allowed = format!("\"auto\", or {what} {}", span(*range.start(), *range.end(), ANY));
+        self.read(key, Value::as_number, None, &allowed, |value| match value {
+            Value::Text(text) if text == "auto" => Ok(None),
+            value => in_range(parse(value)?, &range).map(Some),
+        })
     }
 
     fn get(&self, key: &'static str, allowed: &str) -> Option<&config::Value> {
@@ -310,17 +350,22 @@ impl SectionReader<'_> {
 
 const SIZE: &str = "bytes, as a number or with a unit such as \"8GiB\" (KiB, MiB, GiB, TiB),";
 
-fn size(value: &Value) -> Result<u64, Option<String>> {
+fn size(value: &Value) -> Parsed<u64> {
+    match value {
+        Value::Text(text) => units::bytes(text),
+        value => whole(value),
+    }
+}
+
+fn whole(value: &Value) -> Parsed<u64> {
     match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|_| None),
-        Value::Text(text) => units::bytes(text),
         _ => Err(None),
     }
 }
 
-fn in_range<T: TryFrom<u64>>(number: Option<u64>, range: &RangeInclusive<u64>) -> Result<T, Option<String>> {
-    let number = number.filter(|number| range.contains(number)).ok_or(None)?;
-    T::try_from(number).map_err(|_| None)
+fn in_range<T: TryFrom<u64>>(number: u64, range: &RangeInclusive<u64>) -> Parsed<T> {
+    if range.contains(&number) { T::try_from(number).map_err(|_| None) } else { Err(None) }
 }
 
 fn span<T: Display + PartialEq>(start: T, end: T, none: T) -> String {

@@ -18,28 +18,19 @@ pub fn bytes(text: &str) -> Result<u64, Option<String>> {
     Err(meant.filter(|_| unit.len() <= 3 && !number.is_empty()).map(|unit| format!("did you mean \"{number}{unit}\"")))
 }
 
-/// The units that end the names of keys.
+/// The unit that ends the name of a key.
 #[derive(Clone, Copy)]
-pub(crate) enum TimeUnit {
-    Milliseconds,
-    Seconds,
-    Days,
+pub(crate) struct TimeUnit {
+    pub name: &'static str,
+    ms: u64,
 }
 
 impl TimeUnit {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            TimeUnit::Milliseconds => "milliseconds",
-            TimeUnit::Seconds => "seconds",
-            TimeUnit::Days => "days",
-        }
-    }
-
-    fn ms(self) -> u64 {
-        match self {
-            TimeUnit::Milliseconds => 1,
-            TimeUnit::Seconds => 1000,
-            TimeUnit::Days => 86_400_000,
+    pub(crate) fn of_key(key: &str) -> TimeUnit {
+        match key.rsplit('_').next() {
+            Some("ms") => TimeUnit { name: "milliseconds", ms: 1 },
+            Some("days") => TimeUnit { name: "days", ms: 86_400_000 },
+            _ => TimeUnit { name: "seconds", ms: 1000 },
         }
     }
 }
@@ -48,7 +39,7 @@ impl TimeUnit {
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
     let (number, written) = split(text);
     let ms: u64 = match written {
-        "" => unit.ms(),
+        "" => unit.ms,
         "ms" => 1,
         "s" => 1000,
         "min" => 60_000,
@@ -57,7 +48,7 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Option<u64> {
         _ => return None,
     };
     let total = number.parse::<u64>().ok()?.checked_mul(ms)?;
-    (total % unit.ms() == 0).then_some(total / unit.ms())
+    (total % unit.ms == 0).then_some(total / unit.ms)
 }
 
 /// "20%" as 0.2.
@@ -114,13 +105,13 @@ mod tests {
 
     #[test]
     fn times() {
-        assert_eq!(time("10s", TimeUnit::Milliseconds), Some(10_000));
-        assert_eq!(time("5min", TimeUnit::Seconds), Some(300));
-        assert_eq!(time("12h", TimeUnit::Seconds), Some(43_200));
-        assert_eq!(time("30", TimeUnit::Days), Some(30));
-        assert_eq!(time("1500ms", TimeUnit::Seconds), None);
-        assert_eq!(time("2 weeks", TimeUnit::Days), None);
-        assert_eq!(time("s", TimeUnit::Seconds), None);
+        assert_eq!(time("10s", TimeUnit::of_key("a_ms")), Some(10_000));
+        assert_eq!(time("5min", TimeUnit::of_key("a_s")), Some(300));
+        assert_eq!(time("12h", TimeUnit::of_key("a_s")), Some(43_200));
+        assert_eq!(time("30", TimeUnit::of_key("a_days")), Some(30));
+        assert_eq!(time("1500ms", TimeUnit::of_key("a_s")), None);
+        assert_eq!(time("2 weeks", TimeUnit::of_key("a_days")), None);
+        assert_eq!(time("s", TimeUnit::of_key("a_s")), None);
     }
 
     /// As `date -u -d TEXT +%s` has them.
@@ -165,7 +156,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,12}") {
-            let _ = (bytes(&text), time(&text, TimeUnit::Seconds), share(&text), moment(&text));
+            let _ = (bytes(&text), time(&text, TimeUnit::of_key("a_s")), share(&text), moment(&text));
         }
 
         #[test]

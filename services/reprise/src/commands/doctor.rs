@@ -7,7 +7,7 @@ use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::hardware::Hardware;
 use model::{Finder, machine_bytes};
 use serde::Serialize;
-use settings::{LoadedSettings, MemoryTotal, Preset, Settings};
+use settings::{LoadedSettings, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
@@ -103,11 +103,11 @@ fn processor(settings: &Settings) -> DoctorFinding {
 fn memory(settings: &Settings) -> DoctorFinding {
     let machine = machine_bytes();
     match settings.memory.total {
-        MemoryTotal::Bytes(bytes) if bytes > machine => {
+        Some(bytes) if bytes > machine => {
             problem("memory", format!("memory.total is {} and the machine has {}", mib(bytes), mib(machine)))
         }
-        MemoryTotal::Bytes(bytes) => good("memory", format!("{} of {} may be used", mib(bytes), mib(machine))),
-        MemoryTotal::Auto => good("memory", format!("{}, of which three quarters may be used", mib(machine))),
+        Some(bytes) => good("memory", format!("{} of {} may be used", mib(bytes), mib(machine))),
+        None => good("memory", format!("{}, of which three quarters may be used", mib(machine))),
     }
 }
 

@@ -1,85 +1,71 @@
 //! Servers that Reprise calls: one that answers in the engine's place, and the hub that has model files.
 
-use super::unless_empty;
-use crate::reader::{SectionReader, WordSet};
-use crate::units::TimeUnit;
+use strum::{IntoStaticStr, VariantArray};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct UpstreamSettings {
-    /// None: the engine in this process.
-    pub url: Option<String>,
-    pub key_env: Option<String>,
-    pub model: Option<String>,
-    pub connect_ms: u64,
-    pub silence_s: u64,
-    pub count: CountTokens,
-    pub count_margin: f64,
+use crate::reader::{SectionReader, sections};
+
+sections! {
+    pub struct UpstreamSettings {
+        /// None: the engine in this process.
+        pub url: Option<String> = optional_url(),
+        pub key_env: Option<String> = variable(),
+        pub model: Option<String> = optional_text(),
+        pub connect_ms: u64 = time(1..=600_000),
+        pub silence_s: u64 = time(1..=86_400),
+        pub count: CountTokens = choice(),
+        pub count_margin: f64 = number(0.0..=2.0),
+    }
+
+    pub struct HubSettings {
+        pub url: String = url(),
+        pub token_env: Option<String> = variable(),
+        pub connect_ms: u64 = time(1..=600_000),
+        pub silence_s: u64 = time(1..=86_400),
+        pub retries: u32 = whole(0..=1000),
+        pub retry_ms: u64 = time(1..=600_000),
+    }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct HubSettings {
-    pub url: String,
-    pub token_env: Option<String>,
-    pub connect_ms: u64,
-    pub silence_s: u64,
-    pub retries: u32,
-    pub retry_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum CountTokens {
     Auto,
     Tokenize,
     Estimate,
 }
 
-impl UpstreamSettings {
-    pub(super) fn read(r: &SectionReader<'_>) -> UpstreamSettings {
-        let url = r.text_as("url", String::new(), "\"\", or a URL that begins with http:// or https://", |url| {
-            if url.is_empty() || is_url(url) { Ok(url.to_string()) } else { Err(None) }
-        });
-        UpstreamSettings {
-            url: unless_empty(url),
-            key_env: variable(r, "key_env"),
-            model: unless_empty(r.text("model")),
-            connect_ms: r.time("connect_ms", TimeUnit::Milliseconds, 1..=600_000),
-            silence_s: r.time("silence_s", TimeUnit::Seconds, 1..=86_400),
-            count: r.choice("count"),
-            count_margin: r.number("count_margin", 0.0..=2.0),
-        }
-    }
-}
+const URL: &str = "a URL that begins with http:// or https://";
 
-impl WordSet for CountTokens {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("auto", CountTokens::Auto), ("tokenize", CountTokens::Tokenize), ("estimate", CountTokens::Estimate)];
-}
-
-impl HubSettings {
-    pub(super) fn read(r: &SectionReader<'_>) -> HubSettings {
-        let url = r.text_as("url", String::new(), "a URL that begins with http:// or https://", |url| {
+impl SectionReader<'_> {
+    fn url(&self, key: &'static str) -> String {
+        self.text_as(key, String::new(), URL, |url| {
             if is_url(url) { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
-        });
-        HubSettings {
-            url,
-            token_env: variable(r, "token_env"),
-            connect_ms: r.time("connect_ms", TimeUnit::Milliseconds, 1..=600_000),
-            silence_s: r.time("silence_s", TimeUnit::Seconds, 1..=86_400),
-            retries: r.whole("retries", 0..=1000),
-            retry_ms: r.time("retry_ms", TimeUnit::Milliseconds, 1..=600_000),
-        }
+        })
+    }
+
+    fn optional_url(&self, key: &'static str) -> Option<String> {
+        self.text_as(key, None, &format!("\"\", or {URL}"), |url| match url {
+            "" => Ok(None),
+            url => {
+                if is_url(url) {
+                    Ok(Some(url.to_string()))
+                } else {
+                    Err(None)
+                }
+            }
+        })
+    }
+
+    /// The name of an environment variable that holds a secret.
+    fn variable(&self, key: &'static str) -> Option<String> {
+        let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
+        self.text_as(key, None, allowed, |name| {
+            let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if right { Ok((!name.is_empty()).then(|| name.to_string())) } else { Err(None) }
+        })
     }
 }
 
 fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
-}
-
-/// The name of an environment variable that holds a secret.
-fn variable(r: &SectionReader<'_>, key: &'static str) -> Option<String> {
-    let allowed = "the name of an environment variable (letters, digits, _), never the key itself";
-    unless_empty(r.text_as(key, String::new(), allowed, |name| {
-        let right = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if right { Ok(name.to_string()) } else { Err(None) }
-    }))
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 const OURS: [&str; 6] = ["doors", "engine", "model", "reprise", "runtime", "store"];
 
 pub fn start(logging: &LoggingSettings) -> Result<()> {
-    let level = logging.level.name();
+    let level = logging.level.into_str();
     // The libraries tell what they do and not what went wrong for a user: warnings are enough.
     let ours = OURS.map(|name| format!(",{name}={level}")).concat();
     let others = if matches!(level, "error" | "warn") { level } else { "warn" };
