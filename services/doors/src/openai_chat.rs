@@ -23,7 +23,7 @@ use parse::ChatRequest;
 use render::ChatReply;
 use runtime::Runtime;
 use serde_json::{Value, json};
-use session::one_shot::OneShot;
+use session::machine::OneShot;
 use session::prompt::Wording;
 use session::{Event, Failure, MaxTokens, Message, MessageRole, Priority, Prompt, ResponseStatus};
 use settings::{Preset, Settings};
@@ -68,7 +68,7 @@ pub async fn completions(
             let warm = chat.warm(&request, &preset);
             let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
             let answer = chat.model.ask(model_request(request, preset));
-            let one_shot = OneShot::new(id.trim_start_matches("chatcmpl-").to_owned(), max_tokens);
+            let one_shot = OneShot::new(id.trim_start_matches("chatcmpl-").to_owned(), max_tokens, runtime::random()?);
             (Source::of_model(answer, one_shot), warm, None)
         }
     };

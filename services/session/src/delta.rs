@@ -1,6 +1,6 @@
 //! Deltas and failures: the words by which programs know them.
 
-use crate::vocabulary::{Delta, Failure, FailureCode};
+use crate::vocabulary::{Delta, Ending, Failure, FailureCode, Finish, ResponseStatus, StatusDetails};
 
 impl Delta {
     /// Text without sentences and log probabilities.
@@ -16,6 +16,20 @@ impl Delta {
 impl Failure {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Failure {
         Failure { code, message: message.into() }
+    }
+
+    pub fn ending(self) -> Ending {
+        (ResponseStatus::Failed, Some(StatusDetails::Failed(self)))
+    }
+}
+
+impl Finish {
+    pub fn ending(self) -> Ending {
+        match self {
+            Finish::Stop | Finish::ToolCalls | Finish::Warm => (ResponseStatus::Completed, None),
+            Finish::Length => (ResponseStatus::Incomplete, Some(StatusDetails::MaxOutputTokens)),
+            Finish::Cancelled => (ResponseStatus::Cancelled, Some(StatusDetails::Cancelled)),
+        }
     }
 }
 

@@ -10,7 +10,6 @@ mod ids;
 mod input;
 mod item;
 pub mod machine;
-pub mod one_shot;
 pub mod prompt;
 pub mod sentences;
 pub mod speech;

@@ -1,4 +1,4 @@
-//! Turn-taking: who speaks when, what was said, what was heard. One pure machine for one session.
+//! Turn-taking: when the user and the assistant speak, what was said, what was heard. One pure machine for one session.
 //!
 //! `Machine::handle(happening, now, &mut out)` takes everything that can happen to a session (a client's input, a delta of a
 //! reply, an acknowledgement of the store, time) and answers with what is to be done. It knows no protocol, no socket, no
@@ -10,21 +10,21 @@
 //! - The store never holds more of a reply than was sent: words are given to it after they left for the clients.
 //! - Every `ResponseStarted` has exactly one `ResponseDone`.
 
-mod buffer;
-mod clients;
 mod conversation;
 mod core;
 mod happening;
-mod inputs;
+mod ledger;
+mod one_shot;
 mod outbox;
 mod output;
 mod recall;
 mod replies;
-mod responses;
-mod storing;
+mod reply;
+mod warming;
 
 pub use conversation::Entry;
 pub use core::{Machine, MachineLimits, Start};
-pub use happening::{ConnId, GenerationId, Happening, Millis, RecallResult, Replay};
-pub use output::{CloseReason, Generate, GenerationPurpose, OpId, Output, StoreOp};
+pub use happening::{ConnId, GenerationId, Happening, Millis, OpId, RecallResult, Replay};
+pub use one_shot::OneShot;
+pub use output::{CloseReason, Generate, GenerationPurpose, Output, StoreOp};
 pub use recall::{RECALL, RECALL_CALL_ID, has_recall, recall_tool};

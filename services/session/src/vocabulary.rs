@@ -567,6 +567,9 @@ pub enum StatusDetails {
     Failed(Failure),
 }
 
+/// How a response ended, and why it did not complete.
+pub type Ending = (ResponseStatus, Option<StatusDetails>);
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     pub stage: CompactionStage,

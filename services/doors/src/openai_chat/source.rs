@@ -4,7 +4,7 @@
 
 use model::Answer;
 use runtime::{Connected, End, ToWrite, Written};
-use session::one_shot::OneShot;
+use session::machine::OneShot;
 use session::{Event, Failure, FailureCode, Input, JsonText, Refusal};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! The items of a session, in order.
+//! The items of a session, in order, and what stands in the prompt besides them.
 
 use super::recall::is_hidden;
+use crate::prompt::Context;
 use crate::vocabulary::{Item, ItemPlace, ItemStatus, Placed, Role};
 use std::sync::Arc;
 
@@ -23,12 +24,23 @@ pub struct Removed {
 #[derive(Clone, Debug, Default)]
 pub struct Conversation {
     entries: Vec<Entry>,
+    context: Arc<Context>,
 }
 
 impl Conversation {
-    pub fn new(items: Vec<Item>) -> Conversation {
-        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
-        Conversation { entries: items.into_iter().map(entry).collect() }
+    pub fn new(items: Vec<Item>, context: Context) -> Conversation {
+        let mut conversation = Conversation { entries: Vec::new(), context: Arc::new(context) };
+        conversation.recover(items);
+        conversation
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub fn set_context(&mut self, context: Context) {
+        self.context = Arc::new(context);
+        self.cover();
     }
 
     pub fn len(&self) -> usize {
@@ -102,23 +114,30 @@ impl Conversation {
         self.entries.insert(at, removed.entry);
     }
 
-    /// Puts items before all others that were not in memory, because a summary told them. From now on no item is covered.
+    /// Puts items before all others that were not in memory, because a summary told them.
     pub fn recover(&mut self, items: Vec<Item>) {
-        let missing = items.into_iter().filter(|item| !self.has(&item.id)).map(Arc::new);
-        let missing = missing.map(|item| Entry { announced: !is_hidden(&item), item, covered: false });
-        let missing: Vec<_> = missing.collect();
+        let missing = items.into_iter().filter(|item| !self.has(&item.id));
+        let entry = |item| Entry { announced: !is_hidden(&item), item: Arc::new(item), covered: false };
+        let missing: Vec<_> = missing.map(entry).collect();
         self.entries.splice(..0, missing);
         self.entries.iter_mut().for_each(|entry| entry.covered = false);
+        self.cover();
     }
 
-    /// Marks the items up to this one as told by a summary. An unknown id changes nothing.
-    pub fn cover_through(&mut self, id: Option<&str>) {
-        let covered = match id {
+    /// What a prompt would be made of if items up to this one did not stand in it.
+    pub fn behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
+        let context = Context { covered_through: covered_through.map(str::to_owned), ..Context::default() };
+        let mut conversation = self.clone();
+        conversation.set_context(context);
+        conversation.snapshot()
+    }
+
+    /// Marks the items that a summary tells. An unknown id changes nothing.
+    fn cover(&mut self) {
+        let covered = match self.context.covered_through.as_deref().map(|id| self.index_of(id)) {
             None => 0,
-            Some(id) => match self.index_of(id) {
-                Some(index) => index + 1,
-                None => return,
-            },
+            Some(Some(index)) => index + 1,
+            Some(None) => return,
         };
         // Instructions at the head stand whatever is summarised.
         let is_instruction = |entry: &&Entry| entry.item.role() == Some(Role::System);

@@ -1,19 +1,20 @@
-//! The machine: its state, and who handles what.
+//! The machine: what happens to a session goes to the part that it is about.
 
-use super::buffer::Warming;
-use super::clients::Clients;
 use super::conversation::{Conversation, Entry};
-use super::happening::{ConnId, GenerationId, Happening, Millis, Replay};
-use super::outbox::{Action, Outbox};
-use super::output::{CloseReason, Generate, GenerationPurpose, OpId, Output};
-use super::replies::Reply;
-use super::responses::Ended;
-use super::storing::Operation;
+use super::happening::{ConnId, GenerationId, Happening, Millis, OpId, Replay};
+use super::ledger::Ledger;
+use super::outbox::{Asker, Operation, Outbox, Said, Undo};
+use super::output::{Generate, GenerationPurpose, Output, StoreOp};
+use super::replies::Replies;
+use super::reply::Reply;
+use super::warming::Warming;
 use crate::ids::Ids;
 use crate::prompt::Context;
 use crate::speech::SpeakingRate;
-use crate::vocabulary::{Event, Item, SessionConfig, SessionState};
-use std::collections::{HashMap, VecDeque};
+use crate::vocabulary::{
+    ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
+    NewItem, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState,
+};
 use std::sync::Arc;
 
 /// What a machine starts from: a new session, or one that was read from the store.
@@ -49,120 +50,111 @@ pub struct MachineLimits {
 
 #[derive(Debug)]
 pub struct Machine {
-    pub(super) session_id: String,
-    pub(super) conversation_id: String,
-    pub(super) model: String,
-    pub(super) limits: MachineLimits,
-    pub(super) speaking: SpeakingRate,
-    pub(super) ids: Ids,
-    pub(super) config: SessionConfig,
-    pub(super) context: Arc<Context>,
-    pub(super) conversation: Conversation,
-    pub(super) clients: Clients,
-    pub(super) outbox: Outbox,
-    /// What each unanswered operation of the store is about.
-    pub(super) operations: HashMap<OpId, Operation>,
-    pub(super) operation_count: u64,
-    /// At most one in the conversation, some beside it.
-    pub(super) replies: Vec<Reply>,
-    pub(super) generation_count: u64,
-    /// Replies that are over for the clients and whose report has not come.
-    pub(super) ended: VecDeque<Ended>,
-    /// What the user is saying: the transcript so far.
-    pub(super) buffer: String,
-    pub(super) warming: Warming,
-    pub(super) draining: bool,
-}
-
-/// The moment of a call to `handle` and where its outputs go.
-pub(super) struct Moment<'a> {
-    pub now: Millis,
-    pub out: &'a mut Vec<Output>,
+    session_id: String,
+    conversation_id: String,
+    model: String,
+    limits: MachineLimits,
+    speaking: SpeakingRate,
+    config: Arc<SessionConfig>,
+    ledger: Ledger,
+    replies: Replies,
+    generation_count: u64,
+    warming: Warming,
+    draining: bool,
+    /// When this happens.
+    now: Millis,
 }
 
 impl Machine {
     pub fn new(start: Start) -> Machine {
-        let mut machine = Machine {
+        let conversation = Conversation::new(start.items, start.context);
+        let ledger = Ledger { ids: Ids::new(start.id_seed), conversation, outbox: Outbox::default() };
+        Machine {
             session_id: start.session_id,
             conversation_id: start.conversation_id,
             model: start.model,
             limits: start.limits,
             speaking: start.speaking,
-            ids: Ids::new(start.id_seed),
-            config: start.config,
-            context: Arc::new(Context::default()),
-            conversation: Conversation::new(start.items),
-            clients: Clients::default(),
-            outbox: Outbox::default(),
-            operations: HashMap::new(),
-            operation_count: 0,
-            replies: Vec::new(),
+            config: Arc::new(start.config),
+            ledger,
+            replies: Replies::new(start.limits.responses_beside),
             generation_count: 0,
-            ended: VecDeque::new(),
-            buffer: String::new(),
             warming: Warming::default(),
             draining: false,
-        };
-        machine.set_context(start.context);
-        machine
+            now: 0,
+        }
     }
 
     /// Takes one thing that happened at `now` and appends what is to be done.
     pub fn handle(&mut self, happening: Happening, now: Millis, out: &mut Vec<Output>) {
-        let moment = &mut Moment { now, out };
+        self.now = now;
+        let was_replying = self.is_replying();
         match happening {
             Happening::Attached { conn, replay } => self.attach(conn, &replay),
-            Happening::Detached { conn } => self.detach(conn, moment),
-            Happening::Said { conn, input_id, input } => self.said(conn, input_id, input, moment),
-            Happening::Delta { generation, delta } => self.delta(generation, delta, moment),
-            Happening::StoreAcked { op } => self.store_acked(op),
-            Happening::StoreFailed { op, message } => self.store_failed(op, &message, moment),
-            Happening::Context(context) => self.set_context(context),
-            Happening::Recovered(items) => {
-                self.conversation.recover(items);
-                // What stands in the prompt is for `Context` to say.
-                self.conversation.cover_through(self.context.covered_through.as_deref());
+            Happening::Detached { conn } => {
+                if self.ledger.outbox.detach(conn) {
+                    self.last_client_left();
+                }
             }
-            Happening::Recalled { generation, results } => self.recalled(generation, &results, moment),
-            Happening::Tell(event) => self.send(event),
-            Happening::TellOne { conn, event } => self.send_to(conn, event),
-            Happening::Drain => self.drain(moment),
+            Happening::Said { conn, input_id, input } => self.said(Asker { conn, input_id }, input),
+            Happening::Delta { generation, delta } => self.delta(generation, delta),
+            Happening::StoreAcked { op } => self.store_acked(op),
+            Happening::StoreFailed { op, message } => self.store_failed(op, message),
+            Happening::Context(context) => {
+                self.ledger.conversation.set_context(context);
+                self.warming.wanted = true;
+            }
+            Happening::Recovered(items) => self.ledger.conversation.recover(items),
+            Happening::Recalled { generation, results } => {
+                if let Some(reply) = self.replies.of_generation(generation) {
+                    reply.recalled(results, &mut self.ledger);
+                }
+            }
+            Happening::Tell(event) => self.ledger.outbox.send(event),
+            Happening::TellOne { conn, event } => self.ledger.outbox.send_to(conn, event),
+            Happening::Drain => self.drain(),
             Happening::Tick => {}
         }
-        self.warm(moment);
-        self.flush(moment);
+        self.warming.wanted |= was_replying && !self.is_replying();
+        self.warm();
+        self.flush(out);
+        if self.ledger.outbox.len() > self.limits.outbox_steps && self.ledger.outbox.has_clients() {
+            self.ledger.outbox.drop_clients();
+            self.last_client_left();
+            self.flush(out);
+        }
     }
 
-    /// When `Tick` is wanted, if nothing else happens before.
+    /// When `Tick` is wanted, if nothing else happens before. While a reply is being made the past still changes, so there
+    /// is nothing to warm.
     pub fn next_deadline(&self) -> Option<Millis> {
-        self.warming_deadline()
+        let is_free = !self.is_replying() && self.ledger.outbox.has_clients() && !self.draining;
+        self.warming.due(self.limits.speculate_ms.filter(|_| is_free)?)
     }
 
     /// No client is connected and nothing is under way: the session may leave memory.
     pub fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.replies.is_empty() && self.outbox.is_settled() && self.operations.is_empty()
+        !self.ledger.outbox.has_clients() && self.replies.open.is_empty() && self.is_settled()
     }
 
     /// The store has all that was said.
     pub fn is_settled(&self) -> bool {
-        self.outbox.is_settled() && self.operations.is_empty()
+        self.ledger.outbox.is_settled()
     }
 
     /// What stands in the prompt besides the items.
     pub fn context(&self) -> &Context {
-        &self.context
+        self.ledger.conversation.context()
     }
 
     /// What the user said before this item.
     pub fn said_before(&self, id: &str) -> Option<&Arc<Item>> {
-        self.conversation.said_before(id)
+        self.ledger.conversation.said_before(id)
     }
 
     /// What a prompt would be made of if items up to this one did not stand in it.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
-        let mut conversation = self.conversation.clone();
-        conversation.cover_through(covered_through);
-        conversation.snapshot()
+        self.ledger.conversation.behind(covered_through)
     }
 
     /// The prompt of the next turn with another view of the past, to be warmed before it is used.
@@ -173,7 +165,7 @@ impl Machine {
             purpose: GenerationPurpose::WarmHistory,
             items,
             context: Arc::new(context),
-            config: Arc::new(self.config.clone()),
+            config: self.config.clone(),
             options: Arc::default(),
             max_tokens: Some(0),
         }
@@ -181,12 +173,12 @@ impl Machine {
 
     /// Whether some of these items are not in memory.
     pub fn lacks(&self, items: &[Item]) -> bool {
-        items.iter().any(|item| !self.conversation.has(&item.id))
+        items.iter().any(|item| !self.ledger.conversation.has(&item.id))
     }
 
     /// Whether a reply of the conversation is under way.
     pub fn is_replying(&self) -> bool {
-        self.replies.iter().any(|reply| reply.in_conversation)
+        self.replies.active().is_some()
     }
 
     pub fn config(&self) -> &SessionConfig {
@@ -195,131 +187,336 @@ impl Machine {
 
     /// The items that are said, in order, but for those that a summary tells.
     pub fn items(&self) -> Vec<Arc<Item>> {
-        self.conversation.snapshot()
+        self.ledger.conversation.snapshot()
     }
 
     /// All items, also those that no prompt holds and those that clients do not know of yet.
     pub fn entries(&self) -> &[Entry] {
-        self.conversation.entries()
+        self.ledger.conversation.entries()
     }
 
     fn attach(&mut self, conn: ConnId, replay: &Replay) {
-        self.clients.add(conn);
-        let state = self.state();
-        self.send_to(conn, Event::Opened(state));
+        self.ledger.outbox.attach(conn);
+        self.ledger.outbox.send_to(conn, Event::Opened(self.state()));
         self.replay(conn, replay);
         if self.draining {
-            self.outbox.push(Action::Close { conn, reason: CloseReason::Draining }, None);
+            self.ledger.outbox.close(conn);
         }
         self.warming.wanted = true;
     }
 
     /// Tells a connection the items it does not have, and the replies that are under way.
     fn replay(&mut self, conn: ConnId, replay: &Replay) {
-        let entries = self.conversation.entries();
+        let entries = self.ledger.conversation.entries();
         let from = match replay {
             Replay::Nothing => entries.len(),
             Replay::All => 0,
             Replay::After(id) => entries.iter().rposition(|entry| entry.item.id == *id).map_or(0, |index| index + 1),
         };
-        let open = self.replies.iter().find(|reply| reply.in_conversation).and_then(Reply::open_item_id);
+        let open = self.replies.active().and_then(Reply::open_item);
         let mut previous_item_id =
             entries[..from].iter().rev().find(|entry| entry.announced).map(|entry| entry.item.id.clone());
         let mut events = Vec::new();
-        for entry in entries[from..].iter().filter(|entry| entry.announced) {
-            // The one that is being said comes with its response.
-            if Some(entry.item.id.as_str()) != open {
-                let item = Item::clone(&entry.item);
-                events.push(Event::ItemAdded { item, previous_item_id: previous_item_id.clone(), is_new: false });
-                previous_item_id = Some(entry.item.id.clone());
-            }
+        // The one that is being said comes with its response.
+        let is_told = |entry: &&Entry| entry.announced && open.is_none_or(|open| open.id != entry.item.id);
+        for Entry { item, .. } in entries[from..].iter().filter(is_told) {
+            let previous_item_id = previous_item_id.replace(item.id.clone());
+            events.push(Event::ItemAdded { item: Item::clone(item), previous_item_id, is_new: false });
         }
-        events.extend(self.replies.iter().flat_map(|reply| reply.so_far(&self.conversation)));
-        // Others may have left before the store answered, and their events with them.
-        let needs = self.outbox.newest_unanswered();
+        events.extend(self.replies.open.iter().flat_map(|reply| reply.so_far(&self.ledger)));
         for event in events {
             // The connection hears all that was said so far at once.
             let said = match &event {
-                Event::TextDelta { item_id, text, .. } if self.conversation.has(item_id) => Some(text.len()),
+                Event::TextDelta { item_id, text, .. } if self.ledger.conversation.has(item_id) => Some(text.len()),
                 _ => None,
             };
-            self.outbox.push(Action::Send { to: vec![conn], event, needs, if_stored: false, said }, None);
-        }
-    }
-
-    fn detach(&mut self, conn: ConnId, moment: &mut Moment) {
-        self.outbox.forget(conn);
-        if self.clients.remove(conn) && self.clients.is_empty() {
-            self.last_client_left(moment);
+            self.ledger.outbox.replay(conn, event, said);
         }
     }
 
     /// The last client has left: what no client hears is not said.
-    fn last_client_left(&mut self, moment: &mut Moment) {
-        self.cancel_all(moment);
-        for call in self.outbox.forget_clients() {
-            self.conversation.replace(Arc::new(call));
+    fn last_client_left(&mut self) {
+        self.cancel_all();
+        for call in self.ledger.outbox.forget_clients() {
+            self.ledger.conversation.replace(Arc::new(call));
         }
-        self.buffer.clear();
-        self.stop_warming(moment);
+        self.warming.buffer.clear();
     }
 
-    fn drain(&mut self, moment: &mut Moment) {
+    fn drain(&mut self) {
         self.draining = true;
-        self.cancel_all(moment);
-        self.stop_warming(moment);
-        for conn in self.clients.all() {
-            self.outbox.push(Action::Close { conn, reason: CloseReason::Draining }, None);
+        self.cancel_all();
+        self.ledger.outbox.close_all();
+    }
+
+    fn state(&self) -> Box<SessionState> {
+        let (session_id, model) = (self.session_id.clone(), self.model.clone());
+        Box::new(SessionState { session_id, model, config: SessionConfig::clone(&self.config) })
+    }
+
+    fn said(&mut self, asker: Asker, input: Input) {
+        if !self.ledger.outbox.has(asker.conn) || self.draining {
+            return; // the client's last words crossed with our goodbye
+        }
+        let done = match input {
+            Input::Configure(update) => self.configure(&asker, &update),
+            Input::AddItem { item, place } => self.add_item(&asker, item, &place),
+            Input::ReadItem { item_id } => self.read_item(&asker, item_id),
+            Input::TruncateItem { item_id, part, heard } => {
+                self.stop_saying(&item_id);
+                let done = self.ledger.truncate_item(&asker, item_id, part, heard, self.speaking);
+                self.warming.wanted |= done.is_ok();
+                done
+            }
+            Input::DeleteItem { item_id } => self.delete_item(&asker, item_id),
+            Input::Respond(request) => self.create_response(&request),
+            Input::CancelResponse { response_id } => self.cancel_response(response_id.as_deref()),
+            Input::DropSpeech => {
+                self.ledger.outbox.send_to(asker.conn, Event::SpeechDropped);
+                Ok(())
+            }
+            Input::Hear { text } => {
+                self.warming.hear(text);
+                Ok(())
+            }
+            Input::HeardAll { text, item_id, respond } => self.heard_all(&asker, text, item_id, respond),
+        };
+        if let Err(refusal) = done {
+            self.ledger.outbox.refuse(asker, refusal);
         }
     }
 
-    fn set_context(&mut self, context: Context) {
-        self.conversation.cover_through(context.covered_through.as_deref());
-        self.context = Arc::new(context);
+    fn configure(&mut self, asker: &Asker, update: &ConfigUpdate) -> Result<(), Refusal> {
+        let mut config = SessionConfig::clone(&self.config);
+        config.apply(update);
+        if config == *self.config {
+            self.ledger.outbox.send_to(asker.conn, Event::Configured(self.state()));
+            return Ok(());
+        }
+        let old = std::mem::replace(&mut self.config, Arc::new(config.clone()));
         self.warming.wanted = true;
+        let op = self.ledger.outbox.store_for(Some(asker), StoreOp::ConfigChanged { config }, Undo::Config(old));
+        self.ledger.outbox.send_after(Some(op), Event::Configured(self.state()));
+        Ok(())
     }
 
-    pub(super) fn state(&self) -> Box<SessionState> {
-        Box::new(SessionState {
-            session_id: self.session_id.clone(),
-            model: self.model.clone(),
-            config: self.config.clone(),
-        })
+    fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
+        self.ledger.add_item(asker, item, place, self.limits.session_items)?;
+        self.warming.wanted = true;
+        Ok(())
     }
 
-    /// To all clients.
-    pub(super) fn send(&mut self, event: Event) {
-        self.send_after(None, event);
+    fn read_item(&mut self, asker: &Asker, item_id: String) -> Result<(), Refusal> {
+        let Some(item) = self.ledger.conversation.announced(&item_id) else {
+            return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Read });
+        };
+        let item = self.replies.open_item(&item_id).unwrap_or(item).clone();
+        self.ledger.outbox.send_to(asker.conn, Event::ItemRead { item });
+        Ok(())
     }
 
-    /// To all clients, once the store has acknowledged `needs`.
-    pub(super) fn send_after(&mut self, needs: Option<OpId>, event: Event) {
-        let to = self.clients.all();
-        self.outbox.push(Action::Send { to, event, needs, if_stored: true, said: None }, None);
+    fn delete_item(&mut self, asker: &Asker, item_id: String) -> Result<(), Refusal> {
+        if self.ledger.conversation.announced(&item_id).is_none() {
+            return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Delete });
+        }
+        self.stop_saying(&item_id);
+        self.ledger.delete_item(asker, item_id);
+        self.warming.wanted = true;
+        Ok(())
     }
 
-    pub(super) fn send_to(&mut self, conn: ConnId, event: Event) {
-        if self.clients.has(conn) {
-            self.outbox.push(Action::Send { to: vec![conn], event, needs: None, if_stored: true, said: None }, None);
+    /// An item that is changed is no longer being said.
+    fn stop_saying(&mut self, item_id: &str) {
+        self.cancel(|reply| reply.in_conversation() && reply.is_saying(item_id));
+    }
+
+    fn cancel(&mut self, is_meant: impl Fn(&Reply) -> bool) -> bool {
+        self.replies.cancel(is_meant, &mut self.ledger, self.now)
+    }
+
+    /// The user has spoken.
+    fn heard_all(
+        &mut self,
+        asker: &Asker,
+        text: Option<String>,
+        item_id: Option<String>,
+        respond: bool,
+    ) -> Result<(), Refusal> {
+        let text = text.unwrap_or_else(|| self.warming.buffer.clone());
+        if text.trim().is_empty() {
+            return Err(Refusal::NothingSaid);
+        }
+        let item = NewItem { id: item_id, body: ItemBody::message(Role::User, text) };
+        self.add_item(asker, item, &ItemPlace::End)?;
+        self.warming.buffer.clear();
+        if respond { self.create_response(&Default::default()) } else { Ok(()) }
+    }
+
+    fn create_response(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {
+        let in_conversation = self.is_for_conversation(request)?;
+        self.replies.check_room(in_conversation)?;
+        let (items, context) = match &request.input {
+            None => (self.items(), self.ledger.conversation.context().clone()),
+            Some(input) => (self.resolve_input(input)?, Arc::default()),
+        };
+        let mut config = SessionConfig::clone(&self.config);
+        config.apply(&request.config);
+        let generation = self.next_generation();
+        let response = Response {
+            id: self.ledger.ids.next("resp"),
+            status: ResponseStatus::InProgress,
+            details: None,
+            output: Vec::new(),
+            conversation_id: in_conversation.then(|| self.conversation_id.clone()),
+            max_output_tokens: config.max_output_tokens,
+            usage: None,
+            metadata: request.metadata.clone(),
+        };
+        let generate = Box::new(Generate {
+            generation,
+            response_id: Some(response.id.clone()),
+            purpose: if in_conversation { GenerationPurpose::Reply } else { GenerationPurpose::BesideConversation },
+            items,
+            context,
+            max_tokens: config.max_output_tokens.limit(),
+            config: Arc::new(config),
+            options: Arc::new(request.options.clone()),
+        });
+        if in_conversation {
+            self.stop_warming();
+        }
+        let asked = in_conversation.then(|| generate.clone());
+        self.ledger.outbox.at_once(Output::Generate(generate));
+        let (response_id, metadata) = (response.id.clone(), response.metadata.clone());
+        let op = StoreOp::ResponseStarted { response_id, in_conversation, metadata };
+        let mut reply = Reply::new(generation, response, asked, self.limits.recalls);
+        self.ledger.outbox.store(op, reply.undo());
+        reply.start(&mut self.ledger, self.now);
+        self.replies.open.push(reply);
+        Ok(())
+    }
+
+    fn is_for_conversation(&self, request: &ResponseRequest) -> Result<bool, Refusal> {
+        match &request.conversation {
+            ConversationChoice::Auto => Ok(true),
+            ConversationChoice::None => Ok(false),
+            ConversationChoice::Named(id) if *id == self.conversation_id => Ok(true),
+            ConversationChoice::Named(id) => Err(Refusal::NoSuchConversation { conversation_id: id.clone() }),
         }
     }
 
-    fn flush(&mut self, moment: &mut Moment) {
+    fn resolve_input(&mut self, input: &[InputItem]) -> Result<Vec<Arc<Item>>, Refusal> {
+        let resolve = |(index, item): (usize, &InputItem)| match item {
+            InputItem::Item(item) => Ok(Arc::new(self.ledger.complete_item(item.clone()))),
+            InputItem::Reference(id) => match self.ledger.conversation.announced(id) {
+                Some(item) if item.status != ItemStatus::InProgress => Ok(item.clone()),
+                _ => Err(Refusal::NoSuchReference { item_id: id.clone(), index }),
+            },
+        };
+        input.iter().enumerate().map(resolve).collect()
+    }
+
+    fn cancel_response(&mut self, response_id: Option<&str>) -> Result<(), Refusal> {
+        let was_there = self.cancel(|reply| match response_id {
+            None => reply.in_conversation(),
+            Some(id) => reply.response.id == id,
+        });
+        if was_there { Ok(()) } else { Err(Refusal::NoActiveResponse) }
+    }
+
+    /// Of replies and of what is warmed.
+    fn cancel_all(&mut self) {
+        self.cancel(|_| true);
+        self.stop_warming();
+    }
+
+    fn delta(&mut self, generation: GenerationId, delta: Delta) {
+        if self.warming.running == Some(generation) {
+            self.warming.running.take_if(|_| delta.is_last());
+            return;
+        }
+        self.replies.delta(generation, delta, &mut self.ledger, self.now);
+    }
+
+    fn next_generation(&mut self) -> GenerationId {
+        self.generation_count += 1;
+        GenerationId(self.generation_count)
+    }
+
+    /// Asks for a speculation if one is wanted, allowed and due; it takes the place of the one that is running.
+    fn warm(&mut self) {
+        self.warming.look(self.now);
+        if self.next_deadline().is_none_or(|due| due > self.now) {
+            return;
+        }
+        self.stop_warming();
+        let generation = self.next_generation();
+        let purpose = match self.warming.buffer.is_empty() {
+            true => GenerationPurpose::WarmHistory,
+            false => GenerationPurpose::WarmPartial(self.warming.buffer.clone()),
+        };
+        let context = self.ledger.conversation.context().clone();
+        let ahead = self.ahead(self.items(), Context::default());
+        let generate = Generate { generation, purpose, context, ..ahead };
+        self.ledger.outbox.at_once(Output::Generate(Box::new(generate)));
+        self.warming.begun(generation, self.now);
+    }
+
+    fn stop_warming(&mut self) {
+        if let Some(generation) = self.warming.running.take() {
+            self.ledger.outbox.at_once(Output::CancelGenerate { generation });
+        }
+    }
+
+    fn flush(&mut self, out: &mut Vec<Output>) {
         loop {
-            let said = self.outbox.flush(moment.out);
+            let said = self.ledger.outbox.flush(out);
             if said.is_empty() {
                 break;
             }
-            self.store_said(said);
-        }
-        if self.outbox.len() > self.limits.outbox_steps && !self.clients.is_empty() {
-            for conn in self.clients.all() {
-                moment.out.push(Output::Close { conn, reason: CloseReason::StoreStalled });
+            for said in said {
+                match said {
+                    Said::Bytes { item_id, bytes } => self.replies.said(&item_id, bytes, &mut self.ledger),
+                    Said::Less(item) => drop(self.ledger.conversation.replace(Arc::new(item))),
+                }
             }
-            self.clients.clear();
-            self.last_client_left(moment);
-            let said = self.outbox.flush(moment.out);
-            self.store_said(said);
+        }
+    }
+
+    fn store_acked(&mut self, op: OpId) {
+        if let Some(Operation { undo: Undo::Extended { response_id, .. }, .. }) =
+            self.ledger.outbox.operations.remove(&op)
+        {
+            self.replies.extended(&response_id, op, 0, &mut self.ledger);
+        }
+    }
+
+    fn store_failed(&mut self, op: OpId, message: String) {
+        let Some(Operation { asker, undo }) = self.ledger.outbox.operations.remove(&op) else { return };
+        self.ledger.outbox.unsay(op);
+        match undo {
+            Undo::Config(old) => self.config = old,
+            Undo::Added(id) => {
+                self.ledger.outbox.unsay_item(&id);
+                self.ledger.never_was(op, &id);
+            }
+            Undo::Truncated(old) => self.ledger.restore_text(op, old),
+            Undo::Deleted(removed) => self.ledger.conversation.restore(removed),
+            Undo::Begun { response_id, item_id } => {
+                self.ledger.outbox.forget_item(&item_id);
+                self.replies.forget_item(&response_id, &item_id);
+                self.ledger.never_was(op, &item_id);
+                self.replies.fail(&response_id, &message, &mut self.ledger, self.now);
+            }
+            Undo::Extended { response_id, bytes } => {
+                self.replies.extended(&response_id, op, bytes, &mut self.ledger);
+            }
+            Undo::Reply { response_id } => self.replies.fail(&response_id, &message, &mut self.ledger, self.now),
+            Undo::Nothing => {}
+        }
+        self.warming.wanted = true;
+        if let Some(asker) = asker {
+            self.ledger.outbox.refuse(asker, Refusal::StoreFailed { cause: message });
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What can happen to a session.
 
-use super::output::OpId;
 use crate::prompt::Context;
 use crate::vocabulary::{Delta, Event, Input, Item};
 
@@ -13,6 +12,10 @@ pub struct ConnId(pub u64);
 /// One request to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GenerationId(pub u64);
+
+/// One operation of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {

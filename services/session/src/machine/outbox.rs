@@ -1,28 +1,65 @@
 //! What is to be sent and stored, in one order, with events held back until the store has what they promise.
 
-use super::happening::{ConnId, GenerationId};
-use super::output::{CloseReason, OpId, Output, StoreOp};
-use crate::vocabulary::{Event, Item, ItemBody, ItemStatus};
-use std::collections::{HashMap, HashSet, VecDeque};
+use super::conversation::Removed;
+use super::happening::{ConnId, OpId};
+use super::output::{CloseReason, Output, StoreOp};
+use crate::vocabulary::{Event, Item, ItemBody, ItemStatus, Refusal, Response, SessionConfig};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Outbox {
+    clients: Vec<ConnId>,
+    /// What waits for nothing.
+    urgent: Vec<Output>,
     steps: VecDeque<Step>,
-    /// Operations that are not answered, issued or not.
-    unanswered: HashSet<OpId>,
+    /// Operations that the store has not answered, issued or not.
+    pub operations: BTreeMap<OpId, Operation>,
+    operation_count: u64,
     /// Bytes sent of each reply whose end the store does not have.
     said: HashMap<String, usize>,
 }
 
+/// The client that asked, and its own id of that: a refusal is told to it.
 #[derive(Clone, Debug)]
-pub struct Step {
-    pub action: Action,
-    /// The reply it belongs to.
-    pub generation: Option<GenerationId>,
+pub struct Asker {
+    pub conn: ConnId,
+    pub input_id: Option<String>,
 }
 
-#[derive(Clone, Debug)]
-pub enum Action {
+#[derive(Debug)]
+pub struct Operation {
+    pub asker: Option<Asker>,
+    pub undo: Undo,
+}
+
+/// How the machine's state follows when the store cannot.
+#[derive(Debug)]
+pub enum Undo {
+    Config(Arc<SessionConfig>),
+    Added(String),
+    Truncated(Arc<Item>),
+    Deleted(Removed),
+    /// An item of a reply could not be begun.
+    Begun {
+        response_id: String,
+        item_id: String,
+    },
+    /// So many bytes were sent and are not stored: with the next ones, then.
+    Extended {
+        response_id: String,
+        bytes: usize,
+    },
+    /// Something else about a reply.
+    Reply {
+        response_id: String,
+    },
+    /// Nothing depends on it.
+    Nothing,
+}
+
+#[derive(Debug)]
+enum Step {
     Send {
         to: Vec<ConnId>,
         event: Event,
@@ -33,21 +70,19 @@ pub enum Action {
         /// With this, so many bytes of the reply's text are said: the store is to learn of it.
         said: Option<usize>,
     },
+    /// The end of a reply only when everything before it was sent; else as soon as the operations before it are issued.
     Store {
         id: OpId,
         op: StoreOp,
-        /// Only when everything before it was sent; otherwise as soon as the operations before it are issued.
-        after_sends: bool,
         issued: bool,
     },
     Close {
         conn: ConnId,
-        reason: CloseReason,
     },
 }
 
 /// What became of replies when steps were let out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Said {
     /// So many bytes of the item's text have been sent.
     Bytes { item_id: String, bytes: usize },
@@ -61,44 +96,120 @@ impl Outbox {
     }
 
     pub fn is_settled(&self) -> bool {
-        self.steps.is_empty() && self.unanswered.is_empty()
+        self.steps.is_empty() && self.operations.is_empty()
     }
 
-    pub fn push(&mut self, action: Action, generation: Option<GenerationId>) {
-        if let Action::Store { id, .. } = &action {
-            self.unanswered.insert(*id);
+    pub fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    pub fn has(&self, conn: ConnId) -> bool {
+        self.clients.contains(&conn)
+    }
+
+    pub fn attach(&mut self, conn: ConnId) {
+        self.clients.retain(|other| *other != conn);
+        self.clients.push(conn);
+    }
+
+    /// Nothing more is for the connection. Whether it was the last.
+    pub fn detach(&mut self, conn: ConnId) -> bool {
+        for step in &mut self.steps {
+            if let Step::Send { to, .. } = step {
+                to.retain(|&other| other != conn);
+            }
         }
-        self.steps.push_back(Step { action, generation });
+        self.steps.retain(|step| !matches!(step, Step::Close { conn: other } if *other == conn));
+        let was_there = self.has(conn);
+        self.clients.retain(|other| *other != conn);
+        was_there && self.clients.is_empty()
     }
 
-    /// The newest operation that is not answered: when it is, all before it are.
-    pub fn newest_unanswered(&self) -> Option<OpId> {
-        self.unanswered.iter().max().copied()
+    /// Closes a connection behind what waits for it, because the service stops.
+    pub fn close(&mut self, conn: ConnId) {
+        self.steps.push_back(Step::Close { conn });
     }
 
-    pub fn answered(&mut self, op: OpId) {
-        self.unanswered.remove(&op);
+    pub fn close_all(&mut self) {
+        self.steps.extend(self.clients.iter().map(|&conn| Step::Close { conn }));
+    }
+
+    /// Closes all connections at once, because the store does not answer.
+    pub fn drop_clients(&mut self) {
+        let close = |conn| Output::Close { conn, reason: CloseReason::StoreStalled };
+        self.urgent.extend(std::mem::take(&mut self.clients).into_iter().map(close));
+    }
+
+    pub fn at_once(&mut self, output: Output) {
+        self.urgent.push(output);
+    }
+
+    /// To all clients.
+    pub fn send(&mut self, event: Event) {
+        self.send_after(None, event);
+    }
+
+    /// To all clients, once the store has answered `needs`.
+    pub fn send_after(&mut self, needs: Option<OpId>, event: Event) {
+        let to = self.clients.clone();
+        self.steps.push_back(Step::Send { to, event, needs, if_stored: true, said: None });
+    }
+
+    pub fn send_to(&mut self, conn: ConnId, event: Event) {
+        if self.has(conn) {
+            self.steps.push_back(Step::Send { to: vec![conn], event, needs: None, if_stored: true, said: None });
+        }
+    }
+
+    /// Text of a reply, to all clients.
+    pub fn say(&mut self, event: Event, said: Option<usize>) {
+        let to = self.clients.clone();
+        self.steps.push_back(Step::Send { to, event, needs: None, if_stored: true, said });
+    }
+
+    /// What was told before the connection came. Others may have left before the store answered, and their events with
+    /// them: so it waits for the newest operation.
+    pub fn replay(&mut self, conn: ConnId, event: Event, said: Option<usize>) {
+        let needs = self.operations.last_key_value().map(|(op, _)| *op);
+        self.steps.push_back(Step::Send { to: vec![conn], event, needs, if_stored: false, said });
+    }
+
+    pub fn refuse(&mut self, asker: Asker, refusal: Refusal) {
+        self.send_to(asker.conn, Event::Refused { input_id: asker.input_id, refusal });
+    }
+
+    pub fn store(&mut self, op: StoreOp, undo: Undo) -> OpId {
+        self.store_for(None, op, undo)
+    }
+
+    pub fn store_for(&mut self, asker: Option<&Asker>, op: StoreOp, undo: Undo) -> OpId {
+        self.operation_count += 1;
+        let id = OpId(self.operation_count);
+        self.operations.insert(id, Operation { asker: asker.cloned(), undo });
+        self.steps.push_back(Step::Store { id, op, issued: false });
+        id
     }
 
     /// Lets out what may go, and returns what of a reply was sent with it.
     pub fn flush(&mut self, out: &mut Vec<Output>) -> Vec<Said> {
+        out.append(&mut self.urgent);
         let mut said = Vec::new();
-        while let Some(Step { action, generation }) = self.steps.pop_front() {
-            match action {
-                Action::Send { needs: Some(op), .. } if self.unanswered.contains(&op) => {
-                    self.steps.push_front(Step { action, generation });
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Send { needs: Some(op), .. } if self.operations.contains_key(&op) => {
+                    self.steps.push_front(step);
                     break;
                 }
-                Action::Send { to, .. } if to.is_empty() => {}
-                Action::Send { to, event, said: bytes, .. } => {
+                Step::Send { to, .. } if to.is_empty() => {}
+                Step::Send { to, event, said: bytes, .. } => {
                     if let (Some(bytes), Event::TextDelta { item_id, .. }) = (bytes, &event) {
                         self.said.insert(item_id.clone(), bytes);
                         said.push(Said::Bytes { item_id: item_id.clone(), bytes });
                     }
                     out.push(Output::Send { to, event });
                 }
-                Action::Store { issued: true, .. } => {}
-                Action::Store { id, mut op, .. } => {
+                Step::Store { issued: true, .. } => {}
+                Step::Store { id, mut op, .. } => {
                     if let StoreOp::ReplyFinished { item } = &mut op {
                         let bytes = self.said.remove(&item.id).unwrap_or(0);
                         if item.shorten(bytes) {
@@ -107,51 +218,40 @@ impl Outbox {
                     }
                     out.push(Output::Store { id, op });
                 }
-                Action::Close { conn, reason } => out.push(Output::Close { conn, reason }),
+                Step::Close { conn } => out.push(Output::Close { conn, reason: CloseReason::Draining }),
             }
         }
         // The store need not wait for events that wait for it.
         for step in &mut self.steps {
-            match &mut step.action {
-                Action::Store { issued: true, .. } => {}
-                Action::Store { after_sends: true, .. } => break,
-                Action::Store { id, op, issued, .. } => {
+            match step {
+                Step::Store { op: StoreOp::ReplyFinished { .. }, .. } => break,
+                Step::Store { id, op, issued } if !*issued => {
                     *issued = true;
                     out.push(Output::Store { id: *id, op: op.clone() });
                 }
-                Action::Send { .. } | Action::Close { .. } => {}
+                Step::Store { .. } | Step::Send { .. } | Step::Close { .. } => {}
             }
         }
         said
-    }
-
-    /// The connection has left: nothing more is for it.
-    pub fn forget(&mut self, conn: ConnId) {
-        for step in &mut self.steps {
-            if let Action::Send { to, .. } = &mut step.action {
-                to.retain(|&other| other != conn);
-            }
-        }
-        self.steps.retain(|step| !matches!(step.action, Action::Close { conn: other, .. } if other == conn));
     }
 
     /// What waits to be told and stored of the item goes by what was sent of it. Returns how it is in the end.
     fn shorten_rest(&mut self, item: &Item, bytes: usize) -> Item {
         let mut last = item.clone();
         for step in &mut self.steps {
-            match &mut step.action {
-                Action::Send { event: Event::ItemAdded { item: told, .. }, .. } if told.id == item.id => {
+            match step {
+                Step::Send { event: Event::ItemAdded { item: told, .. }, .. } if told.id == item.id => {
                     told.shorten(bytes);
                 }
-                Action::Store { op: StoreOp::ItemTruncated { item: kept, heard_chars, .. }, issued: false, .. }
+                Step::Store { op: StoreOp::ItemTruncated { item: kept, heard_chars, .. }, issued: false, .. }
                     if kept.id == item.id =>
                 {
                     kept.shorten(bytes);
                     *heard_chars = kept.text().chars().count();
                     last = kept.clone();
                 }
-                Action::Store { op: StoreOp::ItemDeleted { item_id }, .. } if *item_id == item.id => break,
-                Action::Send { .. } | Action::Store { .. } | Action::Close { .. } => {}
+                Step::Store { op: StoreOp::ItemDeleted { item_id }, .. } if *item_id == item.id => break,
+                Step::Send { .. } | Step::Store { .. } | Step::Close { .. } => {}
             }
         }
         last
@@ -159,8 +259,8 @@ impl Outbox {
 
     /// The last client has left: only what is to be stored is left. Returns the calls that no client was told to make.
     pub fn forget_clients(&mut self) -> Vec<Item> {
-        let is_call = |step: &Step| match &step.action {
-            Action::Send { event: Event::ReplyDone { item, .. }, .. } => match item.body {
+        let is_call = |step: &Step| match step {
+            Step::Send { event: Event::ReplyDone { item, .. }, .. } => match item.body {
                 ItemBody::FunctionCall { .. } => Some(item.id.clone()),
                 _ => None,
             },
@@ -169,26 +269,53 @@ impl Outbox {
         let unmade: HashSet<String> = self.steps.iter().filter_map(is_call).collect();
         let mut calls = Vec::new();
         for step in &mut self.steps {
-            if let Action::Store { op: StoreOp::ReplyFinished { item }, issued: false, .. } = &mut step.action
+            if let Step::Store { op: StoreOp::ReplyFinished { item }, issued: false, .. } = step
                 && unmade.contains(&item.id)
             {
                 item.status = ItemStatus::Incomplete;
                 calls.push(item.clone());
             }
         }
-        self.steps.retain(|step| matches!(step.action, Action::Store { .. }));
+        self.steps.retain(|step| matches!(step, Step::Store { .. }));
         calls
     }
 
-    /// Keeps the steps for which `keep` says so. Operations that are dropped unissued are forgotten.
-    pub fn retain(&mut self, mut keep: impl FnMut(&mut Step) -> bool) {
-        let unanswered = &mut self.unanswered;
-        self.steps.retain_mut(|step| {
-            let kept = keep(step);
-            if !kept && let Action::Store { id, issued: false, .. } = &step.action {
-                unanswered.remove(id);
-            }
-            kept
+    /// The operation failed: what only it would have made true is not said. That a response is over is said all the same.
+    pub fn unsay(&mut self, op: OpId) {
+        self.steps.retain(|step| match step {
+            Step::Send { event: Event::ResponseDone { .. }, .. } => true,
+            Step::Send { needs, if_stored: true, .. } => *needs != Some(op),
+            _ => true,
         });
+    }
+
+    /// No client learns of the item.
+    pub fn unsay_item(&mut self, id: &str) {
+        self.steps
+            .retain(|step| !matches!(step, Step::Send { event: Event::ItemAdded { item, .. }, .. } if item.id == id));
+    }
+
+    /// Nothing of the reply's item was said, and nothing of it will be.
+    pub fn forget_item(&mut self, item_id: &str) {
+        let operations = &mut self.operations;
+        self.steps.retain(|step| match step {
+            Step::Send { event, .. } => !event.is_about(item_id),
+            Step::Store { id, op, issued: false } if op.reply_item() == Some(item_id) => {
+                operations.remove(id);
+                false
+            }
+            Step::Store { .. } | Step::Close { .. } => true,
+        });
+    }
+
+    /// The end of a response that waits to be told; from now on it waits for no operation.
+    pub fn unsaid_end(&mut self, response_id: &str) -> Option<&mut Response> {
+        self.steps.iter_mut().find_map(|step| match step {
+            Step::Send { event: Event::ResponseDone { response }, needs, .. } if response.id == response_id => {
+                *needs = None;
+                Some(&mut **response)
+            }
+            _ => None,
+        })
     }
 }

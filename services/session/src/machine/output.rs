@@ -1,6 +1,6 @@
 //! What is to be done.
 
-use super::happening::{ConnId, GenerationId};
+use super::happening::{ConnId, GenerationId, OpId};
 use crate::prompt::Context;
 use crate::vocabulary::{
     Event, GenerationOptions, Item, JsonText, Priority, ResponseStatus, SessionConfig, StatusDetails, TurnReport, Usage,
@@ -37,9 +37,6 @@ pub enum Output {
         reason: CloseReason,
     },
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OpId(pub u64);
 
 /// A change of what is kept. `after` names the item it stands behind; None is the head of the conversation.
 #[derive(Clone, Debug, PartialEq)]

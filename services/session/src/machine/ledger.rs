@@ -1,0 +1,170 @@
+//! What clients and replies change alike: the items, what is kept of them and what is told. And how it is taken back.
+
+use super::conversation::Conversation;
+use super::happening::OpId;
+use super::outbox::{Asker, Outbox, Undo};
+use super::output::StoreOp;
+use crate::ids::Ids;
+use crate::speech::{self, SpeakingRate};
+use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Ledger {
+    pub ids: Ids,
+    pub conversation: Conversation,
+    pub outbox: Outbox,
+}
+
+impl Ledger {
+    pub fn new_item_id(&mut self) -> String {
+        loop {
+            let id = self.ids.next("item");
+            if !self.conversation.has(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Gives the item the ids that the client left to us.
+    pub fn complete_item(&mut self, item: NewItem) -> Item {
+        let id = item.id.unwrap_or_else(|| self.new_item_id());
+        let mut body = item.body;
+        if let ItemBody::FunctionCall { call_id, .. } = &mut body
+            && call_id.is_empty()
+        {
+            *call_id = self.ids.next("call");
+        }
+        Item::new(id, body, ItemStatus::Completed)
+    }
+
+    /// The item is in the conversation at once; clients hear of it when it is stored.
+    pub fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace, limit: usize) -> Result<(), Refusal> {
+        if self.conversation.len() >= limit {
+            return Err(Refusal::TooManyItems { limit });
+        }
+        if let ItemPlace::After(id) = place
+            && self.conversation.announced(id).is_none()
+        {
+            return Err(Refusal::NoSuchPlace { item_id: id.clone() });
+        }
+        let item = self.complete_item(item);
+        if self.conversation.has(&item.id) {
+            return Err(Refusal::ItemExists { item_id: item.id });
+        }
+        let after = self.conversation.insert(item.clone(), true, place);
+        let previous_item_id = self.conversation.previous_announced(&item.id);
+        let (op, undo) = (StoreOp::ItemAdded { item: item.clone(), after }, Undo::Added(item.id.clone()));
+        let op = self.outbox.store_for(Some(asker), op, undo);
+        self.outbox.send_after(Some(op), Event::ItemAdded { item, previous_item_id, is_new: true });
+        Ok(())
+    }
+
+    /// An item that is kept and stands in the prompt, and of which clients are not told. Returns its id.
+    pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace) -> String {
+        let item = Item::new(self.new_item_id(), body, ItemStatus::Completed);
+        let item_id = item.id.clone();
+        let after = self.conversation.insert(item.clone(), false, place);
+        self.outbox.store(StoreOp::ItemAdded { item, after }, Undo::Added(item_id.clone()));
+        item_id
+    }
+
+    /// The history says what was heard from now on.
+    pub fn truncate_item(
+        &mut self,
+        asker: &Asker,
+        item_id: String,
+        part: usize,
+        heard: Heard,
+        rate: SpeakingRate,
+    ) -> Result<(), Refusal> {
+        let Some(old) = self.conversation.announced(&item_id) else {
+            return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Truncate });
+        };
+        let mut item = Item::clone(old);
+        let ItemBody::Message { role: Role::Assistant, parts } = &mut item.body else {
+            return Err(Refusal::NotTruncatable);
+        };
+        let count = parts.len();
+        let Some(text) = parts.get_mut(part) else { return Err(Refusal::NoSuchPart { parts: count }) };
+        let all = text.chars().count();
+        let heard_chars = match heard {
+            Heard::Chars(chars) => chars.min(all),
+            Heard::Ms(ms) => speech::heard_chars(text, ms, rate),
+        };
+        *text = text.chars().take(heard_chars).collect();
+        let heard_ms = match heard {
+            Heard::Ms(ms) => ms,
+            Heard::Chars(_) => speech::spoken_ms(text, rate),
+        };
+        if heard_chars < all || part + 1 < count {
+            parts.truncate(part + 1);
+            item.status = ItemStatus::Incomplete;
+        }
+        if let Some(old) = self.conversation.replace(Arc::new(item.clone())) {
+            let op = StoreOp::ItemTruncated { item, part, heard_chars };
+            let op = self.outbox.store_for(Some(asker), op, Undo::Truncated(old));
+            self.outbox.send_after(Some(op), Event::ItemTruncated { item_id, part, heard_ms, heard_chars });
+        }
+        Ok(())
+    }
+
+    pub fn delete_item(&mut self, asker: &Asker, item_id: String) {
+        // A call that was cut off went with its response.
+        if let Some(removed) = self.conversation.remove(&item_id) {
+            let op = StoreOp::ItemDeleted { item_id: item_id.clone() };
+            let op = self.outbox.store_for(Some(asker), op, Undo::Deleted(removed));
+            self.outbox.send_after(Some(op), Event::ItemDeleted { item_id });
+        }
+    }
+
+    /// Takes a place for an item of a reply.
+    pub fn begin_item(&mut self, response_id: &str, item: Item, place: &ItemPlace) -> OpId {
+        let after = self.conversation.insert(item.clone(), false, place);
+        let response_id = response_id.to_owned();
+        let undo = Undo::Begun { response_id: response_id.clone(), item_id: item.id.clone() };
+        self.outbox.store(StoreOp::ReplyBegun { response_id, item, after }, undo)
+    }
+
+    /// Gives up a place that was taken for a reply; returns what stood before it, and the operation.
+    pub fn withdraw(&mut self, item_id: &str) -> Option<(Option<String>, OpId)> {
+        let before = self.conversation.remove(item_id)?.before;
+        let op = StoreOp::ReplyWithdrawn { item_id: item_id.to_owned() };
+        Some((before, self.outbox.store(op, Undo::Nothing)))
+    }
+
+    /// The item that `op` should have made does not exist, so that no later failure may bring it back. One that was made
+    /// after it under the same id is another.
+    pub fn never_was(&mut self, op: OpId, id: &str) {
+        let mut made_again = false;
+        for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
+            match &later.undo {
+                Undo::Added(other) if other == id => made_again = true,
+                Undo::Truncated(item) if item.id == id => later.undo = Undo::Nothing,
+                Undo::Deleted(removed) if removed.entry.item.id == id => later.undo = Undo::Nothing,
+                _ => {}
+            }
+        }
+        if !made_again {
+            self.conversation.remove(id);
+        }
+    }
+
+    /// The item was not truncated by `op`. If something was done to it since, that counts, and falls back to `old`.
+    pub fn restore_text(&mut self, op: OpId, old: Arc<Item>) {
+        for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
+            match &mut later.undo {
+                Undo::Truncated(item) if item.id == old.id => {
+                    *item = old;
+                    return;
+                }
+                Undo::Deleted(removed) if removed.entry.item.id == old.id => {
+                    removed.entry.item = old;
+                    return;
+                }
+                _ => {}
+            }
+        }
+        self.conversation.replace(old);
+    }
+}

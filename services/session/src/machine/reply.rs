@@ -1,0 +1,413 @@
+//! A reply while it is made: deltas of the model become events.
+
+use super::happening::{GenerationId, Millis, OpId, RecallResult};
+use super::ledger::Ledger;
+use super::outbox::Undo;
+use super::output::{Generate, Output, StoreOp};
+use super::recall::{RECALL, RECALL_CALL_ID, has_recall};
+use crate::sentences::Sentence;
+use crate::vocabulary::{
+    Delta, Ending, Event, Item, ItemBody, ItemPlace, ItemStatus, Response, ResponseStatus, Role, SessionConfig,
+    TokenLogprob, ToolChoice, TurnReport, Usage,
+};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Reply {
+    pub generation: GenerationId,
+    /// As it will be told when it is done; `output` holds the items that are complete.
+    pub response: Response,
+    pub usage: Usage,
+    created_at: Millis,
+    /// Where its time went, as its clients saw it: from the request on.
+    times: TurnReport,
+    /// The place of its first item, taken when the reply was asked for, and the operation that keeps it: so the first
+    /// word waits for no disk.
+    reserved: Option<(String, OpId)>,
+    open: Option<Open>,
+    /// Items begun.
+    outputs: usize,
+    /// Bytes of the open message that were sent.
+    sent: usize,
+    /// Bytes of the open message that the store was given.
+    stored: usize,
+    /// The operation that gives the store the last of them.
+    storing: Option<OpId>,
+    /// What it was asked with: it goes on from there when the model has searched the past.
+    asked: Option<Box<Generate>>,
+    /// Searches the model may still make, and those that it has asked for: the id of each call and its arguments.
+    recalls_left: u32,
+    recalls: Vec<(String, String)>,
+    /// The next item stands behind this one, of which clients do not know.
+    behind: Option<String>,
+}
+
+/// What is being said.
+#[derive(Debug)]
+enum Open {
+    /// So far.
+    Item(Item),
+    /// The arguments of a call that the service answers.
+    Recall(String),
+}
+
+impl Reply {
+    pub fn new(generation: GenerationId, response: Response, asked: Option<Box<Generate>>, recalls: u32) -> Reply {
+        Reply {
+            generation,
+            response,
+            usage: Usage::default(),
+            created_at: 0,
+            times: TurnReport::default(),
+            reserved: None,
+            open: None,
+            outputs: 0,
+            sent: 0,
+            stored: 0,
+            storing: None,
+            asked,
+            recalls_left: recalls,
+            recalls: Vec::new(),
+            behind: None,
+        }
+    }
+
+    /// Its clients are told of it. In a conversation the answer stands behind what it answers, whatever is added before
+    /// its first word.
+    pub fn start(&mut self, ledger: &mut Ledger, now: Millis) {
+        self.created_at = now;
+        if self.in_conversation() {
+            let item = empty_message(&ledger.new_item_id());
+            let item_id = item.id.clone();
+            self.reserved = Some((item_id, ledger.begin_item(&self.response.id, item, &ItemPlace::End)));
+        }
+        ledger.outbox.send(Event::ResponseStarted { response: Box::new(self.response.clone()) });
+    }
+
+    pub fn in_conversation(&self) -> bool {
+        self.response.conversation_id.is_some()
+    }
+
+    /// The item that is being said, as it would be if it ended here.
+    pub fn open_item(&self) -> Option<&Item> {
+        match self.open.as_ref()? {
+            Open::Item(item) => Some(item),
+            Open::Recall(_) => None,
+        }
+    }
+
+    pub fn is_saying(&self, item_id: &str) -> bool {
+        self.open_item().is_some_and(|item| item.id == item_id)
+    }
+
+    /// The events by which a connection that comes late catches up with this reply.
+    pub fn so_far(&self, ledger: &Ledger) -> Vec<Event> {
+        let mut events = vec![Event::ResponseStarted { response: Box::new(self.response.clone()) }];
+        let (Some(item), Some(output_index)) = (self.open_item(), self.outputs.checked_sub(1)) else { return events };
+        let (response_id, item_id) = (self.response.id.clone(), item.id.clone());
+        let mut empty = item.clone();
+        match &mut empty.body {
+            ItemBody::Message { parts, .. } => parts.clear(),
+            ItemBody::FunctionCall { arguments, .. } => arguments.clear(),
+            ItemBody::FunctionCallOutput { .. } => {}
+        }
+        let place = self.in_conversation().then(|| ledger.conversation.placed(&item_id));
+        let started = Event::ReplyStarted { response_id: response_id.clone(), output_index, item: empty, place };
+        events.push(started);
+        match &item.body {
+            ItemBody::Message { parts, .. } => {
+                let (text, logprobs) = (parts.concat(), Vec::new());
+                events.push(Event::TextDelta { response_id, item_id, output_index, text, logprobs });
+            }
+            ItemBody::FunctionCall { call_id, arguments, .. } if !arguments.is_empty() => {
+                let (call_id, json) = (call_id.clone(), arguments.clone());
+                events.push(Event::ArgumentsDelta { response_id, item_id, output_index, call_id, json });
+            }
+            ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => {}
+        }
+        events
+    }
+
+    /// What the model makes becomes events. How a generation ends is not for the reply alone.
+    pub fn delta(&mut self, delta: Delta, ledger: &mut Ledger, now: Millis) {
+        match delta {
+            Delta::Prompt { input_tokens, cached_tokens } => {
+                (self.usage.input_tokens, self.usage.cached_tokens) = (input_tokens, cached_tokens);
+            }
+            Delta::Reasoning { text, tokens } => {
+                self.usage.output_tokens += tokens;
+                self.usage.reasoning_tokens += tokens;
+                ledger.outbox.send(Event::ReasoningDelta { response_id: self.response.id.clone(), text });
+            }
+            Delta::Text { text, tokens, sentences, logprobs } => {
+                self.usage.output_tokens += tokens;
+                self.say(text, logprobs, ledger, now);
+                self.tell_sentences(sentences, ledger, now);
+            }
+            Delta::CallStarted { name, .. } if self.is_recall(&name, ledger) => {
+                self.close_open(ItemStatus::Completed, ledger);
+                self.open = Some(Open::Recall(String::new()));
+            }
+            Delta::CallStarted { name, call_id } => self.begin_call(name, call_id, ledger, now),
+            Delta::CallArguments { json, tokens } => {
+                self.usage.output_tokens += tokens;
+                self.extend_call(json, ledger);
+            }
+            Delta::Done { .. } | Delta::Failed(_) => {}
+        }
+    }
+
+    fn since(&self, now: Millis) -> f64 {
+        now.saturating_sub(self.created_at) as f64
+    }
+
+    /// Text for the user.
+    fn say(&mut self, text: String, logprobs: Vec<TokenLogprob>, ledger: &mut Ledger, now: Millis) {
+        if text.is_empty() {
+            return;
+        }
+        if !self.open_item().is_some_and(|item| matches!(item.body, ItemBody::Message { .. })) {
+            self.close_open(ItemStatus::Completed, ledger);
+            self.begin_message(ledger);
+        }
+        self.times.first_token_ms.get_or_insert(self.since(now));
+        let is_kept = self.in_conversation();
+        let Some(Open::Item(Item { id, body: ItemBody::Message { parts, .. }, .. })) = &mut self.open else { return };
+        let Some(all) = parts.first_mut() else { return };
+        all.push_str(&text);
+        let said = is_kept.then_some(all.len());
+        let (response_id, item_id, output_index) = (self.response.id.clone(), id.clone(), self.outputs - 1);
+        ledger.outbox.say(Event::TextDelta { response_id, item_id, output_index, text, logprobs }, said);
+    }
+
+    fn tell_sentences(&mut self, sentences: Vec<Sentence>, ledger: &mut Ledger, now: Millis) {
+        let Some(item_id) = self.open_item().map(|item| item.id.clone()) else { return };
+        for sentence in sentences {
+            self.times.first_sentence_ms.get_or_insert(self.since(now));
+            let (response_id, item_id) = (self.response.id.clone(), item_id.clone());
+            ledger.outbox.send(Event::SentenceDone { response_id, item_id, sentence });
+        }
+    }
+
+    fn begin_message(&mut self, ledger: &mut Ledger) {
+        let (mut item, op) = match self.reserved.take() {
+            Some((item_id, op)) => (empty_message(&item_id), Some(op)),
+            None => {
+                let item = empty_message(&ledger.new_item_id());
+                let op = self.begin_item(item.clone(), None, ledger);
+                (item, op)
+            }
+        };
+        self.announce_item(item.clone(), op, ledger);
+        item.body = ItemBody::message(Role::Assistant, "");
+        self.open = Some(Open::Item(item));
+    }
+
+    fn begin_call(&mut self, name: String, call_id: Option<String>, ledger: &mut Ledger, now: Millis) {
+        self.close_open(ItemStatus::Completed, ledger);
+        self.times.first_token_ms.get_or_insert(self.since(now));
+        let item_id = ledger.new_item_id();
+        let call_id = call_id.unwrap_or_else(|| ledger.ids.next("call"));
+        let body = ItemBody::FunctionCall { call_id, name, arguments: String::new() };
+        let item = Item::new(item_id, body, ItemStatus::InProgress);
+        // No message came first: the call has its place.
+        let before = self.reserved.take().and_then(|(reserved, _)| ledger.withdraw(&reserved));
+        let op = self.begin_item(item.clone(), before.map(|(before, _)| before), ledger);
+        self.announce_item(item.clone(), op, ledger);
+        self.open = Some(Open::Item(item));
+    }
+
+    fn extend_call(&mut self, json: String, ledger: &mut Ledger) {
+        let (item_id, call_id) = match &mut self.open {
+            Some(Open::Recall(arguments)) => return arguments.push_str(&json),
+            Some(Open::Item(Item { id, body: ItemBody::FunctionCall { call_id, arguments, .. }, .. }))
+                if !json.is_empty() =>
+            {
+                arguments.push_str(&json);
+                (id.clone(), call_id.clone())
+            }
+            _ => return,
+        };
+        let (response_id, output_index) = (self.response.id.clone(), self.outputs - 1);
+        ledger.outbox.send(Event::ArgumentsDelta { response_id, item_id, output_index, call_id, json });
+    }
+
+    /// Gives a new item of the reply its place: `before` says what it was asked to stand behind, else it stands behind
+    /// the item of the reply before it, or at the end.
+    fn begin_item(&mut self, item: Item, before: Option<Option<String>>, ledger: &mut Ledger) -> Option<OpId> {
+        if !self.in_conversation() {
+            return None;
+        }
+        let last = self.response.output.iter().rev().find(|item| ledger.conversation.has(&item.id));
+        let place = match (before.or_else(|| self.behind.take().map(Some)), last) {
+            (Some(None), _) => ItemPlace::Head,
+            (Some(Some(id)), _) => ItemPlace::After(id),
+            (None, Some(last)) => ItemPlace::After(last.id.clone()),
+            (None, None) => ItemPlace::End,
+        };
+        self.behind = None;
+        Some(ledger.begin_item(&self.response.id, item, &place))
+    }
+
+    fn announce_item(&mut self, item: Item, op: Option<OpId>, ledger: &mut Ledger) {
+        let output_index = self.outputs;
+        self.outputs += 1;
+        let place = self.in_conversation().then(|| {
+            ledger.conversation.announce(&item.id);
+            ledger.conversation.placed(&item.id)
+        });
+        let response_id = self.response.id.clone();
+        ledger.outbox.send_after(op, Event::ReplyStarted { response_id, output_index, item, place });
+    }
+
+    /// The open item is over.
+    fn close_open(&mut self, status: ItemStatus, ledger: &mut Ledger) {
+        (self.sent, self.stored, self.storing) = (0, 0, None);
+        let is_whole = status == ItemStatus::Completed;
+        let mut item = match self.open.take() {
+            Some(Open::Item(item)) => item,
+            Some(Open::Recall(arguments)) if is_whole => {
+                let call_id = ledger.ids.next(RECALL_CALL_ID.trim_end_matches('_'));
+                return self.recalls.push((call_id, arguments));
+            }
+            Some(Open::Recall(_)) | None => return,
+        };
+        let (response_id, output_index) = (self.response.id.clone(), self.outputs - 1);
+        match &mut item.body {
+            // Half a call must not be made: clients act on a call that is done, so this one never was.
+            ItemBody::FunctionCall { .. } if !is_whole => {
+                if self.in_conversation()
+                    && let Some((_, op)) = ledger.withdraw(&item.id)
+                {
+                    ledger.outbox.send_after(Some(op), Event::ItemDeleted { item_id: item.id });
+                }
+                return;
+            }
+            ItemBody::FunctionCall { arguments, .. } if arguments.trim().is_empty() => *arguments = "{}".to_owned(),
+            ItemBody::Message { parts, .. } => {
+                let (response_id, item_id, text) = (response_id.clone(), item.id.clone(), parts.concat());
+                ledger.outbox.send(Event::TextDone { response_id, item_id, output_index, text });
+            }
+            ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => {}
+        }
+        item.status = status;
+        // The item is stored before clients hear that it is complete: they act on a call then.
+        let op = self.in_conversation().then(|| {
+            ledger.conversation.replace(Arc::new(item.clone()));
+            ledger.outbox.store(StoreOp::ReplyFinished { item: item.clone() }, self.undo())
+        });
+        let place = self.in_conversation().then(|| ledger.conversation.placed(&item.id));
+        ledger.outbox.send_after(op, Event::ReplyDone { response_id, output_index, item: item.clone(), place });
+        self.response.output.push(item);
+    }
+
+    pub fn undo(&self) -> Undo {
+        Undo::Reply { response_id: self.response.id.clone() }
+    }
+
+    /// Tells how the reply ended, and keeps it. Returns where its time went.
+    pub fn conclude(&mut self, (status, details): Ending, ledger: &mut Ledger, now: Millis) -> TurnReport {
+        let is_whole = status == ResponseStatus::Completed;
+        self.close_open(if is_whole { ItemStatus::Completed } else { ItemStatus::Incomplete }, ledger);
+        if let Some((item_id, _)) = self.reserved.take() {
+            ledger.withdraw(&item_id);
+        }
+        (self.response.status, self.response.details) = (status, details.clone());
+        self.response.usage = Some(self.usage);
+        let response_id = self.response.id.clone();
+        let op = StoreOp::ResponseFinished { response_id, status, details, usage: self.usage };
+        let op = ledger.outbox.store(op, self.undo());
+        ledger.outbox.send_after(Some(op), Event::ResponseDone { response: Box::new(self.response.clone()) });
+        TurnReport { total_ms: self.since(now), ..self.times.clone() }
+    }
+
+    /// So many bytes of the open message were sent: now the store may have them. One operation at a time; what is said
+    /// meanwhile goes with the next.
+    pub fn said(&mut self, bytes: usize, ledger: &mut Ledger) {
+        self.sent = self.sent.max(bytes);
+        let Some(Open::Item(Item { id, body: ItemBody::Message { parts, .. }, .. })) = &self.open else { return };
+        let text = parts.first().and_then(|text| text.get(self.stored..self.sent)).unwrap_or_default();
+        if self.storing.is_some() || text.is_empty() {
+            return;
+        }
+        let undo = Undo::Extended { response_id: self.response.id.clone(), bytes: text.len() };
+        let op = StoreOp::ReplyExtended { item_id: id.clone(), text: text.to_owned() };
+        (self.stored, self.storing) = (self.sent, Some(ledger.outbox.store(op, undo)));
+    }
+
+    /// The operation that extends the open message is answered; so many bytes of it are not stored.
+    pub fn extended(&mut self, op: OpId, lost_bytes: usize) {
+        if self.storing == Some(op) {
+            (self.storing, self.stored) = (None, self.stored.saturating_sub(lost_bytes));
+        }
+    }
+
+    /// The item could not be begun after all.
+    pub fn forget_item(&mut self, item_id: &str) {
+        self.reserved.take_if(|(reserved, _)| reserved == item_id);
+        if self.is_saying(item_id) {
+            self.open = None;
+        }
+        self.response.output.retain(|item| item.id != item_id);
+    }
+
+    fn is_recall(&self, name: &str, ledger: &Ledger) -> bool {
+        let asked = self.asked.as_ref().filter(|_| self.recalls_left > 0);
+        name == RECALL && asked.is_some_and(|asked| has_recall(&asked.config, ledger.conversation.context()))
+    }
+
+    /// The model is done, with searches: it goes on when they are answered. False: it is done indeed.
+    pub fn searches(&mut self, ledger: &mut Ledger) -> bool {
+        if !matches!(self.open, Some(Open::Recall(_))) && self.recalls.is_empty() {
+            return false;
+        }
+        self.close_open(ItemStatus::Completed, ledger);
+        let is_call = |item: &Item| matches!(item.body, ItemBody::FunctionCall { .. });
+        // The client answers the other calls, and then the model may search again.
+        if self.response.output.iter().any(is_call) {
+            return false;
+        }
+        self.behind = match self.reserved.take() {
+            Some((reserved, _)) => ledger.withdraw(&reserved).and_then(|(before, _)| before),
+            None => self.response.output.last().map(|item| item.id.clone()),
+        };
+        for (call_id, arguments) in self.recalls.clone() {
+            self.add_hidden(ItemBody::FunctionCall { call_id, name: RECALL.to_owned(), arguments }, ledger);
+        }
+        let arguments = self.recalls.iter().map(|(_, arguments)| arguments.clone()).collect();
+        let shown = self.asked.as_ref().map(|asked| asked.items.clone()).unwrap_or_default();
+        ledger.outbox.at_once(Output::Recall { generation: self.generation, arguments, shown });
+        true
+    }
+
+    /// The reply goes on with what was found.
+    pub fn recalled(&mut self, results: Vec<RecallResult>, ledger: &mut Ledger) {
+        let mut results = results.into_iter();
+        for (call_id, _) in std::mem::take(&mut self.recalls) {
+            let RecallResult { query, text, places } = results.next().unwrap_or_default();
+            self.add_hidden(ItemBody::FunctionCallOutput { call_id, output: text }, ledger);
+            ledger.outbox.send(Event::RecallDone { response_id: self.response.id.clone(), query, places });
+        }
+        self.recalls_left = self.recalls_left.saturating_sub(1);
+        if let Some(asked) = &mut self.asked {
+            asked.context = ledger.conversation.context().clone();
+            asked.items = ledger.conversation.snapshot();
+            if self.recalls_left == 0 {
+                // The tools stay in the prompt, which would be another one without them.
+                let config = SessionConfig { tool_choice: ToolChoice::None, ..SessionConfig::clone(&asked.config) };
+                asked.config = Arc::new(config);
+            }
+            ledger.outbox.at_once(Output::Generate(asked.clone()));
+        }
+    }
+
+    fn add_hidden(&mut self, body: ItemBody, ledger: &mut Ledger) {
+        let place = self.behind.take().map_or(ItemPlace::End, ItemPlace::After);
+        self.behind = Some(ledger.add_hidden(body, &place));
+    }
+}
+
+fn empty_message(item_id: &str) -> Item {
+    let body = ItemBody::Message { role: Role::Assistant, parts: Vec::new() };
+    Item::new(item_id, body, ItemStatus::InProgress)
+}
