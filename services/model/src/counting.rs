@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::measure::{Counted, Measured};
+use crate::measure::Measured;
 use crate::opened::resolve;
 use crate::prepare::Preparer;
 use crate::request::thinking_of;
@@ -33,14 +33,6 @@ impl Counting {
 
     pub fn refuse() -> Answer {
         Answer::failed(Failure::new(FailureCode::Unavailable, "no model runs here; ask the service"))
-    }
-
-    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
-        let chat = chat_prompt(prompt);
-        match &self.preparer {
-            Some(preparer) => Ok(Counted::exactly(preparer.count(&chat, thinking_of(&chat.options, preset))?)),
-            None => count::estimate(&chat, self.margin).await,
-        }
     }
 
     pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::counting::Counting;
 use crate::local::Local;
-use crate::measure::{Counted, Measured};
+use crate::measure::Measured;
 use crate::request::ModelRequest;
 use crate::scripted::{Script, Scripted};
 use crate::status::ModelStatus;
@@ -41,17 +41,8 @@ impl Model {
         }
     }
 
-    /// How many tokens the prompt of a reply has: template, tools and the opening of the reply included.
-    pub async fn count(&self, prompt: &Prompt, preset: &Arc<Preset>) -> Result<Counted, Failure> {
-        match &*self.kind {
-            Kind::Engine(local) => local.count(prompt, preset).await,
-            Kind::Upstream(upstream) => upstream.count(prompt, preset).await,
-            Kind::Scripted(_) => Ok(Scripted::count(prompt)),
-            Kind::Counting(counting) => counting.count(prompt, preset).await,
-        }
-    }
-
-    /// As `count`, and how much of it each message takes.
+    /// How many tokens the prompt of a reply has (template, tools and the opening of the reply included), and how much of it
+    /// each message takes.
     pub async fn measure(&self, prompt: &Prompt, preset: &Arc<Preset>) -> Result<Measured, Failure> {
         match &*self.kind {
             Kind::Engine(local) => local.measure(prompt, preset).await,

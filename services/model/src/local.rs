@@ -9,7 +9,7 @@ use crate::answer::{Answer, Writer, channel_for};
 use crate::device::Finder;
 use crate::engine_options::{native_ctx, open_options, sentence_limits};
 use crate::error::Error;
-use crate::measure::{Counted, Measured};
+use crate::measure::Measured;
 use crate::opened::OpenedPreset;
 use crate::plan::Plan;
 use crate::prepare::{Prepared, Preparer};
@@ -20,12 +20,11 @@ use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Priority, Prompt};
-use settings::{Preset, Settings};
+use settings::{EngineSettings, MemorySettings, Preset, Settings};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -38,8 +37,6 @@ pub(crate) struct Local {
 /// What the thread and the handles both see.
 struct Shared {
     status: Mutex<ModelStatus>,
-    /// No request is taken any more.
-    stopping: AtomicBool,
     /// Of the model that runs; another one after a restart.
     preparer: RwLock<Arc<Preparer>>,
     /// This process cannot open its GPU any more.
@@ -71,26 +68,19 @@ struct Submit {
 /// How to make an engine, also the second time.
 struct Recipe {
     file: PathBuf,
-    options: engine::open::ModelOptions,
+    options: ModelOptions,
     /// Where it was opened the first time.
     finder: Finder,
     limits: EngineLimits,
-    threads: usize,
-    pin_threads: bool,
-    disk: Option<DiskLimits>,
-    disk_idle: Duration,
-    disk_busy: Duration,
     native_ctx: u32,
-    /// Between two tries to open it again, and how many of them may fail in a row; 0: any.
-    reopen: Duration,
-    reopen_tries: u32,
     is_on_device: bool,
+    engine: EngineSettings,
+    memory: MemorySettings,
 }
 
 impl Local {
     /// `model` was opened for `plan`; it is opened again only after a failure.
     pub fn start(settings: &Settings, finder: &Finder, model: OpenedPreset, plan: &Plan) -> Result<Local, Error> {
-        let memory = &settings.memory;
         let precision = model.network.precision;
         let recipe = Recipe {
             options: open_options(settings, precision),
@@ -99,19 +89,10 @@ impl Local {
                 None => Finder::host(settings),
             },
             limits: plan.limits(settings, precision),
-            threads: settings.engine.threads,
-            pin_threads: settings.engine.pin_threads,
-            disk: memory.disk_path.as_ref().map(|folder| DiskLimits {
-                folder: folder.clone(),
-                max_bytes: memory.disk_bytes,
-                min_tokens: memory.disk_min_tokens,
-            }),
-            disk_idle: Duration::from_secs(memory.disk_idle_s),
-            disk_busy: Duration::from_secs(memory.disk_busy_s),
             native_ctx: native_ctx(&model.network, &model.file)?,
-            reopen: Duration::from_secs(settings.engine.reopen_s),
-            reopen_tries: settings.engine.reopen_tries,
             is_on_device: model.executor.is_some(),
+            engine: settings.engine.clone(),
+            memory: settings.memory.clone(),
             file: model.file,
         };
         let name = match model.preset.model.as_str() {
@@ -130,7 +111,6 @@ impl Local {
         let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
-            stopping: AtomicBool::new(false),
             preparer: RwLock::new(Arc::new(preparer)),
             device_lost: CancellationToken::new(),
         });
@@ -144,7 +124,7 @@ impl Local {
     pub fn ask(&self, request: ModelRequest) -> Answer {
         let asked = Instant::now();
         let (writer, answer) = channel_for(&request, self.sentences);
-        let (commands, shared, preparer) = (self.commands.clone(), self.shared.clone(), self.shared.preparer());
+        let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
         let work = move || {
             if writer.is_cancelled() {
                 writer.cancelled_before_begin();
@@ -155,33 +135,20 @@ impl Local {
                 Ok(prepared) => prepared,
                 Err(failure) => return writer.fail(failure),
             };
-            if shared.stopping.load(Ordering::Relaxed) {
-                return writer.fail(stopped());
-            }
-            let submit = Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked };
-            if let Err(error) = commands.try_send(Command::Submit(Box::new(submit))) {
-                let (failure, command) = match error {
-                    TrySendError::Full(command) => (
-                        Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment"),
-                        command,
-                    ),
-                    TrySendError::Disconnected(command) => (stopped(), command),
-                };
-                if let Command::Submit(submit) = command {
-                    submit.writer.fail(failure);
+            let submit = Box::new(Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked });
+            let (command, failure) = match commands.try_send(Command::Submit(submit)) {
+                Ok(()) => return,
+                Err(TrySendError::Full(command)) => {
+                    (command, Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment"))
                 }
+                Err(TrySendError::Disconnected(command)) => (command, stopped()),
+            };
+            if let Command::Submit(submit) = command {
+                submit.writer.fail(failure);
             }
         };
         tokio::task::spawn_blocking(work);
         answer
-    }
-
-    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
-        let preparer = self.shared.preparer();
-        let chat = chat_prompt(prompt);
-        let thinking = thinking_of(&chat.options, preset);
-        let count = tokio::task::spawn_blocking(move || preparer.count(&chat, thinking)).await;
-        Ok(Counted::exactly(count.unwrap_or_else(|_| Err(broke()))?))
     }
 
     pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
@@ -209,7 +176,6 @@ impl Local {
     }
 
     pub async fn shutdown(&self) {
-        self.shared.stopping.store(true, Ordering::Relaxed);
         let (done, stopped) = oneshot::channel();
         let commands = self.commands.clone();
         let sent = tokio::task::spawn_blocking(move || commands.send(Command::Stop { done })).await;
@@ -250,7 +216,7 @@ impl Recipe {
             grammars: Default::default(),
         };
         let (executor, limits) = match opened.executor {
-            None => (Executor::on_cpu(Cpu::new(self.threads).pinned(self.pin_threads)), self.limits),
+            None => (Executor::on_cpu(Cpu::new(self.engine.threads).pinned(self.engine.pin_threads)), self.limits),
             // What is free may be less than it was.
             Some((executor, memory)) => {
                 let memory_bytes = self.limits.memory_bytes.min(memory.left_bytes);
@@ -258,8 +224,9 @@ impl Recipe {
             }
         };
         let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
-        if let Some(disk) = &self.disk {
-            engine.use_disk(disk.clone());
+        if let Some(folder) = self.memory.disk_path.clone() {
+            let (max_bytes, min_tokens) = (self.memory.disk_bytes, self.memory.disk_min_tokens);
+            engine.use_disk(DiskLimits { folder, max_bytes, min_tokens });
         }
         (engine, preparer)
     }

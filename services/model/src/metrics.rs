@@ -2,22 +2,14 @@
 
 use crate::request::Purpose;
 use metrics::{counter, histogram};
-use session::{Delta, Finish, Priority};
+use session::{Delta, Priority};
 
 /// The last delta of an answer.
 pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
-    let priority = match priority {
-        Priority::Talk => "talk",
-        Priority::Speculate => "speculate",
-        Priority::Background => "background",
-    };
-    let purpose_name = match purpose {
-        Purpose::Reply => "reply",
-        Purpose::WarmPartial => "warm_partial",
-        Purpose::WarmHistory { .. } => "warm_history",
-    };
+    let priority = priority.into_str();
+    let purpose_name = purpose.into_str();
     let outcome = match last {
-        Delta::Done { finish, .. } => finish_name(*finish),
+        Delta::Done { finish, .. } => finish.into_str(),
         Delta::Failed(failure) => failure.code.word(),
         _ => return,
     };
@@ -63,15 +55,5 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
     if usage.output_tokens > 1 && report.decode_ms > 0.0 {
         let tokens_per_second = (usage.output_tokens - 1) as f64 * 1e3 / report.decode_ms;
         histogram!("reprise_decode_tokens_per_second").record(tokens_per_second);
-    }
-}
-
-fn finish_name(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Stop => "stop",
-        Finish::ToolCalls => "tool_calls",
-        Finish::Length => "length",
-        Finish::Cancelled => "cancelled",
-        Finish::Warm => "warm",
     }
 }

@@ -91,12 +91,6 @@ impl Preparer {
         Ok(Prepared { request, thinks })
     }
 
-    /// Tokens of a reply's prompt.
-    pub fn count(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<u64, Failure> {
-        let rendered = self.render(chat, thinking, true)?;
-        Ok(encode_prompt(&self.tokenizer, &rendered).tokens.len() as u64)
-    }
-
     /// Tokens of a reply's prompt, and of each message in it.
     pub fn measure(&self, chat: &ChatPrompt, thinking: Thinking) -> Result<Measured, Failure> {
         let rendered = self.render(chat, thinking, true)?;

@@ -28,7 +28,9 @@ pub struct ModelRequest {
     pub thinking: Option<Thinking>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its word is the metrics' label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Purpose {
     Reply,
     /// The last message is what a user has said so far: warms the prompt up to the end of its words, less what may still

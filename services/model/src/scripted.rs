@@ -66,12 +66,11 @@ impl Scripted {
         answer
     }
 
-    pub fn count(prompt: &Prompt) -> Counted {
-        Counted::exactly(tokens_of(prompt))
-    }
-
     pub fn measure(prompt: &Prompt) -> Measured {
-        Measured { total: Scripted::count(prompt), messages: prompt.messages.iter().map(tokens_of_message).collect() }
+        Measured {
+            total: Counted::exactly(tokens_of(prompt)),
+            messages: prompt.messages.iter().map(tokens_of_message).collect(),
+        }
     }
 
     pub fn status(&self) -> ModelStatus {

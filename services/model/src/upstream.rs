@@ -11,7 +11,7 @@ mod wire;
 use crate::answer::{Answer, Writer, channel_for};
 use crate::engine_options::sentence_limits;
 use crate::error::Error;
-use crate::measure::{Counted, Measured};
+use crate::measure::Measured;
 use crate::request::{ModelRequest, Purpose};
 use crate::status::{ModelLoad, ModelStatus};
 use crate::template_input::chat_prompt;
@@ -102,20 +102,12 @@ impl Upstream {
         answer
     }
 
-    pub async fn count(&self, prompt: &Prompt, preset: &Preset) -> Result<Counted, Failure> {
-        self.count_chat(&chat_prompt(prompt), preset).await
-    }
-
-    /// The whole as `count` has it, its parts by a public tokenizer.
+    /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
     pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
         let chat = chat_prompt(prompt);
-        let total = self.count_chat(&chat, preset).await?;
-        Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
-    }
-
-    async fn count_chat(&self, chat: &ChatPrompt, preset: &Preset) -> Result<Counted, Failure> {
         let model = self.inner.status().model.clone();
-        self.inner.counter.count(chat, preset, &model, self.inner.key.as_deref()).await
+        let total = self.inner.counter.count(&chat, preset, &model, self.inner.key.as_deref()).await?;
+        Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
     }
 
     pub fn ctx_size(&self) -> Option<u32> {

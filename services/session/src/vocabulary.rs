@@ -193,8 +193,9 @@ pub enum ResponseFormat {
     JsonSchema { name: String, schema: JsonText },
 }
 
-/// More urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// More urgent first. Its word is the metrics' label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Priority {
     /// A user waits for it.
     Talk,
@@ -244,7 +245,9 @@ pub enum Delta {
     Failed(Failure),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its word is the metrics' label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Finish {
     /// The model is done, or a stop string came.
     Stop,

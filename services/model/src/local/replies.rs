@@ -1,7 +1,7 @@
 //! Replies on their way out of the engine: its events become deltas, with the time that each stage took.
 
 use crate::answer::Writer;
-use engine::{EngineEvent, OwnerId, ReplyToken, RequestId};
+use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId};
 use serde_json::Value;
 use session::{Delta, Failure, FailureCode, Finish, Priority, TokenLogprob, TurnReport, Usage};
 use std::collections::HashMap;
@@ -29,7 +29,6 @@ struct Open {
     first_token: Option<Instant>,
     /// A sentence is complete: the user may interrupt the voice behind it.
     is_at_mark: bool,
-    memory_bytes: Vec<(&'static str, u64)>,
 }
 
 impl Replies {
@@ -64,21 +63,8 @@ impl Replies {
             started: None,
             first_token: None,
             is_at_mark: false,
-            memory_bytes: Vec::new(),
         };
         self.open.insert(id, open);
-    }
-
-    /// For whom a request computes.
-    pub fn owner(&self, id: RequestId) -> Option<OwnerId> {
-        self.open.get(&id)?.owner
-    }
-
-    /// What is held for the owner of this one, which is done.
-    pub fn set_memory(&mut self, id: RequestId, memory_bytes: Vec<(&'static str, u64)>) {
-        if let Some(open) = self.open.get_mut(&id) {
-            open.memory_bytes = memory_bytes;
-        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -94,8 +80,8 @@ impl Replies {
         self.open.iter().filter(|(_, open)| open.writer.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
-    /// `began` and `now` are the begin and the end of the step that made the event.
-    pub fn event(&mut self, event: EngineEvent, tokenizer: &Tokenizer, began: Instant, now: Instant) {
+    /// `began` and `now` are the begin and the end of the step of `engine` that made the event.
+    pub fn event(&mut self, event: EngineEvent, engine: &Engine, began: Instant, now: Instant) {
         match event {
             EngineEvent::Started { id, reused_tokens, .. } => {
                 let Some(open) = self.open.get_mut(&id) else { return };
@@ -106,12 +92,12 @@ impl Replies {
             }
             EngineEvent::Token(token) => {
                 if let Some(open) = self.open.get_mut(&token.id) {
-                    open.token(token, tokenizer, now);
+                    open.token(token, engine.tokenizer(), now);
                 }
             }
             EngineEvent::Done { id, stop_reason, report } => {
                 if let Some(open) = self.open.remove(&id) {
-                    open.done(stop_reason, report, now);
+                    open.done(stop_reason, report, engine, now);
                 }
             }
             EngineEvent::Failed { id, error } => {
@@ -149,7 +135,7 @@ impl Open {
         self.tell(pieces);
     }
 
-    fn done(mut self, stop_reason: engine::StopReason, report: engine::RequestReport, now: Instant) {
+    fn done(mut self, stop_reason: engine::StopReason, report: engine::RequestReport, engine: &Engine, now: Instant) {
         let (rest, finish) = match stop_reason {
             engine::StopReason::End { rest } => (rest, Finish::Stop),
             engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
@@ -172,7 +158,7 @@ impl Open {
         let finish = if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish };
         self.usage.output_tokens = report.new_tokens as u64;
         let usage = self.usage;
-        let report = self.report(&report, now);
+        let report = self.report(&report, engine, now);
         self.writer.done(finish, usage, report);
     }
 
@@ -199,10 +185,11 @@ impl Open {
         }
     }
 
-    fn report(&self, report: &engine::RequestReport, now: Instant) -> TurnReport {
+    fn report(&self, report: &engine::RequestReport, engine: &Engine, now: Instant) -> TurnReport {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let started = self.started.unwrap_or(now);
         let since_asked = |at: Instant| ms(at.duration_since(self.asked));
+        let held = self.owner.map(|owner| engine.owner_bytes(owner));
         TurnReport {
             reused_tokens: report.reused_tokens as u64,
             computed_tokens: report.computed_tokens as u64,
@@ -213,7 +200,9 @@ impl Open {
             first_token_ms: self.first_token.map(since_asked),
             first_sentence_ms: None,
             total_ms: since_asked(now),
-            memory_bytes: self.memory_bytes.clone(),
+            memory_bytes: held
+                .map(|held| held.map(|(kind, bytes)| (kind.name(), bytes as u64)).to_vec())
+                .unwrap_or_default(),
         }
     }
 }

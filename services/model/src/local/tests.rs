@@ -114,7 +114,7 @@ fn said(role: MessageRole, text: &str) -> Message {
 async fn a_reply_is_streamed_counted_and_reported() {
     let stage = stage().await;
     let request = stage.request(user("Turn on the light in the kitchen, please."), 12);
-    let counted = stage.model.count(&request.prompt, &stage.preset).await.unwrap();
+    let counted = stage.model.measure(&request.prompt, &stage.preset).await.unwrap().total;
     let first = stage.answer(request.clone()).await;
     assert_eq!(first.finish, Some(Finish::Length), "{first:?}");
     assert_eq!((first.usage.output_tokens, first.usage.cached_tokens), (12, 0));

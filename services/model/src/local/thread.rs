@@ -3,8 +3,8 @@
 use super::replies::{Replies, failure_of};
 use super::{Command, Recipe, Shared, Submit, stopped};
 use crate::status::ModelLoad;
+use engine::Engine;
 use engine::memory::MemoryKind;
-use engine::{Engine, EngineEvent};
 use session::{Failure, FailureCode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,30 +22,35 @@ pub(super) fn spawn(
     inbox: Receiver<Command>,
 ) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("engine".into());
-    thread.spawn(move || supervise(engine, &recipe, &shared, &inbox)).map(|_| ())
+    let serve = move || {
+        let done = supervise(engine, &recipe, &shared, &inbox);
+        // What comes from now on is refused.
+        drop(inbox);
+        done.map(|done| done.send(()));
+    };
+    thread.spawn(serve).map(|_| ())
 }
 
 /// Why the loop ended.
 enum Ended {
-    /// The service stops.
-    Stopped(Stopped),
+    /// The service stops, and may wait for that.
+    Stopped(Option<oneshot::Sender<()>>),
     /// The GPU was lost, for this reason.
     Lost(String),
 }
 
-struct Stopped {
-    done: Option<oneshot::Sender<()>>,
-}
-
-fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) {
-    let mut engine = Some(engine);
-    while let Some(running) = engine.take() {
-        let serving = AssertUnwindSafe(|| Serving::new(running, recipe, shared).serve(inbox));
-        match catch_unwind(serving) {
-            Ok(Ended::Stopped(Stopped { done })) => {
-                let mut status = shared.status();
-                (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
-                drop(status);
+/// Until the service stops. Some: it waits for that.
+fn supervise(
+    mut engine: Engine,
+    recipe: &Recipe,
+    shared: &Shared,
+    inbox: &Receiver<Command>,
+) -> Option<oneshot::Sender<()>> {
+    loop {
+        let serving = AssertUnwindSafe(|| Serving::new(engine, recipe, shared).serve(inbox));
+        let trouble = match catch_unwind(serving) {
+            Ok(Ended::Stopped(done)) => {
+                note_trouble(shared, "the service stops");
                 // Commands that came after the stop.
                 while let Ok(command) = inbox.try_recv() {
                     match command {
@@ -54,28 +59,30 @@ fn supervise(engine: Engine, recipe: &Recipe, shared: &Shared, inbox: &Receiver<
                         _ => {}
                     }
                 }
-                done.map(|done| done.send(()));
-                return;
+                return done;
             }
             Ok(Ended::Lost(why)) => {
                 tracing::error!(why, "what computes was lost; the model is opened again");
-                note_trouble(shared, "the GPU was lost and is opened again");
-                engine = reopen(recipe, shared, inbox);
+                "the GPU was lost and is opened again"
             }
             // The open replies were dropped with the engine, and the writer of each says so to its reader.
             Err(panic) => {
                 let why = panic_message(&*panic);
                 tracing::error!(why, "the engine failed; the model is opened again");
-                note_trouble(shared, "the engine failed and is started again");
-                engine = reopen(recipe, shared, inbox);
+                "the engine failed and is started again"
             }
-        }
+        };
+        note_trouble(shared, trouble);
+        engine = match reopen(recipe, shared, inbox) {
+            Ok(engine) => engine,
+            Err(done) => return done,
+        };
     }
 }
 
 /// Opens the model again and again; after so many failures the service is told that it takes a new process. Requests
-/// that come meanwhile fail at once. None: the service stops.
-fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option<Engine> {
+/// that come meanwhile fail at once. `Err`: the service stops.
+fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result<Engine, Option<oneshot::Sender<()>>> {
     let mut tries = 0u32;
     loop {
         tries = tries.saturating_add(1);
@@ -85,32 +92,29 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Option
                 let mut status = shared.status();
                 (status.ready, status.trouble) = (true, None);
                 status.restarts += 1;
-                return Some(engine);
+                return Ok(engine);
             }
             Err(error) => {
                 tracing::error!(%error, "the model cannot be opened again; the next try follows");
                 note_trouble(shared, &format!("the model cannot be opened: {error}"));
                 // A file that is missing may come back, and a new process would not help.
-                if tries == recipe.reopen_tries && recipe.is_on_device {
+                if tries == recipe.engine.reopen_tries && recipe.is_on_device {
                     tracing::error!(tries, "the model cannot be opened in this process any more");
                     shared.device_lost.cancel();
                 }
             }
         }
-        let until = Instant::now() + recipe.reopen;
+        let until = Instant::now() + Duration::from_secs(recipe.engine.reopen_s);
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Submit(submit)) => {
                     let trouble = shared.status().trouble.clone().unwrap_or_default();
                     submit.writer.fail(Failure::new(FailureCode::Unavailable, trouble));
                 }
-                Ok(Command::Stop { done }) => {
-                    let _ = done.send(());
-                    return None;
-                }
+                Ok(Command::Stop { done }) => return Err(Some(done)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Disconnected) => return Err(None),
             }
         }
     }
@@ -132,12 +136,6 @@ struct Serving<'a> {
     unchecked: bool,
 }
 
-/// What the thread does after it has read its inbox.
-enum Next {
-    Step,
-    Stop(Stopped),
-}
-
 impl<'a> Serving<'a> {
     fn new(engine: Engine, recipe: &'a Recipe, shared: &'a Shared) -> Serving<'a> {
         Serving {
@@ -157,9 +155,9 @@ impl<'a> Serving<'a> {
         let mut events = Vec::new();
         loop {
             self.tell_status();
-            if let Next::Stop(stopped) = self.listen(inbox) {
+            if let Some(ended) = self.listen(inbox) {
                 self.stop();
-                return Ended::Stopped(stopped);
+                return ended;
             }
             self.tell_status();
             for id in self.replies.cancelled() {
@@ -168,16 +166,9 @@ impl<'a> Serving<'a> {
             let began = Instant::now();
             let more = self.engine.step(&mut events);
             let ended = Instant::now();
-            let tokenizer = self.engine.tokenizer().clone();
             let nothing = events.is_empty();
             for event in events.drain(..) {
-                if let EngineEvent::Done { id, .. } = &event
-                    && let Some(owner) = self.replies.owner(*id)
-                {
-                    let bytes = self.engine.owner_bytes(owner).map(|(kind, bytes)| (kind.name(), bytes as u64));
-                    self.replies.set_memory(*id, bytes.to_vec());
-                }
-                self.replies.event(event, &tokenizer, began, ended);
+                self.replies.event(event, &self.engine, began, ended);
             }
             if let Some(why) = self.engine.failure() {
                 return Ended::Lost(why.to_owned());
@@ -191,10 +182,14 @@ impl<'a> Serving<'a> {
             }
             (self.unsaved, self.unprepared) = (true, true);
             self.unchecked = cfg!(debug_assertions);
-            if self.recipe.disk.is_some() && self.saved_at.elapsed() >= self.recipe.disk_busy {
+            if self.saves() && self.saved_at.elapsed() >= Duration::from_secs(self.recipe.memory.disk_busy_s) {
                 self.save_one();
             }
         }
+    }
+
+    fn saves(&self) -> bool {
+        self.recipe.memory.disk_path.is_some()
     }
 
     /// One sequence at a time: a user may speak any moment.
@@ -204,18 +199,18 @@ impl<'a> Serving<'a> {
         self.tell_notes();
     }
 
-    /// Takes the commands that came. Waits where there is nothing else to do.
-    fn listen(&mut self, inbox: &Receiver<Command>) -> Next {
+    /// Takes the commands that came, until there is a step to do or the service stops.
+    fn listen(&mut self, inbox: &Receiver<Command>) -> Option<Ended> {
         loop {
             if self.engine.failure().is_some() {
                 // The next step fails every open reply.
-                return Next::Step;
+                return None;
             }
             let is_busy = !self.replies.is_empty();
             let wait = match () {
                 () if is_busy || self.unprepared => Some(Duration::ZERO),
                 () if self.unchecked => Some(IDLE_CHECK),
-                () if self.unsaved && self.recipe.disk.is_some() => Some(self.recipe.disk_idle),
+                () if self.unsaved && self.saves() => Some(Duration::from_secs(self.recipe.memory.disk_idle_s)),
                 () => None,
             };
             let heard = match wait {
@@ -224,12 +219,12 @@ impl<'a> Serving<'a> {
             };
             let command = match heard {
                 Ok(command) => command,
-                Err(RecvTimeoutError::Timeout) if is_busy => return Next::Step,
+                Err(RecvTimeoutError::Timeout) if is_busy => return None,
                 Err(RecvTimeoutError::Timeout) => {
                     self.use_the_silence();
                     continue;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Next::Stop(Stopped { done: None }),
+                Err(RecvTimeoutError::Disconnected) => return Some(Ended::Stopped(None)),
             };
             match command {
                 Command::Submit(submit) => self.submit(*submit),
@@ -238,7 +233,7 @@ impl<'a> Serving<'a> {
                     self.tell_notes();
                     let _ = done.send(());
                 }
-                Command::Stop { done } => return Next::Stop(Stopped { done: Some(done) }),
+                Command::Stop { done } => return Some(Ended::Stopped(Some(done))),
                 #[cfg(test)]
                 Command::Panic => panic!("as a test wanted"),
             }

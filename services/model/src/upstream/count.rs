@@ -7,7 +7,7 @@ use reqwest::{Client, Url};
 use serde_json::{Value, json};
 use session::{Failure, FailureCode};
 use settings::{CountTokens, Preset};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 use text::chat::ChatPrompt;
 
@@ -19,22 +19,21 @@ pub struct Counter {
     mode: CountTokens,
     margin: f64,
     patience: Duration,
-    found: AtomicU8,
+    found: OnceLock<Way>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Way {
-    Unknown = 0,
     /// vLLM: `/tokenize` takes the messages.
-    Messages = 1,
+    Messages,
     /// llama-server: `/apply-template` gives the text, `/tokenize` its tokens.
-    Text = 2,
-    Estimate = 3,
+    Text,
+    Estimate,
 }
 
 impl Counter {
     pub fn new(client: Client, root: Url, mode: CountTokens, margin: f64, patience: Duration) -> Counter {
-        Counter { client, root, mode, margin, patience, found: AtomicU8::new(Way::Unknown as u8) }
+        Counter { client, root, mode, margin, patience, found: OnceLock::new() }
     }
 
     pub async fn count(
@@ -44,28 +43,24 @@ impl Counter {
         model: &str,
         key: Option<&str>,
     ) -> Result<Counted, Failure> {
-        let ways: &[Way] = match (self.mode, self.way()) {
-            (CountTokens::Estimate, _) => &[Way::Estimate],
-            (CountTokens::Auto, Way::Estimate) => &[Way::Estimate],
-            (CountTokens::Auto, Way::Messages) => &[Way::Messages, Way::Estimate],
-            (CountTokens::Auto, Way::Text) => &[Way::Text, Way::Estimate],
-            (CountTokens::Auto, Way::Unknown) => &[Way::Messages, Way::Text, Way::Estimate],
-            (CountTokens::Tokenize, Way::Messages) => &[Way::Messages],
-            (CountTokens::Tokenize, Way::Text) => &[Way::Text],
-            (CountTokens::Tokenize, _) => &[Way::Messages, Way::Text],
+        let mut ways = match (self.mode, self.found.get()) {
+            (CountTokens::Estimate, _) => Vec::new(),
+            (_, Some(way)) => vec![*way],
+            (_, None) => vec![Way::Messages, Way::Text],
         };
+        if self.mode != CountTokens::Tokenize {
+            ways.push(Way::Estimate);
+        }
         for way in ways {
-            let tokens = match way {
-                Way::Messages => self.by_messages(chat, preset, model, key).await,
-                Way::Text => self.by_text(chat, preset, key).await,
-                Way::Estimate | Way::Unknown => {
-                    self.remember(Way::Estimate);
-                    return estimate(chat, self.margin).await;
-                }
+            let counted = match way {
+                Way::Messages => self.by_messages(chat, preset, model, key).await.map(Counted::exactly),
+                Way::Text => self.by_text(chat, preset, key).await.map(Counted::exactly),
+                Way::Estimate => Some(estimate(chat, self.margin).await?),
             };
-            if let Some(tokens) = tokens {
-                self.remember(*way);
-                return Ok(Counted::exactly(tokens));
+            if let Some(counted) = counted {
+                // A way that worked once is not given up because of a moment's trouble.
+                self.found.get_or_init(|| way);
+                return Ok(counted);
             }
         }
         Err(Failure::new(
@@ -74,38 +69,16 @@ impl Counter {
         ))
     }
 
-    fn way(&self) -> Way {
-        let found = self.found.load(Ordering::Relaxed);
-        [Way::Messages, Way::Text, Way::Estimate].into_iter().find(|way| *way as u8 == found).unwrap_or(Way::Unknown)
-    }
-
-    /// A way that worked once is not given up because of a moment's trouble.
-    fn remember(&self, way: Way) {
-        let _ = self.found.compare_exchange(Way::Unknown as u8, way as u8, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
     async fn by_messages(&self, chat: &ChatPrompt, preset: &Preset, model: &str, key: Option<&str>) -> Option<u64> {
-        let mut body = json!({
-            "model": model, "messages": messages(&chat.messages), "add_generation_prompt": true,
-            "chat_template_kwargs": template_options(&chat.options, thinking_of(&chat.options, preset)),
-        });
-        if !chat.tools.is_empty() {
-            body["tools"] = json!(chat.tools);
-        }
+        let mut body = body_of(chat, preset);
+        (body["model"], body["add_generation_prompt"]) = (json!(model), json!(true));
         let answer = self.post("tokenize", &body, key).await?;
         // A server that does not know messages counts nothing at all.
         answer["count"].as_u64().or_else(|| Some(answer["tokens"].as_array()?.len() as u64)).filter(|count| *count > 0)
     }
 
     async fn by_text(&self, chat: &ChatPrompt, preset: &Preset, key: Option<&str>) -> Option<u64> {
-        let mut body = json!({
-            "messages": messages(&chat.messages),
-            "chat_template_kwargs": template_options(&chat.options, thinking_of(&chat.options, preset)),
-        });
-        if !chat.tools.is_empty() {
-            body["tools"] = json!(chat.tools);
-        }
-        let prompt = self.post("apply-template", &body, key).await?;
+        let prompt = self.post("apply-template", &body_of(chat, preset), key).await?;
         let body = json!({ "content": prompt["prompt"].as_str()?, "add_special": true, "parse_special": true });
         let answer = self.post("tokenize", &body, key).await?;
         Some(answer["tokens"].as_array()?.len() as u64).filter(|count| *count > 0)
@@ -122,6 +95,15 @@ impl Counter {
         }
         response.json().await.ok()
     }
+}
+
+fn body_of(chat: &ChatPrompt, preset: &Preset) -> Value {
+    let options = template_options(&chat.options, thinking_of(&chat.options, preset));
+    let mut body = json!({ "messages": messages(&chat.messages), "chat_template_kwargs": options });
+    if !chat.tools.is_empty() {
+        body["tools"] = json!(chat.tools);
+    }
+    body
 }
 
 /// By a public tokenizer, with so much more because the model's is another one.

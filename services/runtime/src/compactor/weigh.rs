@@ -154,7 +154,7 @@ impl PromptTools {
         context: &Context,
     ) -> Result<Counted, Failure> {
         let prompt = prompt_of(config, items, context, Some(PLACEHOLDER), &self.wording);
-        self.model.count(&prompt, &self.preset).await
+        Ok(self.model.measure(&prompt, &self.preset).await?.total)
     }
 }
 
