@@ -6,7 +6,7 @@
 
 mod quoted;
 
-use crate::check::{self, Fact, RejectionReason, Submission, SummaryVerdict, check};
+use crate::check::{self, Fact, RejectionReason, Submission, check};
 use crate::plan::{SummaryPlan, prompt_tokens, tighter};
 use crate::request;
 use crate::types::{CompactionLimits, Passage, PinnedText, PlainMessage, PromptSizes, PromptView};
@@ -100,24 +100,24 @@ impl Attempt {
             text: &reply.text,
             tokens: reply.tokens,
             finished: reply.finished,
-            may_ask_again: self.asked < MOST_ASKS,
         };
+        let may_ask_again = self.asked < MOST_ASKS;
         match check(&submission, &self.job.limits) {
-            SummaryVerdict::Accept => self.measure(quoted::with_facts(&reply, &[], &self.job.limits)),
-            SummaryVerdict::AskAgain { missing } => {
+            Ok(missing) if missing.is_empty() => self.measure(quoted::with_facts(&reply, &[], &self.job.limits)),
+            Ok(missing) if may_ask_again => {
                 let messages = request::again(self.job.limits.words_to_ask_for(), &reply.text, &missing);
                 self.best = Some((reply, missing));
                 self.ask(messages)
             }
-            SummaryVerdict::AppendFacts { missing } => {
+            Ok(missing) => {
                 // The second one may have lost other things than the first.
                 let first = self.best.take().filter(|(_, lacking)| lacking.len() <= missing.len());
                 self.best = first.or(Some((reply, missing)));
                 self.settle()
             }
-            SummaryVerdict::Reject { reason } => {
+            Err(reason) => {
                 self.rejected.push(reason);
-                match self.asked < MOST_ASKS {
+                match may_ask_again {
                     true => self.ask(vec![request::first(self.fewer_words(reason))]),
                     false => self.settle(),
                 }

@@ -8,8 +8,6 @@ mod demand;
 mod facts;
 mod held;
 #[cfg(test)]
-mod planted;
-#[cfg(test)]
 mod tests;
 mod values;
 
@@ -18,6 +16,7 @@ use crate::orders;
 use crate::text::said_lines;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
+use strum::IntoStaticStr;
 
 /// A summary, and what it is to stand for.
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +30,6 @@ pub struct Submission<'a> {
     pub tokens: u32,
     /// The model ended it, not a limit.
     pub finished: bool,
-    /// What is missing can still be asked for.
-    pub may_ask_again: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SummaryVerdict {
-    Accept,
-    AskAgain {
-        missing: Vec<Fact>,
-    },
-    /// It may stand, with these behind it.
-    AppendFacts {
-        missing: Vec<Fact>,
-    },
-    Reject {
-        reason: RejectionReason,
-    },
 }
 
 /// Something that was said and must not be lost.
@@ -64,7 +46,9 @@ pub struct Fact {
     pub said_by: Speaker,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its word is the one in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum FactKind {
     Name,
     Number,
@@ -74,8 +58,9 @@ pub enum FactKind {
     Negation,
 }
 
-/// Why a summary does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why a summary does not count. Its word is the one in events and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RejectionReason {
     Empty,
     TooLong,
@@ -90,62 +75,14 @@ pub enum RejectionReason {
     Failed,
 }
 
-impl RejectionReason {
-    pub const ALL: [RejectionReason; 8] = [
-        RejectionReason::Empty,
-        RejectionReason::TooLong,
-        RejectionReason::OffLanguage,
-        RejectionReason::InstructionLike,
-        RejectionReason::Unfinished,
-        RejectionReason::Copies,
-        RejectionReason::NoReduction,
-        RejectionReason::Failed,
-    ];
-
-    /// The word for it in events and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            RejectionReason::Empty => "empty",
-            RejectionReason::TooLong => "too_long",
-            RejectionReason::OffLanguage => "off_language",
-            RejectionReason::InstructionLike => "instruction_like",
-            RejectionReason::Unfinished => "unfinished",
-            RejectionReason::Copies => "copies",
-            RejectionReason::NoReduction => "no_reduction",
-            RejectionReason::Failed => "failed",
-        }
-    }
-}
-
-impl FactKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            FactKind::Name => "name",
-            FactKind::Number => "number",
-            FactKind::Date => "date",
-            FactKind::Quote => "quote",
-            FactKind::Negation => "negation",
-        }
-    }
-}
-
-pub fn check(submission: &Submission, limits: &CompactionLimits) -> SummaryVerdict {
-    let reject = |reason| SummaryVerdict::Reject { reason };
+/// What the summary lacks.
+pub fn check(submission: &Submission, limits: &CompactionLimits) -> Result<Vec<Fact>, RejectionReason> {
     if let Some(reason) = refused(submission, limits) {
-        return reject(reason);
+        return Err(reason);
     }
     let demanded = demanded(submission.covered, submission.earlier, submission.pins, limits);
     let missing = missing(&demanded, submission.text);
-    if missing.is_empty() {
-        return SummaryVerdict::Accept;
-    }
-    if copies(submission) {
-        return reject(RejectionReason::Copies);
-    }
-    match submission.may_ask_again {
-        true => SummaryVerdict::AskAgain { missing },
-        false => SummaryVerdict::AppendFacts { missing },
-    }
+    if !missing.is_empty() && copies(submission) { Err(RejectionReason::Copies) } else { Ok(missing) }
 }
 
 /// The facts that the summary does not hold.

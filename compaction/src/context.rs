@@ -7,6 +7,8 @@
 use crate::text::estimate_tokens;
 use crate::types::{CompactionLimits, PinnedText, PlainMessage, Speaker};
 use crate::wording;
+use regex::{Captures, Regex};
+use std::sync::LazyLock;
 
 /// The message; none where there is nothing to tell. Lines of a summary beyond the limit are left out, from its end.
 pub fn context_message(summary: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Option<PlainMessage> {
@@ -29,31 +31,19 @@ pub fn missing_pins<'a>(prompt: &str, pins: &'a [PinnedText]) -> Vec<&'a PinnedT
     pins.iter().filter(|pin| !is_in(pin)).collect()
 }
 
-/// Disarms what a template could read as its own: `<|im_start|>`, `<think>`, `</tool_response>`,
-/// `[INST]`. The words stay readable.
+/// What a template could read as its own: `<|im_start|>`, `<think>`, `</tool_response>`, `[INST]`.
+static TAG: LazyLock<Regex> = LazyLock::new(|| {
+    let tag = r"<([\p{Alphabetic}|/｜!?][^<\[‹\n>]{0,78})>|\[([A-Z/][A-Z/_]{0,22})\]";
+    Regex::new(tag).expect("a test reads it")
+});
+
+/// Disarms the tags of templates. The words stay readable.
 pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find(['<', '[']) {
-        escaped.push_str(&rest[..open]);
-        rest = &rest[open..];
-        match tag_chars(rest) {
-            Some(bytes) => {
-                let inner = &rest[1..bytes - 1];
-                let (left, right) = if rest.starts_with('<') { ('‹', '›') } else { ('(', ')') };
-                escaped.push(left);
-                escaped.push_str(inner);
-                escaped.push(right);
-                rest = &rest[bytes..];
-            }
-            None => {
-                escaped.push_str(&rest[..1]);
-                rest = &rest[1..];
-            }
-        }
-    }
-    escaped.push_str(rest);
-    escaped
+    let disarmed = |tag: &Captures| match tag.get(1) {
+        Some(inner) => format!("‹{}›", inner.as_str()),
+        None => format!("({})", &tag[2]),
+    };
+    TAG.replace_all(text, disarmed).into_owned()
 }
 
 /// A pin as one line, word for word but for line ends and tokens of templates.
@@ -81,31 +71,6 @@ fn summary_text(summary: &str, limits: &CompactionLimits) -> String {
     text.truncate(text.trim_end().len());
     text
 }
-
-/// The bytes of the tag that a text starts with.
-fn tag_chars(text: &str) -> Option<usize> {
-    let (close, longest) = if text.starts_with('<') { ('>', LONGEST_TAG_CHARS) } else { (']', LONGEST_BRACKET_CHARS) };
-    let mut chars = text.char_indices().skip(1).take(longest).peekable();
-    let (_, first) = *chars.peek()?;
-    if !(first.is_alphabetic() || matches!(first, '|' | '/' | '｜' | '!' | '?')) {
-        return None;
-    }
-    for (at, character) in chars {
-        match character {
-            _ if character == close => {
-                let inner = &text[1..at];
-                let is_tag = close == '>' || inner.chars().all(|c| c.is_ascii_uppercase() || matches!(c, '/' | '_'));
-                return is_tag.then_some(at + 1);
-            }
-            '<' | '[' | '‹' | '\n' => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
-const LONGEST_TAG_CHARS: usize = 80;
-const LONGEST_BRACKET_CHARS: usize = 24;
 
 #[cfg(test)]
 mod tests {

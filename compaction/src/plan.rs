@@ -18,7 +18,9 @@ pub enum PlanMoment {
     Reply,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Its word is the one in events and metrics.
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CompactionPlan {
     /// The prompt may stay as it is.
     Nothing,
@@ -70,19 +72,6 @@ pub struct TooLargePlan {
     pub tokens: u32,
     /// What the window leaves for it; 0: instructions, tools, pins and summary alone are too large.
     pub room_tokens: u32,
-}
-
-impl CompactionPlan {
-    /// The word for it in events and metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            CompactionPlan::Nothing => "nothing",
-            CompactionPlan::Trim(_) => "trim",
-            CompactionPlan::Summarise(_) => "summarise",
-            CompactionPlan::Drop(_) => "drop",
-            CompactionPlan::TooLarge(_) => "too_large",
-        }
-    }
 }
 
 impl TooLargePlan {

@@ -13,7 +13,7 @@ use crate::wishes::{WishScope, wish_of};
 
 /// The facts worth keeping that no pin holds, the most important first, as many as a summary of the allowed size could hold.
 ///
-/// PieceKind users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
+/// What users asked to be remembered (and what had no room as a pin) counts most, then what they say of themselves, then
 /// what stood in the summary before; questions, and what the assistant knows anyway, hardly. Results of tools do not count:
 /// what mattered of them the assistant said.
 pub fn demanded(covered: &[Passage], earlier: &str, pins: &[PinnedText], limits: &CompactionLimits) -> Vec<Fact> {
@@ -55,7 +55,7 @@ struct Candidate {
     order: usize,
     /// The same for the same fact, however it is written.
     key: String,
-    /// PieceKind else its sentence is about.
+    /// What else its sentence is about.
     about: Vec<String>,
     corrects: bool,
 }
@@ -94,14 +94,14 @@ fn push_facts(candidates: &mut Vec<Candidate>, sentence: &str, source: &str, sai
     }
 }
 
-/// PieceKind is said again and again weighs more, and counts where it was said last.
+/// What is said again and again weighs more, and counts where it was said last.
 fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut places = std::collections::HashMap::new();
     let mut merged: Vec<Candidate> = Vec::new();
     for candidate in candidates {
-        match places.get(&(candidate.fact.kind.name(), candidate.key.clone())) {
+        match places.get(&(candidate.fact.kind, candidate.key.clone())) {
             None => {
-                places.insert((candidate.fact.kind.name(), candidate.key.clone()), merged.len());
+                places.insert((candidate.fact.kind, candidate.key.clone()), merged.len());
                 merged.push(candidate);
             }
             Some(&index) => {

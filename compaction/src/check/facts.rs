@@ -1,4 +1,4 @@
-//! PieceKind a sentence says that can be told apart by its form.
+//! What a sentence says that can be told apart by its form.
 
 use super::held::is_negated;
 use super::values::{SaidValue, values};
@@ -121,7 +121,7 @@ fn names_without_capitals(sentence: &str) -> Vec<&str> {
     names
 }
 
-/// PieceKind stands between quotation marks and is short enough to be a title or a word.
+/// What stands between quotation marks and is short enough to be a title or a word.
 fn quotes(sentence: &str) -> Vec<&str> {
     let pairs = [
         ('"', '"'),

@@ -1,4 +1,4 @@
-//! PieceKind a summary or pins hold, and whether a fact is in it.
+//! What a summary or pins hold, and whether a fact is in it.
 
 use super::values::values;
 use super::{Fact, FactKind};

@@ -107,17 +107,9 @@ impl Reader<'_> {
                 let plain = (counted || *length > 1).then(|| (SaidValue::Number(number.to_string()), 1));
                 self.around(*number).or(plain)
             }
-            PieceKind::Sign('周' | '週') => match self.what(1)? {
-                PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), 2)),
-                PieceKind::Sign('日' | '天') => Some((SaidValue::Weekday(7), 2)),
-                _ => None,
-            },
+            PieceKind::Sign('周' | '週') => self.weekday_of_week(1),
             PieceKind::Sign('星' | '礼' | '禮') if matches!(self.what(1), Some(PieceKind::Sign('期' | '拜'))) => {
-                match self.what(2)? {
-                    PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), 3)),
-                    PieceKind::Sign('日' | '天') => Some((SaidValue::Weekday(7), 3)),
-                    _ => None,
-                }
+                self.weekday_of_week(2)
             }
             PieceKind::Sign(day) if self.what(1) == Some(&PieceKind::Sign('曜')) => {
                 let days = ['月', '火', '水', '木', '金', '土', '日'];
@@ -125,6 +117,15 @@ impl Reader<'_> {
                 Some((SaidValue::Weekday(day as u32 + 1), 2))
             }
             PieceKind::Sign(_) => None,
+        }
+    }
+
+    /// The day behind the Chinese word for a week.
+    fn weekday_of_week(&self, ahead: usize) -> Option<(SaidValue, usize)> {
+        match self.what(ahead)? {
+            PieceKind::Ideographs(day @ 1..=6, 1) => Some((SaidValue::Weekday(*day), ahead + 1)),
+            PieceKind::Sign('日' | '天') => Some((SaidValue::Weekday(7), ahead + 1)),
+            _ => None,
         }
     }
 

@@ -22,7 +22,7 @@ pub fn compaction_ended(outcome: &'static str) {
 /// A summary is made; what was rejected on the way to it.
 pub fn summary_made(rejected: &[RejectionReason], fell_back: bool) {
     for reason in rejected {
-        counter!("reprise_compaction_rejections_total", "reason" => reason.name()).increment(1);
+        counter!("reprise_compaction_rejections_total", "reason" => reason.into_str()).increment(1);
     }
     if fell_back {
         counter!("reprise_compaction_fallbacks_total").increment(1);

@@ -53,13 +53,13 @@ impl Stage {
         request
     }
 
-    async fn answer(&self, request: ModelRequest) -> Told {
+    async fn answer(&self, request: ModelRequest) -> WholeAnswer {
         told(self.model.ask(request)).await
     }
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct WholeAnswer {
     content: String,
     sentences: Vec<String>,
     reasoning: String,
@@ -73,8 +73,8 @@ struct Told {
     logprobs: Vec<(Vec<u8>, f32, usize)>,
 }
 
-async fn told(mut answer: Answer) -> Told {
-    let mut told = Told::default();
+async fn told(mut answer: Answer) -> WholeAnswer {
+    let mut told = WholeAnswer::default();
     while let Some(delta) = answer.next().await {
         match delta {
             Delta::Prompt { input_tokens, cached_tokens } => told.prompt = Some((input_tokens, cached_tokens)),

@@ -127,7 +127,7 @@ async fn model(stand_in: &StandIn) -> (Model, ModelRequest) {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct WholeAnswer {
     content: String,
     reasoning: String,
     calls: Vec<(String, Option<String>, String)>,
@@ -135,8 +135,8 @@ struct Told {
     failure: Option<(FailureCode, String)>,
 }
 
-async fn told(mut answer: Answer) -> Told {
-    let mut told = Told::default();
+async fn told(mut answer: Answer) -> WholeAnswer {
+    let mut told = WholeAnswer::default();
     while let Some(delta) = answer.next().await {
         match delta {
             Delta::Prompt { .. } => {}

@@ -92,7 +92,7 @@ pub enum Trouble {
     Store(#[from] store::Error),
     #[error(transparent)]
     Model(#[from] Failure),
-    #[error("no summary holds ({})", .0.name())]
+    #[error("no summary holds ({})", .0.into_str())]
     GaveUp(RejectionReason),
     #[error("a pin is not in the prompt that was made")]
     PinMissing,
@@ -258,12 +258,12 @@ pub fn placed_pins(standing: &Standing) -> Value {
 
 fn checks(effort: &SummaryEffort) -> Value {
     let facts = |facts: &[Fact]| -> Vec<Value> {
-        let fact = |fact: &Fact| json!({ "kind": fact.kind.name(), "text": fact.text, "source": fact.source });
+        let fact = |fact: &Fact| json!({ "kind": fact.kind.into_str(), "text": fact.text, "source": fact.source });
         facts.iter().map(fact).collect()
     };
     json!({
         "requests": effort.requests,
-        "rejected": effort.rejected.iter().map(|reason| reason.name()).collect::<Vec<_>>(),
+        "rejected": effort.rejected.iter().map(|reason| reason.into_str()).collect::<Vec<_>>(),
         "appended_facts": facts(&effort.appended),
         "lost_facts": facts(&effort.lost),
         "reused_tokens": effort.reused_tokens,

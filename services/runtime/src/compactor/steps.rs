@@ -85,7 +85,7 @@ impl Task {
         let untold = std::mem::take(&mut self.fill_is_untold).then_some(look.weighed.total);
         self.attempt.covers = Some(look.covers.clone());
         self.attempt.last_item.clone_from(&look.last_item);
-        tracing::debug!(plan = look.plan.name(), tokens = look.weighed.total.tokens, "a look at the conversation");
+        tracing::debug!(plan = look.plan.into_str(), tokens = look.weighed.total.tokens, "a look at the conversation");
         match look.plan.clone() {
             CompactionPlan::Trim(trim) => {
                 self.attempt.made = Some(trimmed(&look, &trim.through, trim.expected_tokens));
