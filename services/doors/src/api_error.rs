@@ -115,7 +115,7 @@ impl From<runtime::Error> for ApiError {
 
 impl From<ErrorBody> for ApiError {
     fn from(error: ErrorBody) -> ApiError {
-        ApiError { param: error.param, ..ApiError::bad(error.code.name(), error.message) }
+        ApiError { param: error.param, ..ApiError::bad(error.code, error.message) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What several doors write and read alike.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use session::{JsonText, TokenLogprob, ToolChoice};
 
@@ -12,20 +14,59 @@ pub fn json_text(value: &Value) -> JsonText {
     value.to_string().into()
 }
 
-/// As chat completions have it.
-pub fn logprob_value(token: &TokenLogprob) -> Value {
-    let of = |bytes: &[u8], logprob: f32| json!({ "token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes });
-    let mut value = of(&token.bytes, token.logprob);
-    value["top_logprobs"] = token.top.iter().map(|(bytes, logprob)| of(bytes, *logprob)).collect();
-    value
+/// How sure the model was of a token, as chat completions have it.
+#[derive(Serialize, JsonSchema)]
+pub struct LogprobView<'a> {
+    #[serde(flatten)]
+    pub chosen: LikelyToken<'a>,
+    pub top_logprobs: Vec<LikelyToken<'a>>,
 }
 
-pub fn tool_choice_value(choice: &ToolChoice) -> Value {
+#[derive(Serialize, JsonSchema)]
+pub struct LikelyToken<'a> {
+    pub token: String,
+    pub logprob: f32,
+    pub bytes: &'a [u8],
+}
+
+pub fn logprob_view(token: &TokenLogprob) -> LogprobView<'_> {
+    LogprobView {
+        chosen: likely_token(&token.bytes, token.logprob),
+        top_logprobs: token.top.iter().map(|(bytes, logprob)| likely_token(bytes, *logprob)).collect(),
+    }
+}
+
+fn likely_token(bytes: &[u8], logprob: f32) -> LikelyToken<'_> {
+    LikelyToken { token: String::from_utf8_lossy(bytes).into_owned(), logprob, bytes }
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ToolChoiceView<'a> {
+    Word(ToolChoiceWord),
+    Tool(ToolName<'a>),
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoiceWord {
+    Auto,
+    None,
+    Required,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToolName<'a> {
+    Function { name: &'a str },
+}
+
+pub fn tool_choice_view(choice: &ToolChoice) -> ToolChoiceView<'_> {
     match choice {
-        ToolChoice::Auto => json!("auto"),
-        ToolChoice::None => json!("none"),
-        ToolChoice::Required => json!("required"),
-        ToolChoice::Function(name) => json!({ "type": "function", "name": name }),
+        ToolChoice::Auto => ToolChoiceView::Word(ToolChoiceWord::Auto),
+        ToolChoice::None => ToolChoiceView::Word(ToolChoiceWord::None),
+        ToolChoice::Required => ToolChoiceView::Word(ToolChoiceWord::Required),
+        ToolChoice::Function(name) => ToolChoiceView::Tool(ToolName::Function { name }),
     }
 }
 

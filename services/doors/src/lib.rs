@@ -14,6 +14,7 @@ pub mod metrics;
 mod openai_chat;
 pub mod openai_realtime;
 mod openapi;
+mod reader;
 mod routes;
 mod serve;
 mod upkeep;

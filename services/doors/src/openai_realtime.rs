@@ -6,7 +6,7 @@
 
 pub mod connect;
 mod error;
-mod fields;
+mod events;
 mod frames;
 mod parse;
 mod render;
@@ -15,7 +15,7 @@ mod schema;
 mod tests;
 mod websocket;
 
-pub use error::{ErrorBody, ErrorCode};
+pub use error::ErrorBody;
 pub use parse::{Limits, Received, event_limits, parse, session_update};
 pub use render::{Renderer, item_value, session_value};
 pub use schema::schema;

@@ -1,6 +1,6 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
-use crate::json::logprob_value;
+use crate::json::logprob_view;
 use serde_json::{Value, json};
 use session::{
     Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, TurnReport, Usage,
@@ -197,7 +197,7 @@ impl ChatReply {
         if logprobs.is_empty() {
             return None;
         }
-        let entries: Vec<Value> = logprobs.iter().map(logprob_value).collect();
+        let entries: Vec<Value> = logprobs.iter().map(|token| json!(logprob_view(token))).collect();
         self.logprobs.get_or_insert_default().extend(entries.iter().cloned());
         Some(json!({ "content": entries, "refusal": null }))
     }

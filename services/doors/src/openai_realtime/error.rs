@@ -1,13 +1,18 @@
-//! The `error` event's body, and the closed set of its codes.
+//! The `error` event's body.
 
+use crate::reader::Wrong;
+use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ErrorBody {
+    /// The wider kind of error that OpenAI's clients tell apart.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["invalid_request_error", "server_error", "rate_limit_error"]))]
     pub kind: &'static str,
-    pub code: ErrorCode,
+    /// A word for programs.
+    pub code: &'static str,
     pub message: String,
     /// The field that is wrong, as a path from the event.
     pub param: Option<String>,
@@ -15,74 +20,14 @@ pub struct ErrorBody {
     pub event_id: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorCode {
-    InvalidJson,
-    MissingRequiredParameter,
-    InvalidType,
-    InvalidValue,
-    ValueTooLarge,
-    AudioNotSupported,
-    ContentNotSupported,
-    ExtensionNotEnabled,
-    ItemCreateDuplicateItemId,
-    ItemCreateInvalidPreviousItemId,
-    ItemRetrieveInvalidItemId,
-    ItemDeleteInvalidItemId,
-    ItemTruncateInvalidItemId,
-    ItemReferenceInvalidItemId,
-    ConversationAlreadyHasActiveResponse,
-    ResponseCancelNotActive,
-    InputTextBufferCommitEmpty,
-    TooManyItems,
-    TooManyResponses,
-    RateLimitExceeded,
-    StoreFailed,
-    ServerError,
-}
-
-impl ErrorCode {
-    pub fn name(self) -> &'static str {
-        match self {
-            ErrorCode::InvalidJson => "invalid_json",
-            ErrorCode::MissingRequiredParameter => "missing_required_parameter",
-            ErrorCode::InvalidType => "invalid_type",
-            ErrorCode::InvalidValue => "invalid_value",
-            ErrorCode::ValueTooLarge => "value_too_large",
-            ErrorCode::AudioNotSupported => "audio_not_supported",
-            ErrorCode::ContentNotSupported => "content_not_supported",
-            ErrorCode::ExtensionNotEnabled => "extension_not_enabled",
-            ErrorCode::ItemCreateDuplicateItemId => "item_create_duplicate_item_id",
-            ErrorCode::ItemCreateInvalidPreviousItemId => "item_create_invalid_previous_item_id",
-            ErrorCode::ItemRetrieveInvalidItemId => "item_retrieve_invalid_item_id",
-            ErrorCode::ItemDeleteInvalidItemId => "item_delete_invalid_item_id",
-            ErrorCode::ItemTruncateInvalidItemId => "item_truncate_invalid_item_id",
-            ErrorCode::ItemReferenceInvalidItemId => "item_reference_invalid_item_id",
-            ErrorCode::ConversationAlreadyHasActiveResponse => "conversation_already_has_active_response",
-            ErrorCode::ResponseCancelNotActive => "response_cancel_not_active",
-            ErrorCode::InputTextBufferCommitEmpty => "input_text_buffer_commit_empty",
-            ErrorCode::TooManyItems => "too_many_items",
-            ErrorCode::TooManyResponses => "too_many_responses",
-            ErrorCode::RateLimitExceeded => "rate_limit_exceeded",
-            ErrorCode::StoreFailed => "store_failed",
-            ErrorCode::ServerError => "server_error",
-        }
-    }
-
-    /// The wider kind of error that OpenAI's clients tell apart.
-    pub fn kind(self) -> &'static str {
-        match self {
-            ErrorCode::StoreFailed | ErrorCode::ServerError => "server_error",
-            ErrorCode::RateLimitExceeded => "rate_limit_error",
-            _ => "invalid_request_error",
-        }
-    }
-}
-
 impl ErrorBody {
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> ErrorBody {
-        ErrorBody { kind: code.kind(), code, message: message.into(), param: None, event_id: None }
+    pub fn new(code: &'static str, message: impl Into<String>) -> ErrorBody {
+        let kind = match code {
+            "store_failed" | "server_error" => "server_error",
+            "rate_limit_exceeded" => "rate_limit_error",
+            _ => "invalid_request_error",
+        };
+        ErrorBody { kind, code, message: message.into(), param: None, event_id: None }
     }
 
     pub fn param(mut self, param: impl Into<String>) -> ErrorBody {
@@ -97,26 +42,32 @@ impl ErrorBody {
     }
 }
 
+impl From<Wrong> for ErrorBody {
+    fn from(wrong: Wrong) -> ErrorBody {
+        ErrorBody::new(wrong.code, wrong.message()).param(wrong.path)
+    }
+}
+
 /// A refusal of the session in the protocol's words.
 pub fn error_body(refusal: &Refusal, event_id: Option<String>) -> ErrorBody {
     let (code, param) = match refusal {
-        Refusal::TooManyItems { .. } => (ErrorCode::TooManyItems, None),
-        Refusal::NoSuchPlace { .. } => (ErrorCode::ItemCreateInvalidPreviousItemId, Some("previous_item_id")),
-        Refusal::ItemExists { .. } => (ErrorCode::ItemCreateDuplicateItemId, Some("item.id")),
-        Refusal::NoSuchItem { wanted: ItemUse::Read, .. } => (ErrorCode::ItemRetrieveInvalidItemId, Some("item_id")),
-        Refusal::NoSuchItem { wanted: ItemUse::Delete, .. } => (ErrorCode::ItemDeleteInvalidItemId, Some("item_id")),
+        Refusal::TooManyItems { .. } => ("too_many_items", None),
+        Refusal::NoSuchPlace { .. } => ("item_create_invalid_previous_item_id", Some("previous_item_id")),
+        Refusal::ItemExists { .. } => ("item_create_duplicate_item_id", Some("item.id")),
+        Refusal::NoSuchItem { wanted: ItemUse::Read, .. } => ("item_retrieve_invalid_item_id", Some("item_id")),
+        Refusal::NoSuchItem { wanted: ItemUse::Delete, .. } => ("item_delete_invalid_item_id", Some("item_id")),
         Refusal::NoSuchItem { wanted: ItemUse::Truncate, .. } | Refusal::NotTruncatable => {
-            (ErrorCode::ItemTruncateInvalidItemId, Some("item_id"))
+            ("item_truncate_invalid_item_id", Some("item_id"))
         }
-        Refusal::NoSuchPart { .. } => (ErrorCode::InvalidValue, Some("content_index")),
-        Refusal::NoSuchReference { .. } => (ErrorCode::ItemReferenceInvalidItemId, None),
-        Refusal::NoSuchConversation { .. } => (ErrorCode::InvalidValue, Some("response.conversation")),
-        Refusal::ResponseActive { .. } => (ErrorCode::ConversationAlreadyHasActiveResponse, None),
-        Refusal::TooManyResponses { .. } => (ErrorCode::TooManyResponses, None),
-        Refusal::NoActiveResponse => (ErrorCode::ResponseCancelNotActive, None),
-        Refusal::NothingSaid => (ErrorCode::InputTextBufferCommitEmpty, Some("text")),
-        Refusal::StoreFailed { .. } => (ErrorCode::StoreFailed, None),
-        Refusal::Stopping => (ErrorCode::ServerError, None),
+        Refusal::NoSuchPart { .. } => ("invalid_value", Some("content_index")),
+        Refusal::NoSuchReference { .. } => ("item_reference_invalid_item_id", None),
+        Refusal::NoSuchConversation { .. } => ("invalid_value", Some("response.conversation")),
+        Refusal::ResponseActive { .. } => ("conversation_already_has_active_response", None),
+        Refusal::TooManyResponses { .. } => ("too_many_responses", None),
+        Refusal::NoActiveResponse => ("response_cancel_not_active", None),
+        Refusal::NothingSaid => ("input_text_buffer_commit_empty", Some("text")),
+        Refusal::StoreFailed { .. } => ("store_failed", None),
+        Refusal::Stopping => ("server_error", None),
     };
     let message = match refusal {
         Refusal::ResponseActive { response_id } => format!(
@@ -135,20 +86,4 @@ pub fn error_body(refusal: &Refusal, event_id: Option<String>) -> ErrorBody {
         _ => param.map(str::to_owned),
     };
     error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_code_is_written_as_its_name() {
-        for code in [
-            ErrorCode::ItemRetrieveInvalidItemId,
-            ErrorCode::ConversationAlreadyHasActiveResponse,
-            ErrorCode::InvalidJson,
-        ] {
-            assert_eq!(serde_json::to_value(code).unwrap(), code.name());
-        }
-    }
 }

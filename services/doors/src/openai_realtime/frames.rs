@@ -1,17 +1,21 @@
 //! The frames that the server sends, as they are written. `render` makes them from events.
 
 use super::ErrorBody;
+use super::events::{Effort, MaxTokensView};
+use crate::json::{LogprobView, ToolChoiceView};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-#[derive(Serialize)]
-pub struct Frame<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Frame<'a, B> {
     pub event_id: &'a str,
     #[serde(flatten)]
-    pub body: Body<'a>,
+    pub body: B,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "type")]
 pub enum Body<'a> {
     #[serde(rename = "error")]
@@ -73,8 +77,12 @@ pub enum Body<'a> {
     },
     #[serde(rename = "rate_limits.updated")]
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },
+}
 
-    // The extensions.
+/// Only for connections that opted in.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type")]
+pub enum Extension<'a> {
     /// How sure the model was of the tokens of the next delta, where the client asked for that.
     #[serde(rename = "response.output_text.logprobs")]
     TextLogprobs {
@@ -82,7 +90,7 @@ pub enum Body<'a> {
         item_id: &'a str,
         output_index: usize,
         content_index: usize,
-        logprobs: Vec<Value>,
+        logprobs: Vec<LogprobView<'a>>,
     },
     /// A sentence is complete. Offsets count Unicode scalar values.
     #[serde(rename = "response.sentence.done")]
@@ -105,96 +113,229 @@ pub enum Body<'a> {
     #[serde(rename = "compaction.dropped")]
     CompactionDropped(CompactionView<'a>),
     #[serde(rename = "compaction.failed")]
-    CompactionFailed(CompactionView<'a>),
+    CompactionFailed {
+        #[serde(flatten)]
+        compaction: CompactionView<'a>,
+        message: &'a str,
+    },
     #[serde(rename = "pin.refused")]
     PinRefused { item_id: &'a str, text: &'a str, limit_tokens: u32 },
     #[serde(rename = "turn.report")]
     TurnReport { response_id: &'a str, reused_tokens: u64, computed_tokens: u64, reason: Option<&'a str>, ms: TurnMs },
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
 pub struct CompactionView<'a> {
     pub summary_id: &'a str,
     pub version: u64,
     pub tokens_before: u64,
     pub tokens_after: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct ItemView<'a> {
     pub id: &'a str,
+    #[schemars(extend("const" = "realtime.item"))]
     pub object: &'static str,
     #[serde(flatten)]
     pub body: BodyView<'a>,
+    #[schemars(extend("enum" = ["in_progress", "completed", "incomplete"]))]
     pub status: &'static str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum BodyView<'a> {
-    Message { role: &'static str, content: Vec<ContentPart<'a>> },
-    FunctionCall { call_id: &'a str, name: &'a str, arguments: &'a str },
-    FunctionCallOutput { call_id: &'a str, output: &'a str },
+    Message {
+        #[schemars(extend("enum" = ["system", "user", "assistant"]))]
+        role: &'static str,
+        content: Vec<ItemPart<'a>>,
+    },
+    FunctionCall {
+        call_id: &'a str,
+        name: &'a str,
+        arguments: &'a str,
+    },
+    FunctionCallOutput {
+        call_id: &'a str,
+        output: &'a str,
+    },
 }
 
-/// In an item its type is `input_text` or `output_text`, in `response.content_part.*` it is `text`.
-#[derive(Serialize)]
-pub struct ContentPart<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    pub text: &'a str,
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ItemPart<'a> {
+    InputText { text: &'a str },
+    OutputText { text: &'a str },
 }
 
-#[derive(Serialize)]
+/// Of `response.content_part.*`, where its type is another than in the item.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ContentPart<'a> {
+    Text { text: &'a str },
+}
+
+#[derive(Serialize, JsonSchema)]
 pub struct ResponseView<'a> {
+    #[schemars(extend("const" = "realtime.response"))]
     pub object: &'static str,
     pub id: &'a str,
+    #[schemars(extend("enum" = ["in_progress", "completed", "cancelled", "incomplete", "failed"]))]
     pub status: &'static str,
     /// Must be there even as null.
-    pub status_details: Option<Value>,
+    pub status_details: Option<DetailsView<'a>>,
     pub output: Vec<ItemView<'a>>,
     /// Null for a response beside the conversation.
     pub conversation_id: Option<&'a str>,
-    pub output_modalities: [&'static str; 1],
-    pub max_output_tokens: Value,
-    pub usage: Option<Value>,
+    pub output_modalities: [TextOnly; 1],
+    pub max_output_tokens: MaxTokensView,
+    pub usage: Option<UsageView>,
+    #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
     pub metadata: Option<Value>,
 }
 
-/// The full effective session, every field that the typed clients know.
-#[derive(Serialize)]
-pub struct SessionView<'a> {
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum DetailsView<'a> {
+    Cancelled {
+        #[schemars(extend("const" = "client_cancelled"))]
+        reason: &'static str,
+    },
+    Incomplete {
+        #[schemars(extend("const" = "max_output_tokens"))]
+        reason: &'static str,
+    },
+    Failed {
+        error: FailureView<'a>,
+    },
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct FailureView<'a> {
     #[serde(rename = "type")]
     pub kind: &'static str,
+    pub code: &'static str,
+    pub message: &'a str,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct UsageView {
+    pub total_tokens: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub input_token_details: InputTokens,
+    pub output_token_details: OutputTokens,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct InputTokens {
+    pub text_tokens: u64,
+    pub audio_tokens: u64,
+    pub image_tokens: u64,
+    pub cached_tokens: u64,
+    pub cached_tokens_details: CachedTokens,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct CachedTokens {
+    pub text_tokens: u64,
+    pub audio_tokens: u64,
+    pub image_tokens: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct OutputTokens {
+    pub text_tokens: u64,
+    pub audio_tokens: u64,
+}
+
+/// The full effective session, every field that the typed clients know.
+#[derive(Serialize, JsonSchema)]
+pub struct SessionView<'a> {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "realtime"))]
+    pub kind: &'static str,
+    #[schemars(extend("const" = "realtime.session"))]
     pub object: &'static str,
     pub id: &'a str,
     pub model: &'a str,
     /// Always text: a client that asked for audio is answered in text.
-    pub output_modalities: [&'static str; 1],
+    pub output_modalities: [TextOnly; 1],
     pub instructions: &'a str,
-    pub tools: Vec<Value>,
-    pub tool_choice: Value,
-    pub max_output_tokens: Value,
+    pub tools: Vec<ToolView<'a>>,
+    pub tool_choice: ToolChoiceView<'a>,
+    pub max_output_tokens: MaxTokensView,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
     pub temperature: Option<f64>,
     pub parallel_tool_calls: bool,
-    pub reasoning: Option<Value>,
+    pub reasoning: Option<ReasoningView<'a>>,
     /// There is no audio here: no formats, no voice, no detection of the end of a turn.
-    pub audio: Value,
+    pub audio: AudioView,
+    #[schemars(extend("const" = "auto"))]
     pub truncation: &'static str,
-    pub tracing: Option<Value>,
-    pub prompt: Option<Value>,
-    pub include: Option<Value>,
-    pub expires_at: Option<u64>,
+    pub tracing: (),
+    pub prompt: (),
+    pub include: (),
+    pub expires_at: (),
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<&'static str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum TextOnly {
+    Text,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ToolView<'a> {
+    #[serde(rename = "type")]
+    #[schemars(extend("const" = "function"))]
+    pub kind: &'static str,
+    pub name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub description: Option<&'a str>,
+    /// A JSON schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Map<String, Value>")]
+    pub parameters: Option<Value>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ReasoningView<'a> {
+    #[schemars(with = "Effort")]
+    pub effort: &'a str,
+}
+
+#[derive(Default, Serialize, JsonSchema)]
+pub struct AudioView {
+    pub input: AudioInput,
+    pub output: AudioOutput,
+}
+
+#[derive(Default, Serialize, JsonSchema)]
+pub struct AudioInput {
+    pub format: (),
+    pub noise_reduction: (),
+    pub transcription: (),
+    pub turn_detection: (),
+}
+
+#[derive(Default, Serialize, JsonSchema)]
+pub struct AudioOutput {
+    pub format: (),
+    pub voice: (),
+    pub speed: (),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RateLimit {
-    /// `requests` or `tokens`.
+    #[schemars(extend("enum" = ["requests", "tokens"]))]
     pub name: &'static str,
     pub limit: u64,
     pub remaining: u64,
@@ -202,30 +343,11 @@ pub struct RateLimit {
 }
 
 /// Where a turn's time went. The first two as the model measured them, the others from `response.create` on.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct TurnMs {
     pub queue: f64,
     pub prefill: f64,
     pub first_token: Option<f64>,
     pub first_sentence: Option<f64>,
     pub total: f64,
-}
-
-impl Body<'_> {
-    /// Whether only a connection that opted in may hear this.
-    pub fn is_extension(&self) -> bool {
-        matches!(
-            self,
-            Body::TextLogprobs { .. }
-                | Body::SentenceDone { .. }
-                | Body::RecallDone { .. }
-                | Body::ContextUpdated { .. }
-                | Body::CompactionStarted(_)
-                | Body::CompactionCompleted(_)
-                | Body::CompactionDropped(_)
-                | Body::CompactionFailed(_)
-                | Body::PinRefused { .. }
-                | Body::TurnReport { .. }
-        )
-    }
 }

@@ -1,12 +1,16 @@
 //! What a client may say, to what a session takes. `parse` never fails otherwise than with an error event's body.
 
-use super::fields::Fields;
-use super::{ErrorBody, ErrorCode};
+use super::ErrorBody;
+use super::events::{
+    ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
+    Reasoning, ResponseFields, SessionFields,
+};
 use crate::json::{json_text, tool_choice_of};
-use serde_json::{Map, Value};
+use crate::reader::{Read, Wrong, read};
+use serde_json::{Map, Value, json};
 use session::{
     ConfigUpdate, ConversationChoice, GenerationOptions, Heard, Input, InputItem, ItemBody, ItemPlace, JsonText,
-    MaxTokens, NewItem, ResponseRequest, Role, Tool, ToolChoice,
+    MaxTokens, NewItem, ResponseRequest, Role, Tool,
 };
 use settings::Settings;
 
@@ -38,23 +42,14 @@ pub struct Received {
 
 /// Reads one text message of the websocket.
 pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
-    let map: Map<String, Value> = serde_json::from_str(message).map_err(|cause| {
-        ErrorBody::new(ErrorCode::InvalidJson, format!("the message is not a JSON object: {cause}"))
-    })?;
-    let fields = Fields::new(&map);
+    let map: Map<String, Value> = serde_json::from_str(message)
+        .map_err(|cause| ErrorBody::new("invalid_json", format!("the message is not a JSON object: {cause}")))?;
     // An id that is not text cannot be echoed; the event itself may still be fine.
-    let event_id = match fields.value("event_id").and_then(Value::as_str) {
-        Some(id) if id.chars().count() > limits.id_chars => {
-            return Err(fields.too_large("event_id", limits.id_chars, "characters"));
-        }
-        id => id.map(str::to_owned),
-    };
-    let read = || -> Read<(Input, Option<Vec<String>>)> {
-        let input = input(&fields, limits)?;
-        let session = if matches!(input, Input::Configure(_)) { fields.object("session")? } else { None };
-        Ok((input, session.map(|session| extensions(&session)).transpose()?.flatten()))
-    };
-    match read() {
+    let event_id = map.get("event_id").and_then(Value::as_str).map(str::to_owned);
+    if event_id.as_ref().is_some_and(|id| id.chars().count() > limits.id_chars) {
+        return Err(Wrong::too_large("event_id", limits.id_chars, "characters").into());
+    }
+    match event(&Value::Object(map), limits) {
         Ok((input, extensions)) => {
             let is_extension = matches!(
                 input,
@@ -62,293 +57,243 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
             );
             Ok(Received { event_id, input, is_extension, extensions })
         }
-        Err(error) => Err(error.caused_by(event_id)),
+        Err(wrong) => Err(ErrorBody::from(wrong).caused_by(event_id)),
     }
 }
 
-type Read<T> = Result<T, ErrorBody>;
+const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \
+     response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit";
 
-fn input(fields: &Fields, limits: &Limits) -> Read<Input> {
-    let kind = fields.required_text("type")?;
-    Ok(match kind {
-        "session.update" => Input::Configure(Box::new(session(&fields.required_object("session")?, limits)?)),
-        "conversation.item.create" => Input::AddItem {
-            item: item(&fields.required_object("item")?, limits)?,
-            place: match fields.text("previous_item_id")? {
+fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
+    let event = read(value).map_err(|wrong: Wrong| match value["type"].as_str() {
+        Some(kind) if wrong.path == "type" => {
+            if kind.starts_with("input_audio_buffer.") || kind.starts_with("output_audio_buffer.") {
+                return Wrong::new("audio_not_supported", "type", NO_AUDIO);
+            }
+            let kind: String = kind.chars().take(limits.id_chars).collect();
+            Wrong::invalid("type", format!("there is no event '{kind}'"))
+        }
+        _ => wrong,
+    })?;
+    let mut extensions = None;
+    let input = match event {
+        ClientEvent::SessionUpdate { mut session } => {
+            extensions = session.extensions.take();
+            Input::Configure(Box::new(config(session, limits).map_err(|wrong| wrong.under("session"))?))
+        }
+        ClientEvent::ItemCreate { item, previous_item_id } => Input::AddItem {
+            item: new_item(item, limits).map_err(|wrong| wrong.under("item"))?,
+            place: match previous_item_id {
                 None => ItemPlace::End,
-                Some("root") => ItemPlace::Head,
-                Some(id) => ItemPlace::After(id.to_owned()),
+                Some(id) if id == "root" => ItemPlace::Head,
+                Some(id) => ItemPlace::After(id),
             },
         },
-        "conversation.item.retrieve" => Input::ReadItem { item_id: fields.required_text("item_id")?.to_owned() },
-        "conversation.item.delete" => Input::DeleteItem { item_id: fields.required_text("item_id")?.to_owned() },
-        "conversation.item.truncate" => truncate(fields)?,
-        "response.create" => {
-            let params = fields.object("response")?.map(|params| response(&params, limits)).transpose()?;
-            Input::Respond(Box::new(params.unwrap_or_default()))
+        ClientEvent::ItemRetrieve { item_id } => Input::ReadItem { item_id },
+        ClientEvent::ItemDelete { item_id } => Input::DeleteItem { item_id },
+        ClientEvent::ItemTruncate { item_id, content_index, audio_end_ms, text_end } => {
+            let heard = match (text_end, audio_end_ms) {
+                (Some(end), _) => Heard::Chars(usize::try_from(end).unwrap_or(usize::MAX)),
+                (None, Some(ms)) => Heard::Ms(ms),
+                (None, None) => return Err(Wrong::missing("audio_end_ms")),
+            };
+            let part = usize::try_from(content_index.unwrap_or(0)).unwrap_or(usize::MAX);
+            Input::TruncateItem { item_id, part, heard }
         }
-        "response.cancel" => Input::CancelResponse { response_id: fields.text("response_id")?.map(str::to_owned) },
-        "input_audio_buffer.clear" => Input::DropSpeech,
-        "input_text_buffer.update" => {
-            Input::Hear { text: bounded(fields, "text", fields.required_text("text")?, limits)? }
+        ClientEvent::ResponseCreate { response: None } => Input::Respond(Box::default()),
+        ClientEvent::ResponseCreate { response: Some(fields) } => {
+            Input::Respond(Box::new(request(fields, limits).map_err(|wrong| wrong.under("response"))?))
         }
-        "input_text_buffer.commit" => Input::HeardAll {
-            text: fields.text("text")?.map(|text| bounded(fields, "text", text, limits)).transpose()?,
-            item_id: id(fields, "item_id", limits)?,
-            respond: fields.flag("create_response")?.unwrap_or(true),
+        ClientEvent::ResponseCancel { response_id } => Input::CancelResponse { response_id },
+        ClientEvent::AudioClear {} => Input::DropSpeech,
+        ClientEvent::TextUpdate { text } => Input::Hear { text: bounded("text", text, limits)? },
+        ClientEvent::TextCommit { text, item_id, create_response } => Input::HeardAll {
+            text: text.map(|text| bounded("text", text, limits)).transpose()?,
+            item_id: id("item_id", item_id, limits)?,
+            respond: create_response.unwrap_or(true),
         },
-        "input_text_buffer.clear" => Input::Hear { text: String::new() },
-        kind if kind.starts_with("input_audio_buffer.") || kind.starts_with("output_audio_buffer.") => {
-            return Err(ErrorBody::new(
-                ErrorCode::AudioNotSupported,
-                "this server takes no audio: send what the user said as text with conversation.item.create and \
-                 response.create, or with the extension events input_text_buffer.update and input_text_buffer.commit",
-            )
-            .param("type"));
-        }
-        kind => {
-            let kind: String = kind.chars().take(limits.id_chars).collect();
-            return Err(fields.invalid("type", format!("there is no event '{kind}'")));
-        }
-    })
-}
-
-fn truncate(fields: &Fields) -> Read<Input> {
-    let text_end = fields.count("text_end")?.map(|end| Heard::Chars(usize::try_from(end).unwrap_or(usize::MAX)));
-    let heard = match (text_end, fields.count("audio_end_ms")?) {
-        (Some(heard), _) => heard,
-        (None, Some(ms)) => Heard::Ms(ms),
-        (None, None) => return Err(fields.missing("audio_end_ms")),
+        ClientEvent::TextClear {} => Input::Hear { text: String::new() },
     };
-    let content_index = fields.count("content_index")?.unwrap_or(0);
-    Ok(Input::TruncateItem {
-        item_id: fields.required_text("item_id")?.to_owned(),
-        part: usize::try_from(content_index).unwrap_or(usize::MAX),
-        heard,
-    })
+    Ok((input, extensions))
 }
 
 /// A session as `session.update` has it, from a request that is no websocket's.
 pub fn session_update(session: &Value, limits: &Limits) -> Result<ConfigUpdate, ErrorBody> {
-    let map = Map::from_iter([("session".to_owned(), session.clone())]);
-    match Fields::new(&map).object("session")? {
-        Some(fields) => self::session(&fields, limits),
-        None => Ok(ConfigUpdate::default()),
-    }
+    let update = read::<Option<SessionFields>>(session).and_then(|fields| config(fields.unwrap_or_default(), limits));
+    Ok(update.map_err(|wrong| wrong.under("session"))?)
 }
 
-fn extensions(session: &Fields) -> Read<Option<Vec<String>>> {
-    let Some(names) = session.list("extensions")? else { return Ok(None) };
-    let texts = names.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>();
-    texts.map(Some).ok_or_else(|| session.invalid("extensions", "a list of names"))
-}
-
-fn session(fields: &Fields, limits: &Limits) -> Read<ConfigUpdate> {
-    if let Some(kind) = fields.text("type")?
-        && kind != "realtime"
-    {
-        return Err(fields.invalid("type", "only sessions of type 'realtime'"));
+fn config(fields: SessionFields, limits: &Limits) -> Read<ConfigUpdate> {
+    if fields.kind.is_some_and(|kind| kind != "realtime") {
+        return Err(Wrong::invalid("type", "only sessions of type 'realtime'"));
     }
-    fields.list("output_modalities")?;
-    let temperature = match temperature(fields)? {
-        None if fields.is_null("temperature") => Some(None),
-        given => given.map(Some),
+    if fields.temperature.flatten().is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+        return Err(Wrong::invalid("temperature", "between 0 and 2"));
+    }
+    let tool_choice = |value: &Value| {
+        let allowed = "auto, none, required or a function's name";
+        tool_choice_of(value).ok_or_else(|| Wrong::invalid("tool_choice", allowed))
     };
-    let reasoning_effort = match reasoning_effort(fields)? {
-        None if fields.is_null("reasoning") => Some(None),
-        given => given.map(Some),
+    let max_tokens = |value: &Value| match value.as_u64() {
+        Some(tokens) if tokens > 0 => Ok(MaxTokens::Tokens(u32::try_from(tokens).unwrap_or(u32::MAX))),
+        None if value == "inf" => Ok(MaxTokens::Unlimited),
+        _ => Err(Wrong::invalid("max_output_tokens", "at least 1, or \"inf\"")),
     };
     Ok(ConfigUpdate {
-        instructions: instructions(fields, limits)?,
-        tools: tools(fields, limits)?,
-        tool_choice: tool_choice(fields)?,
-        max_output_tokens: max_output_tokens(fields)?,
-        temperature,
-        reasoning_effort,
-        parallel_tool_calls: fields.flag("parallel_tool_calls")?,
+        instructions: fields.instructions.map(|text| bounded("instructions", text, limits)).transpose()?,
+        tools: fields.tools.map(|list| tools(list, limits)).transpose()?,
+        tool_choice: fields.tool_choice.as_ref().map(tool_choice).transpose()?,
+        max_output_tokens: fields.max_output_tokens.as_ref().map(max_tokens).transpose()?,
+        temperature: fields.temperature,
+        reasoning_effort: match fields.reasoning {
+            Some(Some(Reasoning { effort })) => effort.map(|effort| json!(effort).as_str().map(str::to_owned)),
+            Some(None) => Some(None),
+            None => None,
+        },
+        parallel_tool_calls: fields.parallel_tool_calls,
     })
 }
 
-fn response(fields: &Fields, limits: &Limits) -> Read<ResponseRequest> {
-    fields.list("output_modalities")?;
-    let conversation = match fields.text("conversation")? {
-        None | Some("auto") => ConversationChoice::Auto,
-        Some("none") => ConversationChoice::None,
-        Some(name) => ConversationChoice::Named(name.to_owned()),
+fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
+    let ResponseFields { instructions, tools, tool_choice, max_output_tokens, parallel_tool_calls, .. } = fields;
+    let (temperature, reasoning) = (fields.temperature.map(Some), fields.reasoning.map(Some));
+    let input_item = |(index, item)| {
+        let item = match item {
+            InputFields::ItemReference { id } => return Ok(InputItem::Reference(id)),
+            InputFields::Message(message) => NewItemFields::Message(message),
+            InputFields::FunctionCall(call) => NewItemFields::FunctionCall(call),
+            InputFields::FunctionCallOutput(output) => NewItemFields::FunctionCallOutput(output),
+        };
+        new_item(item, limits).map(InputItem::Item).map_err(|wrong| wrong.under(&format!("input[{index}]")))
     };
-    let input = match fields.objects("input")? {
-        None => None,
-        Some(items) => Some(items.iter().map(|fields| input_item(fields, limits)).collect::<Read<Vec<_>>>()?),
+    let input = fields.input.map(|items| items.into_iter().enumerate().map(input_item).collect::<Read<_>>());
+    let own = SessionFields {
+        instructions,
+        tools,
+        tool_choice,
+        max_output_tokens,
+        temperature,
+        reasoning,
+        parallel_tool_calls,
+        ..SessionFields::default()
     };
     Ok(ResponseRequest {
-        conversation,
-        input,
-        config: ConfigUpdate {
-            instructions: instructions(fields, limits)?,
-            tools: tools(fields, limits)?,
-            tool_choice: tool_choice(fields)?,
-            max_output_tokens: max_output_tokens(fields)?,
-            temperature: temperature(fields)?.map(Some),
-            reasoning_effort: reasoning_effort(fields)?.map(Some),
-            parallel_tool_calls: fields.flag("parallel_tool_calls")?,
+        conversation: match fields.conversation.as_deref() {
+            None | Some("auto") => ConversationChoice::Auto,
+            Some("none") => ConversationChoice::None,
+            Some(name) => ConversationChoice::Named(name.to_owned()),
         },
+        input: input.transpose()?,
+        config: config(own, limits)?,
         options: GenerationOptions::default(),
-        metadata: metadata(fields, limits)?,
+        metadata: fields.metadata.map(|metadata| echoed(metadata, limits)).transpose()?,
     })
 }
 
-fn input_item(fields: &Fields, limits: &Limits) -> Read<InputItem> {
-    if fields.text("type")? == Some("item_reference") {
-        return Ok(InputItem::Reference(fields.required_text("id")?.to_owned()));
-    }
-    Ok(InputItem::Item(item(fields, limits)?))
-}
-
-fn item(fields: &Fields, limits: &Limits) -> Read<NewItem> {
-    let body = match fields.required_text("type")? {
-        "message" => message(fields)?,
-        "function_call" => ItemBody::FunctionCall {
-            call_id: id(fields, "call_id", limits)?.unwrap_or_default(),
-            name: fields.required_text("name")?.to_owned(),
-            arguments: fields.text("arguments")?.unwrap_or("{}").to_owned(),
-        },
-        "function_call_output" => ItemBody::FunctionCallOutput {
-            call_id: id(fields, "call_id", limits)?.ok_or_else(|| fields.missing("call_id"))?,
-            // A tool that returned nothing leaves the field out; one that returned an object may not have written it out.
-            output: match fields.value("output") {
+fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
+    let (given_id, body) = match fields {
+        NewItemFields::Message(NewMessage { id, role, content }) => {
+            let parts = match content.ok_or_else(|| Wrong::missing("content"))? {
+                NewContent::Text(text) => vec![text],
+                NewContent::Parts(parts) => parts.iter().enumerate().map(part).collect::<Read<_>>()?,
+            };
+            let role = match role {
+                NewRole::User => Role::User,
+                NewRole::Assistant => Role::Assistant,
+                NewRole::System | NewRole::Developer => Role::System,
+            };
+            (id, ItemBody::Message { role, parts })
+        }
+        NewItemFields::FunctionCall(NewCall { id: given_id, call_id, name, arguments }) => {
+            let call_id = id("call_id", call_id, limits)?.unwrap_or_default();
+            let arguments = arguments.unwrap_or_else(|| "{}".to_owned());
+            (given_id, ItemBody::FunctionCall { call_id, name, arguments })
+        }
+        NewItemFields::FunctionCallOutput(NewCallOutput { id: given_id, call_id, output }) => {
+            let call_id = id("call_id", Some(call_id), limits)?.ok_or_else(|| Wrong::missing("call_id"))?;
+            let output = match output {
+                // A tool that returned nothing leaves the field out.
                 None => String::new(),
-                Some(Value::String(text)) => text.clone(),
+                Some(Value::String(text)) => text,
                 Some(value) => value.to_string(),
-            },
-        },
-        _ => return Err(fields.invalid("type", "message, function_call or function_call_output")),
+            };
+            (given_id, ItemBody::FunctionCallOutput { call_id, output })
+        }
     };
     if body.text_bytes() > limits.item_bytes {
-        let error =
-            ErrorBody::new(ErrorCode::ValueTooLarge, format!("an item is larger than {} bytes", limits.item_bytes));
-        return Err(error.param(fields.path("content")));
+        let message = format!("an item is larger than {} bytes", limits.item_bytes);
+        return Err(Wrong::new("value_too_large", "content", message));
     }
-    Ok(NewItem { id: id(fields, "id", limits)?, body })
+    Ok(NewItem { id: id("id", given_id, limits)?, body })
 }
 
-fn message(fields: &Fields) -> Read<ItemBody> {
-    let role = match fields.required_text("role")? {
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "system" | "developer" => Role::System,
-        _ => return Err(fields.invalid("role", "user, assistant or system")),
+/// The text of a part of a message.
+fn part((index, part): (usize, &Value)) -> Read<String> {
+    let text = |NewPart { kind, text, transcript }| match kind.as_deref().unwrap_or("text") {
+        "input_text" | "output_text" | "text" => text.ok_or_else(|| Wrong::missing("text")),
+        "input_audio" | "output_audio" | "audio" => transcript.ok_or_else(|| {
+            let message = "this server takes no audio: send the part's transcript, or a text part";
+            Wrong::new("audio_not_supported", "transcript", message)
+        }),
+        kind => {
+            let message = format!("content of type '{kind}' is not supported: send text");
+            Err(Wrong::new("content_not_supported", "type", message))
+        }
     };
-    // Not in the protocol, but a plain string can mean only one thing.
-    if let Some(text) = fields.value("content").and_then(Value::as_str) {
-        return Ok(ItemBody::message(role, text));
-    }
-    let parts = fields.objects("content")?.ok_or_else(|| fields.missing("content"))?;
-    let part = |part: &Fields| {
-        let text = match part.text("type")?.unwrap_or("text") {
-            "input_text" | "output_text" | "text" => part.required_text("text")?,
-            "input_audio" | "output_audio" | "audio" => part.text("transcript")?.ok_or_else(|| {
-                let message = "this server takes no audio: send the part's transcript, or a text part";
-                ErrorBody::new(ErrorCode::AudioNotSupported, message).param(part.path("transcript"))
-            })?,
-            kind => {
-                let message = format!("content of type '{kind}' is not supported: send text");
-                return Err(ErrorBody::new(ErrorCode::ContentNotSupported, message).param(part.path("type")));
-            }
-        };
-        Ok(text.to_owned())
-    };
-    Ok(ItemBody::Message { role, parts: parts.iter().map(part).collect::<Read<_>>()? })
+    read(part).and_then(text).map_err(|wrong| wrong.under(&format!("content[{index}]")))
 }
 
-fn instructions(fields: &Fields, limits: &Limits) -> Read<Option<String>> {
-    fields.text("instructions")?.map(|text| bounded(fields, "instructions", text, limits)).transpose()
-}
-
-fn tools(fields: &Fields, limits: &Limits) -> Read<Option<Vec<Tool>>> {
-    let Some(list) = fields.objects("tools")? else { return Ok(None) };
+fn tools(list: Vec<NewTool>, limits: &Limits) -> Read<Vec<Tool>> {
     if list.len() > limits.tools {
-        return Err(fields.too_large("tools", limits.tools, "tools"));
+        return Err(Wrong::too_large("tools", limits.tools, "tools"));
     }
-    let tool = |tool: &Fields| {
-        if tool.text("type")?.is_some_and(|kind| kind != "function") {
-            return Err(tool.invalid("type", "only tools of type 'function'"));
+    let tool = |(index, tool): (usize, NewTool)| {
+        let mut path = format!("tools[{index}]");
+        if tool.kind.as_ref().is_some_and(|kind| kind != "function") {
+            return Err(Wrong::invalid("type", "only tools of type 'function'").under(&path));
         }
-        // Chat completions wrap the same fields once more.
-        let inner = tool.object("function")?.unwrap_or_else(|| tool.clone());
-        let parameters = inner.object("parameters")?.map(|schema| Value::Object(schema.map.clone()));
-        let tool = Tool {
-            name: inner.required_text("name")?.to_owned(),
-            description: inner.text("description")?.map(str::to_owned),
-            parameters: parameters.as_ref().map(json_text),
-            verbatim: None,
+        let NewTool { name, description, parameters, .. } = match tool.function {
+            Some(wrapped) => {
+                path += ".function";
+                *wrapped
+            }
+            None => tool,
         };
-        let parameters_bytes = tool.parameters.as_ref().map_or(0, |parameters| parameters.0.len());
-        let bytes = tool.name.len() + tool.description.as_ref().map_or(0, String::len) + parameters_bytes;
-        if bytes > limits.item_bytes {
-            Err(inner.too_large("parameters", limits.item_bytes, "bytes"))
-        } else {
-            Ok(tool)
+        let name = name.ok_or_else(|| Wrong::missing("name").under(&path))?;
+        let parameters = parameters.map(|schema| json_text(&Value::Object(schema)));
+        let parameters_bytes = parameters.as_ref().map_or(0, |parameters| parameters.0.len());
+        if name.len() + description.as_ref().map_or(0, String::len) + parameters_bytes > limits.item_bytes {
+            return Err(Wrong::too_large("parameters", limits.item_bytes, "bytes").under(&path));
         }
+        Ok(Tool { name, description, parameters, verbatim: None })
     };
-    list.iter().map(tool).collect::<Read<Vec<_>>>().map(Some)
+    list.into_iter().enumerate().map(tool).collect()
 }
 
-fn tool_choice(fields: &Fields) -> Read<Option<ToolChoice>> {
-    let Some(value) = fields.value("tool_choice") else { return Ok(None) };
-    let choice = tool_choice_of(value);
-    choice.map(Some).ok_or_else(|| fields.invalid("tool_choice", "auto, none, required or a function's name"))
-}
-
-fn max_output_tokens(fields: &Fields) -> Read<Option<MaxTokens>> {
-    let Some(value) = fields.value("max_output_tokens") else { return Ok(None) };
-    let tokens = || value.as_u64().filter(|&tokens| tokens > 0).map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
-    let max_tokens =
-        if value.as_str() == Some("inf") { Some(MaxTokens::Unlimited) } else { tokens().map(MaxTokens::Tokens) };
-    max_tokens.map(Some).ok_or_else(|| fields.invalid("max_output_tokens", "at least 1, or \"inf\""))
-}
-
-fn temperature(fields: &Fields) -> Read<Option<f64>> {
-    match fields.number("temperature")? {
-        Some(value) if !(0.0..=2.0).contains(&value) => Err(fields.invalid("temperature", "between 0 and 2")),
-        value => Ok(value),
-    }
-}
-
-fn reasoning_effort(fields: &Fields) -> Read<Option<String>> {
-    let Some(reasoning) = fields.object("reasoning")? else { return Ok(None) };
-    let levels = ["none", "minimal", "low", "medium", "high", "xhigh"];
-    match reasoning.text("effort")? {
-        Some(effort) if !levels.contains(&effort) => Err(reasoning.invalid("effort", levels.join(", "))),
-        effort => Ok(effort.map(str::to_owned)),
-    }
-}
-
-fn metadata(fields: &Fields, limits: &Limits) -> Read<Option<JsonText>> {
-    let Some(metadata) = fields.object("metadata")? else { return Ok(None) };
+fn echoed(metadata: Map<String, Value>, limits: &Limits) -> Read<JsonText> {
     let mut bytes = 0;
-    for key in metadata.map.keys() {
-        bytes += key.len() + metadata.text(key)?.map_or(0, str::len);
+    for (key, value) in &metadata {
+        let text: Option<&str> = read(value).map_err(|wrong| wrong.under(key).under("metadata"))?;
+        bytes += key.len() + text.map_or(0, str::len);
     }
     if bytes > limits.item_bytes {
-        return Err(fields.too_large("metadata", limits.item_bytes, "bytes"));
+        return Err(Wrong::too_large("metadata", limits.item_bytes, "bytes"));
     }
-    Ok(Some(json_text(&Value::Object(metadata.map.clone()))))
+    Ok(json_text(&Value::Object(metadata)))
 }
 
-fn bounded(fields: &Fields, key: &str, text: &str, limits: &Limits) -> Read<String> {
+fn bounded(field: &str, text: String, limits: &Limits) -> Read<String> {
     if text.len() > limits.item_bytes {
-        Err(fields.too_large(key, limits.item_bytes, "bytes"))
-    } else {
-        Ok(text.to_owned())
+        return Err(Wrong::too_large(field, limits.item_bytes, "bytes"));
     }
+    Ok(text)
 }
 
 /// An id that the client chooses. "root" is a place, not a name.
-fn id(fields: &Fields, key: &str, limits: &Limits) -> Read<Option<String>> {
-    match fields.text(key)? {
-        None | Some("") => Ok(None),
-        Some("root") => Err(fields.invalid(key, "'root' is the head of the conversation")),
-        Some(id) if id.chars().count() > limits.id_chars => Err(fields.too_large(key, limits.id_chars, "characters")),
-        Some(id) => Ok(Some(id.to_owned())),
+fn id(field: &str, id: Option<String>, limits: &Limits) -> Read<Option<String>> {
+    match id.filter(|id| !id.is_empty()) {
+        Some(id) if id == "root" => Err(Wrong::invalid(field, "'root' is the head of the conversation")),
+        Some(id) if id.chars().count() > limits.id_chars => Err(Wrong::too_large(field, limits.id_chars, "characters")),
+        id => Ok(id),
     }
 }

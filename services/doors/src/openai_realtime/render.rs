@@ -1,16 +1,22 @@
 //! From a session's events to the frames of one connection.
 
 use super::error::error_body;
+use super::events::{MaxTokensView, Unlimited};
 use super::frames::{
-    Body, BodyView, CompactionView, ContentPart, Frame, ItemView, RateLimit, ResponseView, SessionView, TurnMs,
+    AudioView, Body, BodyView, CachedTokens, CompactionView, ContentPart, DetailsView, Extension, FailureView, Frame,
+    InputTokens, ItemPart, ItemView, OutputTokens, RateLimit, ReasoningView, ResponseView, SessionView, TextOnly,
+    ToolView, TurnMs, UsageView,
 };
 use super::{EXTENSION, ErrorBody};
-use crate::json::{json_of, logprob_value, tool_choice_value};
+use crate::error_kind;
+use crate::json::{json_of, logprob_view, tool_choice_view};
 use runtime::Interest;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use session::sentences::Sentence;
 use session::{
-    Compaction, CompactionStage, Event, Ids, Item, ItemBody, ItemStatus, MaxTokens, Placed, Response, ResponseStatus,
-    Role, SessionState, StatusDetails, Tool, TurnReport, Usage,
+    Compaction, CompactionStage, Event, Failure, Ids, Item, ItemBody, ItemStatus, MaxTokens, Placed, Response,
+    ResponseStatus, Role, SessionState, StatusDetails, Tool, TurnReport, Usage,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,15 +57,15 @@ impl Renderer {
 
     /// Appends the frames that the event becomes on this connection: none, one or a few.
     pub fn render(&mut self, event: &Event, out: &mut Vec<String>) {
-        let mut push = |body: Body| self.push(body, out);
+        let mut push = |body| out.push(self.write(body));
         match event {
             Event::Opened(state) => {
                 let session = Box::new(session_view(state, self.has_extensions()));
-                self.push(Body::SessionCreated { session }, out);
+                out.push(self.write(Body::SessionCreated { session }));
             }
             Event::Configured(state) => {
                 let session = Box::new(session_view(state, self.has_extensions()));
-                self.push(Body::SessionUpdated { session }, out);
+                out.push(self.write(Body::SessionUpdated { session }));
             }
             Event::Refused { input_id, refusal } => push(Body::Error { error: &error_body(refusal, input_id.clone()) }),
             Event::ItemAdded { item, previous_item_id, is_new } => {
@@ -89,21 +95,28 @@ impl Renderer {
                     push(Body::ItemAdded { previous_item_id, item: item_view(item) });
                 }
                 if matches!(item.body, ItemBody::Message { .. }) {
-                    let (content_index, part) = (CONTENT_INDEX, spoken(""));
+                    let (content_index, part) = (CONTENT_INDEX, ContentPart::Text { text: "" });
                     push(Body::ContentPartAdded { response_id, item_id: &item.id, output_index, content_index, part });
                 }
             }
             Event::ReasoningDelta { .. } => {}
             Event::TextDelta { response_id, item_id, output_index, text, logprobs } => {
                 let (output_index, content_index) = (*output_index, CONTENT_INDEX);
-                if !logprobs.is_empty() && self.has_extensions() {
-                    let logprobs = logprobs.iter().map(logprob_value).collect();
-                    self.push(Body::TextLogprobs { response_id, item_id, output_index, content_index, logprobs }, out);
+                if !logprobs.is_empty() {
+                    let logprobs = logprobs.iter().map(logprob_view).collect();
+                    let of = Extension::TextLogprobs { response_id, item_id, output_index, content_index, logprobs };
+                    self.extend(of, out);
                 }
-                self.push(Body::TextDelta { response_id, item_id, output_index, content_index, delta: text }, out);
+                out.push(self.write(Body::TextDelta {
+                    response_id,
+                    item_id,
+                    output_index,
+                    content_index,
+                    delta: text,
+                }));
             }
             Event::TextDone { response_id, item_id, output_index, text } => {
-                let (output_index, content_index, part) = (*output_index, CONTENT_INDEX, spoken(text));
+                let (output_index, content_index, part) = (*output_index, CONTENT_INDEX, ContentPart::Text { text });
                 push(Body::TextDone { response_id, item_id, output_index, content_index, text });
                 push(Body::ContentPartDone { response_id, item_id, output_index, content_index, part });
             }
@@ -122,28 +135,21 @@ impl Renderer {
                     push(Body::ItemDone { previous_item_id: previous_item_id.as_deref(), item: item_view(item) });
                 }
             }
-            Event::SentenceDone { response_id, item_id, sentence } => push(Body::SentenceDone {
-                response_id,
-                item_id,
-                index: sentence.index,
-                text: &sentence.text,
-                text_start: sentence.text_start,
-                text_end: sentence.text_end,
-            }),
-            Event::RecallDone { response_id, query, places } => {
-                push(Body::RecallDone { response_id, query, places: *places });
+            Event::SentenceDone { response_id, item_id, sentence } => {
+                let Sentence { index, ref text, text_start, text_end } = *sentence;
+                self.extend(Extension::SentenceDone { response_id, item_id, index, text, text_start, text_end }, out);
             }
-            Event::Reported { response_id, report } => push(turn_report(response_id, report)),
-            Event::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm } => push(Body::ContextUpdated {
-                tokens: *tokens,
-                margin_tokens: *margin_tokens,
-                ctx_size: *ctx_size,
-                fill: *fill,
-                arm: arm.as_deref(),
-            }),
-            Event::Compaction(compaction) => push(compaction_body(compaction)),
+            Event::RecallDone { response_id, query, places } => {
+                self.extend(Extension::RecallDone { response_id, query, places: *places }, out);
+            }
+            Event::Reported { response_id, report } => self.extend(turn_report(response_id, report), out),
+            &Event::ContextUpdated { tokens, margin_tokens, ctx_size, fill, ref arm } => {
+                let arm = arm.as_deref();
+                self.extend(Extension::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm }, out);
+            }
+            Event::Compaction(compaction) => self.extend(compaction_frame(compaction), out),
             Event::PinRefused { item_id, text, limit_tokens } => {
-                push(Body::PinRefused { item_id, text, limit_tokens: *limit_tokens });
+                self.extend(Extension::PinRefused { item_id, text, limit_tokens: *limit_tokens }, out);
             }
         }
     }
@@ -157,14 +163,13 @@ impl Renderer {
         self.write(Body::RateLimitsUpdated { rate_limits })
     }
 
-    fn push(&mut self, body: Body, out: &mut Vec<String>) {
-        if !body.is_extension() || self.has_extensions() {
-            let frame = self.write(body);
-            out.push(frame);
+    fn extend(&mut self, extension: Extension, out: &mut Vec<String>) {
+        if self.has_extensions() {
+            out.push(self.write(extension));
         }
     }
 
-    fn write(&mut self, body: Body) -> String {
+    fn write<B: Serialize>(&mut self, body: B) -> String {
         let event_id = self.ids.next("event");
         serde_json::to_string(&Frame { event_id: &event_id, body }).unwrap_or_else(|error| {
             tracing::error!(%error, "a frame could not be written out; this is a defect of the program");
@@ -186,9 +191,11 @@ pub fn session_value(state: &SessionState) -> Value {
 fn item_view(item: &Item) -> ItemView<'_> {
     let body = match &item.body {
         ItemBody::Message { role, parts } => {
-            let kind = if *role == Role::Assistant { "output_text" } else { "input_text" };
-            let content = parts.iter().map(|text| ContentPart { kind, text }).collect();
-            BodyView::Message { role: role.word(), content }
+            let part = |text| match role {
+                Role::Assistant => ItemPart::OutputText { text },
+                Role::User | Role::System => ItemPart::InputText { text },
+            };
+            BodyView::Message { role: role.word(), content: parts.iter().map(|text| part(text)).collect() }
         }
         ItemBody::FunctionCall { call_id, name, arguments } => BodyView::FunctionCall { call_id, name, arguments },
         ItemBody::FunctionCallOutput { call_id, output } => BodyView::FunctionCallOutput { call_id, output },
@@ -201,18 +208,12 @@ fn item_view(item: &Item) -> ItemView<'_> {
     ItemView { id: &item.id, object: "realtime.item", body, status }
 }
 
-fn spoken(text: &str) -> ContentPart<'_> {
-    ContentPart { kind: "text", text }
-}
-
 fn response_view(response: &Response) -> ResponseView<'_> {
     let details = response.details.as_ref().map(|details| match details {
-        StatusDetails::Cancelled => json!({ "type": "cancelled", "reason": "client_cancelled" }),
-        StatusDetails::MaxOutputTokens => json!({ "type": "incomplete", "reason": "max_output_tokens" }),
-        StatusDetails::Failed(failure) => {
-            let kind = crate::error_kind(failure.code);
-            let error = json!({ "type": kind, "code": failure.code.word(), "message": failure.message });
-            json!({ "type": "failed", "error": error })
+        StatusDetails::Cancelled => DetailsView::Cancelled { reason: "client_cancelled" },
+        StatusDetails::MaxOutputTokens => DetailsView::Incomplete { reason: "max_output_tokens" },
+        StatusDetails::Failed(Failure { code, message }) => {
+            DetailsView::Failed { error: FailureView { kind: error_kind(*code), code: code.word(), message } }
         }
     });
     ResponseView {
@@ -228,28 +229,29 @@ fn response_view(response: &Response) -> ResponseView<'_> {
         status_details: details,
         output: response.output.iter().map(item_view).collect(),
         conversation_id: response.conversation_id.as_deref(),
-        output_modalities: ["text"],
-        max_output_tokens: max_tokens_value(response.max_output_tokens),
-        usage: response.usage.map(usage_value),
+        output_modalities: [TextOnly::Text],
+        max_output_tokens: max_tokens_view(response.max_output_tokens),
+        usage: response.usage.map(usage_view),
         metadata: response.metadata.as_ref().map(json_of),
     }
 }
 
-fn usage_value(usage: Usage) -> Value {
+fn usage_view(usage: Usage) -> UsageView {
     let Usage { input_tokens, cached_tokens, output_tokens, .. } = usage;
-    json!({
-        "total_tokens": input_tokens + output_tokens,
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "input_token_details": {
-            "text_tokens": input_tokens,
-            "audio_tokens": 0,
-            "image_tokens": 0,
-            "cached_tokens": cached_tokens,
-            "cached_tokens_details": { "text_tokens": cached_tokens, "audio_tokens": 0, "image_tokens": 0 },
+    let cached_tokens_details = CachedTokens { text_tokens: cached_tokens, audio_tokens: 0, image_tokens: 0 };
+    UsageView {
+        total_tokens: input_tokens + output_tokens,
+        input_tokens,
+        output_tokens,
+        input_token_details: InputTokens {
+            text_tokens: input_tokens,
+            audio_tokens: 0,
+            image_tokens: 0,
+            cached_tokens,
+            cached_tokens_details,
         },
-        "output_token_details": { "text_tokens": output_tokens, "audio_tokens": 0 },
-    })
+        output_token_details: OutputTokens { text_tokens: output_tokens, audio_tokens: 0 },
+    }
 }
 
 fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
@@ -259,47 +261,39 @@ fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
         object: "realtime.session",
         id: session_id,
         model,
-        output_modalities: ["text"],
+        output_modalities: [TextOnly::Text],
         instructions: &config.instructions,
-        tools: config.tools.iter().map(tool_value).collect(),
-        tool_choice: tool_choice_value(&config.tool_choice),
-        max_output_tokens: max_tokens_value(config.max_output_tokens),
+        tools: config.tools.iter().map(tool_view).collect(),
+        tool_choice: tool_choice_view(&config.tool_choice),
+        max_output_tokens: max_tokens_view(config.max_output_tokens),
         temperature: config.temperature,
         parallel_tool_calls: config.parallel_tool_calls,
-        reasoning: config.reasoning_effort.as_ref().map(|effort| json!({ "effort": effort })),
-        audio: json!({
-            "input": { "format": null, "noise_reduction": null, "transcription": null, "turn_detection": null },
-            "output": { "format": null, "voice": null, "speed": null },
-        }),
+        reasoning: config.reasoning_effort.as_ref().map(|effort| ReasoningView { effort }),
+        audio: AudioView::default(),
         truncation: "auto",
-        tracing: None,
-        prompt: None,
-        include: None,
-        expires_at: None,
+        tracing: (),
+        prompt: (),
+        include: (),
+        expires_at: (),
         extensions: if extensions { vec![EXTENSION] } else { Vec::new() },
     }
 }
 
-fn tool_value(tool: &Tool) -> Value {
-    let mut value = json!({ "type": "function", "name": tool.name });
-    if let Some(description) = &tool.description {
-        value["description"] = json!(description);
-    }
-    if let Some(parameters) = &tool.parameters {
-        value["parameters"] = json_of(parameters);
-    }
-    value
+fn tool_view(tool: &Tool) -> ToolView<'_> {
+    let Tool { name, description, parameters, .. } = tool;
+    let (description, parameters) = (description.as_deref(), parameters.as_ref().map(json_of));
+    ToolView { kind: "function", name, description, parameters }
 }
 
-fn max_tokens_value(max_tokens: MaxTokens) -> Value {
+fn max_tokens_view(max_tokens: MaxTokens) -> MaxTokensView {
     match max_tokens {
-        MaxTokens::Unlimited => json!("inf"),
-        MaxTokens::Tokens(tokens) => json!(tokens),
+        MaxTokens::Unlimited => MaxTokensView::Word(Unlimited::Infinite),
+        MaxTokens::Tokens(tokens) => MaxTokensView::Tokens(tokens),
     }
 }
 
-fn turn_report<'a>(response_id: &'a str, report: &'a TurnReport) -> Body<'a> {
-    Body::TurnReport {
+fn turn_report<'a>(response_id: &'a str, report: &'a TurnReport) -> Extension<'a> {
+    Extension::TurnReport {
         response_id,
         reused_tokens: report.reused_tokens,
         computed_tokens: report.computed_tokens,
@@ -314,19 +308,13 @@ fn turn_report<'a>(response_id: &'a str, report: &'a TurnReport) -> Body<'a> {
     }
 }
 
-fn compaction_body(compaction: &Compaction) -> Body<'_> {
-    let Compaction { stage, summary_id, version, tokens_before } = compaction;
-    let view = |tokens_after, message| CompactionView {
-        summary_id,
-        version: *version,
-        tokens_before: *tokens_before,
-        tokens_after,
-        message,
-    };
+fn compaction_frame(compaction: &Compaction) -> Extension<'_> {
+    let &Compaction { ref stage, ref summary_id, version, tokens_before } = compaction;
+    let view = |tokens_after| CompactionView { summary_id, version, tokens_before, tokens_after };
     match stage {
-        CompactionStage::Started => Body::CompactionStarted(view(None, None)),
-        CompactionStage::Completed { tokens_after } => Body::CompactionCompleted(view(Some(*tokens_after), None)),
-        CompactionStage::Dropped { tokens_after } => Body::CompactionDropped(view(Some(*tokens_after), None)),
-        CompactionStage::Failed { message } => Body::CompactionFailed(view(None, Some(message))),
+        CompactionStage::Started => Extension::CompactionStarted(view(None)),
+        CompactionStage::Completed { tokens_after } => Extension::CompactionCompleted(view(Some(*tokens_after))),
+        CompactionStage::Dropped { tokens_after } => Extension::CompactionDropped(view(Some(*tokens_after))),
+        CompactionStage::Failed { message } => Extension::CompactionFailed { compaction: view(None), message },
     }
 }

@@ -1,9 +1,8 @@
 //! One websocket: a task that reads and a task that writes, so that neither waits for the other.
 
-use super::error::{ErrorBody, ErrorCode};
 use super::frames::RateLimit;
 use super::parse::{Limits, Received, parse};
-use super::{EXTENSION, Renderer};
+use super::{EXTENSION, ErrorBody, Renderer};
 use crate::App;
 use crate::access::{Caller, Left};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
@@ -115,7 +114,7 @@ impl Reader {
     async fn heard(&mut self, text: Option<Utf8Bytes>) -> bool {
         let Some(text) = text else {
             let message = "events are text messages, and this one is binary";
-            return self.refuse(ErrorBody::new(ErrorCode::InvalidJson, message)).await;
+            return self.refuse(ErrorBody::new("invalid_json", message)).await;
         };
         let Received { event_id, input, is_extension, extensions } = match parse(&text, &self.limits) {
             Ok(received) => received,
@@ -123,7 +122,7 @@ impl Reader {
         };
         if is_extension && !self.extensions.load(Ordering::Relaxed) {
             let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
-            let error = ErrorBody::new(ErrorCode::ExtensionNotEnabled, message).param("type");
+            let error = ErrorBody::new("extension_not_enabled", message).param("type");
             return self.refuse(error.caused_by(event_id)).await;
         }
         if let Some(names) = extensions {
@@ -141,7 +140,7 @@ impl Reader {
                 self.connected.say(event_id, input).await && self.connected.relay(frame).await
             }
             Err(error) => {
-                let error = ErrorBody::new(ErrorCode::RateLimitExceeded, error.message);
+                let error = ErrorBody::new("rate_limit_exceeded", error.message);
                 self.refuse(error.caused_by(event_id)).await
             }
         }

@@ -3,7 +3,7 @@
 //! Over 600 lines because the clients, the store and the names of ids check each other.
 
 use crate::validator::check as check_against_schema;
-use doors::openai_realtime::{ErrorBody, ErrorCode, Limits, Renderer, item_value, parse};
+use doors::openai_realtime::{ErrorBody, Limits, Renderer, item_value, parse};
 use serde_json::{Value, json};
 use session::machine::*;
 use session::prompt::Context;
@@ -150,7 +150,7 @@ impl Stage {
         let received = parse(&message.to_string(), &LIMITS);
         match received {
             Ok(received) if received.is_extension && !ear.extensions.load(Ordering::Relaxed) => {
-                let error = ErrorBody::new(ErrorCode::ExtensionNotEnabled, "not enabled").param("type");
+                let error = ErrorBody::new("extension_not_enabled", "not enabled").param("type");
                 let frame = ear.renderer.error(&error.caused_by(received.event_id));
                 self.input(Happening::TellOne { conn, event: Event::DoorFrame(frame) });
             }

@@ -13,6 +13,9 @@ pub fn check(definition: &str, value: &Value) -> Result<(), String> {
 }
 
 fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    if *schema == Value::Bool(true) {
+        return Ok(());
+    }
     let schema = schema.as_object().ok_or("a schema is an object")?;
     for (keyword, rule) in schema {
         match keyword.as_str() {
@@ -30,16 +33,18 @@ fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(),
                 }
             }
             "type" => {
-                let fits = match rule.as_str().unwrap() {
-                    "object" => value.is_object(),
-                    "array" => value.is_array(),
-                    "string" => value.is_string(),
-                    "boolean" => value.is_boolean(),
-                    "number" => value.is_number(),
-                    "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
-                    "null" => value.is_null(),
-                    other => return Err(format!("unknown type {other}")),
+                let is = |kind: &Value| match kind.as_str() {
+                    Some("object") => Ok(value.is_object()),
+                    Some("array") => Ok(value.is_array()),
+                    Some("string") => Ok(value.is_string()),
+                    Some("boolean") => Ok(value.is_boolean()),
+                    Some("number") => Ok(value.is_number()),
+                    Some("integer") => Ok(value.as_f64().is_some_and(|number| number.fract() == 0.0)),
+                    Some("null") => Ok(value.is_null()),
+                    _ => Err(format!("unknown type {kind}")),
                 };
+                let kinds = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
+                let fits = kinds.iter().map(is).collect::<Result<Vec<_>, _>>()?.contains(&true);
                 if !fits {
                     return Err(format!("{at}: {value} is not of type {rule}"));
                 }
@@ -48,8 +53,12 @@ fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(),
             "enum" if !rule.as_array().unwrap().contains(value) => {
                 return Err(format!("{at}: {value} is not in {rule}"));
             }
-            "minimum" if value.as_f64() < rule.as_f64() => return Err(format!("{at}: {value} is below {rule}")),
-            "maximum" if value.as_f64() > rule.as_f64() => return Err(format!("{at}: {value} is above {rule}")),
+            "minimum" if value.as_f64().is_some_and(|number| Some(number) < rule.as_f64()) => {
+                return Err(format!("{at}: {value} is below {rule}"));
+            }
+            "maximum" if value.as_f64().is_some_and(|number| Some(number) > rule.as_f64()) => {
+                return Err(format!("{at}: {value} is above {rule}"));
+            }
             "required" => {
                 for name in rule.as_array().unwrap() {
                     if value.get(name.as_str().unwrap()).is_none() {
@@ -81,7 +90,13 @@ fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(),
                     validate(root, rule, item, &format!("{at}[{index}]"))?;
                 }
             }
-            "const" | "enum" | "minimum" | "maximum" | "description" | "x-extension" => {}
+            "minItems" | "maxItems" => {
+                let (items, bound) = (value.as_array().map_or(0, Vec::len) as u64, rule.as_u64().unwrap());
+                if if keyword == "minItems" { items < bound } else { items > bound } {
+                    return Err(format!("{at}: {items} entries, and {keyword} is {bound}"));
+                }
+            }
+            "const" | "enum" | "minimum" | "maximum" | "description" | "format" | "default" | "x-extension" => {}
             other => return Err(format!("the validator does not know {other}")),
         }
     }

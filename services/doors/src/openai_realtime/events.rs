@@ -1,0 +1,228 @@
+//! What a client may say over the websocket, as it is written. `parse` makes inputs of it; the schema is derived from it.
+//! Fields that are not named here are ignored, and a field that is `null` is one that is not there.
+
+use super::EXTENSION;
+use crate::json::ToolChoiceView;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(tag = "type")]
+pub enum ClientEvent {
+    #[serde(rename = "session.update")]
+    SessionUpdate { session: SessionFields },
+    #[serde(rename = "conversation.item.create")]
+    ItemCreate { item: NewItemFields, previous_item_id: Option<String> },
+    #[serde(rename = "conversation.item.retrieve")]
+    ItemRetrieve { item_id: String },
+    #[serde(rename = "conversation.item.truncate")]
+    ItemTruncate {
+        item_id: String,
+        content_index: Option<u64>,
+        audio_end_ms: Option<u64>,
+        /// Extension: characters (Unicode scalar values) that were heard.
+        text_end: Option<u64>,
+    },
+    #[serde(rename = "conversation.item.delete")]
+    ItemDelete { item_id: String },
+    #[serde(rename = "response.create")]
+    ResponseCreate { response: Option<ResponseFields> },
+    #[serde(rename = "response.cancel")]
+    ResponseCancel { response_id: Option<String> },
+    #[serde(rename = "input_audio_buffer.clear")]
+    AudioClear {},
+    #[serde(rename = "input_text_buffer.update")]
+    #[schemars(extend("x-extension" = EXTENSION))]
+    TextUpdate { text: String },
+    #[serde(rename = "input_text_buffer.commit")]
+    #[schemars(extend("x-extension" = EXTENSION))]
+    TextCommit { text: Option<String>, item_id: Option<String>, create_response: Option<bool> },
+    #[serde(rename = "input_text_buffer.clear")]
+    #[schemars(extend("x-extension" = EXTENSION))]
+    TextClear {},
+}
+
+/// What a session is set to, from now on.
+#[derive(Default, Deserialize, JsonSchema)]
+pub struct SessionFields {
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["realtime", null]))]
+    pub kind: Option<String>,
+    /// Always answered in text.
+    #[expect(dead_code, reason = "a client that asks for audio is answered in text")]
+    #[schemars(with = "Option<Vec<Modality>>")]
+    pub output_modalities: Option<Vec<Value>>,
+    pub instructions: Option<String>,
+    pub tools: Option<Vec<NewTool>>,
+    #[schemars(with = "Option<ToolChoiceView<'static>>")]
+    pub tool_choice: Option<Value>,
+    #[schemars(with = "Option<MaxTokensView>")]
+    pub max_output_tokens: Option<Value>,
+    /// Null: back to the preset's.
+    #[serde(default, deserialize_with = "even_null")]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<Option<f64>>,
+    /// Null: back to the preset's.
+    #[serde(default, deserialize_with = "even_null")]
+    pub reasoning: Option<Option<Reasoning>>,
+    pub parallel_tool_calls: Option<bool>,
+    pub extensions: Option<Vec<String>>,
+}
+
+/// What one response has its own way; the rest is as the session has it.
+#[derive(Deserialize, JsonSchema)]
+pub struct ResponseFields {
+    /// Always answered in text.
+    #[expect(dead_code, reason = "a client that asks for audio is answered in text")]
+    #[schemars(with = "Option<Vec<Modality>>")]
+    pub output_modalities: Option<Vec<Value>>,
+    pub instructions: Option<String>,
+    pub tools: Option<Vec<NewTool>>,
+    #[schemars(with = "Option<ToolChoiceView<'static>>")]
+    pub tool_choice: Option<Value>,
+    #[schemars(with = "Option<MaxTokensView>")]
+    pub max_output_tokens: Option<Value>,
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    pub reasoning: Option<Reasoning>,
+    pub parallel_tool_calls: Option<bool>,
+    /// `auto`, `none` (beside the conversation), or the conversation's id.
+    pub conversation: Option<String>,
+    /// In place of the conversation so far.
+    pub input: Option<Vec<InputFields>>,
+    /// Echoed in the response.
+    #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(dead_code, reason = "stands in the schema only")]
+enum Modality {
+    Text,
+    Audio,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct Reasoning {
+    pub effort: Option<Effort>,
+}
+
+#[derive(Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum MaxTokensView {
+    Tokens(#[schemars(range(min = 1))] u32),
+    Word(Unlimited),
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Unlimited {
+    #[serde(rename = "inf")]
+    Infinite,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewTool {
+    #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["function", null]))]
+    pub kind: Option<String>,
+    #[schemars(required)]
+    pub name: Option<String>,
+    pub description: Option<String>,
+    /// A JSON schema.
+    pub parameters: Option<Map<String, Value>>,
+    /// Chat completions wrap the same fields once more.
+    #[schemars(skip)]
+    pub function: Option<Box<NewTool>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(tag = "type")]
+pub enum NewItemFields {
+    Message(NewMessage),
+    FunctionCall(NewCall),
+    FunctionCallOutput(NewCallOutput),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(tag = "type")]
+pub enum InputFields {
+    Message(NewMessage),
+    FunctionCall(NewCall),
+    FunctionCallOutput(NewCallOutput),
+    /// An item of the conversation.
+    ItemReference {
+        id: String,
+    },
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewMessage {
+    pub id: Option<String>,
+    pub role: NewRole,
+    #[schemars(required)]
+    pub content: Option<NewContent>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NewRole {
+    User,
+    Assistant,
+    System,
+    Developer,
+}
+
+/// A plain string is not in OpenAI's protocol, but it can mean only one thing.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a list of parts or a string")]
+pub enum NewContent {
+    Text(String),
+    Parts(#[schemars(with = "Vec<NewPart>")] Vec<Value>),
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewPart {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub text: Option<String>,
+    /// Of audio, which is not heard.
+    pub transcript: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewCall {
+    pub id: Option<String>,
+    pub call_id: Option<String>,
+    pub name: String,
+    pub arguments: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewCallOutput {
+    pub id: Option<String>,
+    pub call_id: String,
+    /// A string, or any JSON: a tool that returned an object may not have written it out.
+    pub output: Option<Value>,
+}
+
+/// Tells a field that is `null` from one that is not there.
+fn even_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
