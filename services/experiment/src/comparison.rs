@@ -102,25 +102,20 @@ pub struct Difference {
     pub verdict: DifferenceVerdict,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// With its words for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(const_into_str)]
 pub enum DifferenceVerdict {
     /// Too few users, sessions or turns to say anything.
+    #[strum(serialize = "too few to tell")]
     TooFew,
+    #[strum(serialize = "no difference shown")]
     NoDifferenceShown,
+    #[strum(serialize = "higher")]
     Higher,
+    #[strum(serialize = "lower")]
     Lower,
-}
-
-impl DifferenceVerdict {
-    pub fn words(self) -> &'static str {
-        match self {
-            DifferenceVerdict::TooFew => "too few to tell",
-            DifferenceVerdict::NoDifferenceShown => "no difference shown",
-            DifferenceVerdict::Higher => "higher",
-            DifferenceVerdict::Lower => "lower",
-        }
-    }
 }
 
 /// With fewer independent units in an arm nothing is said of a difference.

@@ -80,6 +80,8 @@ fn uneven_traffic_is_told() {
         "{:?}",
         found.warnings
     );
+    let words = found.warnings[0].to_string();
+    assert!(words.starts_with("the arms have [40, 10] users, which their weights make unlikely (p = 0.00"), "{words}");
     assert_eq!(compare(&arms(), &[4.0, 1.0], &turns, false, 1).warnings, []);
 
     let mut turns = live(60, 1, 0.0);

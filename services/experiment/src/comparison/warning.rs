@@ -5,46 +5,31 @@ use crate::bootstrap::{Pairing, Resampling, Sample, Statistic, difference};
 use crate::traffic::chi_square;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, strum::Display)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Warning {
+    #[strum(to_string = "{arm} has no turn yet")]
     NoTurns { arm: String },
+    #[strum(
+        to_string = "{arm} has {users} users, and {least} are the least to tell arms apart: sessions are compared \
+                         instead, so a difference may be one of people"
+    )]
     TooFewUsers { arm: String, users: usize, least: usize },
+    #[strum(to_string = "{blocks} blocks of turns were played, and {least} are the least to tell arms apart")]
     TooFewPairs { blocks: usize, least: usize },
+    #[strum(
+        to_string = "the arms have {users:?} users, which their weights make unlikely (p = {p:.5}): something else \
+                         than chance sends users, and no difference is to be trusted before that is found"
+    )]
     UnevenUsers { users: Vec<usize>, p: f64 },
+    #[strum(to_string = "{users} users have been in more than one arm (weights or overrides changed)")]
     UsersInSeveralArms { users: usize },
+    #[strum(
+        to_string = "sessions of {arm} have {turns_per_session:.1} turns, those of the first arm {first:.1}: waits \
+                         and fill grow with turns, so compare the plots at the same turn"
+    )]
     UnevenSessions { arm: String, turns_per_session: f64, first: f64 },
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Warning::NoTurns { arm } => write!(f, "{arm} has no turn yet"),
-            Warning::TooFewUsers { arm, users, least } => write!(
-                f,
-                "{arm} has {users} users, and {least} are the least to tell arms apart: sessions are compared instead, so \
-                 a difference may be one of people"
-            ),
-            Warning::TooFewPairs { blocks, least } => {
-                write!(f, "{blocks} blocks of turns were played, and {least} are the least to tell arms apart")
-            }
-            Warning::UnevenUsers { users, p } => write!(
-                f,
-                "the arms have {users:?} users, which their weights make unlikely (p = {p:.5}): something else than chance \
-                 sends users, and no difference is to be trusted before that is found"
-            ),
-            Warning::UsersInSeveralArms { users } => {
-                write!(f, "{users} users have been in more than one arm (weights or overrides changed)")
-            }
-            Warning::UnevenSessions { arm, turns_per_session, first } => write!(
-                f,
-                "sessions of {arm} have {turns_per_session:.1} turns, those of the first arm {first:.1}: waits and fill \
-                 grow with turns, so compare the plots at the same turn"
-            ),
-        }
-    }
 }
 
 /// What less than one comparison in a thousand would show by chance.

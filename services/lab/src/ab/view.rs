@@ -139,7 +139,7 @@ fn verdict(found: &Difference) -> String {
         }
         _ => String::new(),
     };
-    format!("{}{share}", found.verdict.words())
+    format!("{}{share}", found.verdict.into_str())
 }
 
 /// A value with its unit.
