@@ -19,7 +19,7 @@ pub async fn health(State(app): State<App>) -> (StatusCode, Json<Value>) {
     };
     let body = json!({
         "status": word,
-        "model": app.runtime.presets().model(),
+        "model": app.runtime.presets().model,
         "trouble": status.trouble,
         "sessions_in_memory": app.runtime.count(),
     });

@@ -105,18 +105,18 @@ fn model_list(chat: &Chat) -> Vec<Value> {
             "id": model_name(chat, preset), "object": "model", "created": created, "owned_by": "reprise",
             // As other servers call it.
             "max_model_len": preset.ctx_size,
-            "reprise": { "preset": preset.name, "model": chat.runtime.presets().model(), "ctx_size": preset.ctx_size },
+            "reprise": { "preset": preset.name, "model": chat.runtime.presets().model, "ctx_size": preset.ctx_size },
         })
     };
     let presets = chat.runtime.presets();
     // The one that a client gets who asks for none comes first: many take the first.
-    let others = presets.iter().filter(|preset| preset.name != presets.chosen().name);
-    [presets.chosen()].into_iter().chain(others).map(of).collect()
+    let others = presets.iter().filter(|preset| preset.name != presets.chosen.name);
+    [&presets.chosen].into_iter().chain(others).map(of).collect()
 }
 
 /// As clients see it: the preset, or the model where the preset is nothing but the defaults.
 fn model_name(chat: &Chat, preset: &Preset) -> String {
-    if preset.name == "default" { chat.runtime.presets().model().to_owned() } else { preset.name.clone() }
+    if preset.name == "default" { chat.runtime.presets().model.clone() } else { preset.name.clone() }
 }
 
 fn model_request(request: ChatRequest, preset: Arc<Preset>) -> ModelRequest {

@@ -3,11 +3,13 @@
 //! Each change is one transaction of the store; a session in memory then follows it, between two turns.
 
 use crate::clock::wall_ms;
-use crate::compactor::{Past, PromptTools, limits_of, pin_of};
+use crate::compactor::{Past, pin_of};
+use crate::prompts::SessionTools;
 use crate::task::Command;
 use crate::{Error, Runtime};
 use compaction::Admission;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{MadeBy, NewSummary, Pin, SessionRef, Summary, SummaryKind};
 use tokio::sync::oneshot;
@@ -51,7 +53,7 @@ impl Runtime {
         };
         let Some(edited) = all.iter().rev().find(is_meant) else { return Err(Error::NoSummaryToEdit) };
         let tools = self.tools(session).await?;
-        let (tokens, limit) = (compaction::estimate_tokens(text), 2 * limits_of(&tools.preset).summary_tokens);
+        let (tokens, limit) = (compaction::estimate_tokens(text), 2 * tools.limits.summary_tokens);
         if text.trim().is_empty() {
             return Err(Error::EmptyText);
         }
@@ -85,7 +87,7 @@ impl Runtime {
         if text.is_empty() {
             return Err(Error::EmptyText);
         }
-        let limits = limits_of(&self.tools(session).await?.preset);
+        let limits = self.tools(session).await?.limits;
         let pins = self.store().pins(session, false).await?;
         let there: Vec<_> = pins.iter().map(pin_of).collect();
         match compaction::admit(&there, text, &limits) {
@@ -142,17 +144,15 @@ impl Runtime {
     /// Whether a reply could be made with this summary in use; none is the whole history. Returns the prompt's tokens.
     async fn check_fit(&self, session: &SessionRef, summary: Option<&Summary>) -> Result<u64, Error> {
         let tools = self.tools(session).await?;
-        let limits = limits_of(&tools.preset);
-        let past = Past::with(self.store(), session, summary).await?;
+        let past = Past::with(&tools, summary).await?;
         let shown = past.shown();
-        let context = past.standing.context(&shown, &limits, tools.preset.recall > 0);
+        let context = tools.context(&past.standing, &shown);
         let tokens = tools.count(&past.config, &shown, &context).await.map_err(Error::Model)?.tokens;
-        let limit = u64::from(limits.hard_tokens());
+        let limit = u64::from(tools.limits.hard_tokens());
         if tokens > limit { Err(Error::DoesNotFit { tokens, limit }) } else { Ok(tokens) }
     }
 
-    async fn tools(&self, session: &SessionRef) -> Result<PromptTools, Error> {
-        let record = self.store().session(session).await?;
-        Ok(self.tools_of(&record.placement.preset, record.placement.ctx_size, session))
+    async fn tools(&self, session: &SessionRef) -> Result<Arc<SessionTools>, Error> {
+        Ok(self.shared.tools_of(&self.store().session(session).await?.placement, session))
     }
 }

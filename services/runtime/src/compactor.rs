@@ -1,7 +1,7 @@
 //! Keeps a conversation within its window: a task beside the session's, which talks to it by messages.
 //!
 //! `Standing` is what the prompt shows of the past, `Past` the conversation as the store has it, `weigh` what each part of
-//! it takes, `make` a summary from the request to the store, `fit` room for a reply that waits. Whether, what and when is
+//! it takes, `make` a summary from the request to the store, `room` is for a reply that waits. Whether, what and when is
 //! the `compaction` crate's.
 //!
 //! Invariants:
@@ -9,7 +9,6 @@
 //! - A swap is one transaction of the store, and the prompt follows it; what a crash leaves is before it or after it.
 //! - No reply waits for a summary: where there is no room and none is ready, oldest turns leave the prompt.
 
-mod fit;
 mod make;
 mod past;
 mod room;
@@ -20,20 +19,19 @@ mod weigh;
 pub use make::CompactedView;
 pub use past::Past;
 pub use standing::{Standing, pin_of};
-pub use weigh::PromptTools;
 
+use crate::prompts::SessionTools;
 use compaction::phases::{Activity, Phases};
-use fit::Room;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use make::{Look, PinWish, Trouble};
-use model::{Counted, ModelRequest};
+use model::Counted;
+use room::DroppedTurns;
 use session::machine::{Generate, GenerationId};
 use session::{Event, Failure, Item};
-use settings::Preset;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use store::{Pin, SessionRef, Store};
+use store::Pin;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -100,35 +98,21 @@ pub struct Compactor {
     quiet_after: Option<u64>,
 }
 
-/// Where what is said is kept.
-#[derive(Clone)]
-pub struct SessionStore {
-    pub store: Store,
-    pub session: SessionRef,
-}
-
-/// What a compactor starts from.
-pub struct CompactorStart {
-    pub tools: PromptTools,
-    pub kept: SessionStore,
-    pub standing: Standing,
-    /// A summary that was made before the last start, and is not in use.
-    pub made: Option<CompactedView>,
-    /// Messages that may wait for the compactor.
-    pub waiting: usize,
-}
-
-/// The task.
+/// The task. Dropping a step stops it.
 struct Task {
-    tools: PromptTools,
-    kept: SessionStore,
-    limits: compaction::CompactionLimits,
+    tools: Arc<SessionTools>,
     out: mpsc::UnboundedSender<FromCompactor>,
     now: Activity,
     phases: Phases,
     standing: Standing,
     attempt: Attempt,
-    work: Work,
+    step: Option<BoxFuture<'static, StepResult>>,
+    side: FuturesUnordered<BoxFuture<'static, SideResult>>,
+    /// Replies that wait for room.
+    waiting: HashMap<GenerationId, Box<Generate>>,
+    /// Pins to be made and removed, one after the other; and whether one is under way.
+    pin_changes: VecDeque<PinChange>,
+    is_pinning: bool,
     /// The session waits until a change of the store is in the prompt.
     reloads: Vec<oneshot::Sender<()>>,
     /// The model did not tell how long the prompt of the last turn was.
@@ -145,17 +129,6 @@ struct Attempt {
     gave_up_at: Option<String>,
     last_item: Option<String>,
     begun: Instant,
-}
-
-/// What is under way. Dropping a step stops it.
-struct Work {
-    step: Option<BoxFuture<'static, StepResult>>,
-    side: FuturesUnordered<BoxFuture<'static, SideResult>>,
-    /// Replies that wait for room.
-    waiting: HashMap<GenerationId, Box<Generate>>,
-    /// Pins to be made and removed, one after the other; and whether one is under way.
-    pin_changes: VecDeque<PinChange>,
-    is_pinning: bool,
 }
 
 enum PinChange {
@@ -175,7 +148,8 @@ enum StepResult {
 
 /// So did something beside it.
 enum SideResult {
-    Room(GenerationId, Result<Room, Failure>),
+    /// None: there is room already.
+    Room(GenerationId, Result<Option<Box<DroppedTurns>>, Failure>),
     Dropped(Result<u64, store::Error>),
     /// All pins, and what there was no room for.
     Pinned(Result<(Vec<Pin>, Vec<PinWish>), store::Error>),
@@ -183,9 +157,15 @@ enum SideResult {
 }
 
 impl Compactor {
-    pub fn start(start: CompactorStart) -> Compactor {
-        let CompactorStart { tools, kept, standing, made, waiting } = start;
-        let (to, inbox) = mpsc::channel(waiting);
+    /// `made`: a summary that was made before the last start, and is not in use. `most_waiting`: messages that may wait for
+    /// the compactor.
+    pub fn start(
+        tools: Arc<SessionTools>,
+        standing: Standing,
+        made: Option<CompactedView>,
+        most_waiting: usize,
+    ) -> Compactor {
+        let (to, inbox) = mpsc::channel(most_waiting);
         let (out, from) = mpsc::unbounded_channel();
         let mut phases = Phases::new(made.is_some());
         if standing.owes_summary {
@@ -194,22 +174,18 @@ impl Compactor {
         let quiet_after = phases.is_quiet().then_some(0);
         let told = made.as_ref().and_then(|made| Some((made.version?, made.tokens_before)));
         let task = Task {
-            limits: limits_of(&tools.preset),
             tools,
-            kept,
             out,
             // Until the session says otherwise nothing may begin.
             now: Activity { replying: true, settled: false, ending: false, epoch: 0 },
             phases,
             standing,
             attempt: Attempt { made, covers: None, told, gave_up_at: None, last_item: None, begun: Instant::now() },
-            work: Work {
-                step: None,
-                side: FuturesUnordered::new(),
-                waiting: HashMap::new(),
-                pin_changes: VecDeque::new(),
-                is_pinning: false,
-            },
+            step: None,
+            side: FuturesUnordered::new(),
+            waiting: HashMap::new(),
+            pin_changes: VecDeque::new(),
+            is_pinning: false,
             reloads: Vec::new(),
             fill_is_untold: false,
         };
@@ -253,7 +229,7 @@ impl Task {
                 self.say(FromCompactor::Quiet { heard });
             }
             let step = async {
-                match &mut self.work.step {
+                match &mut self.step {
                     Some(step) => step.await,
                     None => std::future::pending().await,
                 }
@@ -267,11 +243,11 @@ impl Task {
                     None => return,
                 },
                 result = step => {
-                    self.work.step = None;
+                    self.step = None;
                     self.stepped(result);
                     quiet_at = None;
                 }
-                Some(result) = self.work.side.next() => {
+                Some(result) = self.side.next() => {
                     self.side_ended(result);
                     quiet_at = None;
                 }
@@ -284,7 +260,8 @@ impl Task {
             ToCompactor::Now(now) => self.now = now,
             ToCompactor::Changed(change) => self.changed(change),
             ToCompactor::TurnEnded { tokens } => {
-                let mark = if self.standing.held { self.limits.hard_tokens() } else { self.limits.soft_tokens() };
+                let mark =
+                    if self.standing.held { self.tools.limits.hard_tokens() } else { self.tools.limits.soft_tokens() };
                 self.fill_is_untold = tokens == 0;
                 if tokens == 0 || tokens >= u64::from(mark) || self.standing.owes_summary {
                     self.phases.look_soon();
@@ -302,13 +279,11 @@ impl Task {
             self.begin(next);
         }
         let Activity { settled, replying, epoch, .. } = self.now;
-        let may_reload = self.work.side.is_empty() && settled && !replying && !self.phases.is_swapping();
+        let may_reload = self.side.is_empty() && settled && !replying && !self.phases.is_swapping();
         if !self.reloads.is_empty() && may_reload {
-            let kept = self.kept.clone();
-            self.work.side.push(Box::pin(async move {
-                let past = Past::load(&kept.store, &kept.session).await;
-                SideResult::Reloaded(epoch, past.map(Box::new))
-            }));
+            let tools = self.tools.clone();
+            let reload = async move { SideResult::Reloaded(epoch, Past::load(&tools).await.map(Box::new)) };
+            self.side.push(Box::pin(reload));
         }
     }
 
@@ -326,18 +301,18 @@ impl Task {
             }
             SideResult::Pinned(Ok((pins, refused))) => {
                 self.standing.pins = pins;
-                self.work.is_pinning = false;
+                self.is_pinning = false;
                 self.change_pins();
                 self.show();
                 for PinWish { item_id, text } in refused {
-                    let limit_tokens = self.limits.pins_tokens();
+                    let limit_tokens = self.tools.limits.pins_tokens();
                     tracing::warn!(item = %item_id, limit_tokens, "there is no room for another pin: remove one");
                     self.say(FromCompactor::Tell(Event::PinRefused { item_id, text, limit_tokens }));
                 }
             }
             SideResult::Pinned(Err(error)) => {
                 tracing::error!(%error, "a pin could not be kept");
-                self.work.is_pinning = false;
+                self.is_pinning = false;
                 self.change_pins();
             }
             SideResult::Reloaded(epoch, past) => self.reloaded(epoch, past),
@@ -345,7 +320,7 @@ impl Task {
     }
 
     fn is_quiet(&self) -> bool {
-        self.phases.is_quiet() && self.work.side.is_empty() && self.reloads.is_empty()
+        self.phases.is_quiet() && self.side.is_empty() && self.reloads.is_empty()
     }
 
     /// The prompt follows what stands.
@@ -357,21 +332,4 @@ impl Task {
         // A session that is gone hears nothing.
         let _ = self.out.send(message);
     }
-}
-
-pub fn limits_of(preset: &Preset) -> compaction::CompactionLimits {
-    compaction::CompactionLimits {
-        ctx_size: preset.ctx_size,
-        soft_fill: preset.compaction.soft_fill,
-        hard_fill: preset.compaction.hard_fill,
-        target_fill: preset.compaction.target_fill,
-        tail_tokens: preset.compaction.tail_tokens,
-        summary_tokens: preset.compaction.summary_tokens,
-        reply_reserve_tokens: preset.reply_reserve_tokens,
-    }
-}
-
-/// By which clients know a summary of the session.
-fn summary_id(version: u64) -> String {
-    format!("summary_{version}")
 }

@@ -1,21 +1,18 @@
 //! The generations of a session: what the model was asked, and its deltas.
 
-use crate::prompts::request_of;
-use crate::shared::Shared;
+use crate::prompts::SessionTools;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
 use session::Delta;
 use session::machine::{Generate, GenerationId, GenerationPurpose};
-use settings::Preset;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 pub struct Generations {
-    shared: Arc<Shared>,
-    preset: Arc<Preset>,
-    /// By which the model knows what it computed of this session.
-    past_owner: u64,
+    tools: Arc<SessionTools>,
+    /// What users say is logged too.
+    logs_text: bool,
     arm: Option<String>,
     /// The number of the turn, for the log.
     turns: u64,
@@ -33,28 +30,15 @@ struct Generation {
     waits_for_room: bool,
 }
 
-/// What the log says of a generation.
-pub struct Begun {
-    id: GenerationId,
-    is_reply: bool,
-    response_id: Option<String>,
-}
-
-impl Begun {
-    pub fn of(generate: &Generate) -> Begun {
-        let is_reply = generate.purpose == GenerationPurpose::Reply;
-        Begun { id: generate.generation, is_reply, response_id: generate.response_id.clone() }
-    }
-}
-
 impl Generations {
-    pub fn new(shared: Arc<Shared>, preset: Arc<Preset>, past_owner: u64, arm: Option<String>) -> Generations {
-        Generations { shared, preset, past_owner, arm, turns: 0, deltas: SelectAll::new(), open: HashMap::new() }
+    pub fn new(tools: Arc<SessionTools>, logs_text: bool, arm: Option<String>) -> Generations {
+        Generations { tools, logs_text, arm, turns: 0, deltas: SelectAll::new(), open: HashMap::new() }
     }
 
-    pub fn begin(&mut self, begun: Begun) {
-        let span = match &begun.response_id {
-            Some(request) if begun.is_reply => {
+    pub fn begin(&mut self, generate: Box<Generate>) {
+        let is_reply = generate.purpose == GenerationPurpose::Reply;
+        let span = match &generate.response_id {
+            Some(request) if is_reply => {
                 self.turns += 1;
                 tracing::info_span!("turn", turn = self.turns, request = %request, arm = self.arm)
             }
@@ -62,32 +46,30 @@ impl Generations {
             None => tracing::debug_span!("ahead"),
         };
         let cancel = CancellationToken::new();
-        self.open.insert(begun.id, Generation { cancel, span, generate: None, tries: 0, waits_for_room: false });
+        let generation = Generation { cancel, span, generate: None, tries: 0, waits_for_room: false };
+        self.open.insert(generate.generation, generation);
+        self.ask(&generate, is_reply.then(|| self.tools.limits.hard_tokens()));
+        if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {
+            generation.generate = Some(generate);
+        }
     }
 
     /// Asks, or asks again, for a generation that is known. A prompt that is longer than the limit is refused.
     pub fn ask(&mut self, generate: &Generate, limit_tokens: Option<u32>) {
         let Some(generation) = self.open.get_mut(&generate.generation) else { return };
         let entered = generation.span.enter();
-        let mut request = request_of(generate, &self.preset, &self.shared.wording);
-        (request.past_owner, request.prompt_limit_tokens) = (Some(self.past_owner), limit_tokens);
-        if self.shared.settings.logging.user_text && generate.response_id.is_some() {
+        let mut request = self.tools.request(generate);
+        request.prompt_limit_tokens = limit_tokens;
+        if self.logs_text && generate.response_id.is_some() {
             let asked = request.prompt.messages.last().map(|message| message.text()).unwrap_or_default();
             tracing::info!(asked, "a reply is asked for");
         }
-        let answer = self.shared.model.ask(request);
+        let answer = self.tools.model.ask(request);
         drop(entered);
         generation.waits_for_room = false;
         generation.cancel = answer.canceller();
         let id = generate.generation;
         self.deltas.push(answer.map(move |delta| (id, delta)).boxed());
-    }
-
-    /// It may have to be asked for again.
-    pub fn keep(&mut self, generate: Box<Generate>) {
-        if let Some(generation) = self.open.get_mut(&generate.generation) {
-            generation.generate = Some(generate);
-        }
     }
 
     /// What to make room for, and how often that was tried. None: it is over.

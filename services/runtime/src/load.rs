@@ -1,78 +1,78 @@
 //! A session from the store into memory.
 
-use crate::compactor::{CompactedView, Compactor, CompactorStart, SessionStore, Standing, limits_of};
+use crate::compactor::{CompactedView, Compactor, Standing};
+use crate::connections::Connections;
+use crate::generations::Generations;
 use crate::shared::Shared;
 use crate::store_queue::StoreQueue;
+use crate::task::{Life, SessionTask, SessionWindow};
 use crate::turn_log::TurnLog;
+use futures_util::stream::FuturesUnordered;
 use model::Counted;
 use session::machine::{Machine, MachineLimits, Start};
-use session::prompt::{SystemNotes, Wording};
-use session::speech::SpeakingRate;
+use session::prompt::Wording;
 use settings::{NotesAs, Preset, Settings};
 use std::sync::Arc;
 use store::SessionRef;
+use tokio::sync::Notify;
 
-pub struct Loaded {
-    pub session: SessionRef,
-    pub machine: Machine,
-    pub queue: StoreQueue,
-    pub preset: Arc<Preset>,
-    /// Tokens that the newest measured turn had in its window.
-    pub fill: Option<Counted>,
-    pub standing: Arc<Standing>,
-    pub compactor: Compactor,
-    pub arm: Option<String>,
-    pub turns: TurnLog,
-}
-
-pub async fn load(shared: &Shared, session: &SessionRef) -> Result<Loaded, store::Error> {
+pub async fn load(
+    shared: Arc<Shared>,
+    session: &SessionRef,
+    written: Arc<Notify>,
+) -> Result<SessionTask, store::Error> {
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let placement = view.session.placement.clone();
-    let tools = shared.tools_of(&placement.preset, placement.ctx_size, session);
-    let preset = tools.preset.clone();
+    let tools = shared.tools_of(&placement, session);
     let standing = Standing::of(&view);
     let made = CompactedView::left_over(&view, &standing);
     let items: Vec<_> = view.head.iter().chain(&view.items).map(|version| Arc::new(version.item())).collect();
-    let context = standing.context(&items, &limits_of(&preset), preset.recall > 0);
+    let context = tools.context(&standing, &items);
     let machine = Machine::new(Start {
         session_id: session.id().to_owned(),
         conversation_id: format!("conv_{}", session.id().trim_start_matches("sess_")),
-        model: shared.presets.model().to_owned(),
+        model: shared.presets.model.clone(),
         config: view.session.config,
         items: items.iter().map(|item| item.as_ref().clone()).collect(),
         context,
-        limits: machine_limits(&shared.settings, &preset),
-        speaking: SpeakingRate { words_per_minute: shared.settings.speech.words_per_minute },
+        limits: machine_limits(&shared.settings, &tools.preset),
+        words_per_minute: shared.settings.speech.words_per_minute,
         id_seed: random()?,
     });
     let last = measurements.last();
+    let fill = last.map(|last| Counted::exactly(last.fill_tokens));
+    let arm = placement.experiment.zip(placement.arm.clone());
+    let open_turns = shared.settings.limits.responses_beside + 2;
+    let turns = last.map_or(0, |last| last.turn + 1);
+    let turns = TurnLog::new(tools.preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
     let head = view.summary.map(|summary| summary.to_item);
     let queue = StoreQueue::new(shared.store.clone(), session.clone(), head);
-    let arm = placement.experiment.zip(placement.arm.clone());
-    let turns = last.map_or(0, |last| last.turn + 1);
-    let open_turns = shared.settings.limits.responses_beside + 2;
-    let turns = TurnLog::new(preset.clone(), arm, shared.gpu.clone(), turns, open_turns);
-    let compactor = Compactor::start(CompactorStart {
-        tools,
-        kept: SessionStore { store: shared.store.clone(), session: session.clone() },
-        standing: standing.clone(),
-        made,
-        waiting: shared.settings.limits.waiting_events,
-    });
-    let fill = last.map(|last| Counted::exactly(last.fill_tokens));
-    let (session, standing, arm) = (session.clone(), Arc::new(standing), placement.arm);
-    Ok(Loaded { session, machine, queue, preset, fill, standing, compactor, arm, turns })
+    let waiting = shared.settings.limits.waiting_events;
+    let compactor = Compactor::start(tools.clone(), standing.clone(), made, waiting);
+    let generations = Generations::new(tools.clone(), shared.settings.logging.user_text, placement.arm.clone());
+    let standing = Arc::new(standing);
+    Ok(SessionTask {
+        machine,
+        queue,
+        connections: Connections::new(written),
+        generations,
+        turns,
+        window: SessionWindow { tools, standing, fill, arm: placement.arm, epoch: 0, told: None },
+        compactor,
+        to_compactor: Vec::new(),
+        recalls: FuturesUnordered::new(),
+        life: Life::begin(),
+        shared,
+    })
 }
 
 pub fn wording(settings: &Settings) -> Wording {
     let conversation = &settings.conversation;
     Wording {
-        system_notes: match conversation.notes_as {
-            NotesAs::System => SystemNotes::AsSystem,
-            NotesAs::User => {
-                SystemNotes::AsUser { before: conversation.note_before.clone(), after: conversation.note_after.clone() }
-            }
+        note: match conversation.notes_as {
+            NotesAs::System => None,
+            NotesAs::User => Some([conversation.note_before.clone(), conversation.note_after.clone()]),
         },
         opening: conversation.opening.clone(),
         left_out: compaction::LEFT_OUT.to_owned(),

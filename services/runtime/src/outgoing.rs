@@ -72,7 +72,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Entry>,
+    /// Each with what it takes of the queue's bytes. None: it does not fill the queue.
+    queue: VecDeque<(Arc<Event>, Option<usize>)>,
     events: usize,
     bytes: usize,
     pushed: u64,
@@ -82,13 +83,6 @@ struct State {
     end_is_now: bool,
     /// The socket's end is gone.
     closed: bool,
-}
-
-#[derive(Debug)]
-struct Entry {
-    event: Arc<Event>,
-    /// What it takes of the queue's bytes. None: it does not fill the queue.
-    counted_bytes: Option<usize>,
 }
 
 /// `written` is told of every write.
@@ -118,7 +112,7 @@ impl Outgoing {
             state.events += 1;
             state.bytes = bytes;
         }
-        state.queue.push_back(Entry { event, counted_bytes });
+        state.queue.push_back((event, counted_bytes));
         state.pushed += 1;
         let mark = state.pushed;
         drop(state);
@@ -174,12 +168,12 @@ impl Written {
     pub fn try_next(&mut self) -> Option<ToWrite> {
         let mut state = self.shared.lock();
         match state.queue.pop_front() {
-            Some(entry) => {
-                if let Some(bytes) = entry.counted_bytes {
+            Some((event, counted_bytes)) => {
+                if let Some(bytes) = counted_bytes {
                     state.events -= 1;
                     state.bytes -= bytes;
                 }
-                Some(ToWrite::Event(entry.event))
+                Some(ToWrite::Event(event))
             }
             None => state.end.map(ToWrite::End),
         }

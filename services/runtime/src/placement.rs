@@ -1,5 +1,5 @@
 //! Which preset a new session gets, and in which arm of the experiment it is. A session keeps both: what is configured later
-//! moves nobody.
+//! moves no session.
 
 use crate::{Error, Presets};
 use experiment::{Arm, assign};
@@ -23,11 +23,6 @@ pub fn place(
     }
 }
 
-/// The preset that somebody wants for a session that is there.
-pub fn place_in(presets: &Presets, preset: &str) -> Result<Placement, Error> {
-    Ok(placement(presets.named(preset)?, None))
-}
-
 /// Draws for a session that is there, as if it were new.
 pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &str) -> Result<Placement, Error> {
     let arms: Vec<Arm> =
@@ -42,7 +37,7 @@ pub fn draw(experiment: &Experiment, presets: &Presets, user: &str, session: &st
     };
     match arm {
         Some(arm) => Ok(placement(presets.named(arm)?, Some((experiment, arm)))),
-        None => Ok(placement(presets.chosen(), None)),
+        None => Ok(placement(&presets.chosen, None)),
     }
 }
 
@@ -58,7 +53,7 @@ pub fn check(settings: &Settings, presets: &Presets) -> Result<(), Error> {
     Ok(())
 }
 
-fn placement(preset: &Preset, arm: Option<(&Experiment, &str)>) -> Placement {
+pub fn placement(preset: &Preset, arm: Option<(&Experiment, &str)>) -> Placement {
     Placement {
         preset: preset.name.clone(),
         ctx_size: u64::from(preset.ctx_size),

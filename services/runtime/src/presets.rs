@@ -9,12 +9,12 @@ use std::sync::Arc;
 pub struct Presets {
     presets: BTreeMap<String, Arc<Preset>>,
     /// What a session gets that asks for none.
-    chosen: Arc<Preset>,
+    pub chosen: Arc<Preset>,
     /// The model's name as clients see it.
-    model: String,
+    pub model: String,
 }
 
-/// What stock clients ask for when nobody told them another name.
+/// What stock clients ask for that were told no other name.
 const STOCK_NAMES: &str = "gpt-";
 
 impl Presets {
@@ -25,14 +25,6 @@ impl Presets {
         let chosen = Arc::new(chosen);
         presets.insert(chosen.name.clone(), chosen.clone());
         Presets { presets, chosen, model: model.to_owned() }
-    }
-
-    pub fn chosen(&self) -> &Arc<Preset> {
-        &self.chosen
-    }
-
-    pub fn model(&self) -> &str {
-        &self.model
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Preset>> {
@@ -106,7 +98,7 @@ mod tests {
     #[test]
     fn a_session_keeps_its_window() {
         let presets = presets();
-        let native = u64::from(presets.chosen().native_ctx.unwrap());
+        let native = u64::from(presets.chosen.native_ctx.unwrap());
         assert_eq!(presets.of_session("qwen3.5-9b-16k", 5000).ctx_size, 5000);
         assert_eq!(u64::from(presets.of_session("qwen3.5-9b-16k", native * 2).ctx_size), native);
         let gone = presets.of_session("tools", 6000);

@@ -1,22 +1,60 @@
 //! From what the machine wants generated to what a model is asked.
 
-use model::{ModelRequest, PLACEHOLDER, Purpose};
+use compaction::CompactionLimits;
+use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
 use session::machine::{Generate, GenerationPurpose, has_recall, recall_tool};
 use session::prompt::{Context, Layout, Wording, lay_out};
 use session::{Item, Message, Prompt, SessionConfig, TemplateOptions};
 use settings::Preset;
 use std::sync::Arc;
+use store::{SessionRef, Store};
 
-/// The prompt of a conversation.
-pub fn prompt_of(
-    config: &SessionConfig,
-    items: &[Arc<Item>],
-    context: &Context,
-    partial: Option<&str>,
-    wording: &Wording,
-) -> Prompt {
-    let layout = Layout { instructions: &config.instructions, context, partial, wording };
-    prompt_with(config, context, lay_out(items, &layout).messages)
+/// What prompts of a session are made with, and where what is said in it is kept.
+pub struct SessionTools {
+    pub session: SessionRef,
+    pub store: Store,
+    pub model: Model,
+    pub preset: Arc<Preset>,
+    pub limits: CompactionLimits,
+    pub wording: Arc<Wording>,
+}
+
+impl SessionTools {
+    /// The prompt of a conversation.
+    pub fn prompt(
+        &self,
+        config: &SessionConfig,
+        items: &[Arc<Item>],
+        context: &Context,
+        partial: Option<&str>,
+    ) -> Prompt {
+        let layout = Layout { instructions: &config.instructions, context, partial, wording: &self.wording };
+        prompt_with(config, context, lay_out(items, &layout).messages)
+    }
+
+    pub fn request(&self, generate: &Generate) -> ModelRequest {
+        let Generate { config, context, .. } = generate;
+        let has_notes = context.notes.iter().any(|note| !note.trim().is_empty());
+        let (partial, purpose) = match &generate.purpose {
+            GenerationPurpose::Reply | GenerationPurpose::BesideConversation => (None, Purpose::Reply),
+            GenerationPurpose::WarmPartial(text) => (Some(text.as_str()), Purpose::WarmPartial),
+            // The notes stand before what the user says next, and may be others then.
+            GenerationPurpose::WarmHistory => {
+                (Some(PLACEHOLDER), Purpose::WarmHistory { placeholders: 1 + usize::from(has_notes) })
+            }
+        };
+        let prompt = self.prompt(config, &generate.items, context, partial);
+        let mut request = ModelRequest::new(prompt, self.preset.clone());
+        request.purpose = purpose;
+        request.priority = generate.priority();
+        request.max_tokens = generate.max_tokens;
+        request.options = (*generate.options).clone();
+        request.options.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
+        request.tool_choice = config.tool_choice.clone();
+        request.parallel_tool_calls = config.parallel_tool_calls;
+        request.past_owner = Some(self.session.past_owner());
+        request
+    }
 }
 
 /// Tools and options around messages that are laid out already.
@@ -29,26 +67,14 @@ pub fn prompt_with(config: &SessionConfig, context: &Context, messages: Vec<Mess
     Prompt { messages, tools, options }
 }
 
-pub fn request_of(generate: &Generate, preset: &Arc<Preset>, wording: &Wording) -> ModelRequest {
-    let Generate { config, context, .. } = generate;
-    let partial = match &generate.purpose {
-        GenerationPurpose::WarmPartial(text) => Some(text.as_str()),
-        GenerationPurpose::WarmHistory => Some(PLACEHOLDER),
-        GenerationPurpose::Reply | GenerationPurpose::BesideConversation => None,
-    };
-    let has_notes = context.notes.iter().any(|note| !note.trim().is_empty());
-    let mut request = ModelRequest::new(prompt_of(config, &generate.items, context, partial, wording), preset.clone());
-    request.purpose = match &generate.purpose {
-        GenerationPurpose::Reply | GenerationPurpose::BesideConversation => Purpose::Reply,
-        GenerationPurpose::WarmPartial(_) => Purpose::WarmPartial,
-        // The notes stand before what the user says next, and may be others then.
-        GenerationPurpose::WarmHistory => Purpose::WarmHistory { placeholders: 1 + usize::from(has_notes) },
-    };
-    request.priority = generate.priority();
-    request.max_tokens = generate.max_tokens;
-    request.options = (*generate.options).clone();
-    request.options.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
-    request.tool_choice = config.tool_choice.clone();
-    request.parallel_tool_calls = config.parallel_tool_calls;
-    request
+pub fn limits_of(preset: &Preset) -> CompactionLimits {
+    CompactionLimits {
+        ctx_size: preset.ctx_size,
+        soft_fill: preset.compaction.soft_fill,
+        hard_fill: preset.compaction.hard_fill,
+        target_fill: preset.compaction.target_fill,
+        tail_tokens: preset.compaction.tail_tokens,
+        summary_tokens: preset.compaction.summary_tokens,
+        reply_reserve_tokens: preset.reply_reserve_tokens,
+    }
 }

@@ -23,10 +23,22 @@ pub async fn recall(
     arguments: &[String],
     shown: &[Arc<Item>],
 ) -> Vec<RecallResult> {
+    let conversation = &settings.conversation;
     let shown: HashSet<&str> = shown.iter().map(|item| item.id.as_str()).collect();
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
-        let hits = search(settings, store, session, &query).await.unwrap_or_else(|error| {
+        let search = HistorySearch {
+            user: session.user(),
+            session: Some(session),
+            query: &query,
+            any_word: true,
+            limit: conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT),
+            recent_ms: Some(RECENT_MS),
+            now_ms: wall_ms(),
+            marks: ["", ""],
+            excerpt_words: conversation.recall_excerpt_words,
+        };
+        let hits = store.search(&search).await.unwrap_or_else(|error| {
             if !matches!(error, store::Error::EmptyQuery { .. }) {
                 tracing::warn!(%error, "the past could not be searched");
             }
@@ -35,33 +47,12 @@ pub async fn recall(
         let hits: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
-            .take(settings.conversation.recall_hits as usize)
+            .take(conversation.recall_hits as usize)
             .collect();
         metrics::recalled(!hits.is_empty());
         found.push(RecallResult { query, text: told(&hits), places: hits.len() });
     }
     found
-}
-
-async fn search(
-    settings: &Settings,
-    store: &Store,
-    session: &SessionRef,
-    query: &str,
-) -> Result<Vec<Hit>, store::Error> {
-    let conversation = &settings.conversation;
-    let search = HistorySearch {
-        user: session.user(),
-        session: Some(session),
-        query,
-        any_word: true,
-        limit: conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT),
-        recent_ms: Some(RECENT_MS),
-        now_ms: wall_ms(),
-        marks: ["", ""],
-        excerpt_words: conversation.recall_excerpt_words,
-    };
-    store.search(&search).await
 }
 
 /// The words to search for, from the arguments of a call.

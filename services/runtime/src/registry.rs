@@ -1,13 +1,12 @@
 //! Which sessions are in memory, and how one gets there.
 
 use crate::clock::wall_ms;
-use crate::compactor::PromptTools;
 use crate::connections::{Hello, Interest};
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
-use crate::placement::{draw, place, place_in};
+use crate::placement::{draw, place, placement};
 use crate::shared::Shared;
-use crate::task::{Command, SessionTask, refuse};
+use crate::task::{Command, refuse};
 use crate::{Error, Presets};
 use model::{Gpu, Model};
 use session::machine::{ConnId, Replay};
@@ -16,6 +15,7 @@ use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use store::{ContextStamp, NewSession, Placement, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use tracing::Instrument;
 /// A handle: cheap to clone, for any task.
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     live: Arc<LiveSessions>,
 }
 
@@ -92,7 +92,7 @@ impl Drop for Departure {
 impl Runtime {
     pub fn new(parts: Parts) -> Runtime {
         let Parts { settings, store, model, presets } = parts;
-        let (wording, gpu, started) = (wording(&settings), Gpu::find().map(Arc::new), Instant::now());
+        let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());
         let shared = Shared { settings, store, model, presets, gpu, wording, started };
         let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };
         Runtime { shared: Arc::new(shared), live: Arc::new(live) }
@@ -104,10 +104,6 @@ impl Runtime {
 
     pub(super) fn store(&self) -> &Store {
         &self.shared.store
-    }
-
-    pub(super) fn tools_of(&self, preset: &str, ctx_size: u64, session: &SessionRef) -> PromptTools {
-        self.shared.tools_of(preset, ctx_size, session)
     }
 
     /// How to tell a session something, if it is in memory.
@@ -166,31 +162,31 @@ impl Runtime {
         }
     }
 
-    /// Gives a session another preset (None: the arm that the experiment draws for it), because somebody asked for it. From
-    /// its next turn on: its connections are closed, and who comes back finds it there.
+    /// Gives a session another preset (None: the arm that the experiment draws for it), because the operator asked for it.
+    /// From its next turn on: its connections are closed, and a client that comes back finds it there.
     pub async fn move_session(&self, session: &SessionRef, preset: Option<&str>) -> Result<Placement, Error> {
         let Shared { presets, settings, .. } = &*self.shared;
         let placement = match (preset, &settings.experiment) {
-            (Some(preset), _) => place_in(presets, preset)?,
+            (Some(preset), _) => placement(presets.named(preset)?, None),
             (None, Some(experiment)) => draw(experiment, presets, session.user(), session.id())?,
             (None, None) => return Err(Error::NoExperiment),
         };
         self.shared.store.set_placement(session, &placement, wall_ms()).await?;
-        let entry = self.live.lock().get(session).cloned();
-        if let Some(entry) = entry {
-            let by = Instant::now() + std::time::Duration::from_secs(settings.shutdown.drain_s);
-            let _ = entry.commands.send(Command::Drain { by }).await;
-            entry.commands.closed().await;
-        }
+        let by = Instant::now() + Duration::from_secs(settings.shutdown.drain_s);
+        self.end(session, Command::Drain { by }).await;
         Ok(placement)
     }
 
     /// The session is deleted: its connections are closed.
     pub async fn deleted(&self, session: &SessionRef) {
-        let entry = self.live.lock().get(session).cloned();
-        if let Some(entry) = entry {
-            let _ = entry.commands.send(Command::Deleted).await;
-            entry.commands.closed().await;
+        self.end(session, Command::Deleted).await;
+    }
+
+    /// Returns when the session is not in memory.
+    async fn end(&self, session: &SessionRef, command: Command) {
+        if let Some(commands) = self.commands(session) {
+            let _ = commands.send(command).await;
+            commands.closed().await;
         }
     }
 
@@ -226,7 +222,7 @@ impl Runtime {
                 }
                 idlest(&sessions).ok_or(Error::TooManySessions { limit: sessions.len() })?
             };
-            // One that nobody is connected to makes room.
+            // A session without a connection makes room.
             let _ = idlest.commands.send(Command::Leave).await;
             let gone = tokio::time::timeout(LEAVING, idlest.commands.closed()).await;
             gone.map_err(|_| Error::TooManySessions { limit: self.shared.settings.limits.live_sessions })?;
@@ -252,9 +248,8 @@ impl Runtime {
         let span = tracing::info_span!("session", session = %session.id());
         let session = session.clone();
         let task = async move {
-            match load(&shared, &session).await {
-                Ok(loaded) => {
-                    let task = SessionTask::new(shared.clone(), loaded, written);
+            match load(shared, &session, written).await {
+                Ok(task) => {
                     task.run(&mut waiting, &mut departed).await;
                     waiting.close();
                 }
@@ -272,7 +267,7 @@ impl Runtime {
 }
 
 /// How long one waits for a session to make room.
-const LEAVING: std::time::Duration = std::time::Duration::from_secs(5);
+const LEAVING: Duration = Duration::from_secs(5);
 
 fn idlest(sessions: &HashMap<SessionRef, Entry>) -> Option<Entry> {
     let unused = sessions.values().filter(|entry| entry.connections.load(Ordering::Relaxed) == 0);

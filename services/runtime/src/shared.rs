@@ -1,12 +1,12 @@
 //! What all sessions of a service use.
 
 use crate::Presets;
-use crate::compactor::PromptTools;
+use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
 use session::prompt::Wording;
 use settings::Settings;
 use std::sync::Arc;
-use store::{SessionRef, Store};
+use store::{Placement, SessionRef, Store};
 use tokio::time::Instant;
 
 pub struct Shared {
@@ -16,18 +16,21 @@ pub struct Shared {
     pub presets: Presets,
     /// None: this machine has none.
     pub gpu: Option<Arc<Gpu>>,
-    pub wording: Wording,
+    pub wording: Arc<Wording>,
     /// The zero of the machines' time.
     pub started: Instant,
 }
 
 impl Shared {
-    pub fn tools_of(&self, preset: &str, ctx_size: u64, session: &SessionRef) -> PromptTools {
-        PromptTools {
+    pub fn tools_of(&self, placement: &Placement, session: &SessionRef) -> Arc<SessionTools> {
+        let preset = self.presets.of_session(&placement.preset, placement.ctx_size);
+        Arc::new(SessionTools {
+            session: session.clone(),
+            store: self.store.clone(),
             model: self.model.clone(),
-            preset: self.presets.of_session(preset, ctx_size),
+            limits: limits_of(&preset),
+            preset,
             wording: self.wording.clone(),
-            past_owner: Some(session.past_owner()),
-        }
+        })
     }
 }

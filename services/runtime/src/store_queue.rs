@@ -12,17 +12,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use session::machine::{OpId, StoreOp};
 use session::{ItemBody, ItemPlace, ResponseStatus};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 use store::{FinishedReply, FinishedResponse, Measurement, OpenReply, ReplyPiece, SessionRef, Store, VersionStatus};
 use tokio::task::unconstrained;
-
-/// What became of an operation.
-#[derive(Debug)]
-pub struct Answered {
-    pub op: OpId,
-    pub result: Result<(), store::Error>,
-}
 
 pub struct StoreQueue {
     store: Store,
@@ -33,12 +26,10 @@ pub struct StoreQueue {
     running: FuturesUnordered<BoxFuture<'static, Kept>>,
     /// Answers that were there at once.
     ready: VecDeque<Kept>,
-    /// Replies that are begun and not finished, each with its body as it was begun.
-    replies: HashMap<String, (OpenReply, ItemBody)>,
+    /// Replies that are not finished, each with its body as it was begun. None: the begin is under way.
+    replies: HashMap<String, Option<(OpenReply, ItemBody)>>,
     /// Ends that the store could not take.
     owed: Vec<Owed>,
-    /// Replies whose begin is under way.
-    beginning: HashSet<String>,
 }
 
 struct Waiting {
@@ -75,7 +66,6 @@ impl StoreQueue {
             ready: VecDeque::new(),
             replies: HashMap::new(),
             owed: Vec::new(),
-            beginning: HashSet::new(),
         }
     }
 
@@ -101,7 +91,7 @@ impl StoreQueue {
     }
 
     /// The next answer; never, while nothing is under way.
-    pub async fn next(&mut self) -> Answered {
+    pub async fn next(&mut self) -> (OpId, Result<(), store::Error>) {
         loop {
             let kept = match self.ready.pop_front() {
                 Some(kept) => kept,
@@ -131,22 +121,22 @@ impl StoreQueue {
         }
     }
 
-    fn answer(&mut self, kept: Kept) -> Option<Answered> {
+    fn answer(&mut self, kept: Kept) -> Option<(OpId, Result<(), store::Error>)> {
         match kept {
-            Kept::Done(op, result) => Some(Answered { op, result }),
+            Kept::Done(op, result) => Some((op, result)),
             Kept::Begun(op, item_id, reply) => {
-                self.beginning.remove(&item_id);
+                self.replies.remove(&item_id);
                 let result = (*reply).map(|reply| {
-                    self.replies.insert(item_id, reply);
+                    self.replies.insert(item_id, Some(reply));
                 });
                 self.advance();
-                Some(Answered { op, result })
+                Some((op, result))
             }
             Kept::Ended(op, ended, result) => {
                 if result.as_ref().is_err_and(store::Error::may_pass) {
                     self.owed.push(ended.told());
                 }
-                op.map(|op| Answered { op, result })
+                op.map(|op| (op, result))
             }
         }
     }
@@ -178,12 +168,7 @@ impl StoreQueue {
     }
 
     fn may_start(&self, next: &Waiting) -> bool {
-        let needs_reply = match &next.op {
-            StoreOp::ReplyExtended { item_id, .. } | StoreOp::ReplyWithdrawn { item_id } => Some(item_id),
-            StoreOp::ReplyFinished { item } => Some(&item.id),
-            _ => None,
-        };
-        if needs_reply.is_some_and(|item_id| self.beginning.contains(item_id)) {
+        if next.op.reply_item().is_some_and(|item_id| matches!(self.replies.get(item_id), Some(None))) {
             return false;
         }
         let written = next.sent.iter().any(|(outgoing, mark)| outgoing.is_written(*mark));
@@ -222,7 +207,7 @@ impl StoreQueue {
             }
             StoreOp::ReplyBegun { response_id, item, after } => {
                 let (place, item_id, body) = (self.place(after), item.id.clone(), item.body.clone());
-                self.beginning.insert(item_id.clone());
+                self.replies.insert(item_id.clone(), None);
                 self.run(async move {
                     let begun = store.begin_reply(&session, item, place, &response_id, at_ms).await;
                     Kept::Begun(id, item_id, Box::new(begun.map(|(reply, _)| (reply, body))))
@@ -230,7 +215,8 @@ impl StoreQueue {
             }
             StoreOp::ReplyExtended { item_id, text } => {
                 let piece = ReplyPiece { text, sent_at_ms: at_ms };
-                match self.replies.get_mut(&item_id).map(|(reply, _)| self.store.extend_reply(reply, piece)) {
+                let reply = self.replies.get_mut(&item_id).and_then(Option::as_mut);
+                match reply.map(|(reply, _)| self.store.extend_reply(reply, piece)) {
                     Some(Ok(answer)) => {
                         self.run(async move { Kept::Done(id, answer.await.unwrap_or(Err(store::Error::Closed))) })
                     }
@@ -238,14 +224,14 @@ impl StoreQueue {
                     None => self.not_begun(id, item_id),
                 }
             }
-            StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id) {
+            StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id).flatten() {
                 Some((reply, _)) => {
                     let finished = FinishedReply { status: item.status.into(), body: item.body, finished_at_ms: at_ms };
                     self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
             },
-            StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id) {
+            StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id).flatten() {
                 Some((reply, body)) => {
                     let status = VersionStatus::Cancelled;
                     let finished = FinishedReply { status, body, finished_at_ms: at_ms };

@@ -1,31 +1,26 @@
 //! The task of one session: whatever happens goes to the machine, and what the machine says is done.
 
 use crate::Error;
-use crate::compactor::{Change, Compactor, FromCompactor, Standing, ToCompactor, limits_of};
+use crate::compactor::{Change, Compactor, FromCompactor, Standing, ToCompactor};
 use crate::connections::{Connections, Hello};
-use crate::generations::{Begun, Generations};
-use crate::load::Loaded;
+use crate::generations::Generations;
 use crate::outgoing::End;
+use crate::prompts::SessionTools;
 use crate::recall::recall;
 use crate::shared::Shared;
-use crate::store_queue::{Answered, StoreQueue};
+use crate::store_queue::StoreQueue;
 use crate::turn_log::TurnLog;
 use crate::wall_ms;
-use compaction::CompactionLimits;
 use compaction::phases::Activity;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
-use session::machine::{
-    CloseReason, ConnId, Generate, GenerationId, GenerationPurpose, Happening, Machine, OpId, Output, StoreOp,
-};
+use session::machine::{CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, StoreOp};
 use session::{Delta, Event, FailureCode, Finish, Input, Item, Refusal, ResponseStatus};
-use settings::Preset;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use store::SessionRef;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// What the rest of the service may ask of a session.
@@ -59,75 +54,54 @@ pub enum Command {
 }
 
 pub struct SessionTask {
-    shared: Arc<Shared>,
-    machine: Machine,
-    queue: StoreQueue,
-    connections: Connections,
-    generations: Generations,
-    turns: TurnLog,
-    window: Window,
-    compactor: Compactor,
+    pub shared: Arc<Shared>,
+    pub machine: Machine,
+    pub queue: StoreQueue,
+    pub connections: Connections,
+    pub generations: Generations,
+    pub turns: TurnLog,
+    pub window: SessionWindow,
+    pub compactor: Compactor,
     /// Messages that the compactor gets when what happened is done with.
-    to_compactor: Vec<ToCompactor>,
+    pub to_compactor: Vec<ToCompactor>,
     /// Searches of the past that the model wants.
-    recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
-    life: Life,
+    pub recalls: FuturesUnordered<BoxFuture<'static, Happening>>,
+    pub life: Life,
 }
 
 /// The prompt's window and what stands in it for the past.
-struct Window {
-    session: SessionRef,
-    preset: Arc<Preset>,
-    limits: CompactionLimits,
-    standing: Arc<Standing>,
-    fill: Option<Counted>,
+pub struct SessionWindow {
+    pub tools: Arc<SessionTools>,
+    pub standing: Arc<Standing>,
+    pub fill: Option<Counted>,
     /// Of the experiment that the session is in.
-    arm: Option<String>,
+    pub arm: Option<String>,
     /// Rises with each change of the conversation.
-    epoch: u64,
+    pub epoch: u64,
     /// What the compactor was told last.
-    told: Option<Activity>,
+    pub told: Option<Activity>,
 }
 
 /// How long the session stays in memory.
-struct Life {
+pub struct Life {
     draining_by: Option<Instant>,
     /// The machine was told.
     is_drained: bool,
     deleted: bool,
+    leaves: bool,
     used_at: Instant,
 }
 
-/// Whether the task goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    GoOn,
-    Leave,
+impl Life {
+    pub fn begin() -> Life {
+        Life { draining_by: None, is_drained: false, deleted: false, leaves: false, used_at: Instant::now() }
+    }
 }
 
 /// Times that a reply is asked for with less in its prompt. An upstream may count otherwise than we do.
 const MOST_TRIES: u32 = 4;
 
 impl SessionTask {
-    pub fn new(shared: Arc<Shared>, loaded: Loaded, written: Arc<Notify>) -> SessionTask {
-        let Loaded { machine, queue, preset, fill, session, compactor, standing, arm, turns } = loaded;
-        let limits = limits_of(&preset);
-        let generations = Generations::new(shared.clone(), preset.clone(), session.past_owner(), arm.clone());
-        SessionTask {
-            shared,
-            machine,
-            queue,
-            connections: Connections::new(written),
-            generations,
-            turns,
-            window: Window { session, preset, limits, standing, fill, arm, epoch: 0, told: None },
-            compactor,
-            to_compactor: Vec::new(),
-            recalls: FuturesUnordered::new(),
-            life: Life { draining_by: None, is_drained: false, deleted: false, used_at: Instant::now() },
-        }
-    }
-
     /// Runs until the session leaves memory. Commands that come too late are given back in the channel.
     pub async fn run(
         mut self,
@@ -143,43 +117,30 @@ impl SessionTask {
             let leave = unused.then(|| self.life.used_at + idle);
             let drain = self.life.draining_by.filter(|_| !self.life.is_drained);
             let wake = [tick, drain, leave].into_iter().flatten().min();
-            let next = tokio::select! {
+            tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => self.command(command),
-                    None => Next::Leave,
+                    None => self.life.leaves = true,
                 },
-                Some(conn) = departures.recv() => {
-                    self.depart(conn);
-                    Next::GoOn
-                }
-                answered = self.queue.next() => {
-                    self.answered(answered);
-                    Next::GoOn
-                }
-                message = self.compactor.next() => {
-                    self.compactor_says(message);
-                    Next::GoOn
-                }
-                Some((generation, delta)) = self.generations.next() => {
-                    self.delta(generation, delta);
-                    Next::GoOn
-                }
-                Some(found) = self.recalls.next() => {
-                    self.feed(found);
-                    Next::GoOn
-                }
+                Some(conn) = departures.recv() => self.depart(conn),
+                (op, result) = self.queue.next() => self.answered(op, result),
+                message = self.compactor.next() => self.compactor_says(message),
+                Some((generation, delta)) = self.generations.next() => self.delta(generation, delta),
+                Some(found) = self.recalls.next() => self.feed(found),
                 () = written.notified() => {
                     self.queue.advance();
                     for conn in self.connections.closed() {
                         self.depart(conn);
                     }
-                    Next::GoOn
                 }
-                () = sleep_until(wake) => self.time_passed(leave),
-            };
+                () = sleep_until(wake) => {
+                    self.life.leaves = leave.is_some_and(|leave| leave <= Instant::now());
+                    self.feed(Happening::Tick);
+                }
+            }
             self.drain_if_due();
             let drained = self.life.is_drained && self.connections.is_empty() && self.machine.is_idle();
-            if next == Next::Leave || self.life.deleted || drained {
+            if self.life.leaves || self.life.deleted || drained {
                 break;
             }
         }
@@ -188,7 +149,7 @@ impl SessionTask {
         tracing::debug!("the session leaves memory");
     }
 
-    fn command(&mut self, command: Command) -> Next {
+    fn command(&mut self, command: Command) {
         self.life.used_at = Instant::now();
         match command {
             Command::Attach { answer, .. } if self.life.draining_by.is_some() => {
@@ -213,12 +174,10 @@ impl SessionTask {
             Command::Drain { by } => {
                 self.life.draining_by = Some(self.life.draining_by.map_or(by, |before| before.min(by)));
             }
-            Command::Leave if self.connections.is_empty() && self.machine.is_idle() => return Next::Leave,
-            Command::Leave => {}
+            Command::Leave => self.life.leaves = self.connections.is_empty() && self.machine.is_idle(),
             Command::Reload { done } => self.to_compactor.push(ToCompactor::Reload { done }),
             Command::Deleted => self.life.deleted = true,
         }
-        Next::GoOn
     }
 
     fn depart(&mut self, conn: ConnId) {
@@ -229,8 +188,7 @@ impl SessionTask {
         }
     }
 
-    fn answered(&mut self, answered: Answered) {
-        let Answered { op, result } = answered;
+    fn answered(&mut self, op: OpId, result: Result<(), store::Error>) {
         match result {
             Ok(()) => self.feed(Happening::StoreAcked { op }),
             Err(store::Error::NoSession { .. }) => {
@@ -274,7 +232,7 @@ impl SessionTask {
             FromCompactor::Stands(standing) => {
                 self.window.standing = standing;
                 let items = self.machine.items_behind(self.window.standing.covered_through.as_deref());
-                let context = self.window.standing.context(&items, &self.window.limits, self.has_recall());
+                let context = self.window.tools.context(&self.window.standing, &items);
                 if context != *self.machine.context() {
                     self.feed(Happening::Context(context));
                 }
@@ -291,7 +249,7 @@ impl SessionTask {
             }
             FromCompactor::WantsPrompt(standing) => {
                 let items = self.machine.items_behind(standing.covered_through.as_deref());
-                let context = standing.context(&items, &self.window.limits, self.has_recall());
+                let context = self.window.tools.context(&standing, &items);
                 let generate = Box::new(self.machine.ahead(items, context));
                 self.to_compactor.push(ToCompactor::Prompt(generate));
             }
@@ -328,14 +286,6 @@ impl SessionTask {
         }
     }
 
-    fn time_passed(&mut self, leave: Option<Instant>) -> Next {
-        if leave.is_some_and(|leave| leave <= Instant::now()) {
-            return Next::Leave;
-        }
-        self.feed(Happening::Tick);
-        Next::GoOn
-    }
-
     /// As soon as no reply is under way, and in any case when the time is over.
     fn drain_if_due(&mut self) {
         if let Some(by) = self.life.draining_by
@@ -367,7 +317,7 @@ impl SessionTask {
                 happenings.extend(left.into_iter().map(|conn| Happening::Detached { conn }));
             }
             Output::Store { id, op } => self.store(id, op, happenings),
-            Output::Generate(generate) => self.generate(generate),
+            Output::Generate(generate) => self.generations.begin(generate),
             Output::Recall { generation, arguments, shown } => self.search_past(generation, arguments, shown),
             Output::CancelGenerate { generation } => {
                 // A reply that waits for room has no model that would say that it is over.
@@ -440,26 +390,13 @@ impl SessionTask {
         })
     }
 
-    fn generate(&mut self, generate: Box<Generate>) {
-        let limit_tokens = (generate.purpose == GenerationPurpose::Reply).then(|| self.window.limits.hard_tokens());
-        self.generations.begin(Begun::of(&generate));
-        self.generations.ask(&generate, limit_tokens);
-        if generate.purpose == GenerationPurpose::Reply {
-            self.generations.keep(generate);
-        }
-    }
-
     /// The model wants to know what was said once.
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
-        let (shared, session) = (self.shared.clone(), self.window.session.clone());
+        let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         self.recalls.push(Box::pin(async move {
-            let results = recall(&shared.settings, &shared.store, &session, &arguments, &shown).await;
+            let results = recall(&settings, &tools.store, &tools.session, &arguments, &shown).await;
             Happening::Recalled { generation, results }
         }));
-    }
-
-    fn has_recall(&self) -> bool {
-        self.window.preset.recall > 0
     }
 
     fn tell_fill(&mut self) {
@@ -469,7 +406,7 @@ impl SessionTask {
     }
 
     fn fill_event(&self) -> Option<Event> {
-        let (Counted { tokens, margin_tokens, .. }, ctx_size) = (self.window.fill?, self.window.preset.ctx_size);
+        let (Counted { tokens, margin_tokens, .. }, ctx_size) = (self.window.fill?, self.window.tools.preset.ctx_size);
         let ctx_size = u64::from(ctx_size);
         let fill = tokens as f64 / ctx_size.max(1) as f64;
         Some(Event::ContextUpdated { tokens, margin_tokens, ctx_size, fill, arm: self.window.arm.clone() })

@@ -27,6 +27,7 @@ pub struct TurnLog {
     drops: u64,
 }
 
+#[derive(Default)]
 struct OpenTurn {
     response_id: String,
     items: Vec<String>,
@@ -67,13 +68,8 @@ impl TurnLog {
     pub fn kept(&mut self, op: &StoreOp, is_heard: bool, at_ms: i64) -> Option<Measurement> {
         match op {
             StoreOp::ResponseStarted { response_id, in_conversation: true, .. } => {
-                self.responses.push_back(OpenTurn {
-                    response_id: response_id.clone(),
-                    items: Vec::new(),
-                    regenerated: false,
-                    barged_in: false,
-                    usage: None,
-                });
+                let response_id = response_id.clone();
+                self.responses.push_back(OpenTurn { response_id, ..OpenTurn::default() });
                 // A model that failed reports nothing.
                 while self.responses.len() > self.most_responses {
                     self.responses.pop_front();

@@ -1,6 +1,13 @@
-//! Events: what they are about, and what they weigh.
+//! Events and inputs: what they are about, what they weigh, what follows from them.
 
-use crate::vocabulary::{Event, ItemBody};
+use crate::vocabulary::{Event, Input};
+
+impl Input {
+    /// Whether a response begins with it.
+    pub fn wants_response(&self) -> bool {
+        matches!(self, Input::Respond(_) | Input::HeardAll { respond: true, .. })
+    }
+}
 
 impl Event {
     /// Whether the event says something about this item.
@@ -17,31 +24,19 @@ impl Event {
             | Event::SentenceDone { item_id, .. }
             | Event::TextDone { item_id, .. }
             | Event::PinRefused { item_id, .. } => item_id == id,
-            Event::Opened(_)
-            | Event::Configured(_)
-            | Event::Refused { .. }
-            | Event::SpeechDropped
-            | Event::DoorFrame(_)
-            | Event::ResponseStarted { .. }
-            | Event::ReasoningDelta { .. }
-            | Event::RecallDone { .. }
-            | Event::ResponseDone { .. }
-            | Event::Reported { .. }
-            | Event::ContextUpdated { .. }
-            | Event::Compaction(_) => false,
+            _ => false,
         }
     }
 
     /// About the bytes that the event takes while it waits for a connection.
     pub fn weight_bytes(&self) -> usize {
-        let body = |body: &ItemBody| body.text_bytes();
         size_of::<Event>()
             + match self {
                 Event::Opened(state) | Event::Configured(state) => state.config.text_bytes(),
                 Event::ItemAdded { item, .. }
                 | Event::ItemRead { item }
                 | Event::ReplyStarted { item, .. }
-                | Event::ReplyDone { item, .. } => body(&item.body),
+                | Event::ReplyDone { item, .. } => item.body.text_bytes(),
                 Event::ReasoningDelta { text, .. }
                 | Event::TextDone { text, .. }
                 | Event::ArgumentsDelta { json: text, .. }
@@ -54,7 +49,7 @@ impl Event {
                 Event::DoorFrame(frame) => frame.len(),
                 Event::RecallDone { query, .. } => query.len(),
                 Event::ResponseStarted { response } | Event::ResponseDone { response } => {
-                    response.output.iter().map(|item| body(&item.body)).sum()
+                    response.output.iter().map(|item| item.body.text_bytes()).sum()
                 }
                 Event::Refused { .. }
                 | Event::ItemTruncated { .. }
@@ -65,9 +60,7 @@ impl Event {
                 | Event::Compaction(_) => 0,
             }
     }
-}
 
-impl Event {
     /// The response that the event belongs to.
     pub fn response_id(&self) -> Option<&str> {
         match self {

@@ -7,7 +7,6 @@ mod config;
 mod delta;
 mod event;
 mod ids;
-mod input;
 mod item;
 pub mod machine;
 pub mod prompt;

@@ -37,22 +37,13 @@ pub struct Layout<'a> {
 /// How things are put that chat templates have no role for; the words come from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wording {
-    pub system_notes: SystemNotes,
+    /// A system message that does not stand at the head is put as one of the user between these words, so that the model
+    /// can tell it from speech: many templates allow none. None: as it is.
+    pub note: Option<[String; 2]>,
     /// Stands for the user where the assistant speaks first: templates want a question.
     pub opening: String,
     /// Stands for the result of a tool whose words left the prompt.
     pub left_out: String,
-}
-
-/// How a system message is put that does not stand at the head. Many templates allow none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SystemNotes {
-    AsSystem,
-    /// As a message of the user between these words, so that the model can tell it from speech.
-    AsUser {
-        before: String,
-        after: String,
-    },
 }
 
 /// Messages, and which items are told by which.
@@ -128,10 +119,9 @@ pub fn settle(messages: &mut Vec<Message>, wording: &Wording) {
         messages.insert(0, Message::new(MessageRole::System, joined));
     }
     let head = head.min(1);
-    for message in messages[head..].iter_mut().filter(|message| message.role == MessageRole::System) {
-        if matches!(wording.system_notes, SystemNotes::AsUser { .. }) {
-            *message = wording.note(message.text().trim());
-        }
+    let is_note = |message: &&mut Message| message.role == MessageRole::System && wording.note.is_some();
+    for message in messages[head..].iter_mut().filter(is_note) {
+        *message = wording.note(message.text().trim());
     }
     if messages.get(head).is_none_or(|message| message.role != MessageRole::User) {
         messages.insert(head, Message::new(MessageRole::User, &wording.opening));
@@ -164,9 +154,9 @@ impl Message {
 
 impl Wording {
     fn note(&self, text: &str) -> Message {
-        match &self.system_notes {
-            SystemNotes::AsSystem => Message::new(MessageRole::System, text),
-            SystemNotes::AsUser { before, after } => Message::new(MessageRole::User, format!("{before}{text}{after}")),
+        match &self.note {
+            None => Message::new(MessageRole::System, text),
+            Some([before, after]) => Message::new(MessageRole::User, format!("{before}{text}{after}")),
         }
     }
 }
@@ -227,8 +217,11 @@ mod tests {
     const LEFT_OUT: &str = "(left out)";
 
     fn wording() -> Wording {
-        let system_notes = SystemNotes::AsUser { before: "[note] ".into(), after: "".into() };
-        Wording { system_notes, opening: "(You speak first.)".into(), left_out: LEFT_OUT.into() }
+        Wording {
+            note: Some(["[note] ".into(), "".into()]),
+            opening: "(You speak first.)".into(),
+            left_out: LEFT_OUT.into(),
+        }
     }
 
     fn said(role: Role, text: &str) -> Arc<Item> {

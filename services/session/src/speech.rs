@@ -8,11 +8,6 @@
 
 use crate::sentences::script;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpeakingRate {
-    pub words_per_minute: u32,
-}
-
 const LETTERS_PER_WORD: u64 = 6;
 const LETTERS_PER_DIGIT: u64 = 4;
 const CLAUSE_PAUSE_US: u64 = 150_000;
@@ -20,13 +15,13 @@ const SENTENCE_PAUSE_US: u64 = 350_000;
 const US_PER_MINUTE: u64 = 60_000_000;
 
 /// Milliseconds that `text` takes to say, rounded up.
-pub fn spoken_ms(text: &str, rate: SpeakingRate) -> u64 {
-    text.chars().map(|character| spoken_us(character, rate)).sum::<u64>().div_ceil(1000)
+pub fn spoken_ms(text: &str, words_per_minute: u32) -> u64 {
+    text.chars().map(|character| spoken_us(character, words_per_minute)).sum::<u64>().div_ceil(1000)
 }
 
 /// How many characters of `text` are heard after `audio_end_ms` of speech: whole words, without the space after them.
-pub fn heard_chars(text: &str, audio_end_ms: u64, rate: SpeakingRate) -> usize {
-    if audio_end_ms >= spoken_ms(text, rate) {
+pub fn heard_chars(text: &str, audio_end_ms: u64, words_per_minute: u32) -> usize {
+    if audio_end_ms >= spoken_ms(text, words_per_minute) {
         return text.chars().count();
     }
     let available_us = audio_end_ms.saturating_mul(1000);
@@ -34,7 +29,7 @@ pub fn heard_chars(text: &str, audio_end_ms: u64, rate: SpeakingRate) -> usize {
     let mut heard = 0;
     let mut characters = text.chars().enumerate().peekable();
     while let Some((at, character)) = characters.next() {
-        spent_us += spoken_us(character, rate);
+        spent_us += spoken_us(character, words_per_minute);
         if spent_us > available_us {
             break;
         }
@@ -50,8 +45,8 @@ pub fn heard_chars(text: &str, audio_end_ms: u64, rate: SpeakingRate) -> usize {
     heard
 }
 
-fn spoken_us(character: char, rate: SpeakingRate) -> u64 {
-    let letter_us = US_PER_MINUTE / (u64::from(rate.words_per_minute.max(1)) * LETTERS_PER_WORD);
+fn spoken_us(character: char, words_per_minute: u32) -> u64 {
+    let letter_us = US_PER_MINUTE / (u64::from(words_per_minute.max(1)) * LETTERS_PER_WORD);
     if script::continues_a_character(character) {
         0
     } else if character.is_numeric() {
@@ -72,7 +67,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const RATE: SpeakingRate = SpeakingRate { words_per_minute: 170 };
+    const RATE: u32 = 170;
 
     #[test]
     fn words_a_minute_are_words_a_minute() {
@@ -103,7 +98,7 @@ mod tests {
     fn numbers_take_longer_than_letters() {
         assert!(spoken_ms("1234", RATE) > spoken_ms("abcd", RATE));
         assert_eq!(spoken_ms("", RATE), 0);
-        assert!(spoken_ms("word", SpeakingRate { words_per_minute: 0 }) > 0);
+        assert!(spoken_ms("word", 0) > 0);
     }
 
     proptest! {

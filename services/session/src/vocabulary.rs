@@ -576,7 +576,6 @@ pub type Ending = (ResponseStatus, Option<StatusDetails>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     pub stage: CompactionStage,
-    pub summary_id: String,
     pub version: u64,
     pub tokens_before: u64,
 }

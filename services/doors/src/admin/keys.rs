@@ -49,7 +49,7 @@ pub async fn create_client_secret(
     config.apply(&update);
     let lifetime_ms = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
     let secret = app.store.create_client_secret(&caller.identity, session, lifetime_ms, wall_ms()).await?;
-    let model = app.runtime.presets().model().to_owned();
+    let model = app.runtime.presets().model.clone();
     let view = session_value(&SessionState { session_id: String::new(), model, config });
     Ok(Json(json!({
         "value": secret.value,

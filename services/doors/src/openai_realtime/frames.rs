@@ -107,15 +107,15 @@ pub enum Extension<'a> {
     #[serde(rename = "context.updated")]
     ContextUpdated { tokens: u64, margin_tokens: u64, ctx_size: u64, fill: f64, arm: Option<&'a str> },
     #[serde(rename = "compaction.started")]
-    CompactionStarted(CompactionView<'a>),
+    CompactionStarted(CompactionView),
     #[serde(rename = "compaction.completed")]
-    CompactionCompleted(CompactionView<'a>),
+    CompactionCompleted(CompactionView),
     #[serde(rename = "compaction.dropped")]
-    CompactionDropped(CompactionView<'a>),
+    CompactionDropped(CompactionView),
     #[serde(rename = "compaction.failed")]
     CompactionFailed {
         #[serde(flatten)]
-        compaction: CompactionView<'a>,
+        compaction: CompactionView,
         message: &'a str,
     },
     #[serde(rename = "pin.refused")]
@@ -126,8 +126,8 @@ pub enum Extension<'a> {
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct CompactionView<'a> {
-    pub summary_id: &'a str,
+pub struct CompactionView {
+    pub summary_id: String,
     pub version: u64,
     pub tokens_before: u64,
     pub tokens_after: Option<u64>,

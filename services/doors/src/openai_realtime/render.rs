@@ -309,8 +309,13 @@ fn turn_report<'a>(response_id: &'a str, report: &'a TurnReport) -> Extension<'a
 }
 
 fn compaction_frame(compaction: &Compaction) -> Extension<'_> {
-    let &Compaction { ref stage, ref summary_id, version, tokens_before } = compaction;
-    let view = |tokens_after| CompactionView { summary_id, version, tokens_before, tokens_after };
+    let &Compaction { ref stage, version, tokens_before } = compaction;
+    let view = |tokens_after| CompactionView {
+        summary_id: format!("summary_{version}"),
+        version,
+        tokens_before,
+        tokens_after,
+    };
     match stage {
         CompactionStage::Started => Extension::CompactionStarted(view(None)),
         CompactionStage::Completed { tokens_after } => Extension::CompactionCompleted(view(Some(*tokens_after))),

@@ -297,8 +297,7 @@ fn every_event() -> Vec<Event> {
     };
     let failure = Failure::new(FailureCode::EngineFailed, "the model stopped");
     let placed = |before: &str| Some(Placed { previous_item_id: Some(before.into()) });
-    let compaction =
-        |stage| Event::Compaction(Compaction { stage, summary_id: "sum_1".into(), version: 1, tokens_before: 80 });
+    let compaction = |stage| Event::Compaction(Compaction { stage, version: 1, tokens_before: 80 });
     vec![
         Event::Opened(state(SessionConfig::new(""))),
         Event::Configured(state(config)),

@@ -225,8 +225,7 @@ fn notices_go_to_those_who_asked() {
     let mut s = extended_stage();
     s.attach(2, false, Replay::All);
     s.heard(2);
-    let compaction =
-        |stage| Event::Compaction(Compaction { stage, summary_id: "s".into(), version: 1, tokens_before: 9 });
+    let compaction = |stage| Event::Compaction(Compaction { stage, version: 1, tokens_before: 9 });
     let events = [
         Event::ContextUpdated { tokens: 5, margin_tokens: 0, ctx_size: 10, fill: 0.5, arm: Some("a".into()) },
         compaction(CompactionStage::Started),

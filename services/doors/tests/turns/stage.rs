@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use session::machine::*;
 use session::prompt::Context;
 use session::sentences::{Cutter, SentenceLimits};
-use session::speech::SpeakingRate;
 use session::{Delta, Event, Finish, Item, ItemBody, ItemStatus, Role, SessionConfig};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const LIMITS: Limits = Limits { item_bytes: 1000, tools: 3, id_chars: 40 };
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
-pub const SPEAKING: SpeakingRate = SpeakingRate { words_per_minute: 170 };
+pub const SPEAKING: u32 = 170;
 
 pub struct Stage {
     pub machine: Machine,
@@ -87,7 +86,7 @@ pub fn start() -> Start {
             speculate_ms: None,
             recalls: 1,
         },
-        speaking: SPEAKING,
+        words_per_minute: SPEAKING,
         id_seed: 7,
     }
 }

@@ -1,14 +1,16 @@
 //! A summary, from the look at a conversation to the store. Asks the model when it has nothing else to do, once more where
 //! something is missing, and takes what was said word for word where that fails too.
 
+use super::room::left_out;
 use super::standing::{message_of, pin_of};
-use super::weigh::{PromptTools, Weighed, passage, results_through, weigh};
-use super::{Past, SessionStore, Standing, limits_of};
+use super::weigh::{Weighed, passage, results_through, weigh};
+use super::{Past, Standing};
 use crate::clock::wall_ms;
-use crate::prompts::prompt_with;
+use crate::metrics;
+use crate::prompts::{SessionTools, prompt_with};
 use compaction::{
-    Admission, Attempt, AttemptOutcome, AttemptStep, CompactionLimits, CompactionPlan, Fact, PlanMoment,
-    RejectionReason, SummaryJob, SummaryPlan, SummaryReply, SummaryRequest,
+    Admission, Attempt, AttemptOutcome, AttemptStep, CompactionPlan, Fact, PlanMoment, RejectionReason, SummaryJob,
+    SummaryPlan, SummaryReply, SummaryRequest,
 };
 use model::{Answer, Counted, ModelRequest};
 use serde_json::{Value, json};
@@ -42,7 +44,6 @@ pub struct CompactedView {
     pub still_owed: Option<[String; 2]>,
     pub tokens_before: u64,
     pub after: Counted,
-    pub effort: SummaryEffort,
 }
 
 impl CompactedView {
@@ -65,25 +66,16 @@ impl CompactedView {
             still_owed: None,
             tokens_before: newest.tokens_before,
             after: Counted::exactly(newest.tokens_after),
-            effort: SummaryEffort::default(),
         })
     }
 }
 
-/// What it took.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SummaryEffort {
-    /// Requests to the model.
-    pub requests: u64,
-    pub rejected: Vec<RejectionReason>,
-    /// Facts that were put behind a summary that lacked them.
-    pub appended: Vec<Fact>,
-    /// Facts that are only in the history from then on.
-    pub lost: Vec<Fact>,
-    /// No summary of the model held: these are words of the conversation.
-    pub fell_back: bool,
-    pub reused_tokens: u64,
-    pub computed_tokens: u64,
+/// What a summary took.
+struct SummaryEffort {
+    /// To the model.
+    requests: u64,
+    reused_tokens: u64,
+    computed_tokens: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -98,13 +90,13 @@ pub enum Trouble {
     PinMissing,
 }
 
-pub async fn look(tools: &PromptTools, kept: &SessionStore, gave_up_at: Option<String>) -> Result<Look, Trouble> {
-    let limits = limits_of(&tools.preset);
-    let mut past = Past::load(&kept.store, &kept.session).await?;
-    pin_what_was_asked_for(kept, &limits, &mut past).await?;
+pub async fn look(tools: &SessionTools, gave_up_at: Option<String>) -> Result<Look, Trouble> {
+    let limits = &tools.limits;
+    let mut past = Past::load(tools).await?;
+    pin_what_was_asked_for(tools, &mut past).await?;
     let mut weighed = weigh(tools, &past).await?;
     weighed.view.gave_up_at = gave_up_at;
-    let mut plan = compaction::plan(&weighed.view, &weighed.sizes, &limits, PlanMoment::Silence);
+    let mut plan = compaction::plan(&weighed.view, &weighed.sizes, limits, PlanMoment::Silence);
     let is_tight = weighed.total.tokens > u64::from(limits.hard_tokens());
     if past.standing.held && !is_tight && !past.standing.owes_summary {
         plan = CompactionPlan::Nothing;
@@ -128,38 +120,27 @@ pub fn trimmed(look: &Look, through: &str, expected_tokens: u32) -> CompactedVie
     standing.trimmed.extend(trimmed.iter().cloned());
     let total = look.weighed.total;
     let (tokens_before, after) = (total.tokens, total.part(u64::from(expected_tokens)));
-    let effort = SummaryEffort::default();
-    CompactedView { version: None, standing, trimmed, still_owed: None, tokens_before, after, effort }
+    CompactedView { version: None, standing, trimmed, still_owed: None, tokens_before, after }
 }
 
 /// Asks for a summary, checks it, and keeps it in the store. It is not in use then.
-pub async fn make(
-    tools: &PromptTools,
-    kept: &SessionStore,
-    look: &Look,
-    plan: SummaryPlan,
-) -> Result<CompactedView, Trouble> {
+pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Result<CompactedView, Trouble> {
     let Look { past, weighed, .. } = look;
-    let limits = limits_of(&tools.preset);
     let job = SummaryJob {
         view: weighed.view.clone(),
         sizes: weighed.sizes,
-        limits,
+        limits: tools.limits,
         pins: past.standing.pins.iter().map(pin_of).collect(),
     };
-    let mut effort = SummaryEffort::default();
+    let mut effort = SummaryEffort { requests: 0, reused_tokens: 0, computed_tokens: 0 };
     let mut counted = Counted::exactly(0);
     let (mut attempt, mut step) = Attempt::begin(job, plan);
     let outcome = loop {
         step = match step {
             AttemptStep::Ask(request) => {
                 effort.requests += 1;
-                match ask(tools, past, &request, effort.requests > 1).await {
-                    Ok(said) => {
-                        effort.reused_tokens += said.reused_tokens;
-                        effort.computed_tokens += said.computed_tokens;
-                        attempt.replied(said.reply)
-                    }
+                match ask(tools, past, &request, &mut effort).await {
+                    Ok(reply) => attempt.replied(reply),
                     // Another time it may well answer, and until then nothing is lost.
                     Err(failure) if is_passing(&failure) => return Err(failure.into()),
                     Err(failure) => {
@@ -170,7 +151,7 @@ pub async fn make(
             }
             AttemptStep::Measure(outcome) => {
                 let (standing, shown) = after(past, &outcome);
-                let context = standing.context(&shown, &limits, tools.preset.recall > 0);
+                let context = tools.context(&standing, &shown);
                 check_pins(&standing, &context)?;
                 counted = tools.count(&past.config, &shown, &context).await?;
                 attempt.measured(u32::try_from(counted.tokens).unwrap_or(u32::MAX))
@@ -180,14 +161,25 @@ pub async fn make(
         };
     };
     let (mut standing, _) = after(past, &outcome);
-    effort.take(&outcome);
     let tokens_before = weighed.total.tokens;
-    let new = new_summary(past, &outcome, &standing, &effort, [tokens_before, counted.tokens]);
-    let version = kept.store.add_summary(&kept.session, new).await?;
+    let to_item = outcome.through.clone();
+    let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
+    let new = NewSummary {
+        kind: SummaryKind::Summary,
+        made_by: if outcome.fell_back { MadeBy::Fallback } else { MadeBy::Model },
+        based_on: past.base.text_version,
+        through_seq: past.last_seq,
+        checks: checks(&outcome, &effort),
+        ..left_out(&standing, [from_item, to_item], [tokens_before, counted.tokens])
+    };
+    let version = tools.store.add_summary(&tools.session, new).await?;
+    metrics::summary_made(&outcome.rejected, outcome.fell_back);
+    let SummaryEffort { requests, reused_tokens, computed_tokens } = effort;
+    tracing::info!(version, requests, reused_tokens, computed_tokens, "a summary is made");
     (standing.version, standing.text_version, standing.newest_version) = (Some(version), Some(version), version);
     let still_owed = still_owed(past, &outcome);
-    let trimmed = Vec::new();
-    Ok(CompactedView { version: Some(version), standing, trimmed, still_owed, tokens_before, after: counted, effort })
+    let (version, trimmed) = (Some(version), Vec::new());
+    Ok(CompactedView { version, standing, trimmed, still_owed, tokens_before, after: counted })
 }
 
 /// What will stand in the prompt, and the words behind it.
@@ -216,56 +208,16 @@ fn is_passing(failure: &Failure) -> bool {
     matches!(failure.code, Busy | EngineFailed | Unavailable | UpstreamFailed | UpstreamTimeout)
 }
 
-impl SummaryEffort {
-    fn take(&mut self, outcome: &AttemptOutcome) {
-        self.rejected.clone_from(&outcome.rejected);
-        (self.appended, self.lost) = (outcome.appended.clone(), outcome.lost.clone());
-        self.fell_back = outcome.fell_back;
-    }
-}
-
-fn new_summary(
-    past: &Past,
-    outcome: &AttemptOutcome,
-    standing: &Standing,
-    effort: &SummaryEffort,
-    [tokens_before, tokens_after]: [u64; 2],
-) -> NewSummary {
-    let to_item = outcome.through.clone();
-    let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
-    NewSummary {
-        kind: SummaryKind::Summary,
-        made_by: if effort.fell_back { MadeBy::Fallback } else { MadeBy::Model },
-        based_on: past.base.text_version,
-        from_item,
-        to_item,
-        through_seq: past.last_seq,
-        text: standing.text.clone(),
-        pins: placed_pins(standing),
-        checks: checks(effort),
-        tokens_before,
-        tokens_after,
-        arm: None,
-        created_at_ms: wall_ms(),
-    }
-}
-
-/// In the order in which they were made.
-pub fn placed_pins(standing: &Standing) -> Value {
-    let placed = standing.pins.iter().filter(|pin| standing.placed_pins.contains(&pin.id));
-    json!(placed.map(|pin| &pin.id).collect::<Vec<_>>())
-}
-
-fn checks(effort: &SummaryEffort) -> Value {
+fn checks(outcome: &AttemptOutcome, effort: &SummaryEffort) -> Value {
     let facts = |facts: &[Fact]| -> Vec<Value> {
         let fact = |fact: &Fact| json!({ "kind": fact.kind.into_str(), "text": fact.text, "source": fact.source });
         facts.iter().map(fact).collect()
     };
     json!({
         "requests": effort.requests,
-        "rejected": effort.rejected.iter().map(|reason| reason.into_str()).collect::<Vec<_>>(),
-        "appended_facts": facts(&effort.appended),
-        "lost_facts": facts(&effort.lost),
+        "rejected": outcome.rejected.iter().map(|reason| reason.into_str()).collect::<Vec<_>>(),
+        "appended_facts": facts(&outcome.appended),
+        "lost_facts": facts(&outcome.lost),
         "reused_tokens": effort.reused_tokens,
         "computed_tokens": effort.computed_tokens,
     })
@@ -277,18 +229,17 @@ fn check_pins(standing: &Standing, context: &Context) -> Result<(), Trouble> {
     if compaction::missing_pins(&text, &pins).is_empty() { Ok(()) } else { Err(Trouble::PinMissing) }
 }
 
-struct Said {
-    reply: SummaryReply,
-    reused_tokens: u64,
-    computed_tokens: u64,
-}
-
 /// The prompt is the conversation's as the model has read it, up to the plan's cut, so that only the request and the
 /// summary are computed.
-async fn ask(tools: &PromptTools, past: &Past, request: &SummaryRequest, again: bool) -> Result<Said, Failure> {
+async fn ask(
+    tools: &SessionTools,
+    past: &Past,
+    request: &SummaryRequest,
+    effort: &mut SummaryEffort,
+) -> Result<SummaryReply, Failure> {
     let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
     let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
-    let mut context = past.base.context(&past.items, &limits_of(&tools.preset), tools.preset.recall > 0);
+    let mut context = tools.context(&past.base, &past.items);
     // They stand behind the conversation.
     context.notes.clear();
     let wording = &tools.wording;
@@ -296,12 +247,12 @@ async fn ask(tools: &PromptTools, past: &Past, request: &SummaryRequest, again: 
     let mut messages = lay_out(&items, &layout).messages;
     messages.extend(request.messages.iter().map(message_of));
     let prompt = prompt_with(&past.config, &context, messages);
-    let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, again);
-    ask.past_owner = tools.past_owner;
-    read(tools.model.ask(ask)).await
+    let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, effort.requests > 1);
+    ask.past_owner = Some(tools.session.past_owner());
+    read(tools.model.ask(ask), effort).await
 }
 
-async fn read(mut answer: Answer) -> Result<Said, Failure> {
+async fn read(mut answer: Answer, effort: &mut SummaryEffort) -> Result<SummaryReply, Failure> {
     let mut text = String::new();
     while let Some(delta) = answer.next().await {
         match delta {
@@ -309,11 +260,9 @@ async fn read(mut answer: Answer) -> Result<Said, Failure> {
             Delta::Done { finish, usage, report } => {
                 let (usage, report) = (usage.unwrap_or_default(), report.unwrap_or_default());
                 let tokens = u32::try_from(usage.output_tokens).unwrap_or(u32::MAX);
-                return Ok(Said {
-                    reply: SummaryReply { text: text.trim().to_owned(), tokens, finished: finish == Finish::Stop },
-                    reused_tokens: report.reused_tokens,
-                    computed_tokens: report.computed_tokens,
-                });
+                effort.reused_tokens += report.reused_tokens;
+                effort.computed_tokens += report.computed_tokens;
+                return Ok(SummaryReply { text: text.trim().to_owned(), tokens, finished: finish == Finish::Stop });
             }
             Delta::Failed(failure) => return Err(failure),
             _ => {}
@@ -341,12 +290,8 @@ fn without_words(item: &Arc<Item>, left_out: &[String]) -> Arc<Item> {
 
 /// What the user asked to be kept word for word and is no pin yet: said before this was looked for, or right before a
 /// crash.
-async fn pin_what_was_asked_for(
-    kept: &SessionStore,
-    limits: &CompactionLimits,
-    past: &mut Past,
-) -> Result<(), store::Error> {
-    let known = kept.store.pins(&kept.session, true).await?;
+async fn pin_what_was_asked_for(tools: &SessionTools, past: &mut Past) -> Result<(), store::Error> {
+    let known = tools.store.pins(&tools.session, true).await?;
     let mut before = None;
     let mut all = Vec::new();
     for item in &past.items {
@@ -356,10 +301,8 @@ async fn pin_what_was_asked_for(
         }
     }
     all.retain(|wish| !known.iter().any(|pin| pin.source_item.as_ref() == Some(&wish.item_id)));
-    let (added, _) = pin_wishes(kept, limits, all, &mut past.standing.pins).await?;
-    if added {
-        past.base.pins.clone_from(&past.standing.pins);
-    }
+    pin_wishes(tools, all, &mut past.standing.pins).await?;
+    past.base.pins.clone_from(&past.standing.pins);
     Ok(())
 }
 
@@ -383,25 +326,23 @@ pub fn wishes(item: &Item, before: Option<&Item>) -> Vec<PinWish> {
     wishes
 }
 
-/// Pins what there is room for beside the pins that there are. Whether there was something, and what found no room.
+/// Pins what there is room for beside the pins that there are. Returns what found no room.
 pub async fn pin_wishes(
-    kept: &SessionStore,
-    limits: &CompactionLimits,
+    tools: &SessionTools,
     wishes: Vec<PinWish>,
     pins: &mut Vec<store::Pin>,
-) -> Result<(bool, Vec<PinWish>), store::Error> {
-    let (mut added, mut refused) = (false, Vec::new());
+) -> Result<Vec<PinWish>, store::Error> {
+    let mut refused = Vec::new();
     for wish in wishes {
         let there: Vec<_> = pins.iter().map(pin_of).collect();
-        match compaction::admit(&there, &wish.text, limits) {
+        match compaction::admit(&there, &wish.text, &tools.limits) {
             Admission::Add => {
                 let (text, source) = (&wish.text, Some(&*wish.item_id));
-                pins.push(kept.store.add_pin(&kept.session, text, source, MadeBy::Model, wall_ms()).await?);
-                added = true;
+                pins.push(tools.store.add_pin(&tools.session, text, source, MadeBy::Model, wall_ms()).await?);
             }
             Admission::Known => {}
             Admission::Full => refused.push(wish),
         }
     }
-    Ok((added, refused))
+    Ok(refused)
 }

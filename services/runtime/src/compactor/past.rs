@@ -1,10 +1,11 @@
 //! A conversation as the store has it, from the last summary that tells it on.
 
 use super::Standing;
+use crate::prompts::SessionTools;
 use session::prompt::leading;
 use session::{Item, SessionConfig};
 use std::sync::Arc;
-use store::{ItemVersion, MadeBy, OrderKey, SessionRef, Store, Summary, SummaryKind, View};
+use store::{ItemVersion, MadeBy, OrderKey, Summary, SummaryKind, View};
 
 #[derive(Clone, Debug)]
 pub struct Past {
@@ -23,13 +24,13 @@ pub struct Past {
 }
 
 impl Past {
-    pub async fn load(store: &Store, session: &SessionRef) -> Result<Past, store::Error> {
-        let view = store.load(session).await?;
-        Past::of(store, session, view).await
+    pub async fn load(tools: &SessionTools) -> Result<Past, store::Error> {
+        Past::of(tools, tools.store.load(&tools.session).await?).await
     }
 
     /// As it would be with this summary in use, or with none.
-    pub async fn with(store: &Store, session: &SessionRef, summary: Option<&Summary>) -> Result<Past, store::Error> {
+    pub async fn with(tools: &SessionTools, summary: Option<&Summary>) -> Result<Past, store::Error> {
+        let SessionTools { store, session, .. } = tools;
         let mut view = store.load(session).await?;
         view.items = store.items(session, summary.map(|summary| summary.to_item.as_str()), u32::MAX).await?;
         if summary.is_none() {
@@ -37,17 +38,18 @@ impl Past {
         }
         view.trimmed.clear();
         view.summary = summary.cloned();
-        Past::of(store, session, view).await
+        Past::of(tools, view).await
     }
 
-    async fn of(store: &Store, session: &SessionRef, view: View) -> Result<Past, store::Error> {
+    async fn of(tools: &SessionTools, view: View) -> Result<Past, store::Error> {
+        let SessionTools { store, session, .. } = tools;
         let standing = Standing::of(&view);
         let mut base = standing.clone();
         let mut stored = view.head.clone();
         let mut shown_from_key = OrderKey::default();
         match &view.summary {
             Some(summary) if standing.owes_summary => {
-                let told = holding_before(store, session, summary).await?;
+                let told = holding_before(tools, summary).await?;
                 let behind = store.items(session, told.as_ref().map(|told| told.to_item.as_str()), u32::MAX).await?;
                 base.take_back(told.as_ref());
                 let is_head = |item: &ItemVersion| view.head.iter().any(|head| head.item_id == item.item_id);
@@ -76,11 +78,8 @@ impl Past {
 }
 
 /// The newest summary among those that this one was made from that tells what was said as it stands now.
-async fn holding_before(
-    store: &Store,
-    session: &SessionRef,
-    summary: &Summary,
-) -> Result<Option<Summary>, store::Error> {
+async fn holding_before(tools: &SessionTools, summary: &Summary) -> Result<Option<Summary>, store::Error> {
+    let SessionTools { store, session, .. } = tools;
     let all = store.summaries(session).await?;
     let mut version = summary.based_on;
     while let Some(earlier) = all.iter().find(|earlier| Some(earlier.version) == version) {

@@ -1,11 +1,12 @@
 //! Room for a reply that a user waits for: what is ready is put to use, or oldest turns leave the prompt, and the reply is
-//! asked for again.
+//! asked for again. The model is asked nothing, and the store is not waited for.
 
-use super::fit::{Room, make_room};
-use super::make::placed_pins;
+use super::weigh::{results_through, weigh_shown};
 use super::{FromCompactor, SideResult, Standing, Task};
+use crate::prompts::SessionTools;
 use crate::{metrics, wall_ms};
 use compaction::phases::NextStep;
+use compaction::{CompactionPlan, PlanMoment, plan};
 use model::Counted;
 use serde_json::json;
 use session::machine::{Generate, GenerationId};
@@ -15,36 +16,46 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{MadeBy, NewSummary, SummaryKind};
 
+/// Oldest turns leave the prompt.
+pub struct DroppedTurns {
+    /// What stays of the past. The store does not know of it yet.
+    standing: Standing,
+    /// The first and the last item that leave; None: only results of tools do.
+    dropped: Option<[String; 2]>,
+    tokens_before: u64,
+    after: Counted,
+}
+
 impl Task {
     pub(super) fn make_room(&mut self, generate: Box<Generate>, tries: u32) {
         let id = generate.generation;
-        self.work.waiting.insert(id, generate.clone());
+        self.waiting.insert(id, generate.clone());
         if self.attempt.made.as_ref().is_some_and(|made| made.version.is_some()) && self.phases.swap_now() {
             self.begin(NextStep::Swap);
         } else if !self.phases.is_swapping() {
             let (tools, standing) = (self.tools.clone(), self.standing.clone());
-            self.work.side.push(Box::pin(async move {
-                SideResult::Room(id, make_room(&tools, &standing, &generate, tries).await)
+            self.side.push(Box::pin(async move {
+                SideResult::Room(id, make_room(&tools, standing, &generate, tries).await.map(|room| room.map(Box::new)))
             }));
         }
     }
 
-    pub(super) fn room_made(&mut self, id: GenerationId, room: Result<Room, Failure>) {
-        let Some(generate) = self.work.waiting.remove(&id) else { return };
-        let failure = match room {
-            Ok(Room::Enough) => return self.ask_again(generate, None),
-            Ok(Room::Drop { standing, dropped, tokens_before, after }) => {
-                self.drop_turns(*standing, dropped, tokens_before, after);
-                return self.ask_again(generate, None);
+    pub(super) fn room_made(&mut self, id: GenerationId, room: Result<Option<Box<DroppedTurns>>, Failure>) {
+        let Some(generate) = self.waiting.remove(&id) else { return };
+        match room {
+            Ok(room) => {
+                if let Some(room) = room {
+                    self.drop_turns(*room);
+                }
+                self.ask_again(generate, None);
             }
-            Ok(Room::TooLarge(message)) => Failure::new(FailureCode::PromptTooLong, message),
-            Err(failure) => failure,
-        };
-        self.say(FromCompactor::Failed { generation: id, failure });
+            Err(failure) => self.say(FromCompactor::Failed { generation: id, failure }),
+        }
     }
 
     /// Oldest turns leave the prompt at once; the store follows.
-    fn drop_turns(&mut self, standing: Standing, dropped: Option<[String; 2]>, tokens_before: u64, after: Counted) {
+    fn drop_turns(&mut self, room: DroppedTurns) {
+        let DroppedTurns { standing, dropped, tokens_before, after } = room;
         let tokens_after = after.tokens;
         // What was planned was for another view.
         self.stop();
@@ -52,20 +63,16 @@ impl Task {
         self.standing = standing;
         metrics::compacted("dropped", Duration::ZERO, tokens_before, tokens_after);
         tracing::warn!(tokens_before, tokens_after, "oldest turns left the prompt, because no summary was ready");
-        let (kept, trimmed) = (self.kept.clone(), self.standing.trimmed.iter().cloned().collect());
+        let (tools, trimmed) = (self.tools.clone(), self.standing.trimmed.iter().cloned().collect());
         let version = self.standing.newest_version + 1;
-        match dropped {
-            Some(dropped) => {
-                let new = left_out(&self.standing, dropped, [tokens_before, tokens_after]);
-                self.work.side.push(Box::pin(async move {
-                    SideResult::Dropped(kept.store.add_applied_summary(&kept.session, new, trimmed).await)
-                }));
-            }
-            None => self.work.side.push(Box::pin(async move {
-                let trimmed = kept.store.trim_results(&kept.session, trimmed, wall_ms()).await;
-                SideResult::Dropped(trimmed.map(|()| version - 1))
-            })),
-        }
+        let new = dropped.map(|dropped| left_out(&self.standing, dropped, [tokens_before, tokens_after]));
+        self.side.push(Box::pin(async move {
+            let SessionTools { store, session, .. } = &*tools;
+            SideResult::Dropped(match new {
+                Some(new) => store.add_applied_summary(session, new, trimmed).await,
+                None => store.trim_results(session, trimmed, wall_ms()).await.map(|()| version - 1),
+            })
+        }));
         self.show();
         self.tell(CompactionStage::Dropped { tokens_after }, version, tokens_before);
         self.say(FromCompactor::Fill(after));
@@ -79,10 +86,42 @@ impl Task {
             let leading = leading(&generate.items);
             generate.items.drain(leading.min(cut + 1)..=cut);
         }
-        let context = self.standing.context(&generate.items, &self.limits, self.tools.has_recall());
-        generate.context = Arc::new(context);
+        generate.context = Arc::new(self.tools.context(&self.standing, &generate.items));
         self.say(FromCompactor::AskAgain { generate, limit_tokens });
     }
+}
+
+/// `generate` ends with what the user said. None: it was counted too high before.
+async fn make_room(
+    tools: &SessionTools,
+    mut standing: Standing,
+    generate: &Generate,
+    tries: u32,
+) -> Result<Option<DroppedTurns>, Failure> {
+    let mut limits = tools.limits;
+    // What was refused although there was room by our count had less room than we thought.
+    limits.ctx_size -= limits.ctx_size / 8 * (tries.saturating_sub(1)).min(4);
+    let Generate { items, context, config, .. } = generate;
+    let weighed = weigh_shown(tools, config, &standing, items, context, None).await?;
+    let first = weighed.view.passages.first().map(|passage| passage.id.clone());
+    let (dropped, trim_through, expected_tokens) = match plan(&weighed.view, &weighed.sizes, &limits, PlanMoment::Reply)
+    {
+        CompactionPlan::Nothing | CompactionPlan::Summarise(_) => return Ok(None),
+        CompactionPlan::TooLarge(too_large) => {
+            return Err(Failure::new(FailureCode::PromptTooLong, too_large.message()));
+        }
+        CompactionPlan::Trim(trim) => (None, Some(trim.through), trim.expected_tokens),
+        CompactionPlan::Drop(drop) => {
+            standing.covered_through = Some(drop.through.clone());
+            standing.owes_summary = true;
+            // What leaves may have held one word for word.
+            standing.place_pins();
+            (first.map(|first| [first, drop.through]), drop.trim_through, drop.expected_tokens)
+        }
+    };
+    standing.trimmed.extend(trim_through.iter().flat_map(|through| results_through(items, through)));
+    let after = weighed.total.part(u64::from(expected_tokens));
+    Ok(Some(DroppedTurns { standing, dropped, tokens_before: weighed.total.tokens, after }))
 }
 
 /// These turns leave the prompt, and what stands in it stays.
@@ -99,7 +138,7 @@ pub(super) fn left_out(
         to_item,
         through_seq: 0,
         text: standing.text.clone(),
-        pins: placed_pins(standing),
+        pins: standing.placed_ids(),
         checks: json!({}),
         tokens_before,
         tokens_after,

@@ -1,7 +1,7 @@
 //! What the prompt shows of the past: the summary in use, the pins, where the words begin.
 
 use compaction::{CompactionLimits, PinnedText, PlainMessage, Speaker};
-use serde_json::Value;
+use serde_json::{Value, json};
 use session::prompt::Context;
 use session::{Item, Message, MessageRole};
 use std::collections::HashSet;
@@ -90,12 +90,17 @@ impl Standing {
         self.placed_pins = self.pins.iter().map(|pin| pin.id.clone()).collect();
     }
 
-    pub fn placed(&self) -> Vec<PinnedText> {
-        self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id)).map(pin_of).collect()
+    fn placed(&self) -> impl Iterator<Item = &Pin> {
+        self.pins.iter().filter(|pin| self.placed_pins.contains(&pin.id))
+    }
+
+    /// The ids of the pins beside the summary, in the order in which they were made.
+    pub fn placed_ids(&self) -> Value {
+        json!(self.placed().map(|pin| &pin.id).collect::<Vec<_>>())
     }
 
     pub fn memory(&self, limits: &CompactionLimits) -> Option<PlainMessage> {
-        compaction::context_message(&self.text, &self.placed(), limits)
+        compaction::context_message(&self.text, &self.placed().map(pin_of).collect::<Vec<_>>(), limits)
     }
 
     /// What stands in the prompt besides these items. A pin that is in none of them and not beside the summary is a note

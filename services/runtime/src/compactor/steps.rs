@@ -1,35 +1,28 @@
 //! The steps of an attempt: look, make, warm, swap; and what stops one.
 
-use super::make::{SummaryEffort, look, make, pin_wishes, trimmed, wishes};
+use super::make::{look, make, pin_wishes, trimmed, wishes};
 use super::room::left_out;
-use super::{
-    Change, CompactedView, FromCompactor, Look, ModelRequest, Past, PinChange, PinWish, SessionStore, SideResult,
-    StepResult, Task, Trouble, summary_id,
-};
-use crate::prompts::request_of;
+use super::{Change, CompactedView, FromCompactor, Look, Past, PinChange, SideResult, StepResult, Task, Trouble};
+use crate::prompts::SessionTools;
 use crate::{metrics, wall_ms};
 use compaction::CompactionPlan;
 use compaction::phases::NextStep;
-use futures_util::future::BoxFuture;
 use session::machine::Generate;
 use session::{Compaction, CompactionStage, Delta, Event, Item, Priority};
-use std::collections::HashSet;
 use std::sync::Arc;
-use store::{MadeBy, Pin};
+use store::MadeBy;
 use tokio::time::Instant;
 
 impl Task {
     pub(super) fn begin(&mut self, next: NextStep) {
-        let (tools, kept) = (self.tools.clone(), self.kept.clone());
+        let tools = self.tools.clone();
         match next {
             NextStep::Look => {
                 self.attempt.covers = None;
                 self.attempt.begun = Instant::now();
                 let gave_up_at = self.attempt.gave_up_at.clone();
-                self.work.step =
-                    Some(Box::pin(
-                        async move { StepResult::Looked(look(&tools, &kept, gave_up_at).await.map(Box::new)) },
-                    ));
+                let look = async move { StepResult::Looked(look(&tools, gave_up_at).await.map(Box::new)) };
+                self.step = Some(Box::pin(look));
             }
             NextStep::Warm => match &self.attempt.made {
                 Some(made) => self.say(FromCompactor::WantsPrompt(Arc::new(made.standing.clone()))),
@@ -37,7 +30,7 @@ impl Task {
             },
             NextStep::Swap => match self.attempt.made.clone() {
                 Some(made) => {
-                    self.work.step = Some(Box::pin(async move { StepResult::Swapped(swap(&kept, made).await) }));
+                    self.step = Some(Box::pin(async move { StepResult::Swapped(swap(&tools, made).await) }));
                 }
                 None => self.phases.over(),
             },
@@ -50,10 +43,10 @@ impl Task {
         if !self.phases.is_warming() {
             return;
         }
-        let mut request: ModelRequest = request_of(generate, &self.tools.preset, &self.tools.wording);
-        (request.priority, request.past_owner) = (Priority::Background, self.tools.past_owner);
+        let mut request = self.tools.request(generate);
+        request.priority = Priority::Background;
         let mut answer = self.tools.model.ask(request);
-        self.work.step = Some(Box::pin(async move {
+        self.step = Some(Box::pin(async move {
             // What cannot be warmed is computed when it is needed.
             while let Some(delta) = answer.next().await {
                 if let Delta::Failed(failure) = delta {
@@ -94,13 +87,11 @@ impl Task {
             CompactionPlan::Summarise(plan) => {
                 let tokens_before = look.weighed.total.tokens;
                 let version = look.past.standing.newest_version + 1;
-                let (tools, kept) = (self.tools.clone(), self.kept.clone());
+                let tools = self.tools.clone();
                 self.attempt.told = Some((version, tokens_before));
                 self.phases.making();
-                self.work.step =
-                    Some(Box::pin(
-                        async move { StepResult::Made(make(&tools, &kept, &look, plan).await.map(Box::new)) },
-                    ));
+                let make = async move { StepResult::Made(make(&tools, &look, plan).await.map(Box::new)) };
+                self.step = Some(Box::pin(make));
                 self.tell(CompactionStage::Started, version, tokens_before);
             }
             CompactionPlan::Nothing | CompactionPlan::Drop(_) | CompactionPlan::TooLarge(_) => self.phases.over(),
@@ -113,9 +104,6 @@ impl Task {
     fn summary_made(&mut self, made: Result<Box<CompactedView>, Trouble>) {
         match made {
             Ok(made) => {
-                metrics::summary_made(&made.effort.rejected, made.effort.fell_back);
-                let SummaryEffort { requests, reused_tokens, computed_tokens, .. } = &made.effort;
-                tracing::info!(version = made.version, requests, reused_tokens, computed_tokens, "a summary is made");
                 self.attempt.made = Some(*made);
                 self.phases.made();
             }
@@ -151,8 +139,8 @@ impl Task {
                 self.tell_failed(&error.to_string());
             }
         }
-        let limit_tokens = Some(self.limits.hard_tokens());
-        for generate in std::mem::take(&mut self.work.waiting).into_values() {
+        let limit_tokens = Some(self.tools.limits.hard_tokens());
+        for generate in std::mem::take(&mut self.waiting).into_values() {
             self.ask_again(generate, limit_tokens);
         }
     }
@@ -187,10 +175,10 @@ impl Task {
             Change::Added { item, said_before, .. } => {
                 let wishes = wishes(item, said_before.as_deref());
                 if !wishes.is_empty() {
-                    self.work.pin_changes.push_back(PinChange::Add(wishes));
+                    self.pin_changes.push_back(PinChange::Add(wishes));
                 }
             }
-            Change::Deleted { item_id } => self.work.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
+            Change::Deleted { item_id } => self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
             Change::Truncated { .. } | Change::Configured => {}
         }
         self.change_pins();
@@ -206,7 +194,7 @@ impl Task {
 
     /// Whether the change is to something that the plan takes out of the prompt.
     fn touches_the_plan(&self, change: &Change) -> bool {
-        let covers: Option<&HashSet<String>> = self.attempt.covers.as_ref();
+        let covers = self.attempt.covers.as_ref();
         let is_covered = |id: &String| covers.is_none_or(|covers| covers.contains(id));
         match change {
             Change::Truncated { item_id, .. } | Change::Deleted { item_id } => is_covered(item_id),
@@ -266,7 +254,7 @@ impl Task {
     }
 
     pub(super) fn stop(&mut self) {
-        (self.work.step, self.attempt.made, self.attempt.covers) = (None, None, None);
+        (self.step, self.attempt.made, self.attempt.covers) = (None, None, None);
     }
 
     fn start_over(&mut self, message: &str) {
@@ -277,9 +265,7 @@ impl Task {
     }
 
     pub(super) fn tell(&self, stage: CompactionStage, version: u64, tokens_before: u64) {
-        let summary_id = summary_id(version);
-        let compaction = Compaction { stage, summary_id, version, tokens_before };
-        self.say(FromCompactor::Tell(Event::Compaction(compaction)));
+        self.say(FromCompactor::Tell(Event::Compaction(Compaction { stage, version, tokens_before })));
     }
 
     /// Where clients were told that it began.
@@ -291,44 +277,41 @@ impl Task {
 
     /// Makes or removes the next pins, once those before them are done: so each sees what room there is.
     pub(super) fn change_pins(&mut self) {
-        while !self.work.is_pinning
-            && let Some(change) = self.work.pin_changes.pop_front()
+        while !self.is_pinning
+            && let Some(change) = self.pin_changes.pop_front()
         {
-            let (kept, limits, mut pins) = (self.kept.clone(), self.limits, self.standing.pins.clone());
-            let change: BoxFuture<'static, Result<Vec<PinWish>, store::Error>> =
-                match change {
-                    PinChange::Add(wishes) => Box::pin(async move {
-                        pin_wishes(&kept, &limits, wishes, &mut pins).await.map(|(_, refused)| refused)
-                    }),
-                    // What was not said is not to be kept.
-                    PinChange::RemoveOf(item_id) => {
-                        let of_item =
-                            |pin: &Pin| pin.made_by == MadeBy::Model && pin.source_item.as_deref() == Some(&*item_id);
-                        pins.retain(of_item);
-                        if pins.is_empty() {
-                            continue;
-                        }
-                        Box::pin(async move {
+            let (tools, mut pins) = (self.tools.clone(), self.standing.pins.clone());
+            // What was not said is not to be kept.
+            if let PinChange::RemoveOf(item_id) = &change {
+                pins.retain(|pin| pin.made_by == MadeBy::Model && pin.source_item.as_ref() == Some(item_id));
+                if pins.is_empty() {
+                    continue;
+                }
+            }
+            self.is_pinning = true;
+            self.side.push(Box::pin(async move {
+                let SessionTools { store, session, .. } = &*tools;
+                let changed = async {
+                    let mut refused = Vec::new();
+                    match change {
+                        PinChange::Add(wishes) => refused = pin_wishes(&tools, wishes, &mut pins).await?,
+                        PinChange::RemoveOf(_) => {
                             for pin in pins {
-                                kept.store.remove_pin(&kept.session, &pin.id, wall_ms()).await?;
+                                store.remove_pin(session, &pin.id, wall_ms()).await?;
                             }
-                            Ok(Vec::new())
-                        })
+                        }
                     }
+                    Ok((store.pins(session, false).await?, refused))
                 };
-            let kept = self.kept.clone();
-            self.work.is_pinning = true;
-            self.work.side.push(Box::pin(async move {
-                let changed = async { Ok((change.await?, kept.store.pins(&kept.session, false).await?)) };
-                SideResult::Pinned(changed.await.map(|(refused, pins)| (pins, refused)))
+                SideResult::Pinned(changed.await)
             }));
         }
     }
 }
 
 /// One transaction, from which on the prompt shows what was made.
-async fn swap(kept: &SessionStore, made: CompactedView) -> Result<Option<u64>, store::Error> {
-    let SessionStore { store, session } = kept;
+async fn swap(tools: &SessionTools, made: CompactedView) -> Result<Option<u64>, store::Error> {
+    let SessionTools { store, session, .. } = tools;
     let Some(version) = made.version else {
         return store.trim_results(session, made.trimmed, wall_ms()).await.map(|()| None);
     };

@@ -1,14 +1,12 @@
 //! What each part of a conversation takes of its prompt, in the words of the `compaction` crate.
 
 use super::standing::message_of;
-use super::{Past, Standing, limits_of};
-use crate::prompts::{prompt_of, prompt_with};
+use super::{Past, Standing};
+use crate::prompts::{SessionTools, prompt_with};
 use compaction::{Passage, PassageKind, PromptSizes, PromptView};
-use model::{Counted, Model, PLACEHOLDER};
-use session::prompt::{Context, Layout, Wording, lay_out, leading};
+use model::{Counted, PLACEHOLDER};
+use session::prompt::{Context, Layout, lay_out, leading};
 use session::{Failure, Item, ItemBody, Message, MessageRole, Role, SessionConfig};
-use settings::Preset;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -19,21 +17,11 @@ pub struct Weighed {
     pub total: Counted,
 }
 
-/// What prompts are made with.
-#[derive(Clone)]
-pub struct PromptTools {
-    pub model: Model,
-    pub preset: Arc<Preset>,
-    pub wording: Wording,
-    pub past_owner: Option<u64>,
-}
-
 /// The conversation as its next prompt shows it, whatever the user says next.
-pub async fn weigh(tools: &PromptTools, past: &Past) -> Result<Weighed, Failure> {
+pub async fn weigh(tools: &SessionTools, past: &Past) -> Result<Weighed, Failure> {
     let shown = past.shown();
-    let context = past.standing.context(&shown, &limits_of(&tools.preset), tools.preset.recall > 0);
+    let context = tools.context(&past.standing, &shown);
     let mut weighed = weigh_shown(tools, &past.config, &past.standing, &shown, &context, Some(PLACEHOLDER)).await?;
-    weighed.view.gave_up_at = None;
     if let Some(dropped_through) = past.dropped_through() {
         // What left the prompt is weighed as it stood there.
         let all = tools.measure(&past.config, &past.items, &context, Some(PLACEHOLDER)).await?;
@@ -48,29 +36,26 @@ pub async fn weigh(tools: &PromptTools, past: &Past) -> Result<Weighed, Failure>
 
 /// A prompt of these items, the instructions among them first. `partial` is what the user says next.
 pub async fn weigh_shown(
-    tools: &PromptTools,
+    tools: &SessionTools,
     config: &SessionConfig,
     standing: &Standing,
     shown: &[Arc<Item>],
     context: &Context,
     partial: Option<&str>,
 ) -> Result<Weighed, Failure> {
-    let limits = limits_of(&tools.preset);
     let measured = tools.measure(config, shown, context, partial).await?;
     let leading = leading(shown);
     let passages: Vec<Passage> =
         (leading..shown.len()).map(|index| passage(&shown[index], measured.items[index])).collect();
-    let trimmed_through = last_of(shown, &context.trimmed);
+    let trimmed = shown.iter().rfind(|item| context.trimmed.contains(&item.id));
+    let trimmed_through = trimmed.map(|item| item.id.clone());
     let context_tokens = measured.preface;
     // Every pin stands beside the next summary.
     let mut all_pins = standing.clone();
     all_pins.place_pins();
     all_pins.text.clear();
-    let ruler = Ruler {
-        pins: all_pins.memory(&limits).as_ref().map(message_of),
-        request: message_of(&compaction::summary_request(&limits)),
-    };
-    let [pins_tokens, instruction_tokens, marker_tokens] = tools.rule(config, &ruler).await?;
+    let pins = all_pins.memory(&tools.limits).as_ref().map(message_of);
+    let [pins_tokens, instruction_tokens, marker_tokens] = tools.rule(config, pins).await?;
     let said: u64 = passages.iter().map(|passage| u64::from(passage.tokens)).sum();
     let summary_tokens = if standing.text.is_empty() { 0 } else { context_tokens.saturating_sub(pins_tokens) };
     let sizes = PromptSizes {
@@ -91,15 +76,10 @@ struct MeasuredItems {
     items: Vec<u64>,
 }
 
-/// What is measured beside the conversation.
-struct Ruler {
-    pins: Option<Message>,
-    request: Message,
-}
-
-impl PromptTools {
-    pub fn has_recall(&self) -> bool {
-        self.preset.recall > 0
+impl SessionTools {
+    /// What stands in the prompt besides these items.
+    pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
+        standing.context(items, &self.limits, self.preset.recall > 0)
     }
 
     async fn measure(
@@ -132,17 +112,17 @@ impl PromptTools {
         Ok(MeasuredItems { total: measured.total, preface: measured.messages[preface].iter().sum(), items })
     }
 
-    async fn rule(&self, config: &SessionConfig, ruler: &Ruler) -> Result<[u64; 3], Failure> {
-        let said = |text: &str| Message::new(MessageRole::User, text);
-        let mut messages = vec![said(PLACEHOLDER)];
-        messages.push(ruler.request.clone());
-        messages.push(Message::new(MessageRole::Tool, compaction::LEFT_OUT));
-        messages.push(said(PLACEHOLDER));
-        messages.extend(ruler.pins.iter().cloned());
-        messages.push(said(PLACEHOLDER));
+    /// What stands beside a conversation: pins, the request for a summary, the marker of what is left out.
+    async fn rule(&self, config: &SessionConfig, pins: Option<Message>) -> Result<[u64; 3], Failure> {
+        let said = || Message::new(MessageRole::User, PLACEHOLDER);
+        let request = message_of(&compaction::summary_request(&self.limits));
+        let mut messages = vec![said(), request, Message::new(MessageRole::Tool, compaction::LEFT_OUT), said()];
+        let has_pins = pins.is_some();
+        messages.extend(pins);
+        messages.push(said());
         let prompt = prompt_with(config, &Context::default(), messages);
         let measured = self.model.measure(&prompt, &self.preset).await?;
-        let pins = if ruler.pins.is_some() { measured.messages[4] } else { 0 };
+        let pins = if has_pins { measured.messages[4] } else { 0 };
         Ok([pins, measured.messages[1], measured.messages[2]])
     }
 
@@ -153,7 +133,7 @@ impl PromptTools {
         items: &[Arc<Item>],
         context: &Context,
     ) -> Result<Counted, Failure> {
-        let prompt = prompt_of(config, items, context, Some(PLACEHOLDER), &self.wording);
+        let prompt = self.prompt(config, items, context, Some(PLACEHOLDER));
         Ok(self.model.measure(&prompt, &self.preset).await?.total)
     }
 }
@@ -173,16 +153,8 @@ pub fn passage(item: &Item, tokens: u64) -> Passage {
     Passage { id: item.id.clone(), kind, text, tokens: few(tokens) }
 }
 
-fn last_of(items: &[Arc<Item>], ids: &HashSet<String>) -> Option<String> {
-    items.iter().rev().find(|item| ids.contains(&item.id)).map(|item| item.id.clone())
-}
-
 fn bytes_of(item: &Item) -> u64 {
-    1 + match &item.body {
-        ItemBody::Message { .. } => item.text().len() as u64,
-        ItemBody::FunctionCall { name, arguments, .. } => (name.len() + arguments.len()) as u64,
-        ItemBody::FunctionCallOutput { output, .. } => output.len() as u64,
-    }
+    1 + item.body.text_bytes() as u64
 }
 
 fn few(tokens: u64) -> u32 {

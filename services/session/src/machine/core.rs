@@ -10,7 +10,6 @@ use super::reply::Reply;
 use super::warming::Warming;
 use crate::ids::Ids;
 use crate::prompt::Context;
-use crate::speech::SpeakingRate;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
     NewItem, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState,
@@ -29,7 +28,8 @@ pub struct Start {
     pub items: Vec<Item>,
     pub context: Context,
     pub limits: MachineLimits,
-    pub speaking: SpeakingRate,
+    /// Of the voice.
+    pub words_per_minute: u32,
     /// Drawn at random each time a session is loaded.
     pub id_seed: u64,
 }
@@ -54,7 +54,7 @@ pub struct Machine {
     conversation_id: String,
     model: String,
     limits: MachineLimits,
-    speaking: SpeakingRate,
+    words_per_minute: u32,
     config: Arc<SessionConfig>,
     ledger: Ledger,
     replies: Replies,
@@ -74,7 +74,7 @@ impl Machine {
             conversation_id: start.conversation_id,
             model: start.model,
             limits: start.limits,
-            speaking: start.speaking,
+            words_per_minute: start.words_per_minute,
             config: Arc::new(start.config),
             ledger,
             replies: Replies::new(start.limits.responses_beside),
@@ -264,7 +264,7 @@ impl Machine {
             Input::ReadItem { item_id } => self.read_item(&asker, item_id),
             Input::TruncateItem { item_id, part, heard } => {
                 self.stop_saying(&item_id);
-                let done = self.ledger.truncate_item(&asker, item_id, part, heard, self.speaking);
+                let done = self.ledger.truncate_item(&asker, item_id, part, heard, self.words_per_minute);
                 self.warming.wanted |= done.is_ok();
                 done
             }

@@ -5,7 +5,7 @@ use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
 use crate::ids::Ids;
-use crate::speech::{self, SpeakingRate};
+use crate::speech;
 use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Ledger {
         item_id: String,
         part: usize,
         heard: Heard,
-        rate: SpeakingRate,
+        words_per_minute: u32,
     ) -> Result<(), Refusal> {
         let Some(old) = self.conversation.announced(&item_id) else {
             return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Truncate });
@@ -90,12 +90,12 @@ impl Ledger {
         let all = text.chars().count();
         let heard_chars = match heard {
             Heard::Chars(chars) => chars.min(all),
-            Heard::Ms(ms) => speech::heard_chars(text, ms, rate),
+            Heard::Ms(ms) => speech::heard_chars(text, ms, words_per_minute),
         };
         *text = text.chars().take(heard_chars).collect();
         let heard_ms = match heard {
             Heard::Ms(ms) => ms,
-            Heard::Chars(_) => speech::spoken_ms(text, rate),
+            Heard::Chars(_) => speech::spoken_ms(text, words_per_minute),
         };
         if heard_chars < all || part + 1 < count {
             parts.truncate(part + 1);

@@ -25,25 +25,7 @@ pub fn spaces_are_clauses(character: char) -> bool {
 
 /// A stop that ends a sentence whatever follows, with or without a space.
 pub fn is_hard_stop(character: char) -> bool {
-    matches!(
-        character,
-        '。' | '！'
-            | '？'
-            | '．'
-            | '｡'
-            | '।'
-            | '॥'
-            | '؟'
-            | '۔'
-            | '։'
-            | '።'
-            | '፧'
-            | '។'
-            | '៕'
-            | '။'
-            | '།'
-            | '༎'
-    )
+    !character.is_ascii() && "。！？．｡।॥؟۔։።፧។៕။།༎".contains(character)
 }
 
 /// A question or an exclamation, which no abbreviation ends with.
@@ -62,10 +44,7 @@ pub fn is_closer(character: char) -> bool {
 }
 
 pub fn is_closing_quote(character: char) -> bool {
-    matches!(
-        character,
-        '"' | '\'' | '”' | '’' | '“' | '‘' | '»' | '«' | '›' | '‹' | '」' | '』' | '》' | '〉' | '＂' | '＇'
-    )
+    r#""'”’“‘»«›‹」』》〉＂＇"#.contains(character)
 }
 
 /// A comma, colon or dash at which a first sentence may end, if something like a space follows.
