@@ -3,6 +3,7 @@
 use crate::ApiError;
 use crate::access::{guard, require};
 use crate::admin::{context, experiments, keys, sessions};
+use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
 use crate::{App, console, health, metrics, openapi};
@@ -54,11 +55,11 @@ pub fn table() -> Vec<Route> {
     ]
 }
 
-impl FromRef<App> for chat::Chat {
-    fn from_ref(app: &App) -> chat::Chat {
+impl FromRef<App> for Completions {
+    fn from_ref(app: &App) -> Completions {
         let App { settings, model, store, runtime, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        chat::Chat { settings, model, store, runtime, wording }
+        Completions { settings, model, store, runtime, wording }
     }
 }
 

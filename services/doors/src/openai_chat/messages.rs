@@ -52,7 +52,7 @@ fn parts(content: &Value) -> Vec<Part> {
     }
 }
 
-fn tool(given: &Value) -> Tool {
+pub fn tool(given: &Value) -> Tool {
     let function = given.get("function").unwrap_or(given);
     let text = |name: &str| function.get(name).and_then(Value::as_str).map(str::to_owned);
     let name = text("name").unwrap_or_default();

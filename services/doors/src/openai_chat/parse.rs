@@ -2,27 +2,20 @@
 
 use super::messages::prompt_of;
 use crate::ApiError;
+use crate::completion::CompletionRequest;
 use crate::json::{json_text, tool_choice_of};
 use serde_json::{Map, Value};
 use session::prompt::{Wording, settle};
-use session::{GenerationOptions, Priority, Prompt, ResponseFormat, SamplingOverrides, ToolChoice};
+use session::{GenerationOptions, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
 use settings::Settings;
 use std::ops::RangeInclusive;
 
 #[derive(Debug)]
 pub struct ChatRequest {
-    pub prompt: Prompt,
-    pub model: String,
     pub stream: bool,
     /// A last chunk with the usage, of a stream.
     pub include_usage: bool,
-    pub max_tokens: Option<u32>,
-    pub options: GenerationOptions,
-    pub tool_choice: ToolChoice,
-    pub parallel_tool_calls: bool,
-    pub priority: Priority,
-    /// A durable session to which the messages are added.
-    pub session_id: Option<String>,
+    pub completion: CompletionRequest,
 }
 
 /// As many likeliest tokens as the protocol allows.
@@ -57,11 +50,9 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     let stream_options = fields.object("stream_options")?;
     let include_usage = stream_options.and_then(|options| options.get("include_usage")).and_then(Value::as_bool);
     let tokens = |name| Ok::<_, ApiError>(fields.integer(name, 1..=u64::from(u32::MAX))?.map(|tokens| tokens as u32));
-    Ok(ChatRequest {
+    let completion = CompletionRequest {
         prompt,
         model: fields.text("model")?.unwrap_or_default().to_owned(),
-        stream,
-        include_usage: include_usage.unwrap_or(false),
         max_tokens: tokens("max_completion_tokens")?.or(tokens("max_tokens")?),
         options: GenerationOptions {
             sampling: sampling(&fields)?,
@@ -75,7 +66,8 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
         parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         priority: priority(&fields, stream)?,
         session_id,
-    })
+    };
+    Ok(ChatRequest { stream, include_usage: include_usage.unwrap_or(false), completion })
 }
 
 /// Who listens while a reply is written must not wait for one who does not. So a request that is not streamed (a client's

@@ -1,5 +1,6 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
+use crate::completion::Render;
 use crate::json::logprob_view;
 use serde_json::{Value, json};
 use session::{
@@ -54,57 +55,6 @@ impl ChatReply {
         }
     }
 
-    pub fn content(&self) -> &str {
-        &self.content
-    }
-
-    pub fn has_calls(&self) -> bool {
-        !self.calls.is_empty()
-    }
-
-    /// Everything was told.
-    pub fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// Takes an event of this response and appends the data of the events that it becomes in a stream. What fails the
-    /// response comes back.
-    pub fn add(&mut self, event: &Event, out: &mut Vec<String>) -> Result<(), Failure> {
-        match event {
-            Event::ResponseStarted { .. } => self.begin(out),
-            Event::ReasoningDelta { text, .. } => {
-                self.reasoning.push_str(text);
-                out.push(self.chunk(json!({ "reasoning_content": text }), None));
-            }
-            Event::TextDelta { text, logprobs, .. } => {
-                self.content.push_str(text);
-                let logprobs = self.add_logprobs(logprobs);
-                out.push(self.chunk(json!({ "content": text }), logprobs));
-            }
-            Event::ReplyStarted { item: Item { body: ItemBody::FunctionCall { call_id, name, .. }, .. }, .. } => {
-                let call = json!({
-                    "index": self.calls.len(), "id": call_id, "type": "function",
-                    "function": { "name": name, "arguments": "" },
-                });
-                self.calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: String::new() });
-                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
-            }
-            Event::ArgumentsDelta { json: text, .. } => {
-                let Some(call) = self.calls.last_mut() else { return Ok(()) };
-                call.arguments.push_str(text);
-                let call = json!({ "index": self.calls.len() - 1, "function": { "arguments": text } });
-                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
-            }
-            Event::ResponseDone { response } => return self.response_done(response, out),
-            Event::Reported { report, .. } if self.finish_reason.is_some() => {
-                self.report = report.clone();
-                self.finish(out);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     fn begin(&mut self, out: &mut Vec<String>) {
         if !std::mem::replace(&mut self.begun, true) {
             out.push(self.chunk(json!({ "role": "assistant", "content": "" }), None));
@@ -126,31 +76,6 @@ impl ChatReply {
             self.finish(out);
         }
         Ok(())
-    }
-
-    /// The last chunks of a stream, whatever is known of the reply's cost. Nothing where the response is not done.
-    pub fn finish(&mut self, out: &mut Vec<String>) {
-        if self.finish_reason.is_none() || std::mem::replace(&mut self.is_over, true) {
-            return;
-        }
-        self.begin(out);
-        let mut last = self.chunk_value(json!({}), None, self.finish_reason);
-        last["reprise"] = self.report_value();
-        out.push(last.to_string());
-        if self.include_usage {
-            let mut last = self.frame("chat.completion.chunk", json!([]));
-            last["usage"] = self.usage_value();
-            out.push(last.to_string());
-        }
-        out.push(DONE.to_owned());
-    }
-
-    /// The status is sent long ago: clients look for this in the stream.
-    pub fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
-        self.is_over = true;
-        let kind = crate::error_kind(failure.code);
-        let error = json!({ "message": failure.message, "type": kind, "param": null, "code": failure.code.word() });
-        out.push(json!({ "error": error }).to_string());
     }
 
     pub fn whole(&self) -> Value {
@@ -229,6 +154,72 @@ impl ChatReply {
             value["session_id"] = json!(session_id);
         }
         value
+    }
+}
+
+impl Render for ChatReply {
+    fn add(&mut self, event: &Event, out: &mut Vec<String>) -> Result<(), Failure> {
+        match event {
+            Event::ResponseStarted { .. } => self.begin(out),
+            Event::ReasoningDelta { text, .. } => {
+                self.reasoning.push_str(text);
+                out.push(self.chunk(json!({ "reasoning_content": text }), None));
+            }
+            Event::TextDelta { text, logprobs, .. } => {
+                self.content.push_str(text);
+                let logprobs = self.add_logprobs(logprobs);
+                out.push(self.chunk(json!({ "content": text }), logprobs));
+            }
+            Event::ReplyStarted { item: Item { body: ItemBody::FunctionCall { call_id, name, .. }, .. }, .. } => {
+                let call = json!({
+                    "index": self.calls.len(), "id": call_id, "type": "function",
+                    "function": { "name": name, "arguments": "" },
+                });
+                self.calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: String::new() });
+                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
+            }
+            Event::ArgumentsDelta { json: text, .. } => {
+                let Some(call) = self.calls.last_mut() else { return Ok(()) };
+                call.arguments.push_str(text);
+                let call = json!({ "index": self.calls.len() - 1, "function": { "arguments": text } });
+                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
+            }
+            Event::ResponseDone { response } => return self.response_done(response, out),
+            Event::Reported { report, .. } if self.finish_reason.is_some() => {
+                self.report = report.clone();
+                self.finish(out);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<String>) {
+        if self.finish_reason.is_none() || std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.begin(out);
+        let mut last = self.chunk_value(json!({}), None, self.finish_reason);
+        last["reprise"] = self.report_value();
+        out.push(last.to_string());
+        if self.include_usage {
+            let mut last = self.frame("chat.completion.chunk", json!([]));
+            last["usage"] = self.usage_value();
+            out.push(last.to_string());
+        }
+        out.push(DONE.to_owned());
+    }
+
+    /// The status is sent long ago: clients look for this in the stream.
+    fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
+        self.is_over = true;
+        let kind = crate::error_kind(failure.code);
+        let error = json!({ "message": failure.message, "type": kind, "param": null, "code": failure.code.word() });
+        out.push(json!({ "error": error }).to_string());
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 

@@ -1,9 +1,8 @@
 //! A completion in a durable session: its messages are those that are new. It says them as any client does, asks for a
 //! response and reads along.
 
-use super::Chat;
-use super::parse::ChatRequest;
 use super::source::{Listening, Source};
+use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::json::json_text;
 use runtime::Attach;
@@ -21,20 +20,20 @@ const NEW: &str = "new";
 /// A system message at the head is the session's instructions from now on; tools and sampling hold for this response.
 /// Returns the events and the session's id.
 pub async fn answer(
-    chat: &Chat,
+    completions: &Completions,
     identity: &Identity,
     id: &str,
-    request: ChatRequest,
+    request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
     let model = request.model.clone();
     let inputs = inputs(request)?;
     let session = match id {
-        NEW => chat.runtime.create(&identity.user, &model, None).await?,
-        id => chat.store.open_session(&identity.user, id).await?,
+        NEW => completions.runtime.create(&identity.user, &model, None).await?,
+        id => completions.store.open_session(&identity.user, id).await?,
     };
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
-    let (connected, written) = chat.runtime.attach(&session, attach).await?;
+    let (connected, written) = completions.runtime.attach(&session, attach).await?;
     let mark = new_id("chat")?;
     let metadata = json_text(&json!({ "client_event_id": mark }));
     let listening = Listening::new(connected, written, mark, metadata.clone());
@@ -50,7 +49,7 @@ pub async fn answer(
 }
 
 /// What the client says.
-fn inputs(request: ChatRequest) -> Result<Vec<Input>, ApiError> {
+fn inputs(request: CompletionRequest) -> Result<Vec<Input>, ApiError> {
     let mut inputs = Vec::new();
     let mut messages = request.prompt.messages.iter().peekable();
     if let Some(head) = messages.next_if(|message| message.role == MessageRole::System) {

@@ -1,0 +1,211 @@
+//! A reply to a client that speaks over HTTP and reads along, whatever its protocol: with its whole conversation in the
+//! request, or in a durable session to which the request adds what is new.
+
+mod durable;
+mod source;
+
+use crate::ApiError;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use futures_util::stream;
+use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
+use runtime::Runtime;
+use session::machine::OneShot;
+use session::prompt::Wording;
+use session::{
+    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, Priority, Prompt, Response,
+    ResponseStatus, ToolChoice,
+};
+use settings::{Preset, Settings};
+use source::Source;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Identity, Store};
+
+/// What the handlers need; cheap to clone.
+#[derive(Clone)]
+pub struct Completions {
+    pub settings: Arc<Settings>,
+    pub model: Model,
+    pub store: Store,
+    pub runtime: Runtime,
+    pub wording: Arc<Wording>,
+}
+
+/// What a client asks for.
+#[derive(Debug)]
+pub struct CompletionRequest {
+    pub prompt: Prompt,
+    pub model: String,
+    pub max_tokens: Option<u32>,
+    pub options: GenerationOptions,
+    pub tool_choice: ToolChoice,
+    pub parallel_tool_calls: bool,
+    pub priority: Priority,
+    /// A durable session to which the messages are added.
+    pub session_id: Option<String>,
+}
+
+/// One reply under way. A client that hangs up drops it, and with it the source.
+pub struct Completion {
+    source: Source,
+    warm: Option<Warm>,
+    /// Of a durable session, so that a client learns the id of a new one.
+    pub session_id: Option<String>,
+}
+
+impl Completions {
+    /// Asks for a reply. `id` names it in the log and to the session's other clients.
+    pub async fn ask(
+        &self,
+        identity: &Identity,
+        id: &str,
+        preset: &Arc<Preset>,
+        mut request: CompletionRequest,
+    ) -> Result<Completion, ApiError> {
+        if let Some(session) = request.session_id.take() {
+            let (source, session_id) = durable::answer(self, identity, &session, request).await?;
+            return Ok(Completion { source, warm: None, session_id: Some(session_id) });
+        }
+        // After a request in the background no user goes on talking.
+        let goes_on = request.priority == Priority::Talk;
+        let warm =
+            goes_on.then(|| Warm { model: self.model.clone(), prompt: request.prompt.clone(), preset: preset.clone() });
+        let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
+        let answer = self.model.ask(model_request(request, preset.clone()));
+        let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
+        Ok(Completion { source, warm, session_id: None })
+    }
+}
+
+fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelRequest {
+    let mut asked = ModelRequest::new(request.prompt, preset);
+    asked.priority = request.priority;
+    asked.max_tokens = request.max_tokens;
+    asked.options = request.options;
+    asked.tool_choice = request.tool_choice;
+    asked.parallel_tool_calls = request.parallel_tool_calls;
+    asked
+}
+
+impl Completion {
+    /// The next event of the response. None after the last.
+    async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
+        let event = self.source.next().await?;
+        if let Ok(event) = &event
+            && let Event::ResponseDone { response } = &**event
+            && let Some(warm) = self.warm.take()
+        {
+            warm.after(response);
+        }
+        Some(event)
+    }
+}
+
+/// A door's reply: events become pieces of its stream.
+pub trait Render {
+    /// Takes an event of the response and appends the pieces that it becomes. What fails the response comes back.
+    fn add(&mut self, event: &Event, pieces: &mut Vec<String>) -> Result<(), Failure>;
+    /// Appends the last pieces, with whatever is known of the reply's cost. Nothing where the response is not done.
+    fn finish(&mut self, pieces: &mut Vec<String>);
+    /// Appends what a client is told whose stream has begun.
+    fn failed(&mut self, failure: &Failure, pieces: &mut Vec<String>);
+    /// Everything was told.
+    fn is_over(&self) -> bool;
+}
+
+/// How long the headers of a stream may wait for an ask to be refused, so that a refusal still has a status of its own.
+/// A prompt is prepared in a fraction of this.
+const REFUSAL: Duration = Duration::from_millis(200);
+
+/// Waits for what the client is told next and appends it.
+async fn read(completion: &mut Completion, reply: &mut impl Render, pieces: &mut Vec<String>) -> Result<(), Failure> {
+    while pieces.is_empty() && !reply.is_over() {
+        match completion.next().await {
+            Some(Ok(event)) => reply.add(&event, pieces)?,
+            Some(Err(failure)) => {
+                // What is done is done, whatever became of its report.
+                reply.finish(pieces);
+                return if reply.is_over() { Ok(()) } else { Err(failure) };
+            }
+            None => {
+                reply.finish(pieces);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The reply as soon as all of it was told.
+pub async fn whole<R: Render>(mut completion: Completion, mut reply: R) -> Result<R, Failure> {
+    loop {
+        let mut pieces = Vec::new();
+        read(&mut completion, &mut reply, &mut pieces).await?;
+        if pieces.is_empty() || reply.is_over() {
+            return Ok(reply);
+        }
+    }
+}
+
+/// The pieces one after the other. A refusal that comes at once is no stream.
+pub async fn streamed<R: Render>(
+    mut completion: Completion,
+    mut reply: R,
+) -> Result<impl stream::Stream<Item = String>, Failure> {
+    let mut first = Vec::new();
+    if let Ok(read) = tokio::time::timeout(REFUSAL, read(&mut completion, &mut reply, &mut first)).await {
+        read?;
+    }
+    Ok(stream::unfold((completion, reply, first), |(mut completion, mut reply, mut ready)| async move {
+        if ready.is_empty()
+            && let Err(failure) = read(&mut completion, &mut reply, &mut ready).await
+        {
+            reply.failed(&failure, &mut ready);
+        }
+        if ready.is_empty() {
+            return None;
+        }
+        let piece = ready.remove(0);
+        Some((piece, (completion, reply, ready)))
+    }))
+}
+
+/// What is done in the silence after a reply: the conversation as the next request will have it is read ahead.
+struct Warm {
+    model: Model,
+    prompt: Prompt,
+    preset: Arc<Preset>,
+}
+
+impl Warm {
+    /// After a call comes its result, and the prompt goes on from where the reply stopped: nothing is to be read ahead.
+    fn after(self, response: &Response) {
+        let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);
+        let has_calls = response.output.iter().any(|item| matches!(item.body, ItemBody::FunctionCall { .. }));
+        let said: String = response.output.iter().map(|item| item.text()).collect();
+        if !is_said || has_calls || said.is_empty() {
+            return;
+        }
+        let Warm { model, mut prompt, preset } = self;
+        prompt.messages.push(Message::new(MessageRole::Assistant, said));
+        prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
+        let mut asked = ModelRequest::new(prompt, preset);
+        (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
+        let mut answer = model.ask(asked);
+        tokio::spawn(async move { while answer.next().await.is_some() {} });
+    }
+}
+
+/// The body, or why it could not be read.
+pub fn body_of(body: Result<Bytes, BytesRejection>, settings: &Settings) -> Result<Bytes, ApiError> {
+    body.map_err(|refused| match refused.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let most = settings.limits.body_bytes;
+            let message = format!("the body is larger than {most} bytes (limits.body_bytes)");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+        }
+        _ => ApiError::bad("invalid_body", "the body could not be read to its end"),
+    })
+}
