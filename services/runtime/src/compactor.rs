@@ -27,7 +27,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use make::{Look, PinWish, Trouble};
 use model::Counted;
 use room::DroppedTurns;
-use session::machine::{Generate, GenerationId};
+use session::machine::{Generate, GenerationId, StoreOp};
 use session::{Event, Failure, Item};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -39,8 +39,9 @@ use tokio::time::Instant;
 pub enum ToCompactor {
     /// What is so from now on.
     Now(Activity),
-    /// An operation is on its way to the store.
-    Changed(Change),
+    /// An operation that changes what was said before is on its way to the store. `is_shown`: the item that it is about, or
+    /// stands behind, is in the prompt. `said_before`: what the user said before an item that is added.
+    Changed { op: StoreOp, is_shown: bool, said_before: Option<Arc<Item>> },
     /// A turn is over, with so many tokens in the window; 0: the model did not tell.
     TurnEnded { tokens: u64 },
     /// The prompt of a reply is too long; asked for so often.
@@ -49,14 +50,6 @@ pub enum ToCompactor {
     Prompt(Box<Generate>),
     /// Summaries or pins were changed in the store: answered when the prompt shows it.
     Reload { done: oneshot::Sender<()> },
-}
-
-/// A change of the conversation. `is_shown`: the item that it is about, or stands behind, is in the prompt.
-pub enum Change {
-    Added { item: Item, after: Option<String>, said_before: Option<Arc<Item>>, is_shown: bool },
-    Truncated { item_id: String, is_shown: bool },
-    Deleted { item_id: String },
-    Configured,
 }
 
 /// What the compactor tells the session's task.
@@ -258,7 +251,7 @@ impl Task {
     fn heard(&mut self, message: ToCompactor) {
         match message {
             ToCompactor::Now(now) => self.now = now,
-            ToCompactor::Changed(change) => self.changed(change),
+            ToCompactor::Changed { op, is_shown, said_before } => self.changed(&op, is_shown, said_before.as_deref()),
             ToCompactor::TurnEnded { tokens } => {
                 let mark =
                     if self.standing.held { self.tools.limits.hard_tokens() } else { self.tools.limits.soft_tokens() };

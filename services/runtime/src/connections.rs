@@ -2,21 +2,13 @@
 
 use crate::outgoing::{End, Outgoing};
 use session::Event;
-use session::machine::{ConnId, Replay};
+use session::machine::ConnId;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Which events a connection is to hear; the rest does not fill its queue.
 pub type Interest = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
-
-/// A connection as the session's task sees it.
-pub struct Hello {
-    pub conn: ConnId,
-    pub outgoing: Outgoing,
-    pub interest: Interest,
-    pub replay: Replay,
-}
 
 /// The connections of a session, each with the mark of what was sent to it last: words that were sent are on their way
 /// once one of them has written up to its mark.
@@ -30,11 +22,12 @@ pub struct Connections {
     is_greeting: bool,
 }
 
-struct Connection {
-    outgoing: Outgoing,
-    interest: Interest,
+/// A connection as the session's task sees it.
+pub struct Connection {
+    pub outgoing: Outgoing,
+    pub interest: Interest,
     /// Of what was sent to it last. 0: nothing.
-    mark: u64,
+    pub mark: u64,
 }
 
 impl Connections {
@@ -51,11 +44,9 @@ impl Connections {
     }
 
     /// What follows, up to `greeted`, is what the connection missed.
-    pub fn add(&mut self, hello: Hello) -> (ConnId, Replay) {
-        let Hello { conn, outgoing, interest, replay } = hello;
-        self.open.insert(conn, Connection { outgoing, interest, mark: 0 });
+    pub fn add(&mut self, conn: ConnId, connection: Connection) {
+        self.open.insert(conn, connection);
         self.is_greeting = true;
-        (conn, replay)
     }
 
     pub fn greeted(&mut self) {

@@ -1,7 +1,7 @@
 //! Which sessions are in memory, and how one gets there.
 
 use crate::clock::wall_ms;
-use crate::connections::{Hello, Interest};
+use crate::connections::{Connection, Interest};
 use crate::load::{load, wording};
 use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use crate::placement::{draw, place, placement};
@@ -149,9 +149,9 @@ impl Runtime {
             let (session_end, socket_end) = outgoing(limits, entry.written.clone());
             let connected = entry.connected(conn, session_end.clone());
             let (answer, attached) = oneshot::channel();
-            let (interest, replay) = (attach.interest.clone(), attach.replay.clone());
-            let hello = Hello { conn, outgoing: session_end, interest, replay };
-            if entry.commands.send(Command::Attach { hello, answer }).await.is_ok()
+            let connection = Connection { outgoing: session_end, interest: attach.interest.clone(), mark: 0 };
+            let command = Command::Attach { conn, connection, replay: attach.replay.clone(), answer };
+            if entry.commands.send(command).await.is_ok()
                 && let Ok(attached) = attached.await
             {
                 attached?;

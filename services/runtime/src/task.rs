@@ -1,8 +1,8 @@
 //! The task of one session: whatever happens goes to the machine, and what the machine says is done.
 
 use crate::Error;
-use crate::compactor::{Change, Compactor, FromCompactor, Standing, ToCompactor};
-use crate::connections::{Connections, Hello};
+use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
+use crate::connections::{Connection, Connections};
 use crate::generations::Generations;
 use crate::outgoing::End;
 use crate::prompts::SessionTools;
@@ -15,7 +15,7 @@ use compaction::phases::Activity;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
-use session::machine::{CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, StoreOp};
+use session::machine::{CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, Replay, StoreOp};
 use session::{Delta, Event, FailureCode, Finish, Input, Item, Refusal, ResponseStatus};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,9 @@ use tokio::time::Instant;
 /// What the rest of the service may ask of a session.
 pub enum Command {
     Attach {
-        hello: Hello,
+        conn: ConnId,
+        connection: Connection,
+        replay: Replay,
         answer: oneshot::Sender<Result<(), Error>>,
     },
     Said {
@@ -155,8 +157,8 @@ impl SessionTask {
             Command::Attach { answer, .. } if self.life.draining_by.is_some() => {
                 let _ = answer.send(Err(Error::Stopping));
             }
-            Command::Attach { hello, answer } => {
-                let (conn, replay) = self.connections.add(hello);
+            Command::Attach { conn, connection, replay, answer } => {
+                self.connections.add(conn, connection);
                 self.feed(Happening::Attached { conn, replay });
                 self.connections.greeted();
                 self.tell_fill();
@@ -344,7 +346,7 @@ impl SessionTask {
             StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. }
         );
         self.window.epoch += u64::from(is_of_items);
-        self.to_compactor.extend(self.change(&op).map(ToCompactor::Changed));
+        self.to_compactor.extend(self.change(&op));
         let is_heard = !self.connections.is_empty() && !self.life.is_drained;
         let at_ms = wall_ms();
         let measured = self.turns.kept(&op, is_heard, at_ms);
@@ -365,29 +367,16 @@ impl SessionTask {
     }
 
     /// What the operation changes of what was said before. None: nothing, as a reply only ever comes behind all else.
-    fn change(&self, op: &StoreOp) -> Option<Change> {
+    fn change(&self, op: &StoreOp) -> Option<ToCompactor> {
+        let (about, said_before) = match op {
+            StoreOp::ConfigChanged { .. } | StoreOp::ItemDeleted { .. } => (None, None),
+            StoreOp::ItemAdded { item, after } => (after.as_ref(), self.machine.said_before(&item.id).cloned()),
+            StoreOp::ItemTruncated { item, .. } => (Some(&item.id), None),
+            _ => return None,
+        };
         let tells_something = self.window.standing.covered_through.is_some();
-        let is_shown = |id: &str| !tells_something || self.machine.items().iter().any(|item| item.id == id);
-        Some(match op {
-            StoreOp::ConfigChanged { .. } => Change::Configured,
-            StoreOp::ItemAdded { item, after } => Change::Added {
-                is_shown: after.as_deref().is_none_or(is_shown),
-                said_before: self.machine.said_before(&item.id).cloned(),
-                item: item.clone(),
-                after: after.clone(),
-            },
-            StoreOp::ItemTruncated { item, .. } => {
-                Change::Truncated { item_id: item.id.clone(), is_shown: is_shown(&item.id) }
-            }
-            StoreOp::ItemDeleted { item_id } => Change::Deleted { item_id: item_id.clone() },
-            StoreOp::ReplyBegun { .. }
-            | StoreOp::ReplyExtended { .. }
-            | StoreOp::ReplyFinished { .. }
-            | StoreOp::ReplyWithdrawn { .. }
-            | StoreOp::ResponseStarted { .. }
-            | StoreOp::ResponseFinished { .. }
-            | StoreOp::ResponseReported { .. } => return None,
-        })
+        let is_shown = |id: &String| !tells_something || self.machine.items().iter().any(|item| item.id == *id);
+        Some(ToCompactor::Changed { op: op.clone(), is_shown: about.is_none_or(is_shown), said_before })
     }
 
     /// The model wants to know what was said once.

@@ -41,16 +41,6 @@ impl FailureCode {
 
     /// A word for programs.
     pub fn word(self) -> &'static str {
-        match self {
-            FailureCode::PromptTooLong => "context_length_exceeded",
-            FailureCode::InvalidRequest => "invalid_request",
-            FailureCode::Conflict => "conversation_already_has_active_response",
-            FailureCode::Busy => "busy",
-            FailureCode::Unavailable => "model_unavailable",
-            FailureCode::EngineFailed => "engine_failed",
-            FailureCode::UpstreamFailed => "upstream_failed",
-            FailureCode::UpstreamTimeout => "upstream_timeout",
-            FailureCode::StoreFailed => "store_failed",
-        }
+        self.into()
     }
 }

@@ -60,10 +60,6 @@ impl ItemBody {
 
 impl Role {
     pub fn word(self) -> &'static str {
-        match self {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-        }
+        self.into()
     }
 }

@@ -26,7 +26,8 @@ pub enum ItemBody {
     FunctionCallOutput { call_id: String, output: String },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Role {
     System,
     User,
@@ -308,17 +309,22 @@ pub struct Failure {
     pub message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Each is known to programs by its name in small letters, but where another word is usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum FailureCode {
     /// The prompt leaves no room in the window.
+    #[strum(serialize = "context_length_exceeded")]
     PromptTooLong,
     /// Something else in the request cannot be done.
     InvalidRequest,
     /// The conversation is being answered already.
+    #[strum(serialize = "conversation_already_has_active_response")]
     Conflict,
     /// Too many requests wait already.
     Busy,
     /// The model is not there (yet, or any more).
+    #[strum(serialize = "model_unavailable")]
     Unavailable,
     /// The engine failed in the middle of it.
     EngineFailed,

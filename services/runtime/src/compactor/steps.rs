@@ -2,12 +2,12 @@
 
 use super::make::{look, make, pin_wishes, trimmed, wishes};
 use super::room::left_out;
-use super::{Change, CompactedView, FromCompactor, Look, Past, PinChange, SideResult, StepResult, Task, Trouble};
+use super::{CompactedView, FromCompactor, Look, Past, PinChange, SideResult, StepResult, Task, Trouble};
 use crate::prompts::SessionTools;
 use crate::{metrics, wall_ms};
 use compaction::CompactionPlan;
 use compaction::phases::NextStep;
-use session::machine::Generate;
+use session::machine::{Generate, StoreOp};
 use session::{Compaction, CompactionStage, Delta, Event, Item, Priority};
 use std::sync::Arc;
 use store::MadeBy;
@@ -170,52 +170,53 @@ impl Task {
     }
 
     /// An operation is on its way to the store: a part of the conversation changes.
-    pub(super) fn changed(&mut self, change: Change) {
-        match &change {
-            Change::Added { item, said_before, .. } => {
-                let wishes = wishes(item, said_before.as_deref());
+    pub(super) fn changed(&mut self, op: &StoreOp, is_shown: bool, said_before: Option<&Item>) {
+        match op {
+            StoreOp::ItemAdded { item, .. } => {
+                let wishes = wishes(item, said_before);
                 if !wishes.is_empty() {
                     self.pin_changes.push_back(PinChange::Add(wishes));
                 }
             }
-            Change::Deleted { item_id } => self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
-            Change::Truncated { .. } | Change::Configured => {}
+            StoreOp::ItemDeleted { item_id } => self.pin_changes.push_back(PinChange::RemoveOf(item_id.clone())),
+            _ => {}
         }
         self.change_pins();
-        if self.touches_what_is_told(&change) {
+        if self.touches_what_is_told(op, is_shown) {
             self.phases.look_soon();
         }
         // A swap that is under way is refused by the store itself.
-        if !self.phases.is_quiet() && !self.phases.is_swapping() && self.touches_the_plan(&change) {
+        if !self.phases.is_quiet() && !self.phases.is_swapping() && self.touches_the_plan(op) {
             tracing::info!("what was to be summarised has changed: it is planned anew");
             self.start_over("what it was to tell has changed; it is planned anew");
         }
     }
 
     /// Whether the change is to something that the plan takes out of the prompt.
-    fn touches_the_plan(&self, change: &Change) -> bool {
+    fn touches_the_plan(&self, op: &StoreOp) -> bool {
         let covers = self.attempt.covers.as_ref();
         let is_covered = |id: &String| covers.is_none_or(|covers| covers.contains(id));
-        match change {
-            Change::Truncated { item_id, .. } | Change::Deleted { item_id } => is_covered(item_id),
+        match op {
+            StoreOp::ItemTruncated { item, .. } => is_covered(&item.id),
+            StoreOp::ItemDeleted { item_id } => is_covered(item_id),
             // Behind the last that is covered is not under it.
-            Change::Added { after: Some(after), .. } => {
+            StoreOp::ItemAdded { after: Some(after), .. } => {
                 let last = self.attempt.made.as_ref().and_then(|made| made.standing.covered_through.as_ref());
                 covers.is_some_and(|covers| covers.contains(after)) && last != Some(after)
             }
-            Change::Added { after: None, .. } | Change::Configured => true,
+            _ => true,
         }
     }
 
     /// Whether the summary in use may have told what is changed. The store knows for sure.
-    fn touches_what_is_told(&self, change: &Change) -> bool {
+    fn touches_what_is_told(&self, op: &StoreOp, is_shown: bool) -> bool {
         let through = self.standing.covered_through.as_ref();
         through.is_some()
-            && match change {
-                Change::Deleted { .. } | Change::Added { after: None, .. } => true,
-                Change::Truncated { is_shown, .. } => !is_shown,
-                Change::Added { after, is_shown, .. } => through != after.as_ref() && !is_shown,
-                Change::Configured => false,
+            && match op {
+                StoreOp::ItemDeleted { .. } | StoreOp::ItemAdded { after: None, .. } => true,
+                StoreOp::ItemAdded { after, .. } => through != after.as_ref() && !is_shown,
+                StoreOp::ItemTruncated { .. } => !is_shown,
+                _ => false,
             }
     }
 
