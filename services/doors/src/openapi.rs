@@ -81,7 +81,7 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(scope) = route.scope {
         operation["security"] = json!([{ "key": [] }]);
-        operation["x-scope"] = json!(scope.word());
+        operation["x-scope"] = json!(scope);
     }
     operation
 }

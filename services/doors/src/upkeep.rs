@@ -35,8 +35,8 @@ async fn delete_unused(app: &App) {
         _ => i64::MIN,
     };
     match app.store.delete_unused_since(before_ms, now_ms).await {
-        Ok(deleted) if deleted.sessions > 0 => {
-            tracing::info!(sessions = deleted.sessions, "sessions that nobody used for long were deleted");
+        Ok(deleted) if !deleted.is_empty() => {
+            tracing::info!(sessions = deleted.len(), "sessions that nobody used for long were deleted");
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old sessions could not be deleted"),

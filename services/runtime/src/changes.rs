@@ -11,7 +11,7 @@ use compaction::Admission;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{MadeBy, NewSummary, Pin, SessionRef, Summary, SummaryKind};
+use store::{MadeBy, Pin, SessionRef, Summary, SummaryKind};
 use tokio::sync::oneshot;
 
 /// A session that talks without a break follows when it is silent.
@@ -60,23 +60,20 @@ impl Runtime {
         if tokens > limit {
             return Err(Error::SummaryTooLong { tokens, limit });
         }
-        let written = Summary { text: text.trim().to_owned(), kind: SummaryKind::Summary, ..edited.clone() };
-        let tokens_after = self.check_fit(session, Some(&written)).await?;
-        let new = NewSummary {
+        let written = Summary {
+            text: text.trim().to_owned(),
             kind: SummaryKind::Summary,
             made_by: MadeBy::User,
             based_on: Some(edited.version),
-            from_item: edited.from_item.clone(),
-            to_item: edited.to_item.clone(),
-            through_seq: 0,
-            text: written.text,
-            pins: edited.pins.clone(),
             checks: json!({}),
             tokens_before: edited.tokens_after,
-            tokens_after,
-            arm: edited.arm.clone(),
             created_at_ms: wall_ms(),
+            applied_at_ms: None,
+            undone_at_ms: None,
+            ..edited.clone()
         };
+        let tokens_after = self.check_fit(session, Some(&written)).await?;
+        let new = Summary { tokens_after, ..written };
         let version = self.store().add_applied_summary(session, new, Vec::new()).await?;
         self.follow(session).await;
         self.summary(session, version).await

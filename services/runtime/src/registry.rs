@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{ContextStamp, NewSession, Placement, SessionRef, Store, new_id};
+use store::{ContextStamp, Placement, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -130,13 +130,15 @@ impl Runtime {
     /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
     pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
         let id = new_id("sess")?;
-        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, model, wall_ms())?;
+        let now_ms = wall_ms();
+        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, model, now_ms)?;
         let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
         if let Some(update) = update {
             config.apply(update);
         }
-        let new = NewSession { id, placement, title: String::new(), config };
-        Ok(self.shared.store.create_session(user, new, wall_ms()).await?)
+        let (user, title) = (user.to_owned(), String::new());
+        let new = SessionRecord { id, user, placement, title, config, created_at_ms: now_ms, updated_at_ms: now_ms };
+        Ok(self.shared.store.create_session(new).await?)
     }
 
     /// Connects to a session, which comes into memory if it is not there.

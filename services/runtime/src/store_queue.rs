@@ -14,7 +14,7 @@ use session::machine::{OpId, StoreOp};
 use session::{ItemBody, ItemPlace, ResponseStatus};
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
-use store::{FinishedReply, FinishedResponse, Measurement, OpenReply, ReplyPiece, SessionRef, Store, VersionStatus};
+use store::{FinishedResponse, Measurement, OpenReply, SessionRef, Store, VersionStatus};
 use tokio::task::unconstrained;
 
 pub struct StoreQueue {
@@ -50,7 +50,7 @@ enum Kept {
 
 /// Something that is over, whether the store can take it or not.
 enum Owed {
-    Reply { reply: OpenReply, finished: FinishedReply, withdrawn: bool },
+    Reply { reply: OpenReply, status: VersionStatus, body: ItemBody, at_ms: i64, withdrawn: bool },
     Response(FinishedResponse),
 }
 
@@ -151,15 +151,16 @@ impl StoreQueue {
         let (store, session) = (self.store.clone(), self.session.clone());
         self.run(async move {
             let result = match &owed {
-                Owed::Reply { reply, finished, withdrawn: false } => {
-                    store.finish_reply(reply, finished.clone()).await.map(drop)
-                }
-                Owed::Reply { reply, finished, withdrawn: true } => {
-                    // Both at once, so that nothing else comes between them.
-                    let finish = store.finish_reply(reply, finished.clone());
-                    let delete = store.delete_item(&session, reply.item_id(), finished.finished_at_ms);
-                    let (finished, deleted) = futures_util::join!(finish, delete);
-                    finished.map(drop).and(deleted.map(drop))
+                Owed::Reply { reply, status, body, at_ms, withdrawn } => {
+                    let finish = store.finish_reply(reply, *status, body.clone(), *at_ms);
+                    if *withdrawn {
+                        // Both at once, so that nothing else comes between them.
+                        let delete = store.delete_item(&session, reply.item_id(), *at_ms);
+                        let (finished, deleted) = futures_util::join!(finish, delete);
+                        finished.and(deleted).map(drop)
+                    } else {
+                        finish.await.map(drop)
+                    }
                 }
                 Owed::Response(response) => store.finish_response(&session, response.clone()).await,
             };
@@ -210,32 +211,28 @@ impl StoreQueue {
                 self.replies.insert(item_id.clone(), None);
                 self.run(async move {
                     let begun = store.begin_reply(&session, item, place, &response_id, at_ms).await;
-                    Kept::Begun(id, item_id, Box::new(begun.map(|(reply, _)| (reply, body))))
+                    Kept::Begun(id, item_id, Box::new(begun.map(|reply| (reply, body))))
                 });
             }
             StoreOp::ReplyExtended { item_id, text } => {
-                let piece = ReplyPiece { text, sent_at_ms: at_ms };
-                let reply = self.replies.get_mut(&item_id).and_then(Option::as_mut);
-                match reply.map(|(reply, _)| self.store.extend_reply(reply, piece)) {
-                    Some(Ok(answer)) => {
-                        self.run(async move { Kept::Done(id, answer.await.unwrap_or(Err(store::Error::Closed))) })
-                    }
+                let reply = self.replies.get(&item_id).and_then(Option::as_ref);
+                match reply.map(|(reply, _)| self.store.extend_reply(reply, text, at_ms)) {
+                    Some(Ok(answer)) => self.run(async move { Kept::Done(id, answer.await) }),
                     Some(Err(error)) => self.ready.push_back(Kept::Done(id, Err(error))),
                     None => self.not_begun(id, item_id),
                 }
             }
             StoreOp::ReplyFinished { item } => match self.replies.remove(&item.id).flatten() {
                 Some((reply, _)) => {
-                    let finished = FinishedReply { status: item.status.into(), body: item.body, finished_at_ms: at_ms };
-                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: false });
+                    let (status, body) = (item.status.into(), item.body);
+                    self.end(Some(id), Owed::Reply { reply, status, body, at_ms, withdrawn: false });
                 }
                 None => self.not_begun(id, item.id),
             },
             StoreOp::ReplyWithdrawn { item_id } => match self.replies.remove(&item_id).flatten() {
                 Some((reply, body)) => {
                     let status = VersionStatus::Cancelled;
-                    let finished = FinishedReply { status, body, finished_at_ms: at_ms };
-                    self.end(Some(id), Owed::Reply { reply, finished, withdrawn: true });
+                    self.end(Some(id), Owed::Reply { reply, status, body, at_ms, withdrawn: true });
                 }
                 None => self.not_begun(id, item_id),
             },

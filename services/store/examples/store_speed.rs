@@ -5,7 +5,7 @@
 use session::{Item, ItemPlace, Role, SessionConfig};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use store::{NewSession, OpenedBy, Placement, SessionRef, Store, StoreOptions, new_id};
+use store::{OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions, new_id};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,13 +49,16 @@ async fn measure(
     let end = Instant::now() + time;
     let mut tasks = Vec::new();
     for writer in 0..writers {
-        let new = NewSession {
+        let new = SessionRecord {
+            user: "ada".into(),
+            created_at_ms: 0,
+            updated_at_ms: 0,
             id: new_id("sess")?,
             placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
             title: format!("writer {writer}"),
             config: SessionConfig::new(""),
         };
-        let session = store.create_session("ada", new, 0).await?;
+        let session = store.create_session(new).await?;
         tasks.push(tokio::spawn(append_until(store.clone(), session, end)));
     }
     let mut delays_ms = Vec::new();

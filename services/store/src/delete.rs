@@ -4,56 +4,45 @@
 //! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
 //! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
-use crate::rows::column;
-use crate::writer::StoreFailure;
+use crate::error::Result;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 
 /// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: u64 = 100;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Deleted {
-    pub sessions: u64,
-    /// The owners of what is to be dropped (`SessionRef::past_owner`). They stay in `pasts_to_forget` until
-    /// `pasts_forgotten` is called.
-    pub past_owners: Vec<u64>,
-}
-
 impl Store {
-    pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<Deleted, Error> {
-        self.mark_and_remove(session, None, now_ms).await?;
-        self.forget_the_log().await?;
-        Ok(Deleted { sessions: 1, past_owners: vec![session.past_owner()] })
+    /// Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
+    pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<(), Error> {
+        self.mark_and_remove(session, i64::MAX, now_ms).await?;
+        self.forget_the_log().await
     }
 
-    /// Sessions of all users that were not used since `before_ms`, and secrets that have expired.
-    pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Deleted, Error> {
-        let query = sqlx::query(
+    /// Sessions of all users that were not used since `before_ms`, and secrets that have expired. Returns the sessions'
+    /// `past_owner`s.
+    pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Vec<u64>, Error> {
+        let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND updated_at_ms < ? ORDER BY key",
         );
-        let sessions = self.each(&self.rows(query.bind(before_ms)).await?, session_ref)?;
-        let mut deleted = Deleted::default();
-        for session in sessions {
-            match self.mark_and_remove(&session, Some(before_ms), now_ms).await {
-                Ok(()) => {
-                    deleted.sessions += 1;
-                    deleted.past_owners.push(session.past_owner());
-                }
+        let unused: Vec<(i64, String, String)> =
+            self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
+        let mut deleted = Vec::new();
+        for (key, id, user) in unused {
+            let session = SessionRef { key, id: id.into(), user: user.into() };
+            match self.mark_and_remove(&session, before_ms, now_ms).await {
+                Ok(()) => deleted.push(session.past_owner()),
                 Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
                 Err(error) => return Err(error),
             }
         }
-        self.write(move |connection| {
-            Box::pin(async move {
-                let query = sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?");
-                query.bind(now_ms).execute(connection).await?;
-                Ok(())
-            })
+        self.write(async move |connection| {
+            let query = sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?");
+            query.bind(now_ms).execute(connection).await?;
+            Ok(())
         })
         .await?;
-        if deleted.sessions > 0 {
+        if !deleted.is_empty() {
             self.forget_the_log().await?;
         }
         Ok(deleted)
@@ -61,31 +50,31 @@ impl Store {
 
     /// The owners of what was computed of deleted sessions and may still be there: at start, and after each deletion.
     pub async fn pasts_to_forget(&self) -> Result<Vec<u64>, Error> {
-        let rows = self.rows(sqlx::query("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner")).await?;
-        self.each(&rows, |row| Ok(column::<i64>(row, "owner")?.cast_unsigned()))
+        let query = sqlx::query_scalar("SELECT owner FROM pasts_to_forget ORDER BY since_ms, owner");
+        let owners: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        Ok(owners.into_iter().map(i64::cast_unsigned).collect())
     }
 
     /// The service has dropped what it computed of these.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
-        self.write(move |connection| {
-            Box::pin(async move {
-                for owner in owners {
-                    let done = sqlx::query("DELETE FROM pasts_to_forget WHERE owner = ?").bind(owner.cast_signed());
-                    done.execute(&mut *connection).await?;
-                }
-                Ok(())
-            })
+        self.write(async move |connection| {
+            for owner in owners {
+                let done = sqlx::query("DELETE FROM pasts_to_forget WHERE owner = ?").bind(owner.cast_signed());
+                done.execute(&mut *connection).await?;
+            }
+            Ok(())
         })
         .await
     }
 
     /// Finishes deletions that a crash cut off, and takes away what it left of imports (see `import.rs`).
     pub(crate) async fn finish_removals(&self) -> Result<(), Error> {
-        let rows = self.rows(sqlx::query("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL")).await?;
-        for key in self.each(&rows, |row| column(row, "key"))? {
-            self.remove_rows(key).await?;
+        let query = sqlx::query_scalar("SELECT key FROM sessions WHERE deleted_at_ms IS NOT NULL");
+        let marked: Vec<i64> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        for key in &marked {
+            self.remove_rows(*key).await?;
         }
-        if rows.is_empty() { Ok(()) } else { self.forget_the_log().await }
+        if marked.is_empty() { Ok(()) } else { self.forget_the_log().await }
     }
 
     /// Removes all rows of a session that is marked.
@@ -93,59 +82,34 @@ impl Store {
         for removal in REMOVALS {
             let mut removed = ROWS_AT_ONCE;
             while removed == ROWS_AT_ONCE {
-                let some = self.write(move |connection| {
-                    Box::pin(
-                        async move { Ok(removal().bind(key).bind(ROWS_AT_ONCE as i64).execute(connection).await?) },
-                    )
+                let some = self.write(async move |connection| {
+                    Ok(removal().bind(key).bind(ROWS_AT_ONCE as i64).execute(connection).await?.rows_affected())
                 });
-                removed = some.await?.rows_affected();
+                removed = some.await?;
             }
         }
-        self.write(move |connection| {
-            Box::pin(async move {
-                let last = sqlx::query("DELETE FROM sessions WHERE key = ? AND deleted_at_ms IS NOT NULL");
-                last.bind(key).execute(connection).await?;
-                Ok(())
-            })
-        })
-        .await
+        Ok(())
     }
 
-    async fn mark_and_remove(
-        &self,
-        session: &SessionRef,
-        unused_since_ms: Option<i64>,
-        now_ms: i64,
-    ) -> Result<(), Error> {
+    async fn mark_and_remove(&self, session: &SessionRef, unused_since_ms: i64, now_ms: i64) -> Result<(), Error> {
         let marked = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move { mark(connection, &marked, unused_since_ms.unwrap_or(i64::MAX), now_ms).await })
-        })
-        .await?;
+        self.write(async move |connection| mark(connection, &marked, unused_since_ms, now_ms).await).await?;
         self.remove_rows(session.key).await
     }
 
     /// Until the log is written back, deleted words can still be read in it.
     async fn forget_the_log(&self) -> Result<(), Error> {
-        let busy: i64 = self
-            .upkeep(|connection| {
-                Box::pin(async move {
-                    sqlx::query("PRAGMA incremental_vacuum").execute(&mut *connection).await?;
-                    let row = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;
-                    column(&row, "busy")
-                })
+        let is_busy: bool = self
+            .upkeep(async move |connection| {
+                sqlx::query("PRAGMA incremental_vacuum").execute(&mut *connection).await?;
+                Ok(sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?)
             })
             .await?;
-        if busy != 0 {
+        if is_busy {
             tracing::warn!("a long read keeps deleted words in the write-ahead log until the next checkpoint");
         }
         Ok(())
     }
-}
-
-fn session_ref(row: &SqliteRow) -> Result<SessionRef, StoreFailure> {
-    let (user, id): (&str, &str) = (column(row, "user")?, column(row, "id")?);
-    Ok(SessionRef { key: column(row, "key")?, user: user.into(), id: id.into() })
 }
 
 async fn mark(
@@ -153,7 +117,7 @@ async fn mark(
     session: &SessionRef,
     unused_since_ms: i64,
     now_ms: i64,
-) -> Result<(), StoreFailure> {
+) -> Result<()> {
     let query = sqlx::query(
         "UPDATE sessions SET deleted_at_ms = ?
          WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
@@ -168,7 +132,7 @@ async fn mark(
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 7] = [
+const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 8] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -185,4 +149,5 @@ const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 7] = [
     || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)"),
+    || sqlx::query("DELETE FROM sessions WHERE key = ?1 AND deleted_at_ms IS NOT NULL AND ?2 > 0"),
 ];

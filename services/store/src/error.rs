@@ -92,16 +92,22 @@ impl Error {
     }
 
     pub(crate) fn from_sqlx(path: &Path, error: sqlx::Error) -> Error {
-        let path = path.to_path_buf();
-        let cause = error.to_string();
-        match &error {
-            sqlx::Error::Database(database) => {
-                let code = database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(1);
-                Error::from_code(path, code, cause)
-            }
-            sqlx::Error::PoolTimedOut => Error::Busy { path },
-            sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => Error::Closed,
-            sqlx::Error::Io(_) => Error::Disk { path, cause },
+        let (path, cause) = (path.to_path_buf(), error.to_string());
+        let code = match &error {
+            sqlx::Error::Database(database) => database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(1),
+            sqlx::Error::PoolTimedOut => return Error::Busy { path },
+            sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => return Error::Closed,
+            sqlx::Error::Io(_) => return Error::Disk { path, cause },
+            _ => return Error::Defect { path, cause },
+        };
+        // The low byte is SQLite's primary result code.
+        match code & 0xff {
+            5 | 6 => Error::Busy { path },
+            8 => Error::ReadOnly { path },
+            10 => Error::Disk { path, cause },
+            11 | 26 => Error::Corrupt { path, cause },
+            13 => Error::Full { path },
+            14 => Error::CannotOpen { path, cause },
             _ => Error::Defect { path, cause },
         }
     }
@@ -115,18 +121,35 @@ impl Error {
             _ => Error::CannotOpen { path, cause: error.to_string() },
         }
     }
+}
 
-    /// The low byte is SQLite's primary result code.
-    fn from_code(path: PathBuf, code: i32, cause: String) -> Error {
-        match code & 0xff {
-            5 | 6 => Error::Busy { path },
-            8 => Error::ReadOnly { path },
-            10 => Error::Disk { path, cause },
-            11 => Error::Corrupt { path, cause },
-            13 => Error::Full { path },
-            14 => Error::CannotOpen { path, cause },
-            26 => Error::Corrupt { path, cause },
-            _ => Error::Defect { path, cause },
+/// Of work on the database.
+pub(crate) type Result<T, E = StoreFailure> = std::result::Result<T, E>;
+
+/// What such work may fail with, before the store's path is added: an answer of our own, or SQLite's.
+#[derive(Debug)]
+pub(crate) enum StoreFailure {
+    Ours(Error),
+    Sql(sqlx::Error),
+}
+
+impl StoreFailure {
+    pub fn at(self, path: &Path) -> Error {
+        match self {
+            StoreFailure::Ours(error) => error,
+            StoreFailure::Sql(error) => Error::from_sqlx(path, error),
         }
+    }
+}
+
+impl From<Error> for StoreFailure {
+    fn from(error: Error) -> StoreFailure {
+        StoreFailure::Ours(error)
+    }
+}
+
+impl From<sqlx::Error> for StoreFailure {
+    fn from(error: sqlx::Error) -> StoreFailure {
+        StoreFailure::Sql(error)
     }
 }

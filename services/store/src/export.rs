@@ -4,23 +4,19 @@
 //! `pin`, `measurement`, and last `end` with the number of lines, so that a file that was cut off is known for one.
 //! Several sessions may follow each other in a file.
 
-use crate::measurements::measurement_of;
-use crate::replies::ReplyPiece;
-use crate::responses::{ResponseRecord, response_of};
-use crate::rows::{column, count, unreadable};
-use crate::sessions::{check_session, session_record};
-use crate::summaries::{pins_of_session, summary_of};
-use crate::writer::StoreFailure;
-use crate::{Error, ItemVersion, Measurement, Pin, SessionRecord, SessionRef, Store, Summary, items};
+use crate::error::Result;
+use crate::sessions::session_record;
+use crate::summaries::{pins_of_session, summaries_of_session};
+use crate::versions::versions_of;
+use crate::{Error, ItemVersion, Measurement, Pin, SessionRecord, SessionRef, Store, Summary};
 use serde::{Deserialize, Serialize};
-use sqlx::Transaction;
-use sqlx::sqlite::{Sqlite, SqliteConnection};
-use tokio::sync::mpsc;
+use serde_json::Value;
+use sqlx::sqlite::SqliteConnection;
+use std::collections::VecDeque;
 
 /// Raised when an older release could not read the lines.
 pub const FORMAT: u32 = 1;
-const LINES_AHEAD: usize = 64;
-const ITEMS_AT_ONCE: i64 = 256;
+const ITEMS_AT_ONCE: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -38,10 +34,11 @@ pub(crate) enum ExportLine {
         /// Releases before the schema's step 4 want it there.
         #[serde(default, skip_deserializing)]
         tokens: [u32; 0],
-        #[serde(flatten)]
-        piece: ReplyPiece,
+        text: String,
+        sent_at_ms: i64,
     },
-    Response(ResponseRecord),
+    /// The columns of `responses`.
+    Response(Value),
     Summary(Summary),
     Pin(Pin),
     Measurement(Measurement),
@@ -50,119 +47,103 @@ pub(crate) enum ExportLine {
     },
 }
 
-/// The lines of an export, made as they are taken: memory stays small however long the conversation is.
+/// The lines of an export, read as they are taken: memory stays small however long the conversation is, and a client that
+/// takes none holds nothing of the store.
 pub struct Export {
-    lines: mpsc::Receiver<Result<String, Error>>,
+    store: Store,
+    session: SessionRef,
+    /// Lines that were read and not taken.
+    page: VecDeque<String>,
+    after_seq: u64,
+    lines: u64,
+    is_over: bool,
+}
+
+impl Store {
+    pub async fn export(&self, session: &SessionRef) -> Result<Export, Error> {
+        let (store, session) = (self.clone(), session.clone());
+        let mut export = Export { store, session, page: VecDeque::new(), after_seq: 0, lines: 0, is_over: false };
+        // Read here, so that a wrong session is an error of this call and not of the first line.
+        export.read_page().await?;
+        Ok(export)
+    }
 }
 
 impl Export {
     /// The next line, without its end. None: that was all.
     pub async fn next(&mut self) -> Option<Result<String, Error>> {
-        self.lines.recv().await
+        if self.page.is_empty()
+            && !self.is_over
+            && let Err(error) = self.read_page().await
+        {
+            self.is_over = true;
+            return Some(Err(error));
+        }
+        self.page.pop_front().map(Ok)
     }
-}
 
-impl Store {
-    /// One moment of the session, also while it goes on.
-    pub async fn export(&self, session: &SessionRef) -> Result<Export, Error> {
-        let mut transaction = self.read().await?;
-        // Asked here, so that a wrong session is an error of this call and not of the first line.
-        check_session(&mut transaction, session).await.map_err(|failure| failure.at(self.path()))?;
-        let (send, lines) = mpsc::channel(LINES_AHEAD);
-        let (session, path) = (session.clone(), self.path().to_path_buf());
-        tokio::spawn(async move {
-            if let Err(failure) = send_all(transaction, &session, &send).await {
-                let _ = send.send(Err(failure.at(&path))).await;
-            }
-        });
-        Ok(Export { lines })
-    }
-}
-
-struct Sender<'a> {
-    lines: &'a mpsc::Sender<Result<String, Error>>,
-    sent: u64,
-}
-
-impl Sender<'_> {
-    /// False: the reader of the lines is gone.
-    async fn send(&mut self, line: ExportLine) -> Result<bool, StoreFailure> {
-        let line = serde_json::to_string(&line).map_err(|error| unreadable("line", error.to_string()))?;
-        self.sent += 1;
-        Ok(self.lines.send(Ok(line)).await.is_ok())
-    }
-}
-
-async fn send_all(
-    mut transaction: Transaction<'static, Sqlite>,
-    session: &SessionRef,
-    lines: &mpsc::Sender<Result<String, Error>>,
-) -> Result<(), StoreFailure> {
-    let mut sender = Sender { lines, sent: 0 };
-    let connection = &mut *transaction;
-    let record = session_record(connection, session).await?;
-    if !sender.send(ExportLine::Session { format: FORMAT, session: record }).await?
-        || !send_items(connection, session, &mut sender).await?
-        || !send_rest(connection, session, &mut sender).await?
-    {
-        return Ok(());
-    }
-    let lines = sender.sent;
-    sender.send(ExportLine::End { lines }).await?;
-    transaction.rollback().await?;
-    Ok(())
-}
-
-async fn send_items(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    sender: &mut Sender<'_>,
-) -> Result<bool, StoreFailure> {
-    let mut after = 0i64;
-    loop {
-        let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?");
-        let rows = query.bind(session.key).bind(after).bind(ITEMS_AT_ONCE).fetch_all(&mut *connection).await?;
-        let Some(last) = rows.last() else { return Ok(true) };
-        after = column(last, "seq")?;
-        for row in &rows {
-            if !sender.send(ExportLine::Item(items::version_of(row, &session.id)?)).await? {
-                return Ok(false);
+    async fn read_page(&mut self) -> Result<(), Error> {
+        let (session, after_seq, is_first) = (&self.session, self.after_seq, self.lines == 0);
+        let ask = async |reader: &mut SqliteConnection| page(reader, session, after_seq, is_first).await;
+        let (mut lines, last_seq) = self.store.read_moment(ask).await?;
+        self.lines += lines.len() as u64;
+        match last_seq {
+            Some(last_seq) => self.after_seq = last_seq,
+            None => {
+                self.is_over = true;
+                lines.push(ExportLine::End { lines: self.lines });
             }
         }
+        for line in &lines {
+            let text = serde_json::to_string(line);
+            let cause =
+                |error: serde_json::Error| Error::Defect { path: self.store.path().into(), cause: error.to_string() };
+            self.page.push_back(text.map_err(cause)?);
+        }
+        Ok(())
     }
 }
 
-async fn send_rest(
-    connection: &mut SqliteConnection,
+/// The lines of a page, and the last `seq` on it. None: that was the last page. All but items is on the last one, so that
+/// it is of the same moment as the newest items.
+async fn page(
+    reader: &mut SqliteConnection,
     session: &SessionRef,
-    sender: &mut Sender<'_>,
-) -> Result<bool, StoreFailure> {
+    after_seq: u64,
+    is_first: bool,
+) -> Result<(Vec<ExportLine>, Option<u64>)> {
+    let record = session_record(reader, session).await?;
     let mut lines = Vec::new();
-    let pieces = sqlx::query(
-        "SELECT v.seq, p.* FROM item_versions v JOIN reply_pieces p ON p.version = v.key
+    if is_first {
+        lines.push(ExportLine::Session { format: FORMAT, session: record });
+    }
+    let query = sqlx::query("SELECT * FROM item_versions WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?");
+    let query = query.bind(session.key).bind(after_seq as i64).bind(ITEMS_AT_ONCE as i64);
+    let items = versions_of(&query.fetch_all(&mut *reader).await?, &session.id)?;
+    let last_seq = items.last().map(|item| item.seq).filter(|_| items.len() == ITEMS_AT_ONCE);
+    lines.extend(items.into_iter().map(ExportLine::Item));
+    if last_seq.is_some() {
+        return Ok((lines, last_seq));
+    }
+    let pieces = sqlx::query_as(
+        "SELECT v.seq, p.n, p.text, p.sent_at_ms FROM item_versions v JOIN reply_pieces p ON p.version = v.key
          WHERE v.session = ? ORDER BY v.seq, p.n",
     );
-    for row in pieces.bind(session.key).fetch_all(&mut *connection).await? {
-        let piece = ReplyPiece { text: column(&row, "text")?, sent_at_ms: column(&row, "sent_at_ms")? };
-        lines.push(ExportLine::Piece { seq: count(&row, "seq")?, n: count(&row, "n")?, tokens: [], piece });
-    }
-    let responses = sqlx::query("SELECT * FROM responses WHERE session = ? ORDER BY key");
-    for row in responses.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(ExportLine::Response(response_of(&row)?));
-    }
-    let summaries = sqlx::query("SELECT * FROM summaries WHERE session = ? ORDER BY version");
-    for row in summaries.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(ExportLine::Summary(summary_of(&row, &session.id)?));
-    }
-    lines.extend(pins_of_session(connection, session, true).await?.into_iter().map(ExportLine::Pin));
-    let measurements = sqlx::query("SELECT * FROM measurements WHERE session = ? ORDER BY key");
-    for row in measurements.bind(session.key).fetch_all(&mut *connection).await? {
-        lines.push(ExportLine::Measurement(measurement_of(&row)?));
-    }
-    for line in lines {
-        if !sender.send(line).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let pieces: Vec<(u64, u64, String, i64)> = pieces.bind(session.key).fetch_all(&mut *reader).await?;
+    let piece = |(seq, n, text, sent_at_ms)| ExportLine::Piece { seq, n, tokens: [], text, sent_at_ms };
+    lines.extend(pieces.into_iter().map(piece));
+    let responses = sqlx::query_scalar(
+        "SELECT json_object('id', id, 'conversation', conversation, 'status', status,
+            'status_details', json(status_details), 'metadata', json(metadata), 'usage', json(usage),
+            'report', json(report), 'started_at_ms', started_at_ms, 'finished_at_ms', finished_at_ms)
+         FROM responses WHERE session = ? ORDER BY key",
+    );
+    let responses: Vec<Value> = responses.bind(session.key).fetch_all(&mut *reader).await?;
+    lines.extend(responses.into_iter().map(ExportLine::Response));
+    lines.extend(summaries_of_session(reader, session).await?.into_iter().map(ExportLine::Summary));
+    lines.extend(pins_of_session(reader, session, true).await?.into_iter().map(ExportLine::Pin));
+    let measurements = sqlx::query_as("SELECT * FROM measurements WHERE session = ? ORDER BY key");
+    let measurements: Vec<Measurement> = measurements.bind(session.key).fetch_all(reader).await?;
+    lines.extend(measurements.into_iter().map(ExportLine::Measurement));
+    Ok((lines, None))
 }

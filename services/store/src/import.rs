@@ -3,15 +3,13 @@
 //! Lines come in groups, as they are read. Until the last one is there the session is marked like a deleted one: no reader
 //! sees half a conversation, and what a crash or a bad line leaves is removed like one.
 
+use crate::error::Result;
 use crate::export::{ExportLine, FORMAT};
-use crate::items::{insert_version, point_to};
 use crate::measurements::insert_measurement;
-use crate::responses::insert_response;
-use crate::rows::column;
-use crate::sessions::insert_session;
+use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
-use crate::writer::StoreFailure;
-use crate::{Error, NewSession, ReplyPiece, SessionRecord, SessionRef, Store};
+use crate::versions::insert_version;
+use crate::{Error, SessionRecord, SessionRef, Store};
 use sqlx::sqlite::SqliteConnection;
 
 const LINES_AT_ONCE: usize = 256;
@@ -28,7 +26,7 @@ pub struct Importer {
 
 struct Open {
     session: SessionRef,
-    record: SessionRecord,
+    updated_at_ms: i64,
     lines: u64,
     seq: u64,
     waiting: Vec<ExportLine>,
@@ -95,30 +93,29 @@ impl Importer {
         }
     }
 
-    async fn begin(&mut self, format: u32, session: SessionRecord) -> Result<(), Error> {
+    async fn begin(&mut self, format: u32, mut session: SessionRecord) -> Result<(), Error> {
         if format != FORMAT {
             return Err(self.refused(format!("format {format} is not known here, only {FORMAT}: use a newer release")));
         }
-        let user = self.user.clone().unwrap_or_else(|| session.user.clone());
-        let (record, now_ms) = (session.clone(), self.now_ms);
-        let written = self.store.write(move |connection| {
-            Box::pin(async move { insert_hidden_session(connection, user, session, now_ms).await })
-        });
+        if let Some(user) = &self.user {
+            session.user.clone_from(user);
+        }
+        let (updated_at_ms, now_ms) = (session.updated_at_ms, self.now_ms);
+        let written =
+            self.store.write(async move |connection| insert_hidden_session(connection, &session, now_ms).await);
         let session = written.await.map_err(|error| self.explained(error))?;
-        self.open = Some(Open { session, record, lines: 1, seq: 0, waiting: Vec::new() });
+        self.open = Some(Open { session, updated_at_ms, lines: 1, seq: 0, waiting: Vec::new() });
         Ok(())
     }
 
     async fn write_waiting(&mut self) -> Result<(), Error> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let (session, waiting) = (open.session.clone(), std::mem::take(&mut open.waiting));
-        let written = self.store.write(move |connection| {
-            Box::pin(async move {
-                for line in waiting {
-                    write_line(connection, &session, line).await?;
-                }
-                Ok(())
-            })
+        let written = self.store.write(async move |connection| {
+            for line in waiting {
+                write_line(connection, &session, line).await?;
+            }
+            Ok(())
         });
         written.await.map_err(|error| self.explained(error))
     }
@@ -126,18 +123,14 @@ impl Importer {
     async fn end(&mut self) -> Result<(), Error> {
         self.write_waiting().await?;
         let Some(open) = &self.open else { return Ok(()) };
-        let (session, updated_at_ms) = (open.session.clone(), open.record.updated_at_ms);
-        let shown = self.store.write(move |connection| {
-            Box::pin(async move {
-                let taken = sqlx::query("SELECT 1 FROM sessions WHERE user = ? AND id = ? AND deleted_at_ms IS NULL");
-                let taken = taken.bind(session.user.to_string()).bind(session.id.to_string());
-                if taken.fetch_optional(&mut *connection).await?.is_some() {
-                    return Err(Error::SessionExists { session: session.id.to_string() }.into());
-                }
-                let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ? WHERE key = ?");
-                let shown = show.bind(updated_at_ms).bind(session.key).execute(connection).await?;
-                if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
-            })
+        let (session, updated_at_ms) = (open.session.clone(), open.updated_at_ms);
+        let shown = self.store.write(async move |connection| {
+            if find_session(connection, &session.user, &session.id).await?.is_some() {
+                return Err(Error::SessionExists { session: session.id.to_string() }.into());
+            }
+            let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ? WHERE key = ?");
+            let shown = show.bind(updated_at_ms).bind(session.key).execute(connection).await?;
+            if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
         });
         shown.await.map_err(|error| self.explained(error))?;
         self.done.extend(self.open.take().map(|open| open.session));
@@ -166,56 +159,42 @@ impl Importer {
 
 async fn insert_hidden_session(
     connection: &mut SqliteConnection,
-    user: String,
-    session: SessionRecord,
+    session: &SessionRecord,
     now_ms: i64,
-) -> Result<SessionRef, StoreFailure> {
+) -> Result<SessionRef> {
     let make = sqlx::query("INSERT INTO users (id, name, created_at_ms) VALUES (?1, ?1, ?2) ON CONFLICT DO NOTHING");
-    make.bind(&user).bind(now_ms).execute(&mut *connection).await?;
-    let (created_at_ms, updated_at_ms) = (session.created_at_ms, session.updated_at_ms);
-    let new = NewSession { id: session.id, placement: session.placement, title: session.title, config: session.config };
-    let session = insert_session(connection, &user, new, created_at_ms, updated_at_ms).await?;
+    make.bind(&session.user).bind(now_ms).execute(&mut *connection).await?;
+    let session = insert_session(connection, session).await?;
     let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
     hide.bind(now_ms).bind(session.key).execute(connection).await?;
     Ok(session)
 }
 
-async fn write_line(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    line: ExportLine,
-) -> Result<(), StoreFailure> {
+async fn write_line(connection: &mut SqliteConnection, session: &SessionRef, line: ExportLine) -> Result<()> {
     match line {
-        ExportLine::Item(item) => {
-            let version_key = insert_version(connection, session, &item).await?;
-            point_to(connection, session, &item, version_key).await
+        ExportLine::Item(item) => insert_version(connection, session, &item).await.map(drop),
+        ExportLine::Piece { seq, n, text, sent_at_ms, .. } => {
+            let query = sqlx::query(
+                "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
+                 SELECT key, ?, ?, ? FROM item_versions WHERE session = ? AND seq = ?",
+            );
+            let query = query.bind(n as i64).bind(text).bind(sent_at_ms).bind(session.key).bind(seq as i64);
+            let is_written = query.execute(connection).await?.rows_affected() == 1;
+            if is_written { Ok(()) } else { Err(Error::NoItem { item: format!("with seq {seq}") }.into()) }
         }
-        ExportLine::Piece { seq, n, piece, .. } => write_piece(connection, session, seq, n, piece).await,
-        ExportLine::Response(response) => insert_response(connection, session, &response).await,
+        ExportLine::Response(response) => {
+            let query = sqlx::query(
+                "INSERT INTO responses (session, id, conversation, status, status_details, metadata, usage, report,
+                    started_at_ms, finished_at_ms)
+                 VALUES (?1, ?2 ->> 'id', ?2 ->> 'conversation', ?2 ->> 'status', ?2 -> 'status_details',
+                    ?2 -> 'metadata', ?2 -> 'usage', ?2 -> 'report', ?2 ->> 'started_at_ms', ?2 ->> 'finished_at_ms')",
+            );
+            query.bind(session.key).bind(response).execute(connection).await?;
+            Ok(())
+        }
         ExportLine::Summary(summary) => insert_summary(connection, session, &summary).await,
         ExportLine::Pin(pin) => insert_pin(connection, session, &pin).await,
         ExportLine::Measurement(measurement) => insert_measurement(connection, session, &measurement).await,
         ExportLine::Session { .. } | ExportLine::End { .. } => Ok(()), // taken before they get here
     }
-}
-
-async fn write_piece(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    seq: u64,
-    n: u64,
-    piece: ReplyPiece,
-) -> Result<(), StoreFailure> {
-    let find = sqlx::query("SELECT key FROM item_versions WHERE session = ? AND seq = ?");
-    let row = find.bind(session.key).bind(seq as i64).fetch_optional(&mut *connection).await?;
-    let row = row.ok_or_else(|| Error::NoItem { item: format!("with seq {seq}") })?;
-    let query = sqlx::query("INSERT INTO reply_pieces (version, n, text, sent_at_ms) VALUES (?, ?, ?, ?)");
-    query
-        .bind(column::<i64>(&row, "key")?)
-        .bind(n as i64)
-        .bind(&piece.text)
-        .bind(piece.sent_at_ms)
-        .execute(connection)
-        .await?;
-    Ok(())
 }

@@ -9,7 +9,8 @@ use session::{ItemBody, Role};
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Form {
     Message {
-        role: RoleWord,
+        #[serde(with = "RoleForm")]
+        role: Role,
         parts: Vec<PartForm>,
     },
     FunctionCall {
@@ -31,8 +32,8 @@ struct PartForm {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum RoleWord {
+#[serde(remote = "Role", rename_all = "snake_case")]
+enum RoleForm {
     System,
     User,
     Assistant,
@@ -43,13 +44,13 @@ pub fn serialize<S: Serializer>(body: &ItemBody, serializer: S) -> Result<S::Ok,
         ItemBody::Message { role, parts } => {
             let kind = if *role == Role::Assistant { "output_text" } else { "input_text" };
             let parts: Vec<_> = parts.iter().map(|text| json!({ "type": kind, "text": text })).collect();
-            json!({ "kind": kind_word(body), "role": role_word(*role), "parts": parts })
+            json!({ "kind": "message", "role": role.word(), "parts": parts })
         }
         ItemBody::FunctionCall { call_id, name, arguments } => {
-            json!({ "kind": kind_word(body), "call_id": call_id, "name": name, "arguments": arguments })
+            json!({ "kind": "function_call", "call_id": call_id, "name": name, "arguments": arguments })
         }
         ItemBody::FunctionCallOutput { call_id, output } => {
-            json!({ "kind": kind_word(body), "call_id": call_id, "output": output })
+            json!({ "kind": "function_call_output", "call_id": call_id, "output": output })
         }
     };
     form.serialize(serializer)
@@ -58,11 +59,6 @@ pub fn serialize<S: Serializer>(body: &ItemBody, serializer: S) -> Result<S::Ok,
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemBody, D::Error> {
     Ok(match Form::deserialize(deserializer)? {
         Form::Message { role, parts } => {
-            let role = match role {
-                RoleWord::System => Role::System,
-                RoleWord::User => Role::User,
-                RoleWord::Assistant => Role::Assistant,
-            };
             ItemBody::Message { role, parts: parts.into_iter().map(|part| part.text).collect() }
         }
         Form::FunctionCall { call_id, name, arguments } => ItemBody::FunctionCall { call_id, name, arguments },
@@ -72,19 +68,24 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemBod
     })
 }
 
-pub fn kind_word(body: &ItemBody) -> &'static str {
-    match body {
-        ItemBody::Message { .. } => "message",
-        ItemBody::FunctionCall { .. } => "function_call",
-        ItemBody::FunctionCallOutput { .. } => "function_call_output",
+/// The column `content`.
+#[derive(sqlx::Type)]
+#[sqlx(transparent)]
+pub struct BodyText(pub String);
+
+impl BodyText {
+    pub fn of(body: &ItemBody) -> serde_json::Result<BodyText> {
+        let mut text = Vec::new();
+        serialize(body, &mut serde_json::Serializer::new(&mut text))?;
+        Ok(BodyText(String::from_utf8_lossy(&text).into_owned()))
     }
 }
 
-pub fn role_word(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
+impl TryFrom<BodyText> for ItemBody {
+    type Error = serde_json::Error;
+
+    fn try_from(text: BodyText) -> serde_json::Result<ItemBody> {
+        deserialize(&mut serde_json::Deserializer::from_str(&text.0))
     }
 }
 

@@ -5,14 +5,12 @@
 //! guessed at any speed, and a key is checked on every connection. The salt keeps equal hashes from telling anything.
 
 use crate::ids::{random_bytes, random_letters};
-use crate::records::words;
-use crate::rows::{column, json, json_text};
-use crate::writer::StoreFailure;
+use crate::sessions::check_user;
 use crate::{Error, Store};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use sqlx::sqlite::SqliteRow;
+use sqlx::FromRow;
 use subtle::ConstantTimeEq;
 
 const SECRET_LETTERS: usize = 52; // five bits a letter
@@ -21,8 +19,9 @@ const SALT_BYTES: usize = 16;
 /// `last_used_at_ms` need not be exact, and a write for each connection is a flush for each connection.
 const USE_NOTED_EVERY_MS: i64 = 60_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display, strum::EnumString)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Scope {
     /// Hold conversations.
     Talk,
@@ -32,21 +31,24 @@ pub enum Scope {
     Admin,
 }
 
-words! { Scope { Talk = "talk", Sessions = "sessions", Admin = "admin" } }
+/// As they are kept: words with a space between.
+#[derive(sqlx::Type)]
+#[sqlx(transparent)]
+struct ScopeWords(String);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewApiKey {
-    pub user: String,
-    pub name: String,
-    pub scopes: Vec<Scope>,
-    pub created_at_ms: i64,
+impl From<ScopeWords> for Vec<Scope> {
+    fn from(words: ScopeWords) -> Vec<Scope> {
+        // A scope of a newer release is one this release cannot grant.
+        words.0.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
 pub struct ApiKey {
     pub id: String,
     pub user: String,
     pub name: String,
+    #[sqlx(try_from = "ScopeWords")]
     pub scopes: Vec<Scope>,
     pub created_at_ms: i64,
     pub revoked_at_ms: Option<i64>,
@@ -61,11 +63,12 @@ pub struct ClientSecret {
 }
 
 /// The user for whom a key or a secret speaks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Identity {
     pub user: String,
     /// The key itself, or the one the secret was made with. None: a secret made without one.
     pub key: Option<String>,
+    #[sqlx(try_from = "ScopeWords")]
     pub scopes: Vec<Scope>,
     /// Settings a client secret was made with.
     pub session: Option<Value>,
@@ -77,58 +80,78 @@ impl Identity {
     }
 }
 
+/// A new secret, and what is kept of it.
+struct Secret {
+    id: String,
+    /// `<kind>_<id>_<secret>`.
+    shown: String,
+    salt: Vec<u8>,
+    hash: Vec<u8>,
+}
+
+impl Secret {
+    fn new(kind: &str) -> Result<Secret, Error> {
+        let (id, secret, salt) =
+            (random_letters(KEY_ID_LETTERS)?, random_letters(SECRET_LETTERS)?, random_bytes(SALT_BYTES)?);
+        Ok(Secret { shown: format!("{kind}_{id}_{secret}"), hash: hash(&salt, &secret).to_vec(), id, salt })
+    }
+}
+
+/// What a presented key or secret is checked against.
+#[derive(FromRow)]
+struct Candidate {
+    salt: Vec<u8>,
+    hash: Vec<u8>,
+    use_is_to_be_noted: bool,
+    #[sqlx(flatten)]
+    identity: Identity,
+}
+
 impl Store {
     /// The key itself is in the answer and nowhere else. The user must be there.
-    pub async fn create_key(&self, new: NewApiKey) -> Result<(ApiKey, String), Error> {
-        let id = random_letters(KEY_ID_LETTERS)?;
-        let secret = random_letters(SECRET_LETTERS)?;
-        let salt = random_bytes(SALT_BYTES)?;
-        let hash = hash(&salt, &secret);
-        let shown = format!("rk_{id}_{secret}");
-        let key = self
-            .write(move |connection| {
-                Box::pin(async move {
-                    let user = sqlx::query("SELECT 1 FROM users WHERE id = ?").bind(&new.user);
-                    if user.fetch_optional(&mut *connection).await?.is_none() {
-                        return Err(Error::NoUser { user: new.user }.into());
-                    }
-                    let query = sqlx::query(
-                        "INSERT INTO api_keys (id, user, name, salt, hash, scopes, created_at_ms)
-                         VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
-                    );
-                    let row = query
-                        .bind(id)
-                        .bind(new.user)
-                        .bind(new.name)
-                        .bind(salt)
-                        .bind(hash.as_slice())
-                        .bind(scopes_text(&new.scopes))
-                        .bind(new.created_at_ms)
-                        .fetch_one(connection)
-                        .await?;
-                    key_of(&row)
-                })
-            })
-            .await?;
-        Ok((key, shown))
+    pub async fn create_key(
+        &self,
+        user: &str,
+        name: &str,
+        scopes: &[Scope],
+        now_ms: i64,
+    ) -> Result<(ApiKey, String), Error> {
+        let Secret { id, shown, salt, hash } = Secret::new("rk")?;
+        let key = ApiKey {
+            id,
+            user: user.to_owned(),
+            name: name.to_owned(),
+            scopes: scopes.to_vec(),
+            created_at_ms: now_ms,
+            revoked_at_ms: None,
+            last_used_at_ms: None,
+        };
+        self.write(async move |connection| {
+            check_user(connection, &key.user).await?;
+            let query = sqlx::query(
+                "INSERT INTO api_keys (id, user, name, salt, hash, scopes, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            );
+            let scopes: Vec<String> = key.scopes.iter().map(Scope::to_string).collect();
+            let query = query.bind(&key.id).bind(&key.user).bind(&key.name).bind(salt).bind(hash);
+            query.bind(scopes.join(" ")).bind(now_ms).execute(connection).await?;
+            Ok((key, shown))
+        })
+        .await
     }
 
     /// Of one user, or of all.
     pub async fn keys(&self, user: Option<&str>) -> Result<Vec<ApiKey>, Error> {
-        let query = sqlx::query("SELECT * FROM api_keys WHERE ?1 IS NULL OR user = ?1 ORDER BY created_at_ms, id");
-        let rows = self.rows(query.bind(user)).await?;
-        self.each(&rows, key_of)
+        let query = sqlx::query_as("SELECT * FROM api_keys WHERE ?1 IS NULL OR user = ?1 ORDER BY created_at_ms, id");
+        self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
     }
 
     /// By its id. From the next check on it is refused, and so is every secret made with it.
     pub async fn revoke_key(&self, id: &str, now_ms: i64) -> Result<(), Error> {
         let id = id.to_owned();
-        self.write(move |connection| {
-            Box::pin(async move {
-                let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
-                let revoked = query.bind(now_ms).bind(&id).execute(connection).await?;
-                if revoked.rows_affected() == 1 { Ok(()) } else { Err(Error::NoKey { key: id }.into()) }
-            })
+        self.write(async move |connection| {
+            let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
+            let revoked = query.bind(now_ms).bind(&id).execute(connection).await?;
+            if revoked.rows_affected() == 1 { Ok(()) } else { Err(Error::NoKey { key: id }.into()) }
         })
         .await
     }
@@ -140,34 +163,19 @@ impl Store {
         lifetime_ms: i64,
         now_ms: i64,
     ) -> Result<ClientSecret, Error> {
-        let (id, secret) = (random_letters(KEY_ID_LETTERS)?, random_letters(SECRET_LETTERS)?);
-        let salt = random_bytes(SALT_BYTES)?;
-        let hash = hash(&salt, &secret);
-        let value = format!("ek_{id}_{secret}");
+        let Secret { id, shown, salt, hash } = Secret::new("ek")?;
         let (user, api_key) = (identity.user.clone(), identity.key.clone());
         let expires_at_ms = now_ms.saturating_add(lifetime_ms);
-        self.write(move |connection| {
-            Box::pin(async move {
-                let query = sqlx::query(
-                    "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                );
-                query
-                    .bind(id)
-                    .bind(user)
-                    .bind(api_key)
-                    .bind(salt)
-                    .bind(hash.as_slice())
-                    .bind(json_text(&session))
-                    .bind(now_ms)
-                    .bind(expires_at_ms)
-                    .execute(connection)
-                    .await?;
-                Ok(())
-            })
+        self.write(async move |connection| {
+            let query = sqlx::query(
+                "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            );
+            let query = query.bind(id).bind(user).bind(api_key).bind(salt).bind(hash).bind(session);
+            query.bind(now_ms).bind(expires_at_ms).execute(connection).await?;
+            Ok(ClientSecret { value: shown, expires_at_ms })
         })
-        .await?;
-        Ok(ClientSecret { value, expires_at_ms })
+        .await
     }
 
     /// None: refused, without a reason that would help to guess.
@@ -176,83 +184,36 @@ impl Store {
         let (Some(kind), Some(id), Some(secret)) = (pieces.next(), pieces.next(), pieces.next()) else {
             return Ok(None);
         };
-        match kind {
-            "rk" => self.identify_key(id, secret, now_ms).await,
-            "ek" => self.identify_client_secret(id, secret, now_ms).await,
-            _ => Ok(None),
-        }
-    }
-
-    async fn identify_key(&self, id: &str, secret: &str, now_ms: i64) -> Result<Option<Identity>, Error> {
-        let query = sqlx::query("SELECT * FROM api_keys WHERE id = ? AND revoked_at_ms IS NULL").bind(id);
-        let row = self.optional_row(query).await?;
-        if !proves(row.as_ref(), secret).map_err(|failure| failure.at(self.path()))? {
-            return Ok(None);
-        }
-        let key = row.map(|row| key_of(&row)).transpose().map_err(|failure| failure.at(self.path()))?;
-        let Some(key) = key else { return Ok(None) };
-        if key.last_used_at_ms.is_none_or(|last| now_ms.saturating_sub(last) >= USE_NOTED_EVERY_MS) {
-            let id = key.id.clone();
+        // A secret goes to a browser: it may talk, whatever else its maker may do.
+        let query = sqlx::query_as(
+            "SELECT salt, hash, last_used_at_ms IS NULL OR last_used_at_ms <= ?4 AS use_is_to_be_noted,
+                    user, id AS key, scopes, NULL AS session
+                FROM api_keys WHERE ?1 = 'rk' AND id = ?2 AND revoked_at_ms IS NULL
+             UNION ALL
+             SELECT c.salt, c.hash, FALSE, c.user, c.api_key, 'talk', c.session
+                FROM client_secrets c LEFT JOIN api_keys k ON k.id = c.api_key
+                WHERE ?1 = 'ek' AND c.id = ?2 AND c.expires_at_ms > ?3
+                    AND (c.api_key IS NULL OR k.revoked_at_ms IS NULL)",
+        );
+        let query = query.bind(kind).bind(id).bind(now_ms).bind(now_ms.saturating_sub(USE_NOTED_EVERY_MS));
+        let found: Option<Candidate> = self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await?;
+        // It takes as long for an id that is not there, and for any wrong secret.
+        let (salt, kept) = found.as_ref().map_or((&[0; SALT_BYTES][..], &[0; 32][..]), |row| (&row.salt, &row.hash));
+        let is_proved: bool = hash(salt, secret).as_slice().ct_eq(kept).into();
+        let Some(found) = found.filter(|_| is_proved) else { return Ok(None) };
+        if found.use_is_to_be_noted {
+            let id = id.to_owned();
             // The request does not wait for this, and a full queue or a full disk does not refuse it.
-            let _ = self.write_later(move |connection| {
-                Box::pin(async move {
-                    let query = sqlx::query("UPDATE api_keys SET last_used_at_ms = ? WHERE id = ?");
-                    query.bind(now_ms).bind(id).execute(connection).await?;
-                    Ok(())
-                })
+            let _ = self.write_later(async move |connection| {
+                let query = sqlx::query("UPDATE api_keys SET last_used_at_ms = ? WHERE id = ?");
+                query.bind(now_ms).bind(id).execute(connection).await?;
+                Ok(())
             });
         }
-        Ok(Some(Identity { user: key.user, key: Some(key.id), scopes: key.scopes, session: None }))
+        Ok(Some(found.identity))
     }
-
-    async fn identify_client_secret(&self, id: &str, secret: &str, now_ms: i64) -> Result<Option<Identity>, Error> {
-        let query = sqlx::query(
-            "SELECT c.* FROM client_secrets c LEFT JOIN api_keys k ON k.id = c.api_key
-             WHERE c.id = ? AND c.expires_at_ms > ? AND (c.api_key IS NULL OR k.revoked_at_ms IS NULL)",
-        );
-        let row = self.optional_row(query.bind(id).bind(now_ms)).await?;
-        let identity = || {
-            if !proves(row.as_ref(), secret)? {
-                return Ok(None);
-            }
-            let Some(row) = &row else { return Ok(None) };
-            // It goes to a browser: it may talk, whatever else its maker may do.
-            let (scopes, session) = (vec![Scope::Talk], Some(json(row, "session")?));
-            Ok(Some(Identity { user: column(row, "user")?, key: column(row, "api_key")?, scopes, session }))
-        };
-        identity().map_err(|failure: StoreFailure| failure.at(self.path()))
-    }
-}
-
-/// Takes as long for an id that is not there, and for any wrong secret.
-fn proves(row: Option<&SqliteRow>, secret: &str) -> Result<bool, StoreFailure> {
-    let no_key = ([0; SALT_BYTES].as_slice(), [0; 32].as_slice());
-    let (salt, kept) = match row {
-        Some(row) => (column(row, "salt")?, column(row, "hash")?),
-        None => no_key,
-    };
-    let same: bool = hash(salt, secret).as_slice().ct_eq(kept).into();
-    Ok(same && row.is_some())
 }
 
 fn hash(salt: &[u8], secret: &str) -> [u8; 32] {
     Sha256::new().chain_update(salt).chain_update(secret.as_bytes()).finalize().into()
-}
-
-fn scopes_text(scopes: &[Scope]) -> String {
-    scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(" ")
-}
-
-fn key_of(row: &SqliteRow) -> Result<ApiKey, StoreFailure> {
-    let scopes: &str = column(row, "scopes")?;
-    Ok(ApiKey {
-        id: column(row, "id")?,
-        user: column(row, "user")?,
-        name: column(row, "name")?,
-        // A scope of a newer release is one this release cannot grant.
-        scopes: scopes.split_whitespace().filter_map(Scope::from_word).collect(),
-        created_at_ms: column(row, "created_at_ms")?,
-        revoked_at_ms: column(row, "revoked_at_ms")?,
-        last_used_at_ms: column(row, "last_used_at_ms")?,
-    })
 }

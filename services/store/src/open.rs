@@ -1,19 +1,47 @@
 //! Opening a store: the file, its schema, the rules every connection follows.
 
-use crate::{Error, OpenedBy, StoreOptions, lock, writer::StoreFailure};
+use crate::error::Result;
+use crate::{Error, lock};
+use sqlx::ConnectOptions;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Row};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 const APPLICATION_ID: i64 = 1_380_995_667; // as in the first migration
 const CACHED_STATEMENTS: usize = 200; // more than there are in this crate
 const LOCK_POLL: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub path: PathBuf,
+    pub opened_by: OpenedBy,
+    /// Makes the file, and the folder it is in, if they are not there.
+    pub create: bool,
+    pub busy_timeout_ms: u64,
+    pub readers: u32,
+    /// Writes that may wait; the next caller waits for room.
+    pub write_queue: usize,
+    /// Writes that share a transaction.
+    pub commit_group: usize,
+    /// Beyond this the write-ahead log is cut back when it can be.
+    pub wal_limit_bytes: u64,
+    /// The file may not grow beyond this many pages; None is the disk's own limit.
+    pub max_pages: Option<u32>,
+    /// Reads the whole file once before anything is answered.
+    pub check_at_start: bool,
+}
+
+/// What opens the store. Any number of commands may look and write beside one service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenedBy {
+    Service,
+    Command,
+}
 
 pub struct Opened {
     pub connection: SqliteConnection,
@@ -104,12 +132,9 @@ async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx
 
 /// An empty file is ours to fill. Anything else must carry our number.
 async fn refuse_foreign(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
-    let found: Result<(i64, i64), sqlx::Error> = async {
-        let id = sqlx::query("PRAGMA application_id").fetch_one(&mut *connection).await?.try_get(0)?;
-        let tables = sqlx::query("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *connection).await?.try_get(0)?;
-        Ok((id, tables))
-    }
-    .await;
+    let query =
+        sqlx::query_as("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id");
+    let found: Result<(i64, i64), sqlx::Error> = query.fetch_one(connection).await;
     let (id, tables) = found.map_err(|error| Error::from_sqlx(path, error))?;
     // The first migration may have been cut off after its bookkeeping table: that is still ours.
     let only_bookkeeping = id == 0 && tables <= 1;
@@ -132,15 +157,13 @@ async fn migrate(path: &Path, connection: &mut SqliteConnection, alone: bool) ->
     })
 }
 
-async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool, StoreFailure> {
+async fn pending_migrations(connection: &mut SqliteConnection) -> Result<bool> {
     let table = sqlx::query("SELECT 1 FROM sqlite_schema WHERE name = '_sqlx_migrations'");
     if table.fetch_optional(&mut *connection).await?.is_none() {
         return Ok(true);
     }
-    let newest: i64 = sqlx::query("SELECT coalesce(max(version), 0) FROM _sqlx_migrations")
-        .fetch_one(connection)
-        .await?
-        .try_get(0)?;
+    let newest = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
+    let newest: i64 = newest.fetch_one(connection).await?;
     Ok(MIGRATIONS.iter().any(|migration| migration.version > newest))
 }
 
@@ -153,9 +176,8 @@ async fn require_writable(connection: &mut SqliteConnection) -> Result<(), sqlx:
 }
 
 async fn quick_check(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
-    let rows = sqlx::query("PRAGMA quick_check(3)").fetch_all(connection).await;
-    let rows = rows.map_err(|error| Error::from_sqlx(path, error))?;
-    let lines: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+    let lines = sqlx::query_scalar("PRAGMA quick_check(3)").fetch_all(connection).await;
+    let lines: Vec<String> = lines.map_err(|error| Error::from_sqlx(path, error))?;
     if lines == ["ok"] {
         return Ok(());
     }
@@ -165,6 +187,7 @@ async fn quick_check(path: &Path, connection: &mut SqliteConnection) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sqlx::Row;
 
     #[tokio::test]
     async fn every_connection_follows_the_rules() {

@@ -1,13 +1,18 @@
 //! The words of the store: plain data, as it is written, read, exported and handed to the rest of the service.
 
-use crate::order_key::OrderKey;
-use crate::{Error, item_form};
+use crate::config_form::config_of;
+use crate::item_form::{self, BodyText};
+use crate::{Error, OrderKey};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use session::{Item, ItemBody, ItemStatus, SessionConfig};
 use sha2::{Digest, Sha256};
+use sqlx::sqlite::SqliteRow;
+use sqlx::types::Json;
+use sqlx::{FromRow, Row};
 use std::sync::Arc;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct User {
     pub id: String,
     pub name: String,
@@ -44,20 +49,12 @@ impl SessionRef {
 
 /// In which preset a session is, and in which arm of an experiment. It is kept: a later configuration does not move a
 /// conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct Placement {
     pub preset: String,
     pub ctx_size: u64,
     pub experiment: Option<String>,
     pub arm: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewSession {
-    pub id: String,
-    pub placement: Placement,
-    pub title: String,
-    pub config: SessionConfig,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,8 +70,25 @@ pub struct SessionRecord {
     pub updated_at_ms: i64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+impl FromRow<'_, SqliteRow> for SessionRecord {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<SessionRecord> {
+        let id: String = row.try_get("id")?;
+        let (tools, settings): (Json<Value>, Json<Value>) = (row.try_get("tools")?, row.try_get("settings")?);
+        Ok(SessionRecord {
+            user: row.try_get("user")?,
+            placement: Placement::from_row(row)?,
+            title: row.try_get("title")?,
+            config: config_of(&id, row.try_get("instructions")?, &tools, &settings),
+            created_at_ms: row.try_get("created_at_ms")?,
+            updated_at_ms: row.try_get("updated_at_ms")?,
+            id,
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
 pub struct SessionLine {
+    #[sqlx(flatten)]
     #[serde(flatten)]
     pub session: SessionRecord,
     /// Items that stand in the conversation today.
@@ -83,8 +97,10 @@ pub struct SessionLine {
     pub fill_tokens: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[sqlx(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum VersionStatus {
     /// A reply that is being said.
     InProgress,
@@ -103,8 +119,10 @@ impl From<ItemStatus> for VersionStatus {
 }
 
 /// How a version came to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[sqlx(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Change {
     Created,
     Begun,
@@ -115,15 +133,17 @@ pub enum Change {
 }
 
 /// One version of an item. An item's newest version is what counts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct ItemVersion {
     pub seq: u64,
     pub item_id: String,
     pub version: u64,
     pub change: Change,
     #[serde(rename = "place")]
+    #[sqlx(rename = "place")]
     pub order_key: OrderKey,
     #[serde(with = "crate::item_form")]
+    #[sqlx(rename = "content", try_from = "BodyText")]
     pub body: ItemBody,
     pub status: VersionStatus,
     pub sent_chars: Option<u64>,
@@ -145,41 +165,5 @@ impl ItemVersion {
     /// What was said, as search sees it.
     pub fn said(&self) -> String {
         item_form::said(&self.body)
-    }
-}
-
-/// The acknowledgement of a change: it is on disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredVersion {
-    pub item_id: String,
-    pub seq: u64,
-    pub version: u64,
-    /// The item it now stands after; None at the head.
-    pub previous_item_id: Option<String>,
-}
-
-/// A closed set of words, kept in the database as its snake_case name.
-macro_rules! words {
-    ($($kind:ident { $($variant:ident = $word:literal),+ $(,)? })+) => { $(
-        impl $kind {
-            pub fn word(self) -> &'static str {
-                match self { $($kind::$variant => $word),+ }
-            }
-
-            pub fn from_word(word: &str) -> Option<$kind> {
-                match word { $($word => Some($kind::$variant),)+ _ => None }
-            }
-        }
-    )+ };
-}
-pub(crate) use words;
-
-words! {
-    VersionStatus {
-        InProgress = "in_progress", Completed = "completed", Interrupted = "interrupted", Cancelled = "cancelled",
-    }
-    Change {
-        Created = "created", Begun = "begun", Finished = "finished", Edited = "edited", Truncated = "truncated",
-        Deleted = "deleted",
     }
 }

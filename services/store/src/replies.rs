@@ -4,51 +4,27 @@
 //! crash makes the history claim words that no client was sent. The next start finds a reply that a crash cut off and
 //! makes it a version like any other, marked interrupted, with the pieces that were stored.
 
+use crate::error::Result;
 use crate::item_form::{chars, extend};
-use crate::items::{insert_item, version_of, write_version};
-use crate::rows::column;
-use crate::sessions::touch;
-use crate::writer::StoreFailure;
-use crate::{Change, Error, ItemVersion, SessionRef, Store, StoredVersion, VersionStatus};
-use serde::{Deserialize, Serialize};
+use crate::versions::{insert_item, insert_next_version, version_of};
+use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace};
+use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
-use tokio::sync::oneshot;
+use std::sync::Arc;
 
 /// A reply in progress. Held by the one task that says it.
-#[derive(Debug)]
-pub struct OpenReply {
-    begun: Begun,
-    next_piece: i64,
-}
-
 #[derive(Debug, Clone)]
-struct Begun {
+pub struct OpenReply {
     session: SessionRef,
-    item_id: String,
     version_key: i64,
+    begun: Arc<ItemVersion>,
 }
 
 impl OpenReply {
     pub fn item_id(&self) -> &str {
         &self.begun.item_id
     }
-}
-
-/// What was sent since the last piece: a sentence, or a few words after some time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplyPiece {
-    pub text: String,
-    pub sent_at_ms: i64,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct FinishedReply {
-    /// Completed, Interrupted or Cancelled.
-    pub status: VersionStatus,
-    /// All of what was sent, and nothing beyond it.
-    pub body: ItemBody,
-    pub finished_at_ms: i64,
 }
 
 impl Store {
@@ -60,109 +36,88 @@ impl Store {
         place: ItemPlace,
         response: &str,
         now_ms: i64,
-    ) -> Result<(OpenReply, StoredVersion), Error> {
-        let (session, response) = (session.clone(), Some(response.to_owned()));
-        self.write(move |connection| {
-            Box::pin(async move {
-                let how = (Change::Begun, VersionStatus::InProgress);
-                let (version_key, stored) =
-                    insert_item(connection, &session, item, place, response, how, now_ms).await?;
-                let begun = Begun { session, item_id: stored.item_id.clone(), version_key };
-                Ok((OpenReply { begun, next_piece: 0 }, stored))
-            })
+    ) -> Result<OpenReply, Error> {
+        let response = Some(response.to_owned());
+        self.write_session(session, now_ms, async move |connection, session| {
+            let how = (Change::Begun, VersionStatus::InProgress);
+            let (version_key, begun) = insert_item(connection, session, item, place, response, how, now_ms).await?;
+            Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
         })
         .await
     }
 
-    /// Call after sending. The receiver hears when the piece is on disk. `Error::Busy` means that the queue of writes is full
-    /// and the piece was not taken; join it to the next one.
+    /// Call after sending, with what was sent since the last piece: a sentence, or a few words after some time. The answer
+    /// comes when the piece is on disk. `Error::Busy` means that the queue of writes is full and the piece was not taken;
+    /// join it to the next one.
     pub fn extend_reply(
         &self,
-        reply: &mut OpenReply,
-        piece: ReplyPiece,
-    ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
-        let (begun, n) = (reply.begun.clone(), reply.next_piece);
-        let answer = self.write_later(move |connection| Box::pin(insert_piece(connection, begun, n, piece)))?;
-        reply.next_piece += 1;
-        Ok(answer)
+        reply: &OpenReply,
+        text: String,
+        sent_at_ms: i64,
+    ) -> Result<impl Future<Output = Result<(), Error>> + Send + use<>, Error> {
+        let (item, version_key) = (reply.begun.item_id.clone(), reply.version_key);
+        self.write_later(async move |connection| {
+            let query = sqlx::query(
+                "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
+                 SELECT current, (SELECT coalesce(max(n), -1) + 1 FROM reply_pieces WHERE version = current), ?, ?
+                 FROM items WHERE current = ? AND being_said = 1",
+            );
+            let inserted = query.bind(text).bind(sent_at_ms).bind(version_key).execute(connection).await?;
+            if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item }.into()) }
+        })
     }
 
-    /// The reply is only lent: what a full disk refused can be tried again.
-    pub async fn finish_reply(&self, reply: &OpenReply, finished: FinishedReply) -> Result<StoredVersion, Error> {
-        let begun = reply.begun.clone();
-        self.write(move |connection| Box::pin(async move { finish(connection, &begun, finished).await })).await
+    /// `status` is Completed, Interrupted or Cancelled; `body` is all of what was sent, and nothing beyond it. The reply is
+    /// only lent: what a full disk refused can be tried again.
+    pub async fn finish_reply(
+        &self,
+        reply: &OpenReply,
+        status: VersionStatus,
+        body: ItemBody,
+        now_ms: i64,
+    ) -> Result<ItemVersion, Error> {
+        let OpenReply { session, version_key, begun } = reply.clone();
+        self.write_session(&session, now_ms, async move |connection, session| {
+            let query = sqlx::query("SELECT 1 FROM items WHERE current = ? AND being_said = 1").bind(version_key);
+            if query.fetch_optional(&mut *connection).await?.is_none() {
+                return Err(Error::NotInProgress { item: begun.item_id.clone() }.into());
+            }
+            let sent_chars = Some(chars(&body));
+            let said = ItemVersion { status, sent_chars, body, created_at_ms: now_ms, ..ItemVersion::clone(&begun) };
+            finish(connection, session, version_key, said).await
+        })
+        .await
     }
 
     /// What a crash cut off is closed, as far as it was stored. Called once at start, by the service that holds the lock.
-    pub(crate) async fn close_what_a_crash_left(&self, now_ms: i64) -> Result<u64, Error> {
-        self.write(move |connection| Box::pin(async move { close_all(connection, now_ms).await })).await
+    pub(crate) async fn close_what_a_crash_left(&self, now_ms: i64) -> Result<usize, Error> {
+        self.write(async move |connection| close_all(connection, now_ms).await).await
     }
 }
 
-async fn insert_piece(
-    connection: &mut SqliteConnection,
-    begun: Begun,
-    n: i64,
-    piece: ReplyPiece,
-) -> Result<(), StoreFailure> {
-    let query = sqlx::query(
-        "INSERT INTO reply_pieces (version, n, text, sent_at_ms)
-         SELECT current, ?, ?, ? FROM items WHERE current = ? AND being_said = 1",
-    );
-    let query = query.bind(n).bind(&piece.text).bind(piece.sent_at_ms).bind(begun.version_key);
-    let inserted = query.execute(connection).await?;
-    if inserted.rows_affected() == 1 { Ok(()) } else { Err(Error::NotInProgress { item: begun.item_id }.into()) }
-}
-
-async fn finish(
-    connection: &mut SqliteConnection,
-    reply: &Begun,
-    finished: FinishedReply,
-) -> Result<StoredVersion, StoreFailure> {
-    touch(connection, &reply.session, finished.finished_at_ms).await?;
-    let query = sqlx::query(
-        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current WHERE i.current = ? AND i.being_said = 1",
-    );
-    let row = query.bind(reply.version_key).fetch_optional(&mut *connection).await?;
-    let row = row.ok_or_else(|| Error::NotInProgress { item: reply.item_id.clone() })?;
-    let said = ItemVersion {
-        status: finished.status,
-        sent_chars: Some(chars(&finished.body)),
-        body: finished.body,
-        ..version_of(&row, &reply.session.id)?
-    };
-    close(connection, &reply.session, reply.version_key, said, finished.finished_at_ms).await
-}
-
 /// The begun version gets its last one, and its pieces go.
-async fn close(
+async fn finish(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     begun_key: i64,
     said: ItemVersion,
-    now_ms: i64,
-) -> Result<StoredVersion, StoreFailure> {
-    let finished = ItemVersion { change: Change::Finished, created_at_ms: now_ms, ..said };
-    let (_, stored) = write_version(connection, session, finished).await?;
+) -> Result<ItemVersion> {
+    let finished = ItemVersion { change: Change::Finished, ..said };
+    let (_, stored) = insert_next_version(connection, session, finished).await?;
     sqlx::query("DELETE FROM reply_pieces WHERE version = ?").bind(begun_key).execute(connection).await?;
     Ok(stored)
 }
 
-/// The item with the pieces that were stored since it was begun.
-pub async fn with_pieces(
-    connection: &mut SqliteConnection,
-    version_key: i64,
-    mut item: ItemVersion,
-) -> Result<ItemVersion, StoreFailure> {
-    let query = sqlx::query("SELECT text FROM reply_pieces WHERE version = ? ORDER BY n");
-    for row in query.bind(version_key).fetch_all(connection).await? {
-        extend(&mut item.body, column(&row, "text")?);
-    }
+/// Adds the pieces that were stored since the item was begun.
+pub async fn add_pieces(connection: &mut SqliteConnection, version_key: i64, item: &mut ItemVersion) -> Result<()> {
+    let query = sqlx::query_scalar("SELECT text FROM reply_pieces WHERE version = ? ORDER BY n");
+    let pieces: Vec<String> = query.bind(version_key).fetch_all(connection).await?;
+    extend(&mut item.body, &pieces.concat());
     item.sent_chars = Some(chars(&item.body));
-    Ok(item)
+    Ok(())
 }
 
-async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64, StoreFailure> {
+async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<usize> {
     let query = sqlx::query(
         "SELECT v.*, s.user AS session_user, s.id AS session_id
          FROM items i JOIN item_versions v ON v.key = i.current JOIN sessions s ON s.key = i.session
@@ -170,17 +125,17 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<u64
     );
     let rows = query.fetch_all(&mut *connection).await?;
     for row in &rows {
-        let (user, id): (&str, &str) = (column(row, "session_user")?, column(row, "session_id")?);
-        let session = SessionRef { key: column(row, "session")?, user: user.into(), id: id.into() };
-        let begun_key = column(row, "key")?;
-        let said = with_pieces(connection, begun_key, version_of(row, id)?).await?;
-        let said = ItemVersion { status: VersionStatus::Interrupted, ..said };
-        close(connection, &session, begun_key, said, now_ms).await?;
+        let (user, id): (&str, &str) = (row.try_get("session_user")?, row.try_get("session_id")?);
+        let session = SessionRef { key: row.try_get("session")?, user: user.into(), id: id.into() };
+        let (begun_key, mut said) = (row.try_get("key")?, version_of(row, id)?);
+        add_pieces(connection, begun_key, &mut said).await?;
+        (said.status, said.created_at_ms) = (VersionStatus::Interrupted, now_ms);
+        finish(connection, &session, begun_key, said).await?;
     }
     let responses = sqlx::query(
         "UPDATE responses SET status = 'incomplete', finished_at_ms = ?,
             status_details = json_object('type', 'incomplete', 'reason', 'interrupted') WHERE status = 'in_progress'",
     );
     responses.bind(now_ms).execute(connection).await?;
-    Ok(rows.len() as u64)
+    Ok(rows.len())
 }

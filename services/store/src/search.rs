@@ -1,11 +1,9 @@
 //! Search over everything a user and their assistant ever said, whatever a summary covers or a barge-in cut.
 
-use crate::rows::{column, count};
 use crate::spacing::{joined, spaced};
-use crate::writer::StoreFailure;
 use crate::{Error, SessionRef, Store};
 use serde::Serialize;
-use std::collections::HashMap;
+use sqlx::FromRow;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistorySearch<'a> {
@@ -25,7 +23,7 @@ pub struct HistorySearch<'a> {
     pub excerpt_words: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
 pub struct Hit {
     pub session_id: String,
     pub session_title: String,
@@ -40,11 +38,10 @@ pub struct Hit {
     pub excerpt: String,
     pub created_at_ms: i64,
     /// The higher the better; only the order means something.
+    #[sqlx(rename = "best")]
     pub score: f64,
 }
 
-/// Versions of one item often match together, and one hit is shown for them.
-const CANDIDATES_PER_HIT: u32 = 5;
 /// SQLite's excerpts have at most so many words.
 const LONGEST_EXCERPT: u32 = 64;
 
@@ -52,78 +49,48 @@ impl Store {
     pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
         let matching = match_expression(search.query, search.any_word)
             .ok_or_else(|| Error::EmptyQuery { query: search.query.to_owned() })?;
-        let mut transaction = self.read().await?;
-        let hits = find(&mut transaction, search, &matching).await;
-        self.end(transaction, hits).await
-    }
-}
-
-async fn find(
-    connection: &mut sqlx::SqliteConnection,
-    search: &HistorySearch<'_>,
-    matching: &str,
-) -> Result<Vec<Hit>, StoreFailure> {
-    // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then their
-    // sessions; asked the other way round, the index is searched once for every item there is.
-    let query = sqlx::query(
-        "SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
-                s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
-                -bm25(words) * CASE WHEN ?1 IS NULL THEN 1.0
-                    ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
-         FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
-         CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
-         WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
-         ORDER BY score DESC, v.key DESC LIMIT ?6",
-    );
-    let rows = query
-        .bind(search.recent_ms.map(|recent_ms| recent_ms.max(1) as f64))
-        .bind(search.now_ms as f64)
-        .bind(matching)
-        .bind(search.user)
-        .bind(search.session.map(|session| session.key))
-        .bind(i64::from(search.limit) * i64::from(CANDIDATES_PER_HIT))
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut hits: Vec<(i64, Hit)> = Vec::new();
-    let mut of_item: HashMap<(i64, String), usize> = HashMap::new();
-    for row in &rows {
-        let hit = Hit {
-            session_id: column(row, "session_id")?,
-            session_title: column(row, "session_title")?,
-            item_id: column(row, "item_id")?,
-            seq: count(row, "seq")?,
-            version: count(row, "version")?,
-            current: column(row, "current")?,
-            kind: column(row, "kind")?,
-            role: column(row, "role")?,
-            excerpt: String::new(),
-            created_at_ms: column(row, "created_at_ms")?,
-            score: column(row, "score")?,
-        };
-        let item = (column(row, "session")?, hit.item_id.clone());
-        match of_item.get(&item).and_then(|index| hits.get_mut(*index)) {
-            // What stands today is shown before what stood once.
-            Some(shown) if hit.current && !shown.1.current => *shown = (column(row, "key")?, hit),
-            Some(_) => {}
-            None => {
-                of_item.insert(item, hits.len());
-                hits.push((column(row, "key")?, hit));
-            }
-        }
-    }
-    hits.truncate(search.limit as usize);
-    let mut found = Vec::with_capacity(hits.len());
-    for (key, mut hit) in hits {
-        let query = sqlx::query(
-            "SELECT snippet(words, 0, ?, ?, '…', ?) AS excerpt FROM words WHERE words MATCH ? AND rowid = ?",
+        // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then their
+        // sessions; asked the other way round, the index is searched once for every item there is. For the same reason the
+        // excerpts come from one more walk over the found words: the plus keeps SQLite from searching again for each hit.
+        // Of the versions of an item, what stands today is shown before what stood once.
+        let query = sqlx::query_as(
+            "WITH candidates AS (
+                SELECT v.key, v.item_id, v.session, v.seq, v.version, v.kind, v.role, v.created_at_ms,
+                    s.id AS session_id, s.title AS session_title, i.current = v.key AND i.deleted = 0 AS current,
+                    -bm25(words) * CASE WHEN ?1 IS NULL THEN 1.0
+                        ELSE 1.0 + ?1 / (?1 + max(0.0, ?2 - v.created_at_ms)) END AS score
+                FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
+                CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
+                WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
+                ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
+            ), shown AS (
+                SELECT * FROM (
+                    SELECT *, max(score) OVER (PARTITION BY session, item_id) AS best,
+                        row_number() OVER (PARTITION BY session, item_id ORDER BY current DESC, score DESC) AS nth
+                    FROM candidates
+                ) WHERE nth = 1 ORDER BY best DESC, key DESC LIMIT ?6
+            )
+            SELECT shown.*, snippet(words, 0, ?7, ?8, '…', ?9) AS excerpt
+            FROM words CROSS JOIN shown ON shown.key = +words.rowid
+            WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
         );
         let [open, close] = search.marks;
-        let query = query.bind(open).bind(close).bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT));
-        let row = query.bind(matching).bind(key).fetch_one(&mut *connection).await?;
-        hit.excerpt = joined(column(&row, "excerpt")?);
-        found.push(hit);
+        let query = query
+            .bind(search.recent_ms.map(|recent_ms| recent_ms.max(1) as f64))
+            .bind(search.now_ms as f64)
+            .bind(matching)
+            .bind(search.user)
+            .bind(search.session.map(|session| session.key))
+            .bind(search.limit)
+            .bind(open)
+            .bind(close)
+            .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT));
+        let mut hits: Vec<Hit> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        for hit in &mut hits {
+            hit.excerpt = joined(&hit.excerpt);
+        }
+        Ok(hits)
     }
-    Ok(found)
 }
 
 /// What people type, in the index's own language, where every word is quoted: nothing typed is an operator.

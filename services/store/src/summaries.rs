@@ -1,57 +1,39 @@
 //! Summaries and pins: views of the history that can be read, edited, undone; the history itself they never touch.
 
-use crate::items::{changed_under, order_key_of};
-use crate::order_key::OrderKey;
-use crate::records::words;
-use crate::rows::{column, count, json, json_text, optional_count, word};
-use crate::sessions::{check_session, touch};
-use crate::writer::StoreFailure;
-use crate::{Error, SessionRef, Store, ids};
+use crate::error::Result;
+use crate::ids::new_id;
+use crate::sessions::check_session;
+use crate::versions::{changed_under, last_seq, order_key_of};
+use crate::{Error, OrderKey, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{FromRow, Row};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
+#[sqlx(rename_all = "snake_case")]
 pub enum SummaryKind {
+    #[default]
     Summary,
     /// Oldest turns left the prompt and nothing stands for them yet.
     Drop,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[sqlx(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum MadeBy {
+    #[default]
     Model,
     User,
     Fallback,
 }
 
-words! {
-    SummaryKind { Summary = "summary", Drop = "drop" }
-    MadeBy { Model = "model", User = "user", Fallback = "fallback" }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewSummary {
-    pub kind: SummaryKind,
-    pub made_by: MadeBy,
-    pub based_on: Option<u64>,
-    pub from_item: String,
-    pub to_item: String,
-    /// `View::last_seq` when it was planned.
-    pub through_seq: u64,
-    pub text: String,
-    pub pins: Value,
-    pub checks: Value,
-    pub tokens_before: u64,
-    pub tokens_after: u64,
-    pub arm: Option<String>,
-    pub created_at_ms: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, FromRow)]
 pub struct Summary {
+    /// The store gives it, and the keys of order.
     pub version: u64,
     pub kind: SummaryKind,
     pub made_by: MadeBy,
@@ -59,9 +41,12 @@ pub struct Summary {
     pub from_item: String,
     pub to_item: String,
     #[serde(rename = "from_place")]
+    #[sqlx(rename = "from_place")]
     pub from_order_key: OrderKey,
     #[serde(rename = "to_place")]
+    #[sqlx(rename = "to_place")]
     pub to_order_key: OrderKey,
+    /// `View::last_seq` when it was planned.
     pub through_seq: u64,
     pub text: String,
     pub pins: Value,
@@ -74,7 +59,7 @@ pub struct Summary {
     pub undone_at_ms: Option<i64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, FromRow)]
 pub struct Pin {
     pub id: String,
     pub text: String,
@@ -85,8 +70,8 @@ pub struct Pin {
 }
 
 /// What the summaries and pins of a session were like at a moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContextStamp((u64, i64, u64));
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
+pub struct ContextStamp(u64, i64, u64);
 
 impl Summary {
     /// It was put to use and not undone. Of several such versions the newest stands.
@@ -98,9 +83,11 @@ impl Summary {
 impl Store {
     /// Keeps a summary that is not in use yet; returns its version. Refused when what it covers changed since it was
     /// planned.
-    pub async fn add_summary(&self, session: &SessionRef, new: NewSummary) -> Result<u64, Error> {
-        let session = session.clone();
-        self.write(move |connection| Box::pin(async move { add_summary(connection, &session, new).await })).await
+    pub async fn add_summary(&self, session: &SessionRef, new: Summary) -> Result<u64, Error> {
+        self.write_session(session, new.created_at_ms, async move |connection, session| {
+            add_summary(connection, session, new).await
+        })
+        .await
     }
 
     /// The swap: from the next `load` on, the summary stands for what it covers. Also brings back one that was undone.
@@ -112,17 +99,13 @@ impl Store {
         trimmed: Vec<String>,
         now_ms: i64,
     ) -> Result<(), Error> {
-        let session = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                let summary = find_summary(connection, &session, version).await?;
-                if changed_under(connection, &session, &summary.to_order_key, summary.through_seq).await? {
-                    return Err(Error::StaleSummary { version }.into());
-                }
-                trim(connection, &session, &trimmed).await?;
-                set_use(connection, &session, version, Some(now_ms), None).await
-            })
+        self.write_session(session, now_ms, async move |connection, session| {
+            let summary = find_summary(connection, session, version).await?;
+            if changed_under(connection, session, &summary.to_order_key, summary.through_seq).await? {
+                return Err(Error::StaleSummary { version }.into());
+            }
+            trim(connection, session, &trimmed).await?;
+            set_use(connection, session, version, Some(now_ms), None).await
         })
         .await
     }
@@ -132,58 +115,40 @@ impl Store {
     pub async fn add_applied_summary(
         &self,
         session: &SessionRef,
-        new: NewSummary,
+        new: Summary,
         trimmed: Vec<String>,
     ) -> Result<u64, Error> {
-        let session = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move {
-                let query = sqlx::query("SELECT coalesce(max(seq), 0) AS seq FROM item_versions WHERE session = ?");
-                let through_seq = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "seq")?;
-                let now_ms = new.created_at_ms;
-                let version = add_summary(connection, &session, NewSummary { through_seq, ..new }).await?;
-                trim(connection, &session, &trimmed).await?;
-                set_use(connection, &session, version, Some(now_ms), None).await?;
-                Ok(version)
-            })
+        self.write_session(session, new.created_at_ms, async move |connection, session| {
+            let (through_seq, applied_at_ms) = (last_seq(connection, session).await?, Some(new.created_at_ms));
+            trim(connection, session, &trimmed).await?;
+            add_summary(connection, session, Summary { through_seq, applied_at_ms, ..new }).await
         })
         .await
     }
 
     /// The words of these results of tools leave the view.
     pub async fn trim_results(&self, session: &SessionRef, trimmed: Vec<String>, now_ms: i64) -> Result<(), Error> {
-        let session = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                trim(connection, &session, &trimmed).await
-            })
-        })
-        .await
+        self.write_session(session, now_ms, async move |connection, session| trim(connection, session, &trimmed).await)
+            .await
     }
 
     /// The one applied before it stands again, or the whole history; results of tools have their words again.
     pub async fn undo_summary(&self, session: &SessionRef, version: u64, now_ms: i64) -> Result<(), Error> {
-        let session = session.clone();
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                let summary = find_summary(connection, &session, version).await?;
-                let query = sqlx::query("UPDATE items SET trimmed = 0 WHERE session = ? AND trimmed = 1");
-                query.bind(session.key).execute(&mut *connection).await?;
-                set_use(connection, &session, version, summary.applied_at_ms, Some(now_ms)).await
-            })
+        self.write_session(session, now_ms, async move |connection, session| {
+            let summary = find_summary(connection, session, version).await?;
+            let query = sqlx::query("UPDATE items SET trimmed = 0 WHERE session = ? AND trimmed = 1");
+            query.bind(session.key).execute(&mut *connection).await?;
+            set_use(connection, session, version, summary.applied_at_ms, Some(now_ms)).await
         })
         .await
     }
 
     pub async fn summaries(&self, session: &SessionRef) -> Result<Vec<Summary>, Error> {
-        let query = sqlx::query(
-            "SELECT m.* FROM summaries m JOIN sessions s ON s.key = m.session
-             WHERE s.key = ? AND s.deleted_at_ms IS NULL ORDER BY m.version",
-        );
-        let rows = self.rows(query.bind(session.key)).await?;
-        self.each(&rows, |row| summary_of(row, &session.id))
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            summaries_of_session(reader, session).await
+        })
+        .await
     }
 
     pub async fn add_pin(
@@ -194,113 +159,66 @@ impl Store {
         made_by: MadeBy,
         now_ms: i64,
     ) -> Result<Pin, Error> {
-        let session = session.clone();
-        let (text, source_item) = (text.to_owned(), source_item.map(str::to_owned));
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                let id = ids::new_id("pin")?;
-                let pin = Pin { id, text, source_item, made_by, created_at_ms: now_ms, removed_at_ms: None };
-                insert_pin(connection, &session, &pin).await?;
-                Ok(pin)
-            })
+        let (id, text, source_item) = (new_id("pin")?, text.to_owned(), source_item.map(str::to_owned));
+        let pin = Pin { id, text, source_item, made_by, created_at_ms: now_ms, removed_at_ms: None };
+        self.write_session(session, now_ms, async move |connection, session| {
+            insert_pin(connection, session, &pin).await?;
+            Ok(pin)
         })
         .await
     }
 
     pub async fn remove_pin(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
-        let (session, id) = (session.clone(), id.to_owned());
-        self.write(move |connection| {
-            Box::pin(async move {
-                touch(connection, &session, now_ms).await?;
-                let query = sqlx::query(
-                    "UPDATE pins SET removed_at_ms = ? WHERE session = ? AND id = ? AND removed_at_ms IS NULL",
-                );
-                let removed = query.bind(now_ms).bind(session.key).bind(&id).execute(connection).await?;
-                if removed.rows_affected() == 1 { Ok(()) } else { Err(Error::NoPin { pin: id }.into()) }
-            })
+        let id = id.to_owned();
+        self.write_session(session, now_ms, async move |connection, session| {
+            let query =
+                sqlx::query("UPDATE pins SET removed_at_ms = ? WHERE session = ? AND id = ? AND removed_at_ms IS NULL");
+            let removed = query.bind(now_ms).bind(session.key).bind(&id).execute(connection).await?;
+            if removed.rows_affected() == 1 { Ok(()) } else { Err(Error::NoPin { pin: id }.into()) }
         })
         .await
     }
 
     /// Another one than before: the session's summaries or pins were changed.
     pub async fn context_stamp(&self, session: &SessionRef) -> Result<ContextStamp, Error> {
-        let query = sqlx::query(
-            "SELECT (SELECT count(*) FROM summaries WHERE session = ?1) AS summaries,
+        let query = sqlx::query_as(
+            "SELECT (SELECT count(*) FROM summaries WHERE session = ?1),
                 (SELECT coalesce(sum(coalesce(applied_at_ms, 0) + 7 * coalesce(undone_at_ms, 0)), 0)
-                    FROM summaries WHERE session = ?1) AS uses,
-                (SELECT count(*) + count(removed_at_ms) FROM pins WHERE session = ?1) AS pins",
+                    FROM summaries WHERE session = ?1),
+                (SELECT count(*) + count(removed_at_ms) FROM pins WHERE session = ?1)",
         );
-        let row = self.optional_row(query.bind(session.key)).await?.ok_or_else(|| session.missing())?;
-        let stamp = (|| Ok((count(&row, "summaries")?, column(&row, "uses")?, count(&row, "pins")?)))();
-        stamp.map(ContextStamp).map_err(|failure: StoreFailure| failure.at(self.path()))
+        self.read(async |reader| Ok(query.bind(session.key).fetch_one(reader).await?)).await
     }
 
     /// Removed ones too, if asked.
     pub async fn pins(&self, session: &SessionRef, removed_too: bool) -> Result<Vec<Pin>, Error> {
-        let mut transaction = self.read().await?;
-        let pins = async {
-            check_session(&mut transaction, session).await?;
-            pins_of_session(&mut transaction, session, removed_too).await
-        }
-        .await;
-        self.end(transaction, pins).await
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            pins_of_session(reader, session, removed_too).await
+        })
+        .await
     }
 }
 
-async fn add_summary(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    new: NewSummary,
-) -> Result<u64, StoreFailure> {
-    touch(connection, session, new.created_at_ms).await?;
-    let from_order_key = order_key_of(connection, session, &new.from_item).await?;
-    let to_order_key = order_key_of(connection, session, &new.to_item).await?;
-    let query = sqlx::query("SELECT coalesce(max(version), 0) + 1 AS version FROM summaries WHERE session = ?");
-    let version = count(&query.bind(session.key).fetch_one(&mut *connection).await?, "version")?;
-    if changed_under(connection, session, &to_order_key, new.through_seq).await? {
-        return Err(Error::StaleSummary { version }.into());
+/// Returns the version it is given.
+async fn add_summary(connection: &mut SqliteConnection, session: &SessionRef, mut new: Summary) -> Result<u64> {
+    new.from_order_key = order_key_of(connection, session, &new.from_item).await?;
+    new.to_order_key = order_key_of(connection, session, &new.to_item).await?;
+    let next = sqlx::query_scalar("SELECT coalesce(max(version), 0) + 1 FROM summaries WHERE session = ?");
+    new.version = next.bind(session.key).fetch_one(&mut *connection).await?;
+    if changed_under(connection, session, &new.to_order_key, new.through_seq).await? {
+        return Err(Error::StaleSummary { version: new.version }.into());
     }
-    let summary = Summary {
-        version,
-        kind: new.kind,
-        made_by: new.made_by,
-        based_on: new.based_on,
-        from_item: new.from_item,
-        to_item: new.to_item,
-        from_order_key,
-        to_order_key,
-        through_seq: new.through_seq,
-        text: new.text,
-        pins: new.pins,
-        checks: new.checks,
-        tokens_before: new.tokens_before,
-        tokens_after: new.tokens_after,
-        arm: new.arm,
-        created_at_ms: new.created_at_ms,
-        applied_at_ms: None,
-        undone_at_ms: None,
-    };
-    insert_summary(connection, session, &summary).await?;
-    Ok(version)
+    insert_summary(connection, session, &new).await?;
+    Ok(new.version)
 }
 
-async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[String]) -> Result<(), StoreFailure> {
+async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[String]) -> Result<()> {
     for item_id in items {
         let query = sqlx::query("UPDATE items SET trimmed = 1 WHERE session = ? AND item_id = ?");
         query.bind(session.key).bind(item_id).execute(&mut *connection).await?;
     }
     Ok(())
-}
-
-async fn find_summary(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    version: u64,
-) -> Result<Summary, StoreFailure> {
-    let query = sqlx::query("SELECT * FROM summaries WHERE session = ? AND version = ?");
-    let row = query.bind(session.key).bind(version as i64).fetch_optional(connection).await?;
-    summary_of(&row.ok_or(Error::NoSummary { version })?, &session.id)
 }
 
 async fn set_use(
@@ -309,18 +227,14 @@ async fn set_use(
     version: u64,
     applied_at_ms: Option<i64>,
     undone_at_ms: Option<i64>,
-) -> Result<(), StoreFailure> {
+) -> Result<()> {
     let query =
         sqlx::query("UPDATE summaries SET applied_at_ms = ?, undone_at_ms = ? WHERE session = ? AND version = ?");
     query.bind(applied_at_ms).bind(undone_at_ms).bind(session.key).bind(version as i64).execute(connection).await?;
     Ok(())
 }
 
-pub async fn insert_summary(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    summary: &Summary,
-) -> Result<(), StoreFailure> {
+pub async fn insert_summary(connection: &mut SqliteConnection, session: &SessionRef, summary: &Summary) -> Result<()> {
     let query = sqlx::query(
         "INSERT INTO summaries (session, version, kind, made_by, based_on, from_item, to_item, from_place, to_place,
             through_seq, text, pins, checks, tokens_before, tokens_after, arm, created_at_ms, applied_at_ms,
@@ -330,8 +244,8 @@ pub async fn insert_summary(
     query
         .bind(session.key)
         .bind(summary.version as i64)
-        .bind(summary.kind.word())
-        .bind(summary.made_by.word())
+        .bind(summary.kind)
+        .bind(summary.made_by)
         .bind(summary.based_on.map(|version| version as i64))
         .bind(&summary.from_item)
         .bind(&summary.to_item)
@@ -339,25 +253,21 @@ pub async fn insert_summary(
         .bind(&summary.to_order_key)
         .bind(summary.through_seq as i64)
         .bind(&summary.text)
-        .bind(json_text(&summary.pins))
-        .bind(json_text(&summary.checks))
+        .bind(&summary.pins)
+        .bind(&summary.checks)
         .bind(summary.tokens_before as i64)
         .bind(summary.tokens_after as i64)
         .bind(&summary.arm)
         .bind(summary.created_at_ms)
         .bind(summary.applied_at_ms)
         .bind(summary.undone_at_ms)
-        .bind(i64::from(crc32fast::hash(summary.text.as_bytes())))
+        .bind(crc32fast::hash(summary.text.as_bytes()))
         .execute(connection)
         .await?;
     Ok(())
 }
 
-pub async fn insert_pin(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    pin: &Pin,
-) -> Result<(), StoreFailure> {
+pub async fn insert_pin(connection: &mut SqliteConnection, session: &SessionRef, pin: &Pin) -> Result<()> {
     let query = sqlx::query(
         "INSERT INTO pins (session, id, text, source_item, made_by, created_at_ms, removed_at_ms)
          VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -367,7 +277,7 @@ pub async fn insert_pin(
         .bind(&pin.id)
         .bind(&pin.text)
         .bind(&pin.source_item)
-        .bind(pin.made_by.word())
+        .bind(pin.made_by)
         .bind(pin.created_at_ms)
         .bind(pin.removed_at_ms)
         .execute(connection)
@@ -379,48 +289,42 @@ pub async fn pins_of_session(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     removed_too: bool,
-) -> Result<Vec<Pin>, StoreFailure> {
-    let query = sqlx::query("SELECT * FROM pins WHERE session = ? AND (? OR removed_at_ms IS NULL) ORDER BY key");
-    let rows = query.bind(session.key).bind(removed_too).fetch_all(connection).await?;
-    rows.iter().map(pin_of).collect()
+) -> Result<Vec<Pin>> {
+    let query = sqlx::query_as("SELECT * FROM pins WHERE session = ? AND (? OR removed_at_ms IS NULL) ORDER BY key");
+    Ok(query.bind(session.key).bind(removed_too).fetch_all(connection).await?)
 }
 
-fn pin_of(row: &SqliteRow) -> Result<Pin, StoreFailure> {
-    Ok(Pin {
-        id: column(row, "id")?,
-        text: column(row, "text")?,
-        source_item: column(row, "source_item")?,
-        made_by: word(row, "made_by", MadeBy::from_word)?,
-        created_at_ms: column(row, "created_at_ms")?,
-        removed_at_ms: column(row, "removed_at_ms")?,
-    })
+pub async fn summaries_of_session(connection: &mut SqliteConnection, session: &SessionRef) -> Result<Vec<Summary>> {
+    let query = sqlx::query("SELECT * FROM summaries WHERE session = ? ORDER BY version").bind(session.key);
+    let rows = query.fetch_all(connection).await?;
+    rows.iter().map(|row| summary_of(row, &session.id)).collect()
 }
 
-pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary, StoreFailure> {
-    let version = count(row, "version")?;
-    let text: String = column(row, "text")?;
-    let crc: i64 = column(row, "crc")?;
-    if i64::from(crc32fast::hash(text.as_bytes())) != crc {
-        return Err(Error::DamagedSummary { session: session_id.to_owned(), version }.into());
+/// Of those in use, or of all, undone or not.
+pub async fn newest_summary(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    in_use: bool,
+) -> Result<Option<Summary>> {
+    let query = sqlx::query(
+        "SELECT * FROM summaries WHERE session = ? AND (NOT ? OR (applied_at_ms IS NOT NULL AND undone_at_ms IS NULL))
+         ORDER BY version DESC LIMIT 1",
+    );
+    let row = query.bind(session.key).bind(in_use).fetch_optional(connection).await?;
+    row.map(|row| summary_of(&row, &session.id)).transpose()
+}
+
+async fn find_summary(connection: &mut SqliteConnection, session: &SessionRef, version: u64) -> Result<Summary> {
+    let query = sqlx::query("SELECT * FROM summaries WHERE session = ? AND version = ?");
+    let row = query.bind(session.key).bind(version as i64).fetch_optional(connection).await?;
+    summary_of(&row.ok_or(Error::NoSummary { version })?, &session.id)
+}
+
+/// From a row of `summaries`. A checksum that does not fit is damage.
+pub fn summary_of(row: &SqliteRow, session_id: &str) -> Result<Summary> {
+    let summary = Summary::from_row(row)?;
+    if crc32fast::hash(summary.text.as_bytes()) != row.try_get::<u32, _>("crc")? {
+        return Err(Error::DamagedSummary { session: session_id.to_owned(), version: summary.version }.into());
     }
-    Ok(Summary {
-        version,
-        kind: word(row, "kind", SummaryKind::from_word)?,
-        made_by: word(row, "made_by", MadeBy::from_word)?,
-        based_on: optional_count(row, "based_on")?,
-        from_item: column(row, "from_item")?,
-        to_item: column(row, "to_item")?,
-        from_order_key: column(row, "from_place")?,
-        to_order_key: column(row, "to_place")?,
-        through_seq: count(row, "through_seq")?,
-        text,
-        pins: json(row, "pins")?,
-        checks: json(row, "checks")?,
-        tokens_before: count(row, "tokens_before")?,
-        tokens_after: count(row, "tokens_after")?,
-        arm: column(row, "arm")?,
-        created_at_ms: column(row, "created_at_ms")?,
-        applied_at_ms: column(row, "applied_at_ms")?,
-        undone_at_ms: column(row, "undone_at_ms")?,
-    })
+    Ok(summary)
 }

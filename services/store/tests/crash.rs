@@ -45,7 +45,7 @@ fn whatever_was_acknowledged_survives_a_kill_at_any_moment() {
 async fn prepare(folder: &Path) {
     let store = Store::open(&options(folder), 0).await.unwrap();
     store.put_user("ada", "Ada", 0).await.unwrap();
-    store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    store.create_session(new_session("ada", Some("talk"), 0)).await.unwrap();
     store.close().await.unwrap();
 }
 
@@ -134,19 +134,18 @@ async fn append_for_ever(store: Store, session: SessionRef, name: String) {
 async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
     for n in 0u64.. {
         let id = format!("r{round}reply{n}");
-        let (mut reply, _) = begin(&store, &session, &id, "resp", 10).await.unwrap();
+        let reply = begin(&store, &session, &id, "resp", 10).await.unwrap();
         let mut whole = String::new();
         for piece in 0..=n % 7 {
             let text = format!("Sentence {piece}.");
             // Sent first, stored then: the order that a service must keep.
             tell(&format!("sent {id} {text}"));
             whole.push_str(&text);
-            extend(&store, &mut reply, &text, 11).await.unwrap();
+            extend(&store, &reply, &text, 11).await.unwrap();
             tell(&format!("stored {id} {}", whole.len()));
         }
         let body = message(Role::Assistant, &whole);
-        let finished = FinishedReply { status: VersionStatus::Completed, body, finished_at_ms: 12 };
-        store.finish_reply(&reply, finished).await.unwrap();
+        store.finish_reply(&reply, VersionStatus::Completed, body, 12).await.unwrap();
         tell(&format!("ack {id}"));
     }
 }

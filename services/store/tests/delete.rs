@@ -22,7 +22,7 @@ fn files_with(folder: &Path, word: &str) -> Vec<String> {
 async fn a_deleted_session_leaves_no_word_in_any_file() {
     let fixture = Fixture::new().await;
     let (store, session) = (&fixture.store, fixture.session().await);
-    let other = store.create_session("ada", new_session(Some("kept")), 10).await.unwrap();
+    let other = store.create_session(new_session("ada", Some("kept"), 10)).await.unwrap();
     for n in 0..1_200 {
         say(store, &session, &format!("i{n}"), &format!("xylophonic secret number {n}"), 20).await;
         if n % 100 == 0 {
@@ -33,8 +33,8 @@ async fn a_deleted_session_leaves_no_word_in_any_file() {
     store.add_pin(&session, "remember xylophonic things", Some("i1"), MadeBy::User, 30).await.unwrap();
     assert!(!files_with(fixture.folder.path(), "xylophonic").is_empty(), "the words must be in the file to begin with");
 
-    let deleted = store.delete_session(&session, 50).await.unwrap();
-    assert_eq!(deleted, Deleted { sessions: 1, past_owners: vec![session.past_owner()] });
+    store.delete_session(&session, 50).await.unwrap();
+    assert_eq!(store.pasts_to_forget().await.unwrap(), [session.past_owner()]);
     assert_eq!(files_with(fixture.folder.path(), "xylophonic"), Vec::<String>::new());
     assert!(!files_with(fixture.folder.path(), "harmonica").is_empty());
     assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
@@ -47,7 +47,7 @@ async fn a_deleted_session_leaves_no_word_in_any_file() {
     assert_eq!((statistics.sessions, statistics.versions, statistics.free_bytes), (1, 12, 0));
 
     // The id is free again, and the handle of the old session does not reach the new one.
-    store.create_session("ada", new_session(Some(session.id())), 70).await.unwrap();
+    store.create_session(new_session("ada", Some(session.id()), 70)).await.unwrap();
     assert_eq!(store.load(&session).await.map(|_| ()), Err(session_missing(&session)));
 }
 
@@ -74,14 +74,14 @@ async fn what_was_computed_is_remembered_as_deleted_until_it_is_gone() {
 async fn retention_takes_the_unused_and_only_them() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let old = store.create_session("ada", new_session(Some("old")), 100).await.unwrap();
-    let used = store.create_session("bob", new_session(Some("used")), 100).await.unwrap();
+    let old = store.create_session(new_session("ada", Some("old"), 100)).await.unwrap();
+    let used = store.create_session(new_session("bob", Some("used"), 100)).await.unwrap();
     say(store, &used, "u", "still here", 2_000).await;
     let deleted = store.delete_unused_since(1_000, 3_000).await.unwrap();
-    assert_eq!(deleted.sessions, 1);
+    assert_eq!(deleted, [old.past_owner()]);
     assert_eq!(store.session(&old).await, Err(session_missing(&old)));
     assert_eq!(texts(store, &used).await, ["still here"]);
-    assert_eq!(store.delete_unused_since(1_000, 3_000).await.unwrap(), Deleted::default());
+    assert_eq!(store.delete_unused_since(1_000, 3_000).await.unwrap(), Vec::<u64>::new());
 }
 
 #[tokio::test]

@@ -4,15 +4,11 @@ use crate::support::*;
 use serde_json::json;
 use store::*;
 
-fn new_key(scopes: &[Scope]) -> NewApiKey {
-    NewApiKey { user: "ada".into(), name: "kitchen".into(), scopes: scopes.to_vec(), created_at_ms: 100 }
-}
-
 #[tokio::test]
 async fn a_key_opens_until_it_is_revoked() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key(new_key(&[Scope::Talk, Scope::Sessions])).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk, Scope::Sessions], 100).await.unwrap();
     assert!(shown.starts_with(&format!("rk_{}_", key.id)) && shown.len() == 3 + 12 + 1 + 52, "{shown}");
     let identity = store.identify(&shown, 200).await.unwrap().unwrap();
     assert_eq!((identity.user.as_str(), identity.key.as_deref()), ("ada", Some(key.id.as_str())));
@@ -30,8 +26,8 @@ async fn a_key_opens_until_it_is_revoked() {
 async fn anything_else_stays_out() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key(new_key(&[Scope::Talk])).await.unwrap();
-    let (_, other) = store.create_key(new_key(&[Scope::Talk])).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
+    let (_, other) = store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
     let mut one_letter = shown.clone();
     let last = one_letter.pop().unwrap();
     one_letter.push(if last == '0' { '1' } else { '0' });
@@ -61,7 +57,7 @@ async fn anything_else_stays_out() {
 #[tokio::test]
 async fn the_secret_is_nowhere_on_disk() {
     let fixture = Fixture::new().await;
-    let (_, shown) = fixture.store.create_key(new_key(&[Scope::Talk])).await.unwrap();
+    let (_, shown) = fixture.store.create_key("ada", "kitchen", &[Scope::Talk], 100).await.unwrap();
     let secret = shown.rsplit('_').next().unwrap();
     fixture.store.close().await.unwrap();
     for entry in std::fs::read_dir(fixture.folder.path()).unwrap() {
@@ -74,7 +70,7 @@ async fn the_secret_is_nowhere_on_disk() {
 async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let (key, shown) = store.create_key(new_key(&[Scope::Talk, Scope::Admin])).await.unwrap();
+    let (key, shown) = store.create_key("ada", "kitchen", &[Scope::Talk, Scope::Admin], 100).await.unwrap();
     let maker = store.identify(&shown, 200).await.unwrap().unwrap();
     let session = json!({"instructions": "Be kind."});
     let secret = store.create_client_secret(&maker, session.clone(), 1_000, 200).await.unwrap();

@@ -65,7 +65,7 @@ async fn one_user_never_finds_anothers_words() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
     let ada = fixture.session().await;
-    let bob = store.create_session("bob", new_session(None), 10).await.unwrap();
+    let bob = store.create_session(new_session("bob", None, 10)).await.unwrap();
     say(store, &ada, "a", "the safe is behind the mirror", 20).await;
     say(store, &bob, "b", "the safe is a hard day", 20).await;
     assert_eq!(found(store, &look("ada", "safe")).await.len(), 1);

@@ -7,23 +7,25 @@ use crate::support::*;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, SqlSafeStr};
 use std::path::Path;
 
-const QUERY: &str = "sqlx::query(";
+/// The calls that take a statement.
+const QUERIES: [&str; 3] = ["sqlx::query(", "sqlx::query_as(", "sqlx::query_scalar("];
 /// Other ways to SQLite, written without spaces.
 const OTHER_WAYS: [&str; 8] =
-    ["query_", "query!", "queryas", "raw_sql", "QueryBuilder", "AssertSqlSafe", "execute(\"", "fetch_all(\""];
+    ["query_with", "query!", "queryas", "raw_sql", "QueryBuilder", "AssertSqlSafe", "execute(\"", "fetch_all(\""];
 
 /// The statements of a source file, its tests left out.
 fn statements(source: &str) -> Result<Vec<&str>, String> {
     let source = source.split("#[cfg(test)]").next().unwrap();
     let packed: String = source.split_whitespace().collect();
     if let Some(way) = OTHER_WAYS.iter().find(|way| packed.contains(**way)) {
-        return Err(format!("{way} gets past this test: use {QUERY}\"...\")"));
+        return Err(format!("{way} gets past this test: use {}\"...\")", QUERIES[0]));
     }
-    let calls: Vec<_> = source.split(QUERY).skip(1).map(str::trim_start).collect();
+    let calls: Vec<_> = QUERIES.iter().flat_map(|query| source.split(query).skip(1)).map(str::trim_start).collect();
     // `sqlx::query::Query` is a type.
     let mentions = source.matches("sqlx::query").count() - source.matches("sqlx::query::Query").count();
-    if mentions.max(source.matches("query(").count()) != calls.len() {
-        return Err(format!("another name of sqlx::query: use {QUERY}\"...\")"));
+    let others = ["query(", "query_", "query::<"].map(|way| source.matches(way).count()).iter().sum::<usize>();
+    if mentions.max(others) != calls.len() {
+        return Err(format!("another name of sqlx::query: use {}\"...\")", QUERIES[0]));
     }
     calls
         .iter()
@@ -74,6 +76,10 @@ fn no_statement_gets_past() {
         statements("sqlx::query(\"SELECT 1\")\n sqlx::query(\n \"SELECT\n 2\",\n)"),
         Ok(vec!["SELECT 1", "SELECT\n 2"])
     );
+    assert_eq!(
+        statements("sqlx::query_as(\"SELECT 1\") sqlx::query_scalar(\"SELECT 2\")"),
+        Ok(vec!["SELECT 1", "SELECT 2"])
+    );
     assert_eq!(statements("use sqlx::query::Query;"), Ok(vec![]));
     assert_eq!(statements("#[cfg(test)] sqlx::query(rule)"), Ok(vec![]));
     for source in [
@@ -84,7 +90,10 @@ fn no_statement_gets_past() {
         "let ask = sqlx::query; ask(\"SELECT 1\")",
         "use sqlx::{query}; query(\"SELECT 1\")",
         "use sqlx::{query as ask}; ask(\"SELECT 1\")",
-        "sqlx::query_as(\"SELECT 1\")",
+        "sqlx::query_as::<_, (i64,)>(\"SELECT 1\")",
+        "sqlx::query_as(step)",
+        "sqlx::query_with(\"SELECT 1\", arguments)",
+        "use sqlx::query_as as ask; ask(\"SELECT 1\")",
         "connection.execute(\n\"SELECT 1\")",
         "sqlx::raw_sql(\"SELECT 1\")",
         "AssertSqlSafe(text)",

@@ -5,8 +5,8 @@ use serde_json::json;
 use session::{ItemPlace, Role};
 use store::*;
 
-fn summary(to_item: &str, through_seq: u64, text: &str) -> NewSummary {
-    NewSummary {
+fn summary(to_item: &str, through_seq: u64, text: &str) -> Summary {
+    Summary {
         kind: SummaryKind::Summary,
         made_by: MadeBy::Model,
         based_on: None,
@@ -20,6 +20,7 @@ fn summary(to_item: &str, through_seq: u64, text: &str) -> NewSummary {
         tokens_after: 300,
         arm: Some("a".into()),
         created_at_ms: 50,
+        ..Summary::default()
     }
 }
 
@@ -44,7 +45,7 @@ async fn a_summary_counts_when_applied_and_can_be_undone_and_redone() {
     assert_eq!(view.items.iter().map(|item| item.item_id.as_str()).collect::<Vec<_>>(), ["i6", "i7", "i8", "i9"]);
     assert!(!view.summary_is_stale);
 
-    let second = NewSummary { based_on: Some(1), ..summary("i7", view.last_seq, "More texts.") };
+    let second = Summary { based_on: Some(1), ..summary("i7", view.last_seq, "More texts.") };
     assert_eq!(store.add_summary(&session, second).await.unwrap(), 2);
     store.apply_summary(&session, 2, vec![], 70).await.unwrap();
     assert_eq!(texts(store, &session).await, ["text 8", "text 9"]);
@@ -115,7 +116,7 @@ async fn results_of_tools_leave_the_view_with_the_swap_and_come_back_with_its_un
     store.undo_summary(&session, version, 63).await.unwrap();
     assert!(trimmed().await.is_empty());
     // What a person writes holds for the past as it stands.
-    let edited = NewSummary { made_by: MadeBy::User, ..summary("i5", 0, "By hand.") };
+    let edited = Summary { made_by: MadeBy::User, ..summary("i5", 0, "By hand.") };
     let version = store.add_applied_summary(&session, edited, vec![]).await.unwrap();
     let view = store.load(&session).await.unwrap();
     assert_eq!((view.summary.unwrap().version, view.summary_is_stale), (version, false));

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use session::{Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, Role, SessionConfig, Tool, ToolChoice};
 use std::path::Path;
 use store::{
-    Error, Measurement, NewSession, OpenReply, OpenedBy, Placement, ReplyPiece, SessionRef, Store, StoreOptions,
-    StoredVersion, new_id,
+    Error, ItemVersion, Measurement, OpenReply, OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions,
+    new_id,
 };
 use tempfile::TempDir;
 
@@ -39,7 +39,7 @@ impl Fixture {
     }
 
     pub async fn session(&self) -> SessionRef {
-        self.store.create_session("ada", new_session(None), 10).await.unwrap()
+        self.store.create_session(new_session("ada", None, 10)).await.unwrap()
     }
 
     pub async fn reopen(&mut self, now_ms: i64) {
@@ -48,8 +48,11 @@ impl Fixture {
     }
 }
 
-pub fn new_session(id: Option<&str>) -> NewSession {
-    NewSession {
+pub fn new_session(user: &str, id: Option<&str>, now_ms: i64) -> SessionRecord {
+    SessionRecord {
+        user: user.into(),
+        created_at_ms: now_ms,
+        updated_at_ms: now_ms,
         id: id.map_or_else(|| new_id("sess").unwrap(), str::to_owned),
         placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: Some("a".into()) },
         title: "Kitchen".into(),
@@ -83,7 +86,7 @@ pub async fn put(
     body: ItemBody,
     place: ItemPlace,
     now_ms: i64,
-) -> Result<StoredVersion, Error> {
+) -> Result<ItemVersion, Error> {
     store.append(session, Item::new(id, body, ItemStatus::Completed), place, now_ms).await
 }
 
@@ -94,15 +97,14 @@ pub async fn begin(
     id: &str,
     response: &str,
     now_ms: i64,
-) -> Result<(OpenReply, StoredVersion), Error> {
+) -> Result<OpenReply, Error> {
     let item = Item::new(id, message(Role::Assistant, ""), ItemStatus::InProgress);
     store.begin_reply(session, item, ItemPlace::End, response, now_ms).await
 }
 
 /// Returns when the piece is on disk.
-pub async fn extend(store: &Store, reply: &mut OpenReply, text: &str, now_ms: i64) -> Result<(), Error> {
-    let stored = store.extend_reply(reply, ReplyPiece { text: text.to_owned(), sent_at_ms: now_ms })?;
-    stored.await.unwrap()
+pub async fn extend(store: &Store, reply: &OpenReply, text: &str, now_ms: i64) -> Result<(), Error> {
+    store.extend_reply(reply, text.to_owned(), now_ms)?.await
 }
 
 /// A response as it stands in an export.
@@ -112,7 +114,7 @@ pub async fn response_of(store: &Store, session: &SessionRef, id: &str) -> Value
     lines.find(|line| line["type"] == "response" && line["id"] == id).unwrap()
 }
 
-pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> StoredVersion {
+pub async fn say(store: &Store, session: &SessionRef, id: &str, text: &str, now_ms: i64) -> ItemVersion {
     put(store, session, id, message(Role::User, text), ItemPlace::End, now_ms).await.unwrap()
 }
 

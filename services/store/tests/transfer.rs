@@ -38,7 +38,7 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     store.truncate(&session, "i1", 0, 4, 703).await.unwrap();
     store.delete_item(&session, "i2", 704).await.unwrap();
     put(store, &session, "i2", message(Role::User, "again"), ItemPlace::After("i3".into()), 705).await.unwrap();
-    let new = NewSummary {
+    let new = Summary {
         kind: SummaryKind::Summary,
         made_by: MadeBy::Fallback,
         based_on: None,
@@ -52,6 +52,7 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
         tokens_after: 5,
         arm: None,
         created_at_ms: 706,
+        ..Summary::default()
     };
     let version = store.add_summary(&session, new).await.unwrap();
     store.apply_summary(&session, version, vec![], 707).await.unwrap();
@@ -59,8 +60,8 @@ async fn full_session(fixture: &Fixture) -> SessionRef {
     store.remove_pin(&session, &pin.id, 709).await.unwrap();
     store.add_measurement(&session, measurement(1)).await.unwrap();
     store.begin_response(&session, "resp_1", false, Some(&r#"{"z":1,"a":null}"#.into()), 710).await.unwrap();
-    let (mut reply, _) = begin(store, &session, "open", "resp_1", 711).await.unwrap();
-    extend(store, &mut reply, "So far", 712).await.unwrap();
+    let reply = begin(store, &session, "open", "resp_1", 711).await.unwrap();
+    extend(store, &reply, "So far", 712).await.unwrap();
     session
 }
 

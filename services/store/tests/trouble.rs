@@ -59,7 +59,7 @@ async fn everybody_in_a_group_that_failed_is_told() {
     fixture.store.close().await.unwrap();
     let full = StoreOptions { max_pages: Some(80), ..options(fixture.folder.path()) };
     let store = Store::open(&full, 30).await.unwrap();
-    let session = store.create_session("ada", new_session(None), 30).await.unwrap();
+    let session = store.create_session(new_session("ada", None, 30)).await.unwrap();
     let writes: Vec<_> = (0..200)
         .map(|n| {
             let (store, session) = (store.clone(), session.clone());
@@ -99,12 +99,11 @@ async fn a_second_service_is_refused_and_a_command_may_join() {
     say(&fixture.store, &session, "s", "from the service", 21).await;
     assert_eq!(texts(&beside, &theirs).await, ["from the command", "from the service"]);
     // A reply of the running service is not taken for the remains of a crash.
-    let (reply, _) = begin(&fixture.store, &session, "a", "resp_1", 22).await.unwrap();
+    let reply = begin(&fixture.store, &session, "a", "resp_1", 22).await.unwrap();
     let third = Store::open(&command, 0).await.unwrap();
     assert_eq!(third.load(&theirs).await.unwrap().items[2].status, VersionStatus::InProgress);
     let body = message(Role::Assistant, "done");
-    let finished = FinishedReply { status: VersionStatus::Completed, body, finished_at_ms: 23 };
-    fixture.store.finish_reply(&reply, finished).await.unwrap();
+    fixture.store.finish_reply(&reply, VersionStatus::Completed, body, 23).await.unwrap();
     fixture.store.close().await.unwrap();
     assert_eq!(fixture.store.load(&session).await.map(|_| ()), Err(Error::Closed));
     let late = put(&fixture.store, &session, "x", message(Role::User, "x"), ItemPlace::End, 24).await;
@@ -247,7 +246,7 @@ async fn a_disk_that_is_really_full_loses_nothing() {
     let options = options(disk.folder.path());
     let store = Store::open(&options, 0).await.unwrap();
     store.put_user("ada", "Ada", 0).await.unwrap();
-    let session = store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    let session = store.create_session(new_session("ada", Some("talk"), 0)).await.unwrap();
     let mut acknowledged = Vec::new();
     let mut refused = Vec::new();
     for n in 0..1_000 {
@@ -282,7 +281,7 @@ async fn a_disk_that_became_read_only_is_named_and_loses_nothing() {
     let options = options(disk.folder.path());
     let store = Store::open(&options, 0).await.unwrap();
     store.put_user("ada", "Ada", 0).await.unwrap();
-    let session = store.create_session("ada", new_session(Some("talk")), 0).await.unwrap();
+    let session = store.create_session(new_session("ada", Some("talk"), 0)).await.unwrap();
     say(&store, &session, "u", "before", 10).await;
     store.close().await.unwrap();
     assert!(mount(&["-o", "remount,ro"], disk.folder.path()));
@@ -343,7 +342,7 @@ const EVENTS_OF_EACH: usize = 100;
 #[tokio::test]
 async fn two_processes_write_side_by_side_and_lose_nothing() {
     let fixture = Fixture::new().await;
-    let session = fixture.store.create_session("ada", new_session(Some("shared")), 0).await.unwrap();
+    let session = fixture.store.create_session(new_session("ada", Some("shared"), 0)).await.unwrap();
     let mut other = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "trouble::the_other_process", "--test-threads=1"])
         .env(OTHER_PROCESS, fixture.folder.path())

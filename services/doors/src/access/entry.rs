@@ -122,7 +122,7 @@ async fn identify(app: &App, headers: &HeaderMap, address: IpAddr, scope: Scope)
         }
     };
     if !identity.may(scope) {
-        let message = format!("the key may not do this: make one with `--scope {}`", scope.word());
+        let message = format!("the key may not do this: make one with `--scope {scope}`");
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
     let account = identity.key.clone().unwrap_or_else(|| format!("user {}", identity.user));

@@ -9,7 +9,7 @@ use session::{Failure, FailureCode, Finish, Priority};
 use settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use store::{MadeBy, NewSummary, SummaryKind};
+use store::Summary;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -358,10 +358,7 @@ async fn a_summary_that_was_made_before_a_restart_is_put_to_use() {
     let session = server.store.open_session("local", &id).await.unwrap();
     let items = server.store.items(&session, None, 100).await.unwrap();
     let through_seq = server.store.load(&session).await.unwrap().last_seq;
-    let summary = NewSummary {
-        kind: SummaryKind::Summary,
-        made_by: MadeBy::Model,
-        based_on: None,
+    let summary = Summary {
         from_item: items[0].item_id.clone(),
         to_item: items[1].item_id.clone(),
         through_seq,
@@ -370,8 +367,8 @@ async fn a_summary_that_was_made_before_a_restart_is_put_to_use() {
         checks: json!({}),
         tokens_before: 900,
         tokens_after: 300,
-        arm: None,
         created_at_ms: 5,
+        ..Summary::default()
     };
     // As a crash between the summary and the swap leaves it.
     server.store.add_summary(&session, summary).await.unwrap();

@@ -5,7 +5,7 @@ use lab::output::{TextTable, clean, print_json, time};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
-use store::{NewApiKey, Scope, Store};
+use store::{Scope, Store};
 
 /// Makes, lists and revokes the keys with which programs come in
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ async fn make(store: &Store, user: String, name: String, scopes: Vec<Scope>, jso
     if !store.users().await?.iter().any(|known| known.id == user) {
         store.put_user(&user, &user, wall_ms()).await?;
     }
-    let (key, shown) = store.create_key(NewApiKey { user, name, scopes, created_at_ms: wall_ms() }).await?;
+    let (key, shown) = store.create_key(&user, &name, &scopes, wall_ms()).await?;
     if json {
         let mut value = serde_json::to_value(&key)?;
         value.as_object_mut().context("a key is an object")?.insert("key".into(), shown.into());
@@ -83,7 +83,7 @@ async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
         table.row([
             key.id.clone(),
             clean(&key.user),
-            key.scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(" "),
+            key.scopes.iter().map(Scope::to_string).collect::<Vec<_>>().join(" "),
             time(key.created_at_ms),
             optional(key.last_used_at_ms),
             optional(key.revoked_at_ms),
@@ -105,5 +105,5 @@ async fn revoke(store: &Store, key: &str) -> Result<()> {
 }
 
 fn scope(word: &str) -> Result<Scope, store::Error> {
-    Scope::from_word(word).ok_or_else(|| store::Error::UnknownScope { scope: word.to_owned() })
+    word.parse().map_err(|_| store::Error::UnknownScope { scope: word.to_owned() })
 }

@@ -14,7 +14,7 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Deleted, Error, Export, HistorySearch, SessionLine, SessionRef, Store};
+use store::{Error, Export, HistorySearch, SessionLine, SessionRef, Store};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
@@ -343,38 +343,36 @@ async fn delete(store: &Store, sessions: &[SessionRef], yes: bool, json: bool, s
         eprintln!("{} of {}: {}", clean(session.id()), clean(session.user()), clean(&record.title));
     }
     confirm(&format!("delete {} for good", counted(sessions.len() as u64)), yes)?;
-    let mut gone = Deleted::default();
+    let mut past_owners = Vec::new();
     for session in sessions {
-        let deleted = store.delete_session(session, wall_ms()).await?;
-        gone.sessions += deleted.sessions;
-        gone.past_owners.extend(deleted.past_owners);
+        store.delete_session(session, wall_ms()).await?;
+        past_owners.push(session.past_owner());
     }
-    deleted(&gone, json, settings)
+    deleted(&past_owners, json, settings)
 }
 
 async fn delete_unused(store: &Store, days: u32, yes: bool, json: bool, settings: &Settings) -> Result<()> {
     let now_ms = wall_ms();
     let before_ms = now_ms - i64::from(days) * MS_PER_DAY;
     confirm(&format!("delete every session not used since {} for good", time(before_ms)), yes)?;
-    let gone = store.delete_unused_since(before_ms, now_ms).await?;
-    deleted(&gone, json, settings)
+    deleted(&store.delete_unused_since(before_ms, now_ms).await?, json, settings)
 }
 
 const MS_PER_DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// What was computed of a session holds its words too. A service that runs drops what it holds in memory by itself.
-fn deleted(gone: &Deleted, json: bool, settings: &Settings) -> Result<()> {
+fn deleted(past_owners: &[u64], json: bool, settings: &Settings) -> Result<()> {
     let mut files = 0;
     if let Some(folder) = &settings.memory.disk_path {
-        for owner in &gone.past_owners {
+        for owner in past_owners {
             let deleted = engine::forget_files(folder, OwnerId(*owner));
             files += deleted.with_context(|| format!("what was computed is still in {}", folder.display()))?;
         }
     }
     if json {
-        return print_json(&serde_json::json!({"sessions": gone.sessions, "computed_files": files}));
+        return print_json(&serde_json::json!({"sessions": past_owners.len(), "computed_files": files}));
     }
-    println!("{} deleted, and {files} files of what was computed of them", counted(gone.sessions));
+    println!("{} deleted, and {files} files of what was computed of them", counted(past_owners.len() as u64));
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use session::prompt::{Context, Layout, lay_out};
 use session::{Delta, Failure, FailureCode, Finish, Item, ItemBody};
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{MadeBy, NewSummary, SummaryKind, View};
+use store::{MadeBy, Summary, SummaryKind, View};
 
 /// What a look at a conversation showed.
 pub struct Look {
@@ -164,7 +164,7 @@ pub async fn make(tools: &SessionTools, look: &Look, plan: SummaryPlan) -> Resul
     let tokens_before = weighed.total.tokens;
     let to_item = outcome.through.clone();
     let from_item = past.items.get(past.leading).map_or_else(|| to_item.clone(), |item| item.id.clone());
-    let new = NewSummary {
+    let new = Summary {
         kind: SummaryKind::Summary,
         made_by: if outcome.fell_back { MadeBy::Fallback } else { MadeBy::Model },
         based_on: past.base.text_version,

@@ -14,7 +14,7 @@ use session::prompt::leading;
 use session::{CompactionStage, Failure, FailureCode};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{MadeBy, NewSummary, SummaryKind};
+use store::{MadeBy, Summary, SummaryKind};
 
 /// Oldest turns leave the prompt.
 pub struct DroppedTurns {
@@ -129,20 +129,19 @@ pub(super) fn left_out(
     standing: &Standing,
     [from_item, to_item]: [String; 2],
     [tokens_before, tokens_after]: [u64; 2],
-) -> NewSummary {
-    NewSummary {
+) -> Summary {
+    Summary {
         kind: SummaryKind::Drop,
         made_by: MadeBy::Fallback,
         based_on: standing.text_version,
         from_item,
         to_item,
-        through_seq: 0,
         text: standing.text.clone(),
         pins: standing.placed_ids(),
         checks: json!({}),
         tokens_before,
         tokens_after,
-        arm: None,
         created_at_ms: wall_ms(),
+        ..Summary::default()
     }
 }

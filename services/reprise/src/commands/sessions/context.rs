@@ -82,7 +82,7 @@ pub async fn summaries(store: &Store, session: &SessionRef, json: bool) -> Resul
                 SummaryKind::Summary => "summary".to_owned(),
                 SummaryKind::Drop => "left out".to_owned(),
             },
-            summary.made_by.word().to_owned(),
+            summary.made_by.to_string(),
             time(summary.created_at_ms),
             summary.tokens_before.to_string(),
             summary.tokens_after.to_string(),

@@ -101,7 +101,7 @@ fn headline(item: &ItemVersion, history: bool) -> String {
     };
     let mut line = format!("{} {who} {}", time(item.created_at_ms), clean(&item.item_id));
     if history {
-        line.push_str(&format!(" #{} version {} {}", item.seq, item.version, item.change.word()));
+        line.push_str(&format!(" #{} version {} {}", item.seq, item.version, item.change));
     }
     match (item.status, item.heard_chars, item.sent_chars) {
         (VersionStatus::Interrupted, Some(heard), Some(sent)) => {
@@ -109,7 +109,7 @@ fn headline(item: &ItemVersion, history: bool) -> String {
         }
         (VersionStatus::Completed, ..) => {}
         _ if item.change == Change::Deleted => {}
-        (status, ..) => line.push_str(&format!(" ({})", status.word())),
+        (status, ..) => line.push_str(&format!(" ({status})")),
     }
     line
 }

@@ -1,0 +1,184 @@
+//! Versions of items: how they are written, read and put in order.
+
+use crate::error::Result;
+use crate::item_form::{BodyText, said};
+use crate::spacing::spaced;
+use crate::{Change, Error, ItemVersion, OrderKey, SessionRef, VersionStatus};
+use session::{Item, ItemPlace};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{FromRow, Row};
+
+/// Writes a new item. Returns the key of its version, too.
+pub async fn insert_item(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item: Item,
+    place: ItemPlace,
+    response: Option<String>,
+    (change, status): (Change, VersionStatus),
+    now_ms: i64,
+) -> Result<(i64, ItemVersion)> {
+    let taken = sqlx::query("SELECT 1 FROM items WHERE session = ? AND item_id = ? AND deleted = 0");
+    if taken.bind(session.key).bind(&item.id).fetch_optional(&mut *connection).await?.is_some() {
+        return Err(Error::ItemExists { item: item.id }.into());
+    }
+    let version = ItemVersion {
+        seq: 0,
+        version: 0,
+        change,
+        order_key: find_order_key(connection, session, &place).await?,
+        item_id: item.id,
+        body: item.body,
+        status,
+        sent_chars: None,
+        heard_chars: None,
+        response,
+        created_at_ms: now_ms,
+    };
+    insert_next_version(connection, session, version).await
+}
+
+/// Writes the version; its `seq` and `version` are found here. Returns its key, too.
+pub async fn insert_next_version(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    mut item: ItemVersion,
+) -> Result<(i64, ItemVersion)> {
+    let query = sqlx::query_as(
+        "SELECT coalesce((SELECT max(seq) FROM item_versions WHERE session = ?1), 0) + 1,
+                coalesce((SELECT max(version) FROM item_versions WHERE session = ?1 AND item_id = ?2), 0) + 1",
+    );
+    (item.seq, item.version) = query.bind(session.key).bind(&item.item_id).fetch_one(&mut *connection).await?;
+    let key = insert_version(connection, session, &item).await?;
+    Ok((key, item))
+}
+
+/// The row as it is given, `seq` and `version` included: an import writes what an export read. From now on the item is
+/// this version. Returns its key.
+pub async fn insert_version(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item: &ItemVersion,
+) -> Result<i64> {
+    let content = BodyText::of(&item.body).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let text = said(&item.body);
+    let crc = checksum(&item.item_id, &content.0, &[], item.status);
+    let query = sqlx::query_scalar(
+        "INSERT INTO item_versions (session, seq, item_id, version, change, place, kind, role, content, text, spaced,
+            status, sent_chars, heard_chars, response, created_at_ms, crc)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7 ->> 'kind', ?7 ->> 'role', ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+         RETURNING key",
+    );
+    let key: i64 = query
+        .bind(session.key)
+        .bind(item.seq as i64)
+        .bind(&item.item_id)
+        .bind(item.version as i64)
+        .bind(item.change)
+        .bind(&item.order_key)
+        .bind(content)
+        .bind(&text)
+        .bind(spaced(&text))
+        .bind(item.status)
+        .bind(item.sent_chars.map(|chars| chars as i64))
+        .bind(item.heard_chars.map(|chars| chars as i64))
+        .bind(&item.response)
+        .bind(item.created_at_ms)
+        .bind(crc)
+        .fetch_one(&mut *connection)
+        .await?;
+    let query = sqlx::query(
+        "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (session, item_id) DO UPDATE SET
+            current = excluded.current, place = excluded.place, deleted = excluded.deleted,
+            being_said = excluded.being_said",
+    );
+    query
+        .bind(session.key)
+        .bind(&item.item_id)
+        .bind(key)
+        .bind(&item.order_key)
+        .bind(item.change == Change::Deleted)
+        .bind(item.status == VersionStatus::InProgress)
+        .execute(connection)
+        .await?;
+    Ok(key)
+}
+
+/// Deleted items still take part: nothing new may land before one that a summary ends with.
+async fn find_order_key(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    place: &ItemPlace,
+) -> Result<OrderKey> {
+    let (before, after): (Option<OrderKey>, Option<OrderKey>) = match place {
+        ItemPlace::End => {
+            let last = sqlx::query_as("SELECT max(place), NULL FROM items WHERE session = ?").bind(session.key);
+            last.fetch_one(connection).await?
+        }
+        ItemPlace::Head => {
+            let first = sqlx::query_as("SELECT NULL, min(place) FROM items WHERE session = ?").bind(session.key);
+            first.fetch_one(connection).await?
+        }
+        ItemPlace::After(item_id) => {
+            let query = sqlx::query_as(
+                "SELECT i.place, (SELECT min(place) FROM items n WHERE n.session = i.session AND n.place > i.place)
+                 FROM items i WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
+            );
+            let keys = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
+            keys.ok_or_else(|| Error::NoItem { item: item_id.clone() })?
+        }
+    };
+    Ok(OrderKey::between(before.as_ref(), after.as_ref()))
+}
+
+/// The place of an item, also of a deleted one.
+pub async fn order_key_of(connection: &mut SqliteConnection, session: &SessionRef, item_id: &str) -> Result<OrderKey> {
+    let query = sqlx::query_scalar("SELECT place FROM items WHERE session = ? AND item_id = ?");
+    let key = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
+    Ok(key.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?)
+}
+
+/// The `seq` of the last thing that happened in a session.
+pub async fn last_seq(connection: &mut SqliteConnection, session: &SessionRef) -> Result<u64> {
+    let query = sqlx::query_scalar("SELECT coalesce(max(seq), 0) FROM item_versions WHERE session = ?");
+    Ok(query.bind(session.key).fetch_one(connection).await?)
+}
+
+/// Whether something up to this key was edited, deleted or put in after `through_seq`.
+pub async fn changed_under(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    to: &OrderKey,
+    through_seq: u64,
+) -> Result<bool> {
+    let query = sqlx::query("SELECT 1 FROM item_versions WHERE session = ? AND seq > ? AND place <= ? LIMIT 1");
+    let changed = query.bind(session.key).bind(through_seq as i64).bind(to).fetch_optional(connection).await?;
+    Ok(changed.is_some())
+}
+
+pub fn versions_of(rows: &[SqliteRow], session_id: &str) -> Result<Vec<ItemVersion>> {
+    rows.iter().map(|row| version_of(row, session_id)).collect()
+}
+
+/// From a row of `item_versions`. A checksum that does not fit is damage.
+pub fn version_of(row: &SqliteRow, session_id: &str) -> Result<ItemVersion> {
+    let (content, tokens): (&str, Option<&[u8]>) = (row.try_get("content")?, row.try_get("tokens")?);
+    let (item, status): (&str, VersionStatus) = (row.try_get("item_id")?, row.try_get("status")?);
+    if checksum(item, content, tokens.unwrap_or_default(), status) != row.try_get::<u32, _>("crc")? {
+        let (session, item) = (session_id.to_owned(), item.to_owned());
+        return Err(Error::DamagedItem { session, item, version: row.try_get("version")? }.into());
+    }
+    Ok(ItemVersion::from_row(row)?)
+}
+
+/// SQLite keeps no checksum of its pages. With this one, a disk that changes a word is found when the word is read.
+/// `tokens` is empty in all rows but those of releases before the schema's step 4.
+fn checksum(item_id: &str, content: &str, tokens: &[u8], status: VersionStatus) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for field in [item_id.as_bytes(), content.as_bytes(), tokens, status.to_string().as_bytes()] {
+        crc.update(&(field.len() as u64).to_le_bytes());
+        crc.update(field);
+    }
+    crc.finalize()
+}
