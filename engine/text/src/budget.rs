@@ -18,7 +18,6 @@ pub struct ThinkingBudget {
     closing_after_line_end: Vec<u32>,
     /// The last bytes, for a tag that comes in several tokens.
     tail: Vec<u8>,
-    was_forced: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +42,6 @@ impl ThinkingBudget {
             closing: tokenizer.encode(CLOSING),
             closing_after_line_end: tokenizer.encode(CLOSING.trim_start()),
             tail: Vec::new(),
-            was_forced: false,
         };
         budget.close_when_spent();
         budget
@@ -92,20 +90,6 @@ impl ThinkingBudget {
         }
     }
 
-    pub fn is_thinking(&self) -> bool {
-        matches!(self.state, ThinkingState::Thinking | ThinkingState::Closing { .. })
-    }
-
-    /// Tokens of reasoning so far, without the tags.
-    pub fn spent_tokens(&self) -> u32 {
-        self.spent_tokens
-    }
-
-    /// The thinking was closed because the budget was spent.
-    pub fn was_forced(&self) -> bool {
-        self.was_forced
-    }
-
     fn close_when_spent(&mut self) {
         if self.state == ThinkingState::Thinking && self.budget_tokens.is_some_and(|budget| self.spent_tokens >= budget)
         {
@@ -113,7 +97,6 @@ impl ThinkingBudget {
             let at_line_end = self.spent_tokens > 0 && self.tail.last() == Some(&b'\n');
             let tokens = if at_line_end { &self.closing_after_line_end } else { &self.closing };
             self.state = ThinkingState::Closing { tokens: tokens.clone(), done: 0 };
-            self.was_forced = true;
         }
     }
 }
@@ -145,14 +128,18 @@ mod tests {
         (TOKENIZER.decode(&said), budget)
     }
 
+    fn is_thinking(budget: &ThinkingBudget) -> bool {
+        matches!(budget.state, ThinkingState::Thinking | ThinkingState::Closing { .. })
+    }
+
     #[test]
     fn thinking_that_ends_in_time_is_left_alone() {
         let text = "It is late.\n</think>\n\nGood night.";
         for budget_tokens in [None, Some(100)] {
             let (said, budget) = generate(true, budget_tokens, text);
             assert_eq!(said, text);
-            assert_eq!(budget.spent_tokens(), TOKENIZER.encode("It is late.\n").len() as u32);
-            assert!(!budget.is_thinking() && !budget.was_forced());
+            assert_eq!(budget.spent_tokens, TOKENIZER.encode("It is late.\n").len() as u32);
+            assert!(!is_thinking(&budget));
         }
     }
 
@@ -164,8 +151,8 @@ mod tests {
             let (before, after) = said.split_once(CLOSING).unwrap();
             assert_eq!(TOKENIZER.encode(before).len() as u32, spent);
             assert_eq!(format!("{before}{after}"), thought, "and the model goes on after it");
-            assert_eq!(budget.spent_tokens(), spent);
-            assert!(budget.was_forced() && !budget.is_thinking());
+            assert_eq!(budget.spent_tokens, spent);
+            assert!(!is_thinking(&budget));
         }
     }
 
@@ -180,20 +167,20 @@ mod tests {
     fn thinking_that_the_model_opens_itself_is_counted() {
         let (said, budget) = generate(false, Some(2), "<think>one two three");
         assert!(said.starts_with("<think>") && said.contains(CLOSING), "{said}");
-        assert_eq!(budget.spent_tokens(), 2);
+        assert_eq!(budget.spent_tokens, 2);
         let (said, budget) = generate(false, Some(2), "one <think> two three four");
         assert_eq!(said, "one <think> two three four");
-        assert!(!budget.is_thinking() && !budget.was_forced());
+        assert!(!is_thinking(&budget));
     }
 
     #[test]
     fn a_tag_in_several_tokens_is_seen() {
         let mut budget = ThinkingBudget::new(&TOKENIZER, true, None);
         for piece in ["hm", " </", "thi", "nk", ">"] {
-            assert!(budget.is_thinking());
+            assert!(is_thinking(&budget));
             budget.accept(piece.as_bytes());
         }
-        assert!(!budget.is_thinking());
+        assert!(!is_thinking(&budget));
     }
 
     #[test]

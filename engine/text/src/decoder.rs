@@ -18,30 +18,19 @@ impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.waiting.extend_from_slice(bytes);
         let mut text = String::new();
-        let mut rest = self.waiting.as_slice();
-        loop {
-            match std::str::from_utf8(rest) {
-                Ok(valid) => {
-                    text.push_str(valid);
-                    rest = &[];
-                    break;
+        let bytes = std::mem::take(&mut self.waiting);
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            text.push_str(chunk.valid());
+            match std::str::from_utf8(chunk.invalid()) {
+                Ok(_) => {}
+                // The end of the bytes inside a character that may still be completed.
+                Err(error) if error.error_len().is_none() && chunks.peek().is_none() => {
+                    self.waiting = chunk.invalid().to_vec();
                 }
-                Err(error) => {
-                    let (valid, after) = rest.split_at(error.valid_up_to());
-                    text.push_str(&String::from_utf8_lossy(valid));
-                    rest = after;
-                    match error.error_len() {
-                        // The end of the bytes inside a character that may still be completed.
-                        None => break,
-                        Some(invalid) => {
-                            text.push(char::REPLACEMENT_CHARACTER);
-                            rest = &rest[invalid..];
-                        }
-                    }
-                }
+                Err(_) => text.push(char::REPLACEMENT_CHARACTER),
             }
         }
-        self.waiting = rest.to_vec();
         text
     }
 

@@ -80,10 +80,7 @@ impl ReplyParser {
     /// No more text comes: what is held is text.
     pub fn finish(&mut self, pieces: &mut Vec<ReplyPart>) {
         let rest = std::mem::take(&mut self.pending);
-        match self.state {
-            ParserState::Reasoning | ParserState::Call { within_reasoning: true } => self.say_reasoning(&rest, pieces),
-            ParserState::Content | ParserState::Call { within_reasoning: false } => self.say_content(&rest, pieces),
-        }
+        self.say(self.is_reasoning(), &rest, pieces);
     }
 
     pub fn calls(&self) -> usize {
@@ -100,7 +97,7 @@ impl ReplyParser {
             ParserState::Reasoning => match first_of(&self.pending, &[THINK_END, CALL]) {
                 Some((at, tag)) => {
                     let before: String = self.pending.drain(..at).collect();
-                    self.say_reasoning(&before, pieces);
+                    self.say(true, &before, pieces);
                     if tag == THINK_END {
                         self.pending.drain(..tag.len());
                         self.state = ParserState::Content;
@@ -111,7 +108,7 @@ impl ReplyParser {
                 }
                 None => {
                     let text = self.take_what_is_no_tag(&[THINK_END, CALL]);
-                    self.say_reasoning(&text, pieces);
+                    self.say(true, &text, pieces);
                     false
                 }
             },
@@ -132,13 +129,13 @@ impl ReplyParser {
                 match self.pending.find(CALL) {
                     Some(at) => {
                         let before: String = self.pending.drain(..at).collect();
-                        self.say_content(&before, pieces);
+                        self.say(false, &before, pieces);
                         self.state = ParserState::Call { within_reasoning: false };
                         true
                     }
                     None => {
                         let text = self.take_what_is_no_tag(&[CALL]);
-                        self.say_content(&text, pieces);
+                        self.say(false, &text, pieces);
                         false
                     }
                 }
@@ -154,7 +151,7 @@ impl ReplyParser {
                 self.state = if within_reasoning { ParserState::Reasoning } else { ParserState::Content };
                 if tag == THINK_END {
                     let mention: String = self.pending.drain(..from + at).collect();
-                    self.say_reasoning(&mention, pieces);
+                    self.say(true, &mention, pieces);
                 } else {
                     let block: String = self.pending.drain(..from + at + tag.len()).collect();
                     self.end_of_call(&block, within_reasoning, pieces);
@@ -173,19 +170,13 @@ impl ReplyParser {
             call::parse(&block[from + CALL.len()..block.len() - CALL_END.len()]).map(|calls| (from, calls))
         };
         let Some((from, calls)) = parse(0).or_else(|| parse(innermost)) else {
-            if within_reasoning {
-                self.say_reasoning(block, pieces);
-            } else {
-                self.say_content(block, pieces);
-            }
-            return;
+            return self.say(within_reasoning, block, pieces);
         };
+        self.say(within_reasoning, &block[..from], pieces);
         if within_reasoning {
-            self.say_reasoning(&block[..from], pieces);
-            self.reasoning.forget_space();
+            self.reasoning.space.clear();
         } else {
-            self.say_content(&block[..from], pieces);
-            self.content.forget_space();
+            self.content.space.clear();
             self.break_before_content = self.content.begun;
         }
         for call in calls {
@@ -197,14 +188,12 @@ impl ReplyParser {
         }
     }
 
-    fn say_reasoning(&mut self, text: &str, pieces: &mut Vec<ReplyPart>) {
-        let text = self.reasoning.push(text);
-        if !text.is_empty() {
-            pieces.push(ReplyPart::Reasoning(text));
+    fn say(&mut self, is_reasoning: bool, text: &str, pieces: &mut Vec<ReplyPart>) {
+        if is_reasoning {
+            let text = self.reasoning.push(text);
+            pieces.extend((!text.is_empty()).then_some(ReplyPart::Reasoning(text)));
+            return;
         }
-    }
-
-    fn say_content(&mut self, text: &str, pieces: &mut Vec<ReplyPart>) {
         let text = if self.break_before_content { text.trim_start() } else { text };
         let mut text = self.content.push(text);
         if !text.is_empty() {
@@ -244,10 +233,6 @@ impl Trimmed {
         out.push_str(body);
         self.space.push_str(&text[body.len()..]);
         out
-    }
-
-    fn forget_space(&mut self) {
-        self.space.clear();
     }
 }
 

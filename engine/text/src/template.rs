@@ -8,7 +8,7 @@ mod environment;
 mod inert;
 mod python;
 
-pub use date::LocalTime;
+pub use date::{LocalTime, utc};
 
 use crate::Error;
 use environment::TemplateRefusal;
@@ -17,6 +17,7 @@ use minijinja::{Environment, Value};
 use serde_json::{Map, Value as Json};
 use std::error::Error as _;
 
+#[derive(Debug)]
 pub struct Template {
     environment: Environment<'static>,
     source: String,
@@ -71,23 +72,12 @@ impl Template {
         // The later of two entries counts: no option replaces the messages.
         context.extend([("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)]);
         if let Some(now) = prompt.now {
-            context.push((environment::NOW.to_string(), environment::now_value(now)));
+            context.push((environment::NOW.to_string(), Value::from(now.to_string())));
         }
         let template = self.environment.get_template(NAME).map_err(|error| Error::Render(describe(&error)))?;
         let rendered = template.render(Value::from_pairs(context)).map_err(|error| refusal_or_failure(&error))?;
         let (text, inert) = mark.restore(rendered);
         Ok(Rendered { text, inert })
-    }
-
-    /// Whether the template looks at an option, by name: `enable_thinking`, `preserve_thinking`, `reasoning_effort`.
-    pub fn mentions(&self, option: &str) -> bool {
-        self.source.contains(option)
-    }
-}
-
-impl std::fmt::Debug for Template {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Template").field("bytes", &self.source.len()).finish_non_exhaustive()
     }
 }
 

@@ -24,6 +24,7 @@ use tokenizers::normalizers::NFC;
 use tokenizers::utils::SysRegex;
 use tokenizers::{Model, NormalizedString, Normalizer};
 
+#[derive(Debug)]
 pub struct Tokenizer {
     control: ControlTokens,
     /// Cuts plain text into words.
@@ -198,11 +199,5 @@ impl Tokenizer {
             Ok(()) => Cow::Owned(normalised.get().to_string()),
             Err(_) => Cow::Borrowed(text),
         }
-    }
-}
-
-impl std::fmt::Debug for Tokenizer {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("tokens", &self.len()).finish_non_exhaustive()
     }
 }

@@ -210,7 +210,7 @@ fn jinja_is_that_of_python() {
     assert!(small.len() >= 20);
     for case in small {
         let template = Template::new(case["source"].as_str().unwrap()).unwrap();
-        let now = Some(text::template::LocalTime { year: 2026, month: 3, day: 7, hour: 15, minute: 4, second: 9 });
+        let now = Some(text::template::LocalTime::constant(2026, 3, 7, 15, 4, 9, 0));
         let prompt = TemplateInput { messages: &[], tools: &[], options: case["values"].as_object().unwrap(), now };
         assert_eq!(template.render(&prompt).unwrap().text, case["text"].as_str().unwrap(), "{}", case["name"]);
     }
@@ -307,6 +307,6 @@ fn the_date_is_the_callers() {
     let options = Map::new();
     let mut prompt = TemplateInput { messages: &[], tools: &[], options: &options, now: None };
     assert!(template.render(&prompt).unwrap_err().to_string().contains("none was given"));
-    prompt.now = Some(text::template::LocalTime { year: 2026, month: 2, day: 3, hour: 0, minute: 0, second: 0 });
+    prompt.now = Some(text::template::LocalTime::constant(2026, 2, 3, 0, 0, 0, 0));
     assert_eq!(template.render(&prompt).unwrap().text, "03 Feb 2026");
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
-use text::template::LocalTime;
+use text::template::utc;
 
 pub struct TextTable(comfy_table::Table);
 
@@ -77,7 +77,7 @@ fn is_control(letter: char) -> bool {
 
 /// `2026-11-20 21:32`, in UTC.
 pub fn time(ms: i64) -> String {
-    LocalTime::from_unix_seconds(ms.div_euclid(1000)).format("%F %H:%M").unwrap_or_default()
+    utc(ms.div_euclid(1000)).strftime("%F %H:%M").to_string()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use text::chat::ChatPrompt;
 use text::grammar::{self, Grammar, GrammarEnv, GrammarError};
-use text::template::{LocalTime, Rendered};
+use text::template::{Rendered, utc};
 use text::{Template, Tokenizer, encode_prompt, opens_thinking};
 
 /// What is needed of a model to prepare: shared by all requests.
@@ -137,7 +137,7 @@ impl Preparer {
             options.insert("add_generation_prompt".into(), Value::Bool(opens_reply));
         }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let now = Some(LocalTime::from_unix_seconds(seconds));
+        let now = Some(utc(seconds));
         let prompt = text::TemplateInput { messages: &chat.messages, tools: &chat.tools, options: &options, now };
         self.template.render(&prompt).map_err(|error| invalid(error.to_string()))
     }

@@ -1,19 +1,17 @@
 //! Compiles what a request asks for into the matcher of one sequence. The latest grammars are kept compiled.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::env::GrammarEnv;
 use super::error::{GrammarError, why};
 use super::matcher::Matcher;
 use super::{Constraint, Grammar, schema};
 
-impl GrammarEnv {
-    /// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn.
-    pub fn remember_at_most(&self, grammars: usize) {
-        self.shared.most_compiled.store(grammars, Relaxed);
-    }
+/// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn. Enough for a
+/// household's sessions, at some hundred KiB each.
+const MOST_COMPILED: usize = 8;
 
+impl GrammarEnv {
     /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. A schema that is not supported
     /// is refused here, and the error says at which part.
     pub fn matcher(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
@@ -55,10 +53,9 @@ impl GrammarEnv {
     }
 
     fn keep_compiled(&self, key: String, inner: &llguidance::Matcher) {
-        let most = self.shared.most_compiled.load(Relaxed);
         let mut compiled = self.shared.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         compiled.push_back((key, inner.deep_clone()));
-        while compiled.len() > most {
+        while compiled.len() > MOST_COMPILED {
             compiled.pop_front();
         }
     }

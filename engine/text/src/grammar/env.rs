@@ -1,7 +1,6 @@
 //! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
@@ -16,10 +15,6 @@ use crate::Tokenizer;
 /// How many states the lexer of one sequence may have, at about 2 KiB each. Only texts with a length limit in the
 /// thousands come near it.
 const MOST_LEXER_STATES: usize = 50_000;
-
-/// How many grammars are kept compiled unless `remember_at_most` says otherwise: enough for a household's sessions, at
-/// some hundred KiB each.
-const MOST_COMPILED: usize = 8;
 
 /// What all grammars of one model share. Built once, which takes about a second for a large vocabulary; a clone is the
 /// same one.
@@ -38,7 +33,6 @@ pub(super) struct SharedEnv {
     call_end: Option<u32>,
     /// Grammars that were compiled, the latest last, by their source.
     pub compiled: Mutex<VecDeque<(String, llguidance::Matcher)>>,
-    pub most_compiled: AtomicUsize,
 }
 
 impl GrammarEnv {
@@ -109,7 +103,6 @@ impl GrammarEnv {
             call_start,
             call_end,
             compiled: Mutex::new(VecDeque::new()),
-            most_compiled: AtomicUsize::new(MOST_COMPILED),
         };
         Ok(GrammarEnv { shared: Arc::new(shared) })
     }

@@ -23,13 +23,14 @@ pub struct Matcher {
     free_mask: Vec<u32>,
 }
 
+/// `written`: bytes of the name that ends a free phase which stand at the end of the text.
 #[derive(Clone, Copy)]
 enum MatcherPhase {
-    /// Until `</think>`. `written` bytes of that name stand at the end of the text.
+    /// Until `</think>`.
     Reasoning {
         written: usize,
     },
-    /// Until `<tool_call>`, likewise.
+    /// Until `<tool_call>`.
     Speech {
         written: usize,
     },

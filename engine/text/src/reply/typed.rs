@@ -10,16 +10,8 @@ pub struct ToolTypes {
     schemas: HashMap<String, Value>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
-    Null,
-    Boolean,
-    Integer,
-    Number,
-    Object,
-    Array,
-    String,
-}
+/// From the type that the fewest texts fit to the one that any text fits but for strings.
+const NARROW_FIRST: [&str; 6] = ["null", "boolean", "integer", "number", "object", "array"];
 
 /// How deep a schema is followed: it may refer to itself.
 const DEPTH: usize = 16;
@@ -64,6 +56,7 @@ fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
     let mut types = Vec::new();
     let mut members = Vec::new();
     collect(schema, whole, DEPTH, &mut types, &mut members);
+    types.retain(|kind| *kind == "string" || NARROW_FIRST.contains(kind));
     if let Some(member) = members.iter().find(|member| is_written(text, member)) {
         return (*member).clone();
     }
@@ -74,29 +67,28 @@ fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
             serde_json::from_str(trimmed).ok().filter(|value: &Value| value.is_object() || value.is_array());
         return structure.unwrap_or_else(|| Value::from(text));
     }
-    // From the type that the fewest texts fit to the one that any text fits.
-    for kind in [Type::Null, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::Array] {
-        if types.contains(&kind)
-            && let Some(value) = read(trimmed, kind)
-        {
-            return value;
-        }
-    }
-    Value::from(text)
+    let read = NARROW_FIRST.into_iter().filter(|kind| types.contains(kind)).find_map(|kind| read(trimmed, kind));
+    read.unwrap_or_else(|| Value::from(text))
 }
 
 /// The types that a schema allows and the values that it lists.
-fn collect<'s>(schema: &'s Value, whole: &'s Value, depth: usize, types: &mut Vec<Type>, members: &mut Vec<&'s Value>) {
+fn collect<'s>(
+    schema: &'s Value,
+    whole: &'s Value,
+    depth: usize,
+    types: &mut Vec<&'s str>,
+    members: &mut Vec<&'s Value>,
+) {
     if depth == 0 {
         return;
     }
     match schema.get("type") {
-        Some(Value::String(name)) => types.extend(type_of(name)),
-        Some(Value::Array(names)) => types.extend(names.iter().filter_map(Value::as_str).filter_map(type_of)),
+        Some(Value::String(name)) => types.push(name),
+        Some(Value::Array(names)) => types.extend(names.iter().filter_map(Value::as_str)),
         _ => {}
     }
     if schema.get("nullable") == Some(&Value::Bool(true)) {
-        types.push(Type::Null);
+        types.push("null");
     }
     members.extend(schema.get("const"));
     members.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
@@ -111,29 +103,16 @@ fn collect<'s>(schema: &'s Value, whole: &'s Value, depth: usize, types: &mut Ve
     }
 }
 
-fn type_of(name: &str) -> Option<Type> {
-    Some(match name {
-        "null" => Type::Null,
-        "boolean" => Type::Boolean,
-        "integer" => Type::Integer,
-        "number" => Type::Number,
-        "object" => Type::Object,
-        "array" => Type::Array,
-        "string" => Type::String,
-        _ => return None,
-    })
-}
-
 /// The template writes values as Python does, so a model may write `True` and `None` as well as `true` and `null`.
-fn read(text: &str, kind: Type) -> Option<Value> {
+fn read(text: &str, kind: &str) -> Option<Value> {
     match (kind, text) {
-        (Type::Null, "null" | "None") => Some(Value::Null),
-        (Type::Boolean, "true" | "True") => Some(Value::Bool(true)),
-        (Type::Boolean, "false" | "False") => Some(Value::Bool(false)),
-        (Type::Integer, _) => integer(text).map(Value::Number),
-        (Type::Number, _) => integer_text(text).or_else(|| float(text)).map(Value::Number),
-        (Type::Object, _) => serde_json::from_str(text).ok().filter(Value::is_object),
-        (Type::Array, _) => serde_json::from_str(text).ok().filter(Value::is_array),
+        ("null", "null" | "None") => Some(Value::Null),
+        ("boolean", "true" | "True") => Some(Value::Bool(true)),
+        ("boolean", "false" | "False") => Some(Value::Bool(false)),
+        ("integer", _) => integer(text).map(Value::Number),
+        ("number", _) => integer_text(text).or_else(|| float(text)).map(Value::Number),
+        ("object", _) => serde_json::from_str(text).ok().filter(Value::is_object),
+        ("array", _) => serde_json::from_str(text).ok().filter(Value::is_array),
         _ => None,
     }
 }
@@ -162,10 +141,10 @@ fn float(text: &str) -> Option<Number> {
 fn is_written(text: &str, member: &Value) -> bool {
     match member {
         Value::String(member) => text == member,
-        Value::Null => read(text.trim(), Type::Null).is_some(),
-        Value::Bool(_) => read(text.trim(), Type::Boolean).as_ref() == Some(member),
+        Value::Null => read(text.trim(), "null").is_some(),
+        Value::Bool(_) => read(text.trim(), "boolean").as_ref() == Some(member),
         Value::Number(number) => {
-            read(text.trim(), Type::Number).and_then(|value| Some(value.as_f64()? == number.as_f64()?)).unwrap_or(false)
+            read(text.trim(), "number").and_then(|value| Some(value.as_f64()? == number.as_f64()?)).unwrap_or(false)
         }
         Value::Array(_) | Value::Object(_) => serde_json::from_str::<Value>(text).is_ok_and(|value| value == *member),
     }

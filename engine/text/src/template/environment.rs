@@ -1,6 +1,6 @@
 //! A minijinja environment that does what Python's Jinja does, set up as `transformers` sets it up.
 
-use super::date::LocalTime;
+use super::date::{self, LocalTime};
 use super::python::{self, JsonStyle};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
@@ -52,24 +52,11 @@ pub fn without_generation_tags(source: &str) -> String {
     close.replace_all(&source, "{%$1 endif $2%}").into_owned()
 }
 
-pub fn now_value(now: LocalTime) -> Value {
-    let LocalTime { year, month, day, hour, minute, second } = now;
-    Value::from(vec![i64::from(year), month.into(), day.into(), hour.into(), minute.into(), second.into()])
-}
-
 fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
-    let numbers: Vec<i64> = match state.lookup(NOW) {
-        Some(now) => now.try_iter()?.map(i64::try_from).collect::<Result<_, _>>()?,
-        None => Vec::new(),
-    };
-    let part = |at: usize| numbers.get(at).and_then(|number| u32::try_from(*number).ok()).unwrap_or(0);
-    let year = numbers.first().and_then(|year| i32::try_from(*year).ok());
-    let Some(year) = year else {
-        return Err(Error::new(ErrorKind::InvalidOperation, "the template asks for the date, and none was given"));
-    };
-    let now = LocalTime { year, month: part(1), day: part(2), hour: part(3), minute: part(4), second: part(5) };
-    now.format(format)
-        .map_err(|directive| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown {directive}")))
+    let failed = |why: String| Error::new(ErrorKind::InvalidOperation, why);
+    let now = state.lookup(NOW).and_then(|now| now.as_str()?.parse::<LocalTime>().ok());
+    let now = now.ok_or_else(|| failed("the template asks for the date, and none was given".to_string()))?;
+    date::format(now, format).map_err(|why| failed(format!("strftime_now: {why}")))
 }
 
 /// `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.

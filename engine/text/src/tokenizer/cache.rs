@@ -9,6 +9,7 @@ pub const WORTH_CACHING_BYTES: usize = 16;
 /// What an entry costs besides its text and its tokens: two map slots' worth of pointers and counters.
 const ENTRY_BYTES: usize = 96;
 
+#[derive(Debug)]
 pub struct SegmentCache {
     generation_limit_bytes: usize,
     young: HashMap<Box<str>, Arc<[u32]>>,

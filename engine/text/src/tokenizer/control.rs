@@ -3,6 +3,7 @@
 use crate::Error;
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
+#[derive(Debug)]
 pub struct ControlTokens {
     names: AhoCorasick,
     /// Of each name.

@@ -3,6 +3,7 @@
 use super::{TokenKind, byte_chars};
 use crate::Error;
 
+#[derive(Debug)]
 pub struct TokenTable {
     bytes: Vec<u8>,
     /// Where the bytes of each token end. An unused one has none.

@@ -8,7 +8,7 @@ use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::Settings;
 use text::Template;
-use text::template::LocalTime;
+use text::template::utc;
 
 /// Print the prompt that a chat-completions body becomes
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         }
     };
     // Only for templates that ask for the date. In UTC: what a household's clock says is known to its session, not here.
-    let now = LocalTime::from_unix_seconds(wall_ms().div_euclid(1000));
+    let now = utc(wall_ms().div_euclid(1000));
     let rendered = template.render(&chat.prompt(Some(now)))?;
     let mut out = std::io::stdout().lock();
     if args.json {
