@@ -1,13 +1,13 @@
 //! Weight matrices on the device. The bits are the file's; `formats.cuh` says in which order they lie.
 
 use bytemuck::{Pod, Zeroable};
-use kernels::format::{Format, IQ4_CODES, Ints, dequantize, unpack_padded};
+use kernels::format::{Format, IQ4_CODES, Ints, unpack_padded};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::Error;
 
-/// `Kind` in `formats.cuh`, in its order.
+/// `Kind` in `formats.cuh`, in its order; kernels have these names in theirs.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceFormat {
@@ -42,22 +42,6 @@ impl DeviceFormat {
 
     pub fn is_quantised(self) -> bool {
         !matches!(self, DeviceFormat::F32 | DeviceFormat::F16 | DeviceFormat::BF16)
-    }
-
-    /// As it stands in the names of kernels.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeviceFormat::F32 => "F32",
-            DeviceFormat::F16 => "F16",
-            DeviceFormat::BF16 => "BF16",
-            DeviceFormat::WIDE => "WIDE",
-            DeviceFormat::Q8_0 => "Q8_0",
-            DeviceFormat::Q4_0 => "Q4_0",
-            DeviceFormat::IQ4_XS => "IQ4_XS",
-            DeviceFormat::Q4_K => "Q4_K",
-            DeviceFormat::Q5_K => "Q5_K",
-            DeviceFormat::Q6_K => "Q6_K",
-        }
     }
 
     /// Bytes of a group in each plane: codes, high bits; and of a block of 256 in the planes of scales.
@@ -264,14 +248,6 @@ impl Planes {
             }),
         }
     }
-}
-
-/// The values of one row, for tests.
-pub fn row_values(format: Format, cols: usize, bytes: &[u8], row: usize) -> Vec<f32> {
-    let size = format.row_bytes(cols).unwrap_or(0);
-    let mut values = vec![0.0; cols];
-    dequantize(format, &bytes[row * size..][..size], &mut values);
-    values
 }
 
 #[cfg(test)]

@@ -14,17 +14,6 @@ pub fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The compiler's version: what it makes may change with it.
-pub fn version() -> Result<(i32, i32), Error> {
-    if !is_present() {
-        return Err(Error::NoCompiler);
-    }
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are places for a number.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
-    Ok((major, minor))
-}
-
 /// Machine code for GPUs of an architecture, as `sm_90`.
 pub fn compile(program: &'static str, source: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     if !is_present() {

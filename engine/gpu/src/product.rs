@@ -152,7 +152,7 @@ pub fn product_of_experts(
 /// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
 pub fn embed(device: &Device, matrix: &DeviceMatrix, tokens: u64, rows: usize, out: u64) -> Result<(), Error> {
     let launch = Launch { grid: (rows as u32, 1, 1), threads: 128, shared_bytes: 0 };
-    let kernel = format!("embed_{}", matrix.kind.name());
+    let kernel = format!("embed_{:?}", matrix.kind);
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
@@ -193,7 +193,7 @@ fn by_warps(
         ..jobs
     };
     let form = if codes { "codes" } else { "values" };
-    let kernel = format!("vec_{form}_{}_{at_once}", kind.name());
+    let kernel = format!("vec_{form}_{kind:?}_{at_once}");
     let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
     device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
 }
@@ -217,7 +217,7 @@ fn by_tiles(
     // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
     let stages = if tile == 32 { 5 } else { 2 };
     let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();
-    let kernel = format!("tiles_{}_{tile}", kind.name());
+    let kernel = format!("tiles_{kind:?}_{tile}");
     device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
 }
 
@@ -243,7 +243,7 @@ fn by_groups(
     let grid = (blocks, rows.div_ceil(GROUP_ROWS) as u32, 1);
     // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
     let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
-    device.launch("groups", &format!("groups_{}", kind.name()), Launch { grid, threads: 256, shared_bytes }, &arguments)
+    device.launch("groups", &format!("groups_{kind:?}"), Launch { grid, threads: 256, shared_bytes }, &arguments)
 }
 
 /// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
@@ -263,7 +263,7 @@ fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&DeviceMatr
     let shared_bytes = (2 * EXACT_COLS * step + 3 * tile * (step + 4)) * size_of::<f32>();
     let launch = Launch { grid: (across as u32, rows.div_ceil(tile) as u32, 1), threads: 256, shared_bytes };
     let arguments = Product { x, rows: rows as u32, ..jobs };
-    device.launch("exact", &format!("exact_{}_{tile}", kind.name()), launch, &arguments)
+    device.launch("exact", &format!("exact_{kind:?}_{tile}"), launch, &arguments)
 }
 
 /// The jobs, each with its part of the grid, and the grid's width.

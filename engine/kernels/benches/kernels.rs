@@ -9,12 +9,12 @@ use std::time::Instant;
 use kernels::attention::{self, Queries};
 use kernels::cpu::{Cpu, CpuLevel};
 use kernels::delta;
-use kernels::format::{Format, quantize};
+use kernels::format::Format;
 use kernels::peak;
 use kernels::product::{
     Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
 };
-use kernels::testing::random;
+use kernels::testing::{random, random_blocks};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
@@ -69,8 +69,7 @@ impl Bench {
         if !names.iter().any(|(_, name)| self.wants(name)) {
             return;
         }
-        let mut bytes = vec![0; rows * format.row_bytes(cols).expect("whole blocks")];
-        quantize(format, &random(rows * cols, 1), &mut bytes);
+        let bytes = random_blocks(format, rows * cols, 1);
         let mut w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
         let mut packed = Vec::new();
         if let Some(size) = panel_bytes(format, rows, cols).filter(|_| has_panels(self.cpu.level)) {

@@ -33,44 +33,31 @@ const VALUES: &str = include_str!("cuda/values.cuh");
 const LANES: &str = include_str!("cuda/lanes.cuh");
 const GROUPS: &str = include_str!("cuda/groups.cuh");
 const PRODUCT: &str = include_str!("cuda/product.cuh");
+const ATTENTION: &str = concat!(
+    include_str!("attention.cu"),
+    include_str!("attention/tile.cuh"),
+    include_str!("attention/few.cu"),
+    include_str!("attention/many.cu"),
+);
 
 pub const PROGRAMS: &[Program] = &[
-    Program { name: "norm", parts: &[PRELUDE, ROWS, include_str!("norm.cu")], only_for: None },
-    Program { name: "activation", parts: &[PRELUDE, ROWS, include_str!("activation.cu")], only_for: None },
-    Program { name: "rotation", parts: &[PRELUDE, LANES, include_str!("rotation.cu")], only_for: None },
-    Program { name: "convolution", parts: &[PRELUDE, LANES, include_str!("convolution.cu")], only_for: None },
-    Program { name: "delta", parts: &[PRELUDE, LANES, include_str!("delta.cu")], only_for: None },
+    program("norm", &[PRELUDE, ROWS, include_str!("norm.cu")]),
+    program("activation", &[PRELUDE, ROWS, include_str!("activation.cu")]),
+    program("rotation", &[PRELUDE, LANES, include_str!("rotation.cu")]),
+    program("convolution", &[PRELUDE, LANES, include_str!("convolution.cu")]),
+    program("delta", &[PRELUDE, LANES, include_str!("delta.cu")]),
+    program("attention", &[PRELUDE, ROWS, FORMATS, VALUES, LANES, ATTENTION]),
+    program("snapshot", &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")]),
+    program("routing", &[PRELUDE, include_str!("routing.cu")]),
+    program("vec", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")]),
+    program("tiles", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")]),
+    program("exact", &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")]),
     Program {
-        name: "attention",
-        parts: &[
-            PRELUDE,
-            ROWS,
-            FORMATS,
-            VALUES,
-            LANES,
-            include_str!("attention.cu"),
-            include_str!("attention/tile.cuh"),
-            include_str!("attention/few.cu"),
-            include_str!("attention/many.cu"),
-        ],
-        only_for: None,
-    },
-    Program { name: "snapshot", parts: &[PRELUDE, FORMATS, VALUES, include_str!("snapshot.cu")], only_for: None },
-    Program { name: "routing", parts: &[PRELUDE, include_str!("routing.cu")], only_for: None },
-    Program { name: "vec", parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/vec.cu")], only_for: None },
-    Program {
-        name: "tiles",
-        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/tiles.cu")],
-        only_for: None,
-    },
-    Program {
-        name: "exact",
-        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, include_str!("product/exact.cu")],
-        only_for: None,
-    },
-    Program {
-        name: "groups",
-        parts: &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, include_str!("product/groups.cu")],
         only_for: Some(90),
+        ..program("groups", &[PRELUDE, ROWS, FORMATS, PRODUCT, GROUPS, include_str!("product/groups.cu")])
     },
 ];
+
+const fn program(name: &'static str, parts: &'static [&'static str]) -> Program {
+    Program { name, parts, only_for: None }
+}

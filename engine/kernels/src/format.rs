@@ -61,13 +61,8 @@ const TABLE: &[(Format, &str, u32, usize, usize)] = &[
 impl Format {
     /// In the order of the table, which is that of the enum.
     pub const ALL: &[Format] = &{
-        let mut all = [Format::F32; TABLE.len()];
-        let mut i = 0;
-        while i < all.len() {
-            all[i] = TABLE[i].0;
-            i += 1;
-        }
-        all
+        use Format::*;
+        [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4]
     };
 
     /// Values in one block.
@@ -155,7 +150,7 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
 /// block of unspecified content, never a panic.
 ///
 /// # Panics
-/// When `bytes` is not exactly the blocks of `values.len()` values.
+/// When `bytes` is not exactly the blocks of `values.len()` values, or the format is one that nothing here writes.
 pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     check_sizes(format, bytes.len(), values.len());
     match format {
@@ -163,18 +158,13 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
         Format::F16 => float::f16_from_f32(values, bytes),
         Format::BF16 => float::bf16_from_f32(values, bytes),
         Format::Q4_0 => quantize_blocks(values, bytes, block32::encode_q4_0),
-        Format::Q4_1 => quantize_blocks(values, bytes, block32::encode_q4_1),
         Format::Q5_0 => quantize_blocks(values, bytes, block32::encode_q5_0),
         Format::Q5_1 => quantize_blocks(values, bytes, block32::encode_q5_1),
         Format::Q8_0 => quantize_blocks(values, bytes, block32::encode_q8_0),
-        Format::IQ4_NL => quantize_blocks(values, bytes, codebook::encode_iq4_nl),
-        Format::MXFP4 => quantize_blocks(values, bytes, codebook::encode_mxfp4),
-        Format::Q2_K => quantize_blocks(values, bytes, k_affine::encode_q2_k),
-        Format::Q3_K => quantize_blocks(values, bytes, k_symmetric::encode_q3_k),
         Format::Q4_K => quantize_blocks(values, bytes, k_affine::encode_q4_k),
         Format::Q5_K => quantize_blocks(values, bytes, k_affine::encode_q5_k),
         Format::Q6_K => quantize_blocks(values, bytes, k_symmetric::encode_q6_k),
-        Format::IQ4_XS => quantize_blocks(values, bytes, codebook::encode_iq4_xs),
+        _ => panic!("{} is only read", format.name()),
     }
 }
 

@@ -181,8 +181,7 @@ pub fn reference(x: &[f32], w: Weights) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::quantize;
-    use crate::testing::{assert_close, random};
+    use crate::testing::{assert_close, random, random_blocks};
 
     fn panels(w: Weights) -> Option<Vec<u8>> {
         let mut bytes = vec![0; panel_bytes(w.format, w.rows, w.cols)?];
@@ -204,9 +203,7 @@ mod tests {
                 for (m, rows, blocks) in shapes {
                     // One and a half 256-blocks for the formats with short blocks: the tail counts too.
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };
-                    let (values, x) = (random(rows * cols, 3), random(m * cols, 4));
-                    let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
-                    quantize(format, &values, &mut bytes);
+                    let (bytes, x) = (random_blocks(format, rows * cols, 3), random(m * cols, 4));
                     let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
                     let expected = reference(&x, w);
                     let packed = panels(w);

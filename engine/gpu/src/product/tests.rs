@@ -1,7 +1,7 @@
 use kernels::cpu::Cpu;
-use kernels::format::{Format, quantize};
+use kernels::format::{Format, dequantize};
 use kernels::product::{Activations, Rounding};
-use kernels::testing::{assert_close, random};
+use kernels::testing::{assert_close, random, random_blocks};
 use proptest::prelude::*;
 
 use super::*;
@@ -37,9 +37,14 @@ fn problem(most_rows: usize) -> impl Strategy<Value = Problem> {
 }
 
 fn bytes_of(format: Format, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
-    let mut bytes = vec![0; rows * format.row_bytes(cols).unwrap()];
-    quantize(format, &random(rows * cols, seed), &mut bytes);
-    bytes
+    random_blocks(format, rows * cols, seed)
+}
+
+fn row_values(format: Format, cols: usize, bytes: &[u8], row: usize) -> Vec<f32> {
+    let size = format.row_bytes(cols).unwrap();
+    let mut values = vec![0.0; cols];
+    dequantize(format, &bytes[row * size..][..size], &mut values);
+    values
 }
 
 /// Activations on the device in every form.
@@ -108,7 +113,7 @@ fn check(p: &Problem, asked: Asked) {
 
 /// The definition, in f64, on activations as they are or as 8-bit integers make them.
 fn reference(p: &Problem, rows: usize, bytes: &[u8], x: &[f32]) -> Vec<f32> {
-    let weights: Vec<Vec<f32>> = (0..rows).map(|row| crate::matrix::row_values(p.format, p.cols, bytes, row)).collect();
+    let weights: Vec<Vec<f32>> = (0..rows).map(|row| row_values(p.format, p.cols, bytes, row)).collect();
     let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum::<f64>() as f32;
     x.chunks_exact(p.cols).flat_map(|x| weights.iter().map(move |w| dot(x, w))).collect()
 }
@@ -123,7 +128,7 @@ fn as_integers(p: &Problem, x: &[f32]) -> Vec<f32> {
 /// What sums that do not cancel would have: a short product of random signs may be next to nothing by itself.
 fn size_of_sums(p: &Problem, x: &[f32], bytes: &[u8]) -> f64 {
     let mean = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / values.len() as f64;
-    (mean(x) * mean(&crate::matrix::row_values(p.format, p.cols, bytes, 0)) * p.cols as f64).sqrt()
+    (mean(x) * mean(&row_values(p.format, p.cols, bytes, 0)) * p.cols as f64).sqrt()
 }
 
 #[track_caller]
@@ -156,7 +161,7 @@ proptest! {
         let out = Buffer::<f32>::new(&device, p.rows * p.cols).unwrap();
         embed(&device, &matrix, tokens_there.address(), p.rows, out.address()).unwrap();
         let expected: Vec<f32> =
-            tokens.iter().flat_map(|row| crate::matrix::row_values(p.format, p.cols, &bytes, *row as usize)).collect();
+            tokens.iter().flat_map(|row| row_values(p.format, p.cols, &bytes, *row as usize)).collect();
         assert_close(&out.to_vec().unwrap(), &expected, 1e-6);
     }
 }

@@ -18,7 +18,7 @@ pub struct Pool {
     /// The workers take one job at a time; a job that comes meanwhile (from inside a job, or from another thread) runs
     /// on its caller alone.
     taken: AtomicBool,
-    to_pin: AtomicBool,
+    is_pinned: AtomicBool,
 }
 
 struct Shared {
@@ -33,6 +33,8 @@ struct Shared {
     door: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
+    /// Each thread ties itself to a core before its first job.
+    pins: AtomicBool,
 }
 
 struct Job<'a> {
@@ -54,21 +56,22 @@ impl Pool {
             door: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
+            pins: AtomicBool::new(false),
         });
         let workers = (1..threads)
             .filter_map(|n| {
                 let shared = shared.clone();
                 // A machine that refuses a thread runs with fewer.
-                std::thread::Builder::new().name(format!("kernel-{n}")).spawn(move || work(&shared)).ok()
+                std::thread::Builder::new().name(format!("kernel-{n}")).spawn(move || work(&shared, n)).ok()
             })
             .collect();
-        Pool { shared, workers, taken: AtomicBool::new(false), to_pin: AtomicBool::new(false) }
+        Pool { shared, workers, taken: AtomicBool::new(false), is_pinned: AtomicBool::new(false) }
     }
 
     /// The first job ties its caller and each worker to a core, where the system can. Not before, because the thread that
     /// makes a pool need not be the one that works with it.
     pub fn pin_at_first_job(&mut self, yes: bool) {
-        self.to_pin = AtomicBool::new(yes);
+        self.shared.pins.store(yes, Ordering::SeqCst);
     }
 
     /// Threads that take part in a job, the caller's included.
@@ -78,9 +81,8 @@ impl Pool {
 
     /// Calls `run(0)` to `run(tasks - 1)`, each once, in any order and on any thread; returns when all are done.
     pub fn run(&self, tasks: usize, run: impl Fn(usize) + Sync) {
-        #[cfg(target_os = "linux")]
-        if self.to_pin.load(Ordering::Relaxed) && self.to_pin.swap(false, Ordering::Relaxed) {
-            super::pin::pin(self.workers.iter().map(std::os::unix::thread::JoinHandleExt::as_pthread_t));
+        if !self.is_pinned.load(Ordering::Relaxed) && !self.is_pinned.swap(true, Ordering::Relaxed) {
+            self.shared.pin(0);
         }
         if tasks <= 1 || self.workers.is_empty() || self.taken.swap(true, Ordering::Acquire) {
             (0..tasks).for_each(run);
@@ -139,12 +141,26 @@ impl Job<'_> {
     }
 }
 
-fn work(shared: &Shared) {
+impl Shared {
+    fn pin(&self, thread: usize) {
+        #[cfg(target_os = "linux")]
+        if self.pins.load(Ordering::SeqCst) {
+            super::pin::pin(thread);
+        }
+        let _ = thread;
+    }
+}
+
+fn work(shared: &Shared, thread: usize) {
     let mut seen = 0;
     loop {
+        let is_first = seen == 0;
         seen = wait_for_job(shared, seen);
         if shared.stop.load(Ordering::SeqCst) {
             return;
+        }
+        if is_first {
+            shared.pin(thread);
         }
         let job = shared.job.load(Ordering::Relaxed);
         // SAFETY: `run` stored this pointer before it counted the job, and does not return (so the job stays alive)

@@ -45,11 +45,6 @@ pub fn encode_q4_0(x: &[f32; 32], block: &mut [u8; 18]) {
     put_nibbles(&codes, &mut block[2..]);
 }
 
-pub fn encode_q4_1(x: &[f32; 32], block: &mut [u8; 20]) {
-    let codes = encode_affine(x, 15, block);
-    put_nibbles(&codes, &mut block[4..]);
-}
-
 pub fn encode_q5_0(x: &[f32; 32], block: &mut [u8; 22]) {
     let codes = encode_symmetric(x, -16, 15, block);
     put_fifth_bits(&codes, &mut block[2..]);

@@ -45,28 +45,6 @@ pub fn unpack_q5_k(block: &[u8; 176], out: &mut Ints) {
     }
 }
 
-pub fn encode_q2_k(x: &[f32; 256], block: &mut [u8; 84]) {
-    let groups = x.as_chunks::<16>().0;
-    let mut fits = [(0.0, 0.0); 16];
-    for group in 0..16 {
-        fits[group] = fit::affine(&groups[group], 3, true);
-    }
-    let (scales, mins, d, dmin) = {
-        let (d, dmin) = block[80..].split_at_mut(2);
-        share(&fits, 15, d, dmin)
-    };
-    block[16..80].fill(0);
-    for group in 0..16 {
-        block[group] = scales[group] | mins[group] << 4;
-        let (scale, min) = (d * f32::from(scales[group]), -(dmin * f32::from(mins[group])));
-        let codes = fit::codes(&groups[group], scale, min, 0, 3);
-        let (half, part, side) = (group / 8, group / 2 % 4, group % 2);
-        for i in 0..16 {
-            block[16 + 32 * half + 16 * side + i] |= codes[i] << (2 * part);
-        }
-    }
-}
-
 pub fn encode_q4_k(x: &[f32; 256], block: &mut [u8; 144]) {
     let (scales, codes) = block.split_at_mut(16);
     let all = encode_groups(x, 15, scales);

@@ -44,22 +44,6 @@ pub fn unpack_q6_k(block: &[u8; 210], out: &mut Ints) {
     }
 }
 
-pub fn encode_q3_k(x: &[f32; 256], block: &mut [u8; 110]) {
-    let (codes, scales, d) = encode_groups(x, (-4, 3), (-32, 31));
-    block[..108].fill(0);
-    put_half(&mut block[108..], d);
-    for group in 0..16 {
-        let stored = (scales[group] + 32) as u8;
-        block[96 + group % 8] |= (stored & 15) << (4 * (group / 8));
-        block[104 + group % 4] |= (stored >> 4) << (2 * (group / 4));
-    }
-    for value in 0..256 {
-        let (half, part, i) = (value / 128, value / 32 % 4, value % 32);
-        block[32 + 32 * half + i] |= (codes[value] & 3) << (2 * part);
-        block[i] |= (codes[value] >> 2) << (4 * half + part);
-    }
-}
-
 pub fn encode_q6_k(x: &[f32; 256], block: &mut [u8; 210]) {
     let (codes, scales, d) = encode_groups(x, (-32, 31), (-128, 127));
     put_half(&mut block[208..], d);

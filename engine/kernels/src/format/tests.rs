@@ -81,6 +81,12 @@ fn wrong_sizes_are_told() {
     dequantize(Format::Q4_K, &[0; 143], &mut [0.0; 256]);
 }
 
+/// The formats that something writes.
+const WRITTEN: [Format; 10] = {
+    use Format::*;
+    [F32, F16, BF16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K]
+};
+
 /// The relative error (of norms) that encoding bell-shaped values may have: about a tenth over what was measured when
 /// the encoders were written, so that a worse search shows.
 fn allowed_error(format: Format) -> f64 {
@@ -94,13 +100,8 @@ fn allowed_error(format: Format) -> f64 {
         Format::Q5_1 => 0.037,
         Format::Q5_0 => 0.043,
         Format::Q4_K => 0.077,
-        Format::Q4_1 => 0.076,
         Format::Q4_0 => 0.087,
-        Format::IQ4_NL => 0.081,
-        Format::IQ4_XS => 0.082,
-        Format::MXFP4 => 0.122,
-        Format::Q3_K => 0.155,
-        Format::Q2_K => 0.29,
+        _ => panic!("{} is only read", format.name()),
     }
 }
 
@@ -134,7 +135,7 @@ fn bell(seed: u64, count: usize, size: f32) -> Vec<f32> {
 #[test]
 fn encoders_are_as_close_as_their_bits_allow() {
     let values = bell(7, 256 * 400, 0.3);
-    for &format in Format::ALL {
+    for format in WRITTEN {
         let error = relative_error(&values, &round_trip(format, &values));
         println!("{:7} {error:.5}", format.name());
         assert!(error <= allowed_error(format), "{}: error {error}", format.name());
@@ -146,9 +147,9 @@ proptest! {
     #[test]
     fn any_size_of_value_round_trips(seed: u64, exponent in -8f32..3.0) {
         let values = bell(seed, 512, 10f32.powf(exponent));
-        for &format in Format::ALL {
+        for format in WRITTEN {
             // Scales are halves: where they fall under the normal range of halves, precision is lost.
-            if exponent < -2.0 && format.is_quantised() && format != Format::MXFP4 {
+            if exponent < -2.0 && format.is_quantised() {
                 continue;
             }
             if exponent < -4.0 && format == Format::F16 {
@@ -162,7 +163,7 @@ proptest! {
     #[test]
     fn encoded_values_encode_to_nearly_themselves(seed: u64) {
         let values = bell(seed, 512, 0.1);
-        for &format in Format::ALL {
+        for format in WRITTEN {
             let once = round_trip(format, &values);
             let twice = round_trip(format, &once);
             let error = relative_error(&once, &twice);
@@ -174,7 +175,7 @@ proptest! {
     fn constant_and_sparse_rows_survive(value in -100f32..100.0, place in 0usize..256) {
         let mut sparse = [0.0f32; 256];
         sparse[place] = value;
-        for &format in Format::ALL {
+        for format in WRITTEN {
             prop_assert!(round_trip(format, &[0.0; 256]).iter().all(|&v| v == 0.0), "{}", format.name());
             for back in round_trip(format, &[value; 256]) {
                 prop_assert!((back - value).abs() <= 0.26 * value.abs() + 1e-4, "{}: {value} {back}", format.name());
@@ -191,7 +192,9 @@ proptest! {
         let values: Vec<f32> = floats.into_iter().map(f32::from_bits).collect();
         for &format in Format::ALL {
             let mut out = vec![0; format.row_bytes(256).unwrap()];
-            quantize(format, &values, &mut out);
+            if WRITTEN.contains(&format) {
+                quantize(format, &values, &mut out);
+            }
             let mut back = [0.0; 256];
             dequantize(format, &bytes[..out.len()], &mut back);
             if format.is_quantised() {

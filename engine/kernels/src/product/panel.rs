@@ -281,9 +281,9 @@ fn put_unit(kind: PanelFormat, codes: &[[u32; PANEL]; 8], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{dequantize, quantize};
+    use crate::format::dequantize;
     use crate::product::MatrixOrder;
-    use crate::testing::random;
+    use crate::testing::random_blocks;
 
     #[test]
     fn every_row_keeps_its_values_to_the_bit() {
@@ -291,8 +291,7 @@ mod tests {
             for (rows, cols) in [(16, 256), (37, 512), (3, 768), (17, 96)] {
                 let Some(size) = panel_bytes(format, rows, cols) else { continue };
                 let Some(row_bytes) = format.row_bytes(cols) else { continue };
-                let mut bytes = vec![0; rows * row_bytes];
-                quantize(format, &random(rows * cols, 5), &mut bytes);
+                let bytes = random_blocks(format, rows * cols, 5);
                 let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
                 let mut packed = vec![0xAA; size];
                 let panel_size = size / rows.div_ceil(PANEL);
