@@ -10,11 +10,11 @@ mod eviction;
 use std::sync::Arc;
 
 use kernels::attention::PageLayout;
-use kernels::format::Format;
 
 use crate::cached_sequence::{CachedSequence, common_prefix};
 use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
+use crate::limits::EngineLimits;
 use crate::memory::MemoryMeter;
 use crate::network::Network;
 use crate::request::{OwnerId, PrefillReason};
@@ -41,22 +41,12 @@ impl CacheEntry {
     }
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct CacheLimits {
-    /// Ceiling over the memory of all sequences, cached or running.
-    pub budget_bytes: usize,
-    pub recurrence_log_tokens: usize,
-    pub snapshots: Format,
-    /// The most recent sequences that `EvictionRights::Unneeded` spares.
-    pub needed_sequences: usize,
-}
-
 pub(crate) struct SequenceCache {
     entries: Vec<CacheEntry>,
     evicted: Evicted,
     /// Counts uses, to tell old from new: the engine knows no clock.
     uses: u64,
-    limits: CacheLimits,
+    limits: EngineLimits,
     meter: MemoryMeter,
     disk: Option<DiskCache>,
     /// A file is read only if it gives at least so many tokens more than memory.
@@ -84,7 +74,7 @@ pub(crate) struct PrefixQuery<'a> {
 const TEMPLATE_TOKENS: usize = 16;
 
 impl SequenceCache {
-    pub fn new(limits: CacheLimits, meter: &MemoryMeter) -> SequenceCache {
+    pub fn new(limits: EngineLimits, meter: &MemoryMeter) -> SequenceCache {
         let (entries, evicted, meter) = (Vec::new(), Evicted::default(), meter.clone());
         SequenceCache { entries, evicted, uses: 0, limits, meter, disk: None, worth_reading_tokens: 0 }
     }
@@ -305,8 +295,8 @@ impl SequenceCache {
     /// Evicts the least valuable parts until `bytes` more fit under the ceiling. Returns whether they do. `running` are the
     /// sequences of running requests, which only lose snapshots.
     pub fn make_room(&mut self, bytes: usize, rights: EvictionRights, running: &mut [&mut CachedSequence]) -> bool {
-        while self.meter.used_bytes() + bytes > self.limits.budget_bytes {
-            let needed = self.limits.needed_sequences;
+        while self.meter.used_bytes() + bytes > self.limits.memory_bytes {
+            let needed = self.limits.max_sequences;
             let Some(victim) = least_valuable(&self.entries, running, self.uses, rights, needed) else {
                 return false;
             };

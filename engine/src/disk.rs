@@ -61,26 +61,12 @@ pub(crate) struct DiskCache {
     model: ModelIdentity,
     stored: Vec<StoredSequence>,
     uses: u64,
-    jobs: Option<Sender<WriteJob>>,
+    jobs: Option<Sender<file::WriteJob>>,
     done: Receiver<Result<StoredSequence, String>>,
     thread: Option<JoinHandle<()>>,
     /// The pages of each job that is not done, which no stored sequence names yet.
     waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
-}
-
-/// A sequence for the disk's thread to write.
-pub(crate) struct WriteJob {
-    pub path: PathBuf,
-    pub tokens: Vec<u32>,
-    pub kv: KvFormats,
-    pub owner: Option<OwnerId>,
-    /// Of the recurrent states.
-    pub format: Format,
-    pub snapshots: Vec<Arc<Snapshot>>,
-    /// Of the full pages, which are the first of `pages`.
-    pub names: Vec<PageName>,
-    pub pages: KvPages,
 }
 
 impl DiskCache {
@@ -113,16 +99,13 @@ impl DiskCache {
         }
         found.sort_by_key(|(modified, _)| *modified);
         let stored: Vec<StoredSequence> = found.into_iter().map(|(_, stored)| stored).collect();
-        let (jobs, work) = channel::<WriteJob>();
+        let (jobs, work) = channel::<file::WriteJob>();
         let (tell, done) = channel();
         let thread = std::thread::Builder::new()
             .name("state-writer".to_string())
             .spawn(move || {
                 for job in work {
-                    let written = file::write(&job, &model);
-                    // The engine counts on the job's memory being free when it hears that the job is done.
-                    drop(job);
-                    if tell.send(written).is_err() {
+                    if tell.send(file::write(job)).is_err() {
                         return;
                     }
                 }
@@ -158,8 +141,13 @@ impl DiskCache {
         let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner));
         let names = file::page_names(tokens, kv, &self.model);
         let waiting = names.clone();
-        let (tokens, pages) = (tokens.to_vec(), sequence.state.pages.clone());
-        let job = WriteJob { path, tokens, kv, owner: sequence.owner, format, snapshots, names, pages };
+        let head = file::SequenceHead::new(&self.model, kv, format, tokens.len() as u64, snapshots.len() as u32);
+        let positions = snapshots.iter().map(|snapshot| snapshot.position).collect();
+        let contents = (tokens.to_vec(), positions, names);
+        let Some((head, Ok(stored))) = head.map(|head| (head, file::stored(path, &head, true, contents))) else {
+            return;
+        };
+        let job = file::WriteJob { sequence: stored, head, snapshots, pages: sequence.state.pages.clone() };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.waiting.extend(sent.then_some(waiting));
     }

@@ -11,7 +11,7 @@ use text::Tokenizer;
 use text::grammar::GrammarEnv;
 
 use crate::active_request::{ActiveRequest, ReplyWriter};
-use crate::cache::{CacheLimits, EvictionRights, SequenceCache};
+use crate::cache::{EvictionRights, SequenceCache};
 use crate::cached_sequence::CachedSequence;
 use crate::disk::{DiskCache, DiskLimits, ModelIdentity};
 use crate::error::Error;
@@ -50,14 +50,8 @@ impl Engine {
     pub fn new(executor: Executor, network: Network, tokenizer: Arc<Tokenizer>, limits: EngineLimits) -> Engine {
         let meter = executor.meter();
         meter.set_ceiling(limits.memory_bytes);
-        let of_cache = CacheLimits {
-            budget_bytes: limits.memory_bytes,
-            recurrence_log_tokens: limits.recurrence_log_tokens,
-            snapshots: limits.snapshots,
-            needed_sequences: limits.max_sequences,
-        };
         Engine {
-            cache: SequenceCache::new(of_cache, &meter),
+            cache: SequenceCache::new(limits, &meter),
             meter,
             network,
             tokenizer,

@@ -79,26 +79,17 @@ impl Executor {
 
     /// Waits until a GPU has done everything that it was asked to do. None: it failed.
     pub fn wait(&self) -> Option<()> {
-        match &self.kind {
-            ExecutorKind::Cpu { .. } => Some(()),
-            ExecutorKind::Gpu { network, .. } => self.meter.keep_failure(network.device.synchronize()),
-        }
+        self.meter.device().map_or(Some(()), |device| self.meter.keep_failure(device.synchronize()))
     }
 
     /// How fast a GPU's memory copies. None: the CPU computes.
     pub fn copy_gb_per_s(&self, bytes: usize, rounds: usize) -> Option<f64> {
-        match &self.kind {
-            ExecutorKind::Cpu { .. } => None,
-            ExecutorKind::Gpu { network, .. } => gpu::buffer::copy_gb_per_s(&network.device, bytes, rounds).ok(),
-        }
+        gpu::buffer::copy_gb_per_s(self.meter.device()?, bytes, rounds).ok()
     }
 
     /// Bytes of a GPU's memory that this executor uses. None: the CPU computes.
     pub fn device_used_bytes(&self) -> Option<usize> {
-        match &self.kind {
-            ExecutorKind::Cpu { .. } => None,
-            ExecutorKind::Gpu { network, .. } => network.device.used_bytes().ok(),
-        }
+        self.meter.device()?.used_bytes().ok()
     }
 
     /// Why the GPU failed. Everything on it is lost then, and all results since the failure are invalid.

@@ -19,11 +19,11 @@ use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
 use weights::{Model, Shape};
 
-use crate::network::{StepLane, WantedLogits, rotation_of};
+use crate::network::{StepLane, rotation_of};
 use crate::state::StateShape;
 use inputs::{InputAddresses, StepInputs};
 use upload::{GpuFfn, GpuLayer, GpuMixer};
-use workspace::{BufferSizes, GraphKey};
+use workspace::{BufferSizes, Floats, GraphKey};
 
 pub use upload::device_bytes;
 pub use workspace::GpuWorkspace;
@@ -101,7 +101,7 @@ impl GpuNetwork {
         }
         let wanted = work.inputs.wanted();
         let on_host = work.logits_on_host.room(wanted * self.shape.vocab)?;
-        work.logits.read(0, on_host)?;
+        work.floats[Floats::Logits as usize].read(0, on_host)?;
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len();
         }
@@ -125,11 +125,7 @@ impl GpuNetwork {
             }
             work.inputs.add_tokens(lane.tokens);
             let end = first + count;
-            work.inputs.want(match lane.wanted {
-                WantedLogits::Nothing => end..end,
-                WantedLogits::Last => end.saturating_sub(1).max(first)..end,
-                WantedLogits::All => first..end,
-            });
+            work.inputs.want(lane.wanted.of(first..end));
             first = end;
         }
         self.step(work)
@@ -181,9 +177,9 @@ impl GpuNetwork {
         let mut rows = std::mem::take(&mut work.rows_on_host);
         rows.resize(step.rows * self.shape.hidden, 0.0);
         self.compute(step, work, |number| {
-            work.hidden.read(0, &mut rows)?;
+            work.buffer(Floats::Hidden).read(0, &mut rows)?;
             on_host(number, &mut rows);
-            work.hidden.write(0, &rows)
+            work.buffer(Floats::Hidden).write(0, &rows)
         })?;
         work.rows_on_host = rows;
         self.logits(step, work)
@@ -211,13 +207,13 @@ impl GpuNetwork {
     /// The embeddings of the tokens, and the rotation of each row.
     fn enter(&self, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
         let device = &self.device;
-        embed(device, &self.embed, step.at.tokens, step.rows, work.hidden.address())?;
+        embed(device, &self.embed, step.at.tokens, step.rows, work.at(Floats::Hidden))?;
         let pairs = self.frequencies.len() as u32;
         let of_turns = TurnsArguments {
             frequencies: self.frequencies.address(),
             lanes: step.at.lanes,
             lane_of_row: step.at.lane_of_row,
-            out: work.turns.address(),
+            out: work.at(Floats::Turns),
             pairs,
             magnitude: self.magnitude,
         };
@@ -225,7 +221,7 @@ impl GpuNetwork {
     }
 
     fn mix(&self, layer: &GpuLayer, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let normed = self.norm(step, work, &layer.attn_norm)?;
+        let normed = self.norm(step.rows, 0, work, &layer.attn_norm)?;
         match &layer.mixer {
             GpuMixer::Attention(weights) => self.attention(weights, layer.index, normed, step, work),
             GpuMixer::Delta(weights) => self.delta(weights, layer.index, normed, step, work),
@@ -233,7 +229,7 @@ impl GpuNetwork {
     }
 
     fn feed(&self, layer: &GpuLayer, ffn: &GpuFfn, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let normed = self.norm(step, work, &layer.ffn_norm)?;
+        let normed = self.norm(step.rows, 0, work, &layer.ffn_norm)?;
         self.ffn(ffn, normed, step, work)
     }
 
@@ -244,31 +240,21 @@ impl GpuNetwork {
         if wanted == 0 {
             return Ok(());
         }
-        let forms = self.forms(wanted <= FEW_ROWS);
-        let to = work.normed.arguments(forms);
-        let of_norm = NormRowsArguments {
-            x: work.hidden.address(),
-            weight: self.output_norm.address(),
-            chosen: step.at.wanted,
-            to,
-            eps: self.shape.rms_eps,
-            unused: 0,
-        };
-        norm_rows(&self.device, wanted, &of_norm)?;
-        product(&self.device, self.exactness, to, wanted, &[(head, work.logits.address())], false)
+        let to = self.norm(wanted, step.at.wanted, work, &self.output_norm)?;
+        product(&self.device, self.exactness, to, wanted, &[(head, work.at(Floats::Logits))], false)
     }
 
-    fn norm(&self, step: &GpuStep, work: &GpuWorkspace, weight: &Buffer<f32>) -> Result<RowsArguments, Error> {
-        let to = work.normed.arguments(self.forms(step.few));
-        let of_norm = NormRowsArguments {
-            x: work.hidden.address(),
-            weight: weight.address(),
-            chosen: 0,
-            to,
-            eps: self.shape.rms_eps,
-            unused: 0,
-        };
-        norm_rows(&self.device, step.rows, &of_norm)?;
+    /// Norms of so many rows: those whose numbers lie at the address `chosen`; 0: the first.
+    fn norm(
+        &self,
+        rows: usize,
+        chosen: u64,
+        work: &GpuWorkspace,
+        weight: &Buffer<f32>,
+    ) -> Result<RowsArguments, Error> {
+        let to = work.normed.arguments(self.forms(rows <= FEW_ROWS));
+        let (x, weight, eps) = (work.at(Floats::Hidden), weight.address(), self.shape.rms_eps);
+        norm_rows(&self.device, rows, &NormRowsArguments { x, weight, chosen, to, eps, unused: 0 })?;
         Ok(to)
     }
 

@@ -5,11 +5,12 @@ mod delta;
 mod ffn;
 mod workspace;
 
+use std::ops::Range;
+
 use kernels::cpu::Cpu;
-use kernels::delta::DeltaHeads;
 use kernels::format::Format;
 use kernels::norm::rms_norm;
-use kernels::product::{Activations, Precision, Rounding, Weights, product, products};
+use kernels::product::{Activations, Precision, Rounding, product, products};
 use kernels::rotation::Rotation;
 use weights::{Layer, Matrix, Mixer, Model, Shape};
 
@@ -57,6 +58,17 @@ pub enum WantedLogits {
     All,
 }
 
+impl WantedLogits {
+    /// Those of a lane's rows.
+    pub(crate) fn of(self, rows: Range<usize>) -> Range<usize> {
+        match self {
+            WantedLogits::Nothing => rows.end..rows.end,
+            WantedLogits::Last => rows.end.saturating_sub(1).max(rows.start)..rows.end,
+            WantedLogits::All => rows,
+        }
+    }
+}
+
 impl Network {
     pub fn new(model: Model, precision: Precision) -> Network {
         let shape = &model.shape;
@@ -90,8 +102,7 @@ impl Network {
                 recurrence_log.begin(lane.state.position, lane.tokens.len());
             }
             for (i, token) in lane.tokens.iter().enumerate() {
-                weights_of(&self.model.embed)
-                    .row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);
+                self.model.embed.weights().row(*token as usize, &mut work.hidden[row * shape.hidden..][..shape.hidden]);
                 self.rotation.at(lane.state.position + i, &mut work.turns[row * turns..][..turns]);
                 row += 1;
             }
@@ -136,12 +147,7 @@ impl Network {
         let mut row = 0;
         for lane in lanes {
             let end = row + lane.tokens.len();
-            let first = match lane.wanted {
-                WantedLogits::Nothing => end,
-                WantedLogits::Last => end.saturating_sub(1).max(row),
-                WantedLogits::All => row,
-            };
-            work.wanted.extend(first..end);
+            work.wanted.extend(lane.wanted.of(row..end));
             row = end;
         }
         let head = self.model.head.as_ref().unwrap_or(&self.model.embed);
@@ -176,26 +182,12 @@ impl Network {
     }
 
     fn product(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut [f32]) {
-        product(cpu, self.precision, x, weights_of(matrix), out);
+        product(cpu, self.precision, x, matrix.weights(), out);
     }
 
-    /// A product into a buffer, which is resized.
-    fn product_into(&self, cpu: &Cpu, x: &Activations, matrix: &Matrix, out: &mut Vec<f32>) {
-        out.resize(x.rows() * matrix.rows, 0.0);
-        self.product(cpu, x, matrix, out);
-    }
-
-    /// Several products of the same activations, into buffers, which are resized.
+    /// Products of the same activations, into buffers, which are resized.
     fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
-        let matrices = matrices.map(|(matrix, out)| {
-            out.resize(x.rows() * matrix.rows, 0.0);
-            (weights_of(matrix), &mut out[..])
-        });
-        products(cpu, self.precision, x, matrices);
-    }
-
-    fn heads(&self) -> DeltaHeads {
-        self.state_shape.heads
+        products_at(cpu, self.precision, x, matrices);
     }
 }
 
@@ -213,18 +205,17 @@ fn rounding_for(model: &Model) -> Rounding {
     if format == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
 }
 
-/// Products without rounding of activations, whatever the precision of the others.
-fn exact_products(cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); 2]) {
+fn products_at<const N: usize>(
+    cpu: &Cpu,
+    precision: Precision,
+    x: &Activations,
+    matrices: [(&Matrix, &mut Vec<f32>); N],
+) {
     let matrices = matrices.map(|(matrix, out)| {
         out.resize(x.rows() * matrix.rows, 0.0);
-        (weights_of(matrix), &mut out[..])
+        (matrix.weights(), &mut out[..])
     });
-    products(cpu, Precision::F32, x, matrices);
-}
-
-fn weights_of(matrix: &Matrix) -> Weights<'_> {
-    let Matrix { format, rows, cols, order, .. } = *matrix;
-    Weights { format, rows, cols, order, bytes: &matrix.data }
+    products(cpu, precision, x, matrices);
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

@@ -84,8 +84,7 @@ pub fn open_with(
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;
     // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.
-    let vocab =
-        std::mem::replace(&mut model.vocab, VocabSource::Json { tokenizer: Vec::new(), tokenizer_config: None });
+    let vocab = std::mem::replace(&mut model.vocab, VocabSource::Json(Vec::new()));
     let tokenizer = std::thread::spawn(move || vocabulary::tokenizer(vocab));
     let mut keeping = None;
     let executor = match &options.gpu {

@@ -73,27 +73,27 @@ impl SamplingOptions {
     /// What is wrong with these numbers, for a client's error. A `Sampler` never fails on them: it reads values that make no
     /// sense as 'off'.
     pub fn check(&self) -> Result<(), SamplingError> {
-        let wrong = |field, found, allowed| Err(SamplingError::Field { field, found, allowed });
-        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
-            return wrong("temperature", self.temperature, "a number of 0 or more");
-        }
-        if !(0.0..=1.0).contains(&self.top_p) {
-            return wrong("top_p", self.top_p, "a number from 0 to 1");
-        }
-        if !(0.0..=1.0).contains(&self.min_p) {
-            return wrong("min_p", self.min_p, "a number from 0 to 1");
-        }
-        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
-            return wrong("repetition_penalty", self.repetition_penalty, "a number above 0");
-        }
-        if !self.presence_penalty.is_finite() {
-            return wrong("presence_penalty", self.presence_penalty, "a finite number");
-        }
-        if !self.frequency_penalty.is_finite() {
-            return wrong("frequency_penalty", self.frequency_penalty, "a finite number");
-        }
-        if let Some(&(_, bias)) = self.logit_bias.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY) {
-            return wrong("logit_bias", bias, "finite numbers, or minus infinity to forbid a token");
+        let from_0_to_1 = "a number from 0 to 1";
+        let (temperature, repetition) = (self.temperature, self.repetition_penalty);
+        let (presence, frequency) = (self.presence_penalty, self.frequency_penalty);
+        let wrong_bias =
+            self.logit_bias.iter().map(|(_, bias)| *bias).find(|bias| bias.is_nan() || *bias == f32::INFINITY);
+        let rules = [
+            ("temperature", temperature, temperature.is_finite() && temperature >= 0.0, "a number of 0 or more"),
+            ("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), from_0_to_1),
+            ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), from_0_to_1),
+            ("repetition_penalty", repetition, repetition.is_finite() && repetition > 0.0, "a number above 0"),
+            ("presence_penalty", presence, presence.is_finite(), "a finite number"),
+            ("frequency_penalty", frequency, frequency.is_finite(), "a finite number"),
+            (
+                "logit_bias",
+                wrong_bias.unwrap_or_default(),
+                wrong_bias.is_none(),
+                "finite numbers, or minus infinity to forbid a token",
+            ),
+        ];
+        if let Some((field, found, _, allowed)) = rules.into_iter().find(|(_, _, holds, _)| !holds) {
+            return Err(SamplingError::Field { field, found, allowed });
         }
         Ok(())
     }

@@ -36,18 +36,16 @@ impl MemoryChecksums {
             for (number, page) in sequence.state.pages.iter().enumerate() {
                 let at = Arc::as_ptr(page) as usize;
                 if (number + 1) * PAGE_TOKENS <= sequence.state.position && summed.insert(at) {
-                    let now = crc32fast::hash(&page.on_host().map_err(|error| error.to_string())?);
-                    let (_, sum) = self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now));
-                    if *sum != now {
+                    let now = checksum(page)?;
+                    if self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now)).1 != now {
                         return Err(format!("page {number} of a sequence of {tokens} tokens has changed"));
                     }
                 }
             }
             for snapshot in sequence.snapshots.iter().filter(|snapshot| summed.insert(Arc::as_ptr(snapshot) as usize)) {
                 let at = Arc::as_ptr(snapshot) as usize;
-                let now = crc32fast::hash(&snapshot.recurrent.on_host().map_err(|error| error.to_string())?);
-                let (_, sum) = self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now));
-                if *sum != now {
+                let now = checksum(&snapshot.recurrent)?;
+                if self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now)).1 != now {
                     return Err(format!("the snapshot at {} has changed", snapshot.position));
                 }
             }
@@ -64,4 +62,8 @@ impl MemoryChecksums {
         }
         Ok(())
     }
+}
+
+fn checksum(bytes: &MeteredBuffer<u8>) -> Result<u32, String> {
+    bytes.on_host().map(|bytes| crc32fast::hash(&bytes)).map_err(|error| error.to_string())
 }

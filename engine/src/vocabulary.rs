@@ -15,7 +15,7 @@ pub fn open(path: &Path) -> Result<(Tokenizer, Template), Error> {
 
 pub fn tokenizer(source: VocabSource) -> Result<Tokenizer, Error> {
     Ok(match source {
-        VocabSource::Gguf { tokens, types, merges, pre, .. } => Tokenizer::from_gguf(tokens, &types, merges, &pre)?,
-        VocabSource::Json { tokenizer, .. } => Tokenizer::from_json(&tokenizer)?,
+        VocabSource::Gguf { tokens, types, merges, pre } => Tokenizer::from_gguf(tokens, &types, merges, &pre)?,
+        VocabSource::Json(file) => Tokenizer::from_json(&file)?,
     })
 }

@@ -1,4 +1,5 @@
-//! The formats of files on disk. All numbers are little-endian, every part is followed by its CRC-32.
+//! The formats of files on disk. All numbers are as the processor has them, little-endian; every part is followed by its
+//! CRC-32.
 //!
 //! ```text
 //! NAME.line, a sequence
@@ -21,10 +22,11 @@ use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytemuck::{Pod, Zeroable};
 use kernels::format::Format;
 use sha2::{Digest, Sha256};
 
-use super::{ModelIdentity, StoredSequence, WriteJob};
+use super::{ModelIdentity, StoredSequence};
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::request::OwnerId;
 use crate::snapshot::{self, Snapshot};
@@ -36,8 +38,6 @@ const SEQUENCE_MAGIC: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
 /// 3: full pages have files of their own. Since 2 the name of a sequence's file begins with its owner.
 const VERSION: u32 = 3;
-const HEAD_BYTES: usize = 8 + 4 + 32 + 3 * 4 + 3 * 8 + 8 + 4;
-const PAGE_HEAD_BYTES: usize = 8 + 4 + 2 * 4 + 16 + 8;
 
 /// A hash, as above.
 pub(crate) type PageName = [u8; 16];
@@ -49,15 +49,39 @@ pub(crate) struct LoadedSequence {
     pub pages: KvPages,
 }
 
-struct SequenceFileHeader {
+#[repr(C, packed)]
+#[derive(Clone, Copy, PartialEq, Pod, Zeroable)]
+pub(super) struct SequenceHead {
+    magic: [u8; 8],
+    version: u32,
     fingerprint: [u8; 32],
-    kv: KvFormats,
-    snapshots_as: Format,
-    page_bytes: usize,
-    recurrent_bytes: usize,
-    conv: usize,
-    tokens: usize,
-    snapshots: usize,
+    /// GGUF's numbers for the formats of keys, values and recurrent states.
+    formats: [u32; 3],
+    page_bytes: u64,
+    recurrent_bytes: u64,
+    /// Values of a snapshot's convolution states.
+    conv: u64,
+    tokens: u64,
+    snapshots: u32,
+}
+
+#[repr(C, packed)]
+#[derive(Clone, Copy, PartialEq, Pod, Zeroable)]
+struct PageHead {
+    magic: [u8; 8],
+    version: u32,
+    formats: [u32; 2],
+    name: PageName,
+    bytes: u64,
+}
+
+/// A sequence for the disk's thread to write.
+pub(super) struct WriteJob {
+    pub sequence: StoredSequence,
+    pub head: SequenceHead,
+    pub snapshots: Vec<Arc<Snapshot>>,
+    /// The full ones, and the last one if it is not full.
+    pub pages: KvPages,
 }
 
 /// The name of a sequence's file: the same for the same tokens, owner and formats. It begins with the owner, so that an
@@ -100,39 +124,28 @@ pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
     folder.join(format!("{hex}.page"))
 }
 
-/// Writes the pages first, so that a sequence's file never names a page that is not there.
-pub(super) fn write(job: &WriteJob, model: &ModelIdentity) -> Result<StoredSequence, String> {
-    let folder = job.path.parent().unwrap_or(Path::new("."));
+/// Writes the pages first, so that a sequence's file never names a page that is not there. The memory of the job is free when
+/// this returns.
+pub(super) fn write(job: WriteJob) -> Result<StoredSequence, String> {
+    let path = &job.sequence.path;
+    let folder = path.parent().unwrap_or(Path::new("."));
     let failed = |path: &Path, error: std::io::Error| {
         let _ = std::fs::remove_file(path.with_extension("part"));
         format!("cannot write {}: {error}; the next start will be slower", path.display())
     };
-    for (name, page) in job.names.iter().zip(&job.pages) {
+    for (name, page) in job.sequence.names.iter().zip(&job.pages) {
         let path = page_path(folder, name);
         if !path.exists() {
-            let written = on_host(page).and_then(|page| write_page(&path, job.kv, name, &page));
+            let written = on_host(page).and_then(|page| write_page(&path, job.sequence.kv, name, &page));
             written.map_err(|error| failed(&path, error))?;
         }
     }
-    let bytes = write_sequence(&job.path, job, model).map_err(|error| failed(&job.path, error))?;
-    let page_file_bytes = job.pages.first().map_or(0, |page| (PAGE_HEAD_BYTES + page.bytes() + 8) as u64);
-    Ok(StoredSequence {
-        path: job.path.clone(),
-        ours: true,
-        owner: job.owner,
-        tokens: job.tokens.clone(),
-        kv: job.kv,
-        snapshots: job.format,
-        positions: job.snapshots.iter().map(|snapshot| snapshot.position).collect(),
-        names: job.names.clone(),
-        bytes,
-        page_file_bytes,
-        used: 0,
-    })
+    write_sequence(&job).map_err(|error| failed(path, error))?;
+    Ok(job.sequence)
 }
 
 /// Writes another file and renames it, so that a file of this name is complete.
-fn written(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> std::io::Result<u64> {
+fn written(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> std::io::Result<()> {
     let part = path.with_extension("part");
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
@@ -145,53 +158,28 @@ fn written(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Re
     out.flush()?;
     drop(out);
     file.sync_all()?;
-    std::fs::rename(&part, path)?;
-    Ok(file.metadata()?.len())
+    std::fs::rename(&part, path)
 }
 
-fn write_page(path: &Path, kv: KvFormats, name: &PageName, page: &[u8]) -> std::io::Result<u64> {
+fn write_page(path: &Path, kv: KvFormats, name: &PageName, page: &[u8]) -> std::io::Result<()> {
     written(path, |out| {
-        write_part(out, &[&page_head(kv, name, page.len())])?;
+        write_part(out, &[bytemuck::bytes_of(&PageHead::new(kv, name, page.len()))])?;
         write_part(out, &[page])
     })
 }
 
-fn page_head(kv: KvFormats, name: &PageName, bytes: usize) -> Vec<u8> {
-    let mut head = Vec::with_capacity(PAGE_HEAD_BYTES);
-    head.extend_from_slice(PAGE_MAGIC);
-    head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&kv.key.to_gguf().to_le_bytes());
-    head.extend_from_slice(&kv.value.to_gguf().to_le_bytes());
-    head.extend_from_slice(name);
-    head.extend_from_slice(&(bytes as u64).to_le_bytes());
-    head
-}
-
-fn write_sequence(path: &Path, job: &WriteJob, model: &ModelIdentity) -> std::io::Result<u64> {
-    let shape = &model.shape;
-    let page_bytes = job.pages.first().map_or(0, |page| page.bytes());
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    head.extend_from_slice(SEQUENCE_MAGIC);
-    head.extend_from_slice(&VERSION.to_le_bytes());
-    head.extend_from_slice(&model.fingerprint);
-    for format in [job.kv.key, job.kv.value, job.format] {
-        head.extend_from_slice(&format.to_gguf().to_le_bytes());
-    }
-    let recurrent_bytes = shape.delta_layers * packed_bytes(job.format, shape.recurrent());
-    for size in [page_bytes, recurrent_bytes, shape.delta_layers * shape.conv(), job.tokens.len()] {
-        head.extend_from_slice(&(size as u64).to_le_bytes());
-    }
-    head.extend_from_slice(&(job.snapshots.len() as u32).to_le_bytes());
-    let positions: Vec<u64> = job.snapshots.iter().map(|snapshot| snapshot.position as u64).collect();
+fn write_sequence(job: &WriteJob) -> std::io::Result<()> {
+    let StoredSequence { path, tokens, positions, names, .. } = &job.sequence;
+    let positions: Vec<u64> = positions.iter().map(|position| *position as u64).collect();
     written(path, |out| {
-        write_part(out, &[&head])?;
-        write_part(out, &[bytemuck::cast_slice(&job.tokens)])?;
-        write_part(out, &[bytemuck::cast_slice(&positions), job.names.as_flattened()])?;
+        write_part(out, &[bytemuck::bytes_of(&job.head)])?;
+        write_part(out, &[bytemuck::cast_slice(tokens)])?;
+        write_part(out, &[bytemuck::cast_slice(&positions), names.as_flattened()])?;
         for snapshot in &job.snapshots {
             let (recurrent, conv) = (on_host(&snapshot.recurrent)?, on_host(&snapshot.conv)?);
             write_part(out, &[&recurrent, bytemuck::cast_slice(&conv)])?;
         }
-        match job.pages.get(job.names.len()) {
+        match job.pages.get(names.len()) {
             Some(rest) => write_part(out, &[&*on_host(rest)?]),
             None => Ok(()),
         }
@@ -218,20 +206,21 @@ pub(super) fn read_head(path: &Path, model: &ModelIdentity) -> Result<StoredSequ
     if ours && !head.fits(model) {
         return Err("its sizes are not those of its model".to_string());
     }
-    let (tokens, positions, names) = contents(&mut input, &head)?;
-    Ok(StoredSequence {
-        path: path.to_path_buf(),
-        ours,
-        owner: owner_of(path),
-        tokens,
-        kv: head.kv,
-        snapshots: head.snapshots_as,
-        positions,
-        names,
-        bytes: head.file_bytes().unwrap_or(0) as u64,
-        page_file_bytes: (PAGE_HEAD_BYTES + head.page_bytes + 8) as u64,
-        used: 0,
-    })
+    stored(path.to_path_buf(), &head, ours, contents(&mut input, &head)?)
+}
+
+/// What a sequence's file is known by.
+pub(super) fn stored(
+    path: PathBuf,
+    head: &SequenceHead,
+    ours: bool,
+    contents: Contents,
+) -> Result<StoredSequence, String> {
+    let (kv, snapshots) = head.formats()?;
+    let (tokens, positions, names) = contents;
+    let page_file_bytes = (size_of::<PageHead>() as u64 + 8).saturating_add(head.page_bytes);
+    let (owner, bytes) = (owner_of(&path), head.file_bytes().unwrap_or(0));
+    Ok(StoredSequence { path, ours, owner, tokens, kv, snapshots, positions, names, bytes, page_file_bytes, used: 0 })
 }
 
 /// The full pages that a sequence's file names.
@@ -249,17 +238,18 @@ pub(super) fn read(
     meter: &MemoryMeter,
 ) -> Result<LoadedSequence, String> {
     let (mut input, head) = open(path)?;
-    if head.fingerprint != model.fingerprint || !head.fits(model) {
+    if !head.fits(model) {
         return Err("it is another file than at the start".to_string());
     }
+    let (kv, format) = head.formats()?;
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
     let mut snapshots = Vec::new();
     for position in positions.iter().filter(|position| **position <= end) {
-        let mut recurrent: MeteredBuffer<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes);
-        let mut conv: MeteredBuffer<f32> = meter.staged(MemoryKind::Snapshots, head.conv);
+        let mut recurrent: MeteredBuffer<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes as usize);
+        let mut conv: MeteredBuffer<f32> = meter.staged(MemoryKind::Snapshots, head.conv as usize);
         read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
         let (recurrent, conv) = (recurrent.settled(), conv.settled());
-        snapshots.push(Snapshot { position: *position, format: head.snapshots_as, recurrent, conv });
+        snapshots.push(Snapshot { position: *position, format, recurrent, conv });
     }
     if snapshots.last().is_none_or(|last| last.position != end) {
         return Err("it is another file than at the start".to_string());
@@ -267,9 +257,9 @@ pub(super) fn read(
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
     for number in pages.len()..end.div_ceil(PAGE_TOKENS) {
-        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes);
+        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
         match names.get(number) {
-            Some(name) => read_page(&page_path(folder, name), head.kv, name, &mut page)?,
+            Some(name) => read_page(&page_path(folder, name), kv, name, &mut page)?,
             None => {
                 let rest = head.page_bytes as i64 + 4;
                 input.seek(SeekFrom::End(-rest)).map_err(|error| error.to_string())?;
@@ -285,65 +275,50 @@ pub(super) fn read(
 fn read_page(path: &Path, kv: KvFormats, name: &PageName, page: &mut [u8]) -> Result<(), String> {
     let file = File::open(path).map_err(|error| format!("its page {}: {error}", path.display()))?;
     // Only the head is read through the buffer.
-    let mut input = BufReader::with_capacity(PAGE_HEAD_BYTES + 4, file);
-    let mut head = [0; PAGE_HEAD_BYTES];
+    let mut input = BufReader::with_capacity(size_of::<PageHead>() + 4, file);
+    let mut head = PageHead::zeroed();
     let damaged = |why: String| {
         let _ = std::fs::remove_file(path);
         format!("its page {}: {why}", path.display())
     };
-    read_part(&mut input, [&mut head[..]]).map_err(damaged)?;
-    if head[..] != page_head(kv, name, page.len()) {
+    read_part(&mut input, [bytemuck::bytes_of_mut(&mut head)]).map_err(damaged)?;
+    if head != PageHead::new(kv, name, page.len()) {
         return Err(damaged("it is another page's".to_string()));
     }
     read_part(&mut input, [page]).map_err(damaged)
 }
 
 /// Reads and checks the head, before anything of the sizes in it is allocated.
-fn open(path: &Path) -> Result<(BufReader<File>, SequenceFileHeader), String> {
+fn open(path: &Path) -> Result<(BufReader<File>, SequenceHead), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     let mut input = BufReader::with_capacity(1 << 16, file); // not a window: bytes of a buffer
-    let mut bytes = [0; HEAD_BYTES];
-    input.read_exact(&mut bytes).map_err(|error| error.to_string())?;
-    let (magic, rest) = bytes.split_at(8);
-    let (version, rest) = rest.split_at(4);
-    let (fingerprint, mut rest) = rest.split_at(32);
-    if magic != SEQUENCE_MAGIC {
+    let mut head = SequenceHead::zeroed();
+    input.read_exact(bytemuck::bytes_of_mut(&mut head)).map_err(|error| error.to_string())?;
+    if head.magic != *SEQUENCE_MAGIC {
         return Err("it is no file of ours".to_string());
     }
-    if version != VERSION.to_le_bytes() {
+    if head.version != VERSION {
         return Err("it is of another version".to_string());
     }
-    check(&mut input, crc32fast::hash(&bytes))?;
-    let mut number = |bytes: usize| {
-        let (own, others) = rest.split_at(bytes);
-        rest = others;
-        own.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
-    };
-    let mut format = || u32::try_from(number(4)).ok().and_then(Format::from_gguf).ok_or("its formats are unknown");
-    let kv = KvFormats { key: format()?, value: format()? };
-    let snapshots_as = format()?;
-    let mut size = |bytes: usize| usize::try_from(number(bytes)).map_err(|_| "its sizes make no sense");
-    let (page_bytes, recurrent_bytes, conv, tokens, snapshots) = (size(8)?, size(8)?, size(8)?, size(8)?, size(4)?);
-    let fingerprint = fingerprint.try_into().map_err(|_| "its sizes make no sense")?;
-    let head =
-        SequenceFileHeader { fingerprint, kv, snapshots_as, page_bytes, recurrent_bytes, conv, tokens, snapshots };
-    if head.file_bytes().is_none_or(|bytes| bytes as u64 != length) {
+    check(&mut input, crc32fast::hash(bytemuck::bytes_of(&head)))?;
+    head.formats()?;
+    if head.file_bytes() != Some(length) {
         return Err("it is cut short or its sizes make no sense".to_string());
     }
     Ok((input, head))
 }
 
 /// Tokens, positions of snapshots, names of pages.
-type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>);
+pub(super) type Contents = (Vec<u32>, Vec<usize>, Vec<PageName>);
 
-fn contents(input: &mut BufReader<File>, head: &SequenceFileHeader) -> Result<Contents, String> {
-    let mut tokens = vec![0u32; head.tokens];
+fn contents(input: &mut BufReader<File>, head: &SequenceHead) -> Result<Contents, String> {
+    let mut tokens = vec![0u32; head.tokens as usize];
     read_part(input, [bytemuck::cast_slice_mut(&mut tokens)])?;
-    let mut positions = vec![0u64; head.snapshots];
-    let mut names = vec![[0; 16]; head.tokens / PAGE_TOKENS];
+    let mut positions = vec![0u64; head.snapshots as usize];
+    let mut names = vec![[0; 16]; tokens.len() / PAGE_TOKENS];
     read_part(input, [bytemuck::cast_slice_mut(&mut positions), names.as_flattened_mut()])?;
-    if !positions.is_sorted_by(|a, b| a < b) || positions.last() != Some(&(head.tokens as u64)) {
+    if !positions.is_sorted_by(|a, b| a < b) || positions.last() != Some(&(tokens.len() as u64)) {
         return Err("its positions make no sense".to_string());
     }
     let positions = positions.into_iter().map(|position| position as usize).collect();
@@ -365,23 +340,61 @@ fn check(input: &mut impl Read, crc: u32) -> Result<(), String> {
     if crc.to_le_bytes() == expected { Ok(()) } else { Err("its checksum is wrong".to_string()) }
 }
 
-impl SequenceFileHeader {
-    fn fits(&self, model: &ModelIdentity) -> bool {
+impl PageHead {
+    fn new(kv: KvFormats, name: &PageName, bytes: usize) -> PageHead {
+        let formats = [kv.key.to_gguf(), kv.value.to_gguf()];
+        PageHead { magic: *PAGE_MAGIC, version: VERSION, formats, name: *name, bytes: bytes as u64 }
+    }
+}
+
+impl SequenceHead {
+    /// None: the model cannot have sequences in these formats.
+    pub fn new(
+        model: &ModelIdentity,
+        kv: KvFormats,
+        states: Format,
+        tokens: u64,
+        snapshots: u32,
+    ) -> Option<SequenceHead> {
         let shape = &model.shape;
-        let layout = shape.layout(self.kv);
-        layout.is_ok_and(|layout| self.page_bytes == shape.page_bytes(&layout))
-            && snapshot::FORMATS.contains(&self.snapshots_as)
-            && self.recurrent_bytes == shape.delta_layers * packed_bytes(self.snapshots_as, shape.recurrent())
-            && self.conv == shape.delta_layers * shape.conv()
+        let layout = shape.layout(kv).ok().filter(|_| snapshot::FORMATS.contains(&states))?;
+        Some(SequenceHead {
+            magic: *SEQUENCE_MAGIC,
+            version: VERSION,
+            fingerprint: model.fingerprint,
+            formats: [kv.key, kv.value, states].map(Format::to_gguf),
+            page_bytes: shape.page_bytes(&layout) as u64,
+            recurrent_bytes: (shape.delta_layers * packed_bytes(states, shape.recurrent())) as u64,
+            conv: (shape.delta_layers * shape.conv()) as u64,
+            tokens,
+            snapshots,
+        })
     }
 
-    fn file_bytes(&self) -> Option<usize> {
-        let tokens = self.tokens.checked_mul(4)?.checked_add(HEAD_BYTES + 8)?;
-        let index =
-            self.snapshots.checked_mul(8)?.checked_add((self.tokens / PAGE_TOKENS).checked_mul(16)?)?.checked_add(4)?;
+    /// Of keys and values, and of recurrent states.
+    fn formats(&self) -> Result<(KvFormats, Format), String> {
+        match self.formats.map(Format::from_gguf) {
+            [Some(key), Some(value), Some(states)] => Ok((KvFormats { key, value }, states)),
+            _ => Err("its formats are unknown".to_string()),
+        }
+    }
+
+    /// Whether it is the head that this model writes.
+    fn fits(&self, model: &ModelIdentity) -> bool {
+        let ours = self
+            .formats()
+            .ok()
+            .and_then(|(kv, states)| SequenceHead::new(model, kv, states, self.tokens, self.snapshots));
+        ours == Some(*self)
+    }
+
+    fn file_bytes(&self) -> Option<u64> {
+        let pages = self.tokens / PAGE_TOKENS as u64;
+        let tokens = self.tokens.checked_mul(4)?.checked_add(size_of::<SequenceHead>() as u64 + 8)?;
+        let index = u64::from(self.snapshots) * 8 + pages * size_of::<PageName>() as u64 + 4;
         let state = self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)?;
-        let states = state.checked_mul(self.snapshots)?;
-        let rest = if self.tokens.is_multiple_of(PAGE_TOKENS) { 0 } else { self.page_bytes.checked_add(4)? };
+        let states = state.checked_mul(self.snapshots.into())?;
+        let rest = if self.tokens.is_multiple_of(PAGE_TOKENS as u64) { 0 } else { self.page_bytes.checked_add(4)? };
         tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
     }
 }

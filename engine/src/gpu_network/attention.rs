@@ -6,6 +6,7 @@ use gpu::product::product;
 use gpu::rows::RowsArguments;
 
 use super::upload::GpuAttention;
+use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
@@ -19,12 +20,13 @@ impl GpuNetwork {
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         let (device, shape) = (&self.device, &self.shape);
-        let jobs = [(&weights.q, work.q.address()), (&weights.k, work.k.address()), (&weights.v, work.v.address())];
+        let jobs =
+            [(&weights.q, work.at(Floats::Q)), (&weights.k, work.at(Floats::K)), (&weights.v, work.at(Floats::V))];
         product(device, self.exactness, normed, step.rows, &jobs, false)?;
         let heads = AttentionHeads {
             lanes: step.at.lanes,
             lane_of_row: step.at.lane_of_row,
-            q: work.q.address(),
+            q: work.at(Floats::Q),
             q_heads: shape.q_heads as u32,
             kv_heads: shape.kv_heads as u32,
             dim: shape.head_dim as u32,
@@ -32,21 +34,21 @@ impl GpuNetwork {
         };
         let of_prepare = PrepareArguments {
             heads,
-            k: work.k.address(),
-            v: work.v.address(),
+            k: work.at(Floats::K),
+            v: work.at(Floats::V),
             q_norm: weights.q_norm.address(),
             k_norm: weights.k_norm.address(),
-            turns: work.turns.address(),
+            turns: work.at(Floats::Turns),
             pairs: self.frequencies.len() as u32,
             eps: shape.rms_eps,
         };
         prepare(device, step.rows, &of_prepare)?;
         let shape = (shape.q_heads, shape.kv_heads, shape.head_dim);
         let spread = Spread::new(device.processors(), step.lanes, step.longest, shape);
-        let parts = PastParts { partial: work.partial.address(), stats: work.stats.address() };
+        let parts = PastParts { partial: work.at(Floats::Partial), stats: work.at(Floats::Stats) };
         attend(device, heads, step.lanes, step.rows, spread, parts)?;
         let inner = work.inner.arguments_of(shape.0 * shape.2, self.inner_forms(step.few));
         combine(device, heads, step.rows, spread.splits, parts, inner)?;
-        product(device, self.exactness, inner, step.rows, &[(&weights.o, work.hidden.address())], true)
+        product(device, self.exactness, inner, step.rows, &[(&weights.o, work.at(Floats::Hidden))], true)
     }
 }

@@ -8,6 +8,7 @@ use gpu::product::{exact_product, product};
 use gpu::rows::RowsArguments;
 
 use super::upload::{GpuDelta, GpuMixer};
+use super::workspace::Floats;
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
@@ -24,14 +25,14 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let device = &self.device;
         let heads = self.state_shape.heads;
-        let jobs = [(&weights.qkv, work.q.address()), (&weights.z, work.k.address())];
+        let jobs = [(&weights.qkv, work.at(Floats::Q)), (&weights.z, work.at(Floats::K))];
         product(device, self.exactness, normed, step.rows, &jobs, false)?;
         // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
-        let exact = [(&weights.a, work.decay.address()), (&weights.b, work.beta.address())];
+        let exact = [(&weights.a, work.at(Floats::Decay)), (&weights.b, work.at(Floats::Beta))];
         exact_product(device, normed, step.rows, &exact)?;
         let of_gates = GatesArguments {
-            decay: work.decay.address(),
-            beta: work.beta.address(),
+            decay: work.at(Floats::Decay),
+            beta: work.at(Floats::Beta),
             a_log_neg: weights.a_log_neg.address(),
             dt_bias: weights.dt_bias.address(),
             log_rows: step.at.log_rows,
@@ -45,15 +46,15 @@ impl GpuNetwork {
         self.recur(weights, layer, step, step.at.log_rows, work)?;
         let inner = work.inner.arguments_of(heads.values(), self.inner_forms(step.few));
         let of_norm = NormHeadsArguments {
-            x: work.out.address(),
+            x: work.at(Floats::Out),
             weight: weights.norm.address(),
-            gate: work.k.address(),
+            gate: work.at(Floats::K),
             to: inner,
             dim: heads.value_dim as u32,
             eps: self.shape.rms_eps,
         };
         norm_heads_gated(device, step.rows, &of_norm)?;
-        product(device, self.exactness, inner, step.rows, &[(&weights.out, work.hidden.address())], true)
+        product(device, self.exactness, inner, step.rows, &[(&weights.out, work.at(Floats::Hidden))], true)
     }
 
     /// The part of a linear layer with a state: convolution and delta rule. Reads `work.q`, `decay` and `beta`, and logs the
@@ -91,9 +92,9 @@ impl GpuNetwork {
     ) -> Result<(), Error> {
         let (shape, heads) = (&self.state_shape, self.state_shape.heads);
         let of_convolution = ConvolveArguments {
-            x: work.q.address(),
-            out: work.convolved.address(),
-            taps: weights.taps.address(),
+            x: work.at(Floats::Q),
+            out: work.at(Floats::Convolved),
+            taps: weights.conv.address(),
             lanes: at,
             log_rows,
             memory: (layer * shape.conv()) as u64,
@@ -107,10 +108,10 @@ impl GpuNetwork {
         };
         convolve(&self.device, lanes, longest, of_convolution)?;
         let of_rule = DeltaArguments {
-            qkv: work.convolved.address(),
-            decay: work.decay.address(),
-            beta: work.beta.address(),
-            out: work.out.address(),
+            qkv: work.at(Floats::Convolved),
+            decay: work.at(Floats::Decay),
+            beta: work.at(Floats::Beta),
+            out: work.at(Floats::Out),
             lanes: at,
             chunks: 0,
             state: (layer * shape.recurrent()) as u64,
@@ -121,7 +122,7 @@ impl GpuNetwork {
             tiled: heads.tiled.into(),
             most_chunks: 0,
         };
-        advance(&self.device, lanes, longest, &work.chunks, of_rule)
+        advance(&self.device, lanes, longest, work.buffer(Floats::Chunks), of_rule)
     }
 
     /// Values between a token's address in the log and its row of this layer.
@@ -153,9 +154,9 @@ impl GpuNetwork {
         for (layer, weights) in linear.enumerate() {
             let of_log = ReadLogArguments {
                 log_rows: step.at.log_rows,
-                x: work.q.address(),
-                decay: work.decay.address(),
-                beta: work.beta.address(),
+                x: work.at(Floats::Q),
+                decay: work.at(Floats::Decay),
+                beta: work.at(Floats::Beta),
                 layer: self.in_log(layer),
                 channels: heads.channels() as u32,
                 heads: heads.value_heads as u32,

@@ -7,6 +7,7 @@ use gpu::routing::{ArrangeArguments, GatherArguments, RouteArguments, arrange, g
 use gpu::rows::RowsArguments;
 
 use super::upload::{GpuFfn, GpuMoe, GpuSwiglu};
+use super::workspace::{Floats, Numbers};
 use super::{GpuNetwork, GpuStep, GpuWorkspace};
 
 impl GpuNetwork {
@@ -19,7 +20,7 @@ impl GpuNetwork {
         work: &GpuWorkspace,
     ) -> Result<(), Error> {
         match ffn {
-            GpuFfn::Dense(weights) => self.swiglu(weights, normed, step, work, work.hidden.address(), true),
+            GpuFfn::Dense(weights) => self.swiglu(weights, normed, step, work, work.at(Floats::Hidden), true),
             GpuFfn::Moe(moe) => self.moe(moe, normed, step, work),
         }
     }
@@ -33,7 +34,7 @@ impl GpuNetwork {
         out: u64,
         accumulate: bool,
     ) -> Result<(), Error> {
-        let (gate, up) = (work.gate.address(), work.up.address());
+        let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
         product(&self.device, self.exactness, x, step.rows, &[(&weights.gate, gate), (&weights.up, up)], false)?;
         let inner = work.inner.arguments_of(weights.gate.rows, self.inner_forms(step.few));
         silu_times(&self.device, step.rows, gate, up, inner)?;
@@ -43,72 +44,72 @@ impl GpuNetwork {
     /// Computes pairs of a token and one of its experts. Many pairs are sorted by expert, so that the weights of each expert are
     /// read once for all its tokens.
     fn moe(&self, moe: &GpuMoe, x: RowsArguments, step: &GpuStep, work: &GpuWorkspace) -> Result<(), Error> {
-        let (device, routing) = (&self.device, &work.moe);
-        let (used, renormalise) =
-            self.shape.moe.as_ref().map_or((moe.count, true), |shape| (shape.used, shape.renormalise));
+        let device = &self.device;
+        let (Some(shape), Some(experts)) = (&self.shape.moe, moe.experts.first()) else { return Ok(()) };
+        let (count, used) = (shape.experts, shape.used);
         let pairs = step.rows * used;
         // Small differences decide which expert is chosen.
-        let mut exact = vec![(&moe.router, routing.scores.address())];
-        exact.extend(moe.shared.iter().map(|shared| (&shared.router, routing.shared_score.address())));
+        let mut exact = vec![(&moe.router, work.at(Floats::Scores))];
+        exact.extend(moe.shared.iter().map(|shared| (&shared.router, work.at(Floats::SharedScore))));
         exact_product(device, x, step.rows, &exact)?;
         // Pairs of few rows are not sorted: each reads its expert's weights for itself.
         let unsorted = |address: u64| if step.few { address } else { 0 };
         let of_route = RouteArguments {
-            scores: routing.scores.address(),
-            experts: routing.experts.address(),
-            shares: routing.shares.address(),
-            source: unsorted(routing.source.address()),
-            place: unsorted(routing.place.address()),
-            count: moe.count as u32,
+            scores: work.at(Floats::Scores),
+            experts: work.numbers_at(Numbers::Experts),
+            shares: work.at(Floats::Shares),
+            source: unsorted(work.numbers_at(Numbers::Source)),
+            place: unsorted(work.numbers_at(Numbers::PlaceOfPair)),
+            count: count as u32,
             used: used as u32,
-            renormalise: renormalise.into(),
+            renormalise: shape.renormalise.into(),
             unused: 0,
         };
         route(device, step.rows, &of_route)?;
         // Most experts have few of the pairs.
-        let tile = tile_rows(pairs / moe.count.max(1));
+        let tile = tile_rows(pairs / count);
         if !step.few {
             let of_arrange = ArrangeArguments {
-                experts: routing.experts.address(),
-                source: routing.source.address(),
-                of_row: routing.of_row.address(),
-                place: routing.place.address(),
-                tiles: routing.tiles.address(),
+                experts: work.numbers_at(Numbers::Experts),
+                source: work.numbers_at(Numbers::Source),
+                of_row: work.numbers_at(Numbers::OfRow),
+                place: work.numbers_at(Numbers::PlaceOfPair),
+                tiles: work.numbers_at(Numbers::Tiles),
                 pairs: pairs as u32,
                 used: used as u32,
-                count: moe.count as u32,
+                count: count as u32,
                 tile_rows: tile as u32,
             };
             arrange(device, &of_arrange)?;
         }
         if let Some(shared) = &moe.shared {
-            self.swiglu(&shared.expert, x, step, work, routing.shared.address(), false)?;
+            self.swiglu(&shared.expert, x, step, work, work.at(Floats::Shared), false)?;
         }
-        let width = moe.experts.gate.rows / moe.count.max(1);
-        let experts = Experts {
-            source: routing.source.address(),
-            of_row: unsorted(routing.experts.address()),
-            tiles: if step.few { 0 } else { routing.tiles.address() },
+        let width = experts.gate.rows / count;
+        let pairs_of = Experts {
+            source: work.numbers_at(Numbers::Source),
+            of_row: unsorted(work.numbers_at(Numbers::Experts)),
+            tiles: if step.few { 0 } else { work.numbers_at(Numbers::Tiles) },
             rows_of_one: width as u32,
-            most_tiles: most_tiles(pairs, moe.count, tile) as u32,
+            most_tiles: most_tiles(pairs, count, tile) as u32,
             tile_rows: tile as u32,
             unused: 0,
         };
-        let (gate, up) = (work.gate.address(), work.up.address());
-        let jobs = [(&moe.experts.gate, gate), (&moe.experts.up, up)];
-        product_of_experts(device, self.exactness, x, pairs, experts, &jobs)?;
+        let (gate, up) = (work.at(Floats::Gate), work.at(Floats::Up));
+        let jobs = [(&experts.gate, gate), (&experts.up, up)];
+        product_of_experts(device, self.exactness, x, pairs, pairs_of, &jobs)?;
         let inner = work.inner.arguments_of(width, self.inner_forms(step.few));
         silu_times(device, pairs, gate, up, inner)?;
-        let experts = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..experts };
-        let jobs = [(&moe.experts.down, routing.answers.address())];
-        product_of_experts(device, self.exactness, inner, pairs, experts, &jobs)?;
+        let pairs_of = Experts { source: 0, rows_of_one: self.shape.hidden as u32, ..pairs_of };
+        let jobs = [(&experts.down, work.at(Floats::Answers))];
+        product_of_experts(device, self.exactness, inner, pairs, pairs_of, &jobs)?;
         let of_gather = GatherArguments {
-            answers: routing.answers.address(),
-            place: routing.place.address(),
-            shares: routing.shares.address(),
-            shared_answers: moe.shared.as_ref().map_or(0, |_| routing.shared.address()),
-            shared_score: routing.shared_score.address(),
-            out: work.hidden.address(),
+            answers: work.at(Floats::Answers),
+            place: work.numbers_at(Numbers::PlaceOfPair),
+            shares: work.at(Floats::Shares),
+            shared_answers: moe.shared.as_ref().map_or(0, |_| work.at(Floats::Shared)),
+            shared_score: work.at(Floats::SharedScore),
+            out: work.at(Floats::Hidden),
             rows: step.rows as u32,
             cols: self.shape.hidden as u32,
             used: used as u32,

@@ -159,58 +159,48 @@ impl StepInputs {
 
     /// Copies everything to the device.
     pub fn send(&mut self) -> Result<InputAddresses, Error> {
-        let bytes = size_of_val(&*self.lanes)
-            + [&self.log_rows, &self.pages].map(|values| size_of_val(&**values)).iter().sum::<usize>()
-            + [&self.tokens, &self.lane_of_row, &self.wanted]
-                .map(|values| size_of_val(&**values))
-                .iter()
-                .sum::<usize>()
-            + self.spans.iter().map(|span| size_of_val(&*span.lanes)).sum::<usize>()
-            + ALIGNED_TO * (6 + self.spans.len());
-        if self.there.len() < bytes {
-            self.there = Buffer::new(&self.there.device().clone(), bytes.next_power_of_two())?;
-        }
-        let base = self.there.address();
-        let mut next = 0;
-        let mut next_address = |bytes: usize| {
-            let at = next;
-            next = (at + bytes).next_multiple_of(ALIGNED_TO);
-            base + at as u64
-        };
-        let mut addresses = InputAddresses {
-            lanes: next_address(size_of_val(&*self.lanes)),
-            log_rows: next_address(size_of_val(&*self.log_rows)),
-            tokens: next_address(self.lane_of_row.len() * size_of::<u32>()),
-            lane_of_row: next_address(size_of_val(&*self.lane_of_row)),
-            wanted: next_address(size_of_val(&*self.wanted)),
-        };
-        let pages = next_address(size_of_val(&*self.pages));
-        for span in &mut self.spans {
-            span.at = next_address(size_of_val(&*span.lanes));
-        }
-        for lane in &mut self.lanes {
-            lane.pages = pages + lane.pages * size_of::<u64>() as u64;
-        }
-        self.bytes.clear();
-        append(&mut self.bytes, &self.lanes);
-        append(&mut self.bytes, &self.log_rows);
         // A replay has no tokens.
         self.tokens.resize(self.lane_of_row.len(), 0);
-        [&self.tokens, &self.lane_of_row, &self.wanted].into_iter().for_each(|all| append(&mut self.bytes, all));
-        append(&mut self.bytes, &self.pages);
-        self.spans.iter().for_each(|span| append(&mut self.bytes, &span.lanes));
-        self.there.write(0, &self.bytes)?;
-        if !self.has_log {
-            addresses.log_rows = 0;
+        // What depends on more than the numbers of rows and lanes comes last.
+        self.bytes.clear();
+        let lanes = append(&mut self.bytes, &self.lanes);
+        let log_rows = append(&mut self.bytes, &self.log_rows);
+        let [tokens, lane_of_row, wanted] =
+            [&self.tokens, &self.lane_of_row, &self.wanted].map(|numbers| append(&mut self.bytes, numbers));
+        let pages = append(&mut self.bytes, &self.pages);
+        for span in &mut self.spans {
+            span.at = append(&mut self.bytes, &span.lanes);
         }
-        Ok(addresses)
+        if self.there.len() < self.bytes.len() {
+            self.there = Buffer::new(&self.there.device().clone(), self.bytes.len().next_power_of_two())?;
+        }
+        let base = self.there.address();
+        for lane in &mut self.lanes {
+            lane.pages = base + pages + lane.pages * size_of::<u64>() as u64;
+        }
+        for span in &mut self.spans {
+            span.at += base;
+        }
+        // With the addresses of their pages now.
+        self.bytes[..size_of_val(&*self.lanes)].copy_from_slice(bytemuck::cast_slice(&self.lanes));
+        self.there.write(0, &self.bytes)?;
+        Ok(InputAddresses {
+            lanes: base + lanes,
+            log_rows: if self.has_log { base + log_rows } else { 0 },
+            tokens: base + tokens,
+            lane_of_row: base + lane_of_row,
+            wanted: base + wanted,
+        })
     }
 }
 
 /// Kernels read whole lanes at once.
 const ALIGNED_TO: usize = 16;
 
-fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) {
+/// Returns where the values begin.
+fn append<T: Pod>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
+    let at = bytes.len();
     bytes.extend_from_slice(bytemuck::cast_slice(values));
     bytes.resize(bytes.len().next_multiple_of(ALIGNED_TO), 0);
+    at as u64
 }

@@ -3,7 +3,7 @@
 use gpu::matrix::{self, DeviceMatrix};
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
-use weights::Model;
+use weights::{AttentionWeights, DeltaWeights, Ffn, Matrix, Mixer, Model, MoeWeights, SharedExpert, SwigluWeights};
 
 pub struct GpuLayer {
     /// Among the layers with the same mixer.
@@ -15,61 +15,14 @@ pub struct GpuLayer {
     pub ffn: Option<GpuFfn>,
 }
 
-#[allow(clippy::large_enum_variant)] // A model has tens of layers.
-pub enum GpuMixer {
-    Attention(GpuAttention),
-    Delta(GpuDelta),
-}
+pub type GpuMixer = Mixer<DeviceMatrix, Buffer<f32>>;
+pub type GpuAttention = AttentionWeights<DeviceMatrix, Buffer<f32>>;
+pub type GpuDelta = DeltaWeights<DeviceMatrix, Buffer<f32>>;
+pub type GpuFfn = Ffn<DeviceMatrix, DeviceMatrix>;
+pub type GpuMoe = MoeWeights<DeviceMatrix, DeviceMatrix>;
+pub type GpuSwiglu = SwigluWeights<DeviceMatrix>;
 
-pub struct GpuAttention {
-    pub q: DeviceMatrix,
-    pub k: DeviceMatrix,
-    pub v: DeviceMatrix,
-    pub o: DeviceMatrix,
-    pub q_norm: Buffer<f32>,
-    pub k_norm: Buffer<f32>,
-}
-
-pub struct GpuDelta {
-    pub qkv: DeviceMatrix,
-    pub z: DeviceMatrix,
-    pub a: DeviceMatrix,
-    pub b: DeviceMatrix,
-    pub out: DeviceMatrix,
-    /// [kernel, channels]
-    pub taps: Buffer<f32>,
-    pub a_log_neg: Buffer<f32>,
-    pub dt_bias: Buffer<f32>,
-    pub norm: Buffer<f32>,
-}
-
-#[allow(clippy::large_enum_variant)] // As above.
-pub enum GpuFfn {
-    Dense(GpuSwiglu),
-    Moe(GpuMoe),
-}
-
-pub struct GpuSwiglu {
-    pub gate: DeviceMatrix,
-    pub up: DeviceMatrix,
-    pub down: DeviceMatrix,
-}
-
-pub struct GpuMoe {
-    pub router: DeviceMatrix,
-    /// The rows of all experts, one after the other.
-    pub experts: GpuSwiglu,
-    pub count: usize,
-    pub shared: Option<GpuSharedExpert>,
-}
-
-pub struct GpuSharedExpert {
-    pub expert: GpuSwiglu,
-    /// [1, hidden]
-    pub router: DeviceMatrix,
-}
-
-pub fn matrix(device: &Device, matrix: &weights::Matrix) -> Result<DeviceMatrix, Error> {
+pub fn matrix(device: &Device, matrix: &Matrix) -> Result<DeviceMatrix, Error> {
     DeviceMatrix::of(device, matrix.format, matrix.rows, matrix.cols, &matrix.data)
 }
 
@@ -78,7 +31,7 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
     let (shape, layer) = (&model.shape, &model.layers[number]);
     let index = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
-        weights::Mixer::Attention(from) => GpuMixer::Attention(GpuAttention {
+        Mixer::Attention(from) => Mixer::Attention(AttentionWeights {
             q: matrix(device, &from.q)?,
             k: matrix(device, &from.k)?,
             v: matrix(device, &from.v)?,
@@ -86,17 +39,17 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
             q_norm: Buffer::of(device, &from.q_norm)?,
             k_norm: Buffer::of(device, &from.k_norm)?,
         }),
-        weights::Mixer::Delta(from) => {
+        Mixer::Delta(from) => {
             let (channels, kernel) = (shape.delta_channels(), shape.conv_kernel);
             let taps: Vec<f32> =
                 (0..from.conv.len()).map(|i| from.conv[i % channels * kernel + i / channels]).collect();
-            GpuMixer::Delta(GpuDelta {
+            Mixer::Delta(DeltaWeights {
                 qkv: matrix(device, &from.qkv)?,
                 z: matrix(device, &from.z)?,
                 a: matrix(device, &from.a)?,
                 b: matrix(device, &from.b)?,
                 out: matrix(device, &from.out)?,
-                taps: Buffer::of(device, &taps)?,
+                conv: Buffer::of(device, &taps)?,
                 a_log_neg: Buffer::of(device, &from.a_log_neg)?,
                 dt_bias: Buffer::of(device, &from.dt_bias)?,
                 norm: Buffer::of(device, &from.norm)?,
@@ -105,8 +58,8 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
     };
     let ffn = match &layer.ffn {
         _ if !with_ffn => None,
-        weights::Ffn::Dense(weights) => Some(GpuFfn::Dense(swiglu(device, weights)?)),
-        weights::Ffn::Moe(moe) => Some(GpuFfn::Moe(experts(device, moe)?)),
+        Ffn::Dense(weights) => Some(Ffn::Dense(swiglu(device, weights)?)),
+        Ffn::Moe(moe) => Some(Ffn::Moe(experts(device, moe)?)),
     };
     let norm = |values: &[f32]| Buffer::of(device, values);
     Ok(GpuLayer { index, attn_norm: norm(&layer.attn_norm)?, mixer, ffn_norm: norm(&layer.ffn_norm)?, ffn })
@@ -114,7 +67,7 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
 
 /// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
 pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
-    let bytes = |m: &weights::Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
+    let bytes = |m: &Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();
     (
@@ -123,17 +76,17 @@ pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
     )
 }
 
-fn swiglu(device: &Device, from: &weights::SwigluWeights) -> Result<GpuSwiglu, Error> {
-    Ok(GpuSwiglu {
+fn swiglu(device: &Device, from: &SwigluWeights) -> Result<GpuSwiglu, Error> {
+    Ok(SwigluWeights {
         gate: matrix(device, &from.gate)?,
         up: matrix(device, &from.up)?,
         down: matrix(device, &from.down)?,
     })
 }
 
-fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<GpuMoe, Error> {
-    let stacked = |of: fn(&weights::SwigluWeights) -> &weights::Matrix| {
-        let all: Vec<&weights::Matrix> = moe.experts.iter().map(of).collect();
+fn experts(device: &Device, moe: &MoeWeights) -> Result<GpuMoe, Error> {
+    let stacked = |of: fn(&SwigluWeights) -> &Matrix| {
+        let all: Vec<&Matrix> = moe.experts.iter().map(of).collect();
         let parts: Vec<&[u8]> = all.iter().map(|matrix| &matrix.data[..]).collect();
         let (rows, first) = (all.iter().map(|matrix| matrix.rows).sum(), all.first());
         let (format, cols) = first.map_or((Format::F32, 0), |first| (first.format, first.cols));
@@ -145,19 +98,18 @@ fn experts(device: &Device, moe: &weights::MoeWeights) -> Result<GpuMoe, Error> 
     };
     let shared = moe.shared.as_ref().map(|shared| {
         let router = bytemuck::cast_slice(&shared.router);
-        Ok(GpuSharedExpert {
+        Ok(SharedExpert {
             expert: swiglu(device, &shared.expert)?,
             router: DeviceMatrix::of(device, Format::F32, 1, shared.router.len(), router)?,
         })
     });
-    Ok(GpuMoe {
+    Ok(MoeWeights {
         router: matrix(device, &moe.router)?,
-        experts: GpuSwiglu {
+        experts: vec![SwigluWeights {
             gate: stacked(|expert| &expert.gate)?,
             up: stacked(|expert| &expert.up)?,
             down: stacked(|expert| &expert.down)?,
-        },
-        count: moe.experts.len(),
+        }],
         shared: shared.transpose()?,
     })
 }

@@ -13,35 +13,57 @@ use super::{InputAddresses, StepInputs};
 
 pub struct GpuWorkspace {
     pub(super) inputs: StepInputs,
-    /// [rows, hidden]: the residual stream.
-    pub(super) hidden: Buffer<f32>,
-    pub(super) turns: Buffer<f32>,
     /// What products read.
     pub(super) normed: DeviceRows,
     pub(super) inner: DeviceRows,
-    /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `q`, z in `k`.
-    pub(super) q: Buffer<f32>,
-    pub(super) k: Buffer<f32>,
-    pub(super) v: Buffer<f32>,
-    /// Linear layers: the outputs of the convolution and of the delta rule.
-    pub(super) convolved: Buffer<f32>,
-    pub(super) out: Buffer<f32>,
-    pub(super) decay: Buffer<f32>,
-    pub(super) beta: Buffer<f32>,
-    pub(super) chunks: Buffer<f32>,
-    pub(super) partial: Buffer<f32>,
-    pub(super) stats: Buffer<f32>,
-    /// Feed-forward: gate and up.
-    pub(super) gate: Buffer<f32>,
-    pub(super) up: Buffer<f32>,
-    pub(super) moe: GpuExpertRouting,
-    pub(super) logits: Buffer<f32>,
+    pub(super) floats: [Buffer<f32>; 20],
+    numbers: [Buffer<u32>; 5],
     /// [wanted rows, vocab]
     pub(super) logits_on_host: HostBuffer<f32>,
     /// [rows, hidden]: the residual stream, for feed-forward parts that the CPU computes.
     pub(super) rows_on_host: Vec<f32>,
     /// Recorded steps with one token a lane. They hold addresses of the buffers above.
     pub(super) graphs: Vec<(GraphKey, Graph)>,
+}
+
+/// The buffers of floats.
+#[derive(Clone, Copy)]
+pub(super) enum Floats {
+    /// [rows, hidden]: the residual stream.
+    Hidden,
+    Turns,
+    /// Attention: queries with gates, keys, values. Linear layers: q, k and v in `Q`, z in `K`.
+    Q,
+    K,
+    V,
+    /// Linear layers: the outputs of the convolution and of the delta rule.
+    Convolved,
+    Out,
+    Decay,
+    Beta,
+    Chunks,
+    Partial,
+    Stats,
+    /// Feed-forward: gate and up.
+    Gate,
+    Up,
+    Logits,
+    /// Experts.
+    Scores,
+    Shares,
+    Answers,
+    Shared,
+    SharedScore,
+}
+
+/// The buffers of numbers, all of experts.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers {
+    Experts,
+    Source,
+    OfRow,
+    PlaceOfPair,
+    Tiles,
 }
 
 /// What the kernels of a recorded step depend on.
@@ -53,60 +75,33 @@ pub(super) struct GraphKey {
     pub overlaps: bool,
 }
 
-pub(super) struct GpuExpertRouting {
-    pub scores: Buffer<f32>,
-    pub experts: Buffer<u32>,
-    pub shares: Buffer<f32>,
-    pub source: Buffer<u32>,
-    pub of_row: Buffer<u32>,
-    pub place: Buffer<u32>,
-    pub tiles: Buffer<u32>,
-    pub answers: Buffer<f32>,
-    pub shared: Buffer<f32>,
-    pub shared_score: Buffer<f32>,
-}
-
 const ALL: Forms = Forms { values: true, integers: true, halves: Halves::Two };
 
 impl GpuWorkspace {
     pub fn new(device: &Device) -> Result<GpuWorkspace, Error> {
-        let floats = || Buffer::<f32>::new(device, 0);
-        let numbers = || Buffer::<u32>::new(device, 0);
         Ok(GpuWorkspace {
             inputs: StepInputs::new(device)?,
-            hidden: floats()?,
-            turns: floats()?,
             normed: DeviceRows::new(device, 0, 0, ALL)?,
             inner: DeviceRows::new(device, 0, 0, ALL)?,
-            q: floats()?,
-            k: floats()?,
-            v: floats()?,
-            convolved: floats()?,
-            out: floats()?,
-            decay: floats()?,
-            beta: floats()?,
-            chunks: floats()?,
-            partial: floats()?,
-            stats: floats()?,
-            gate: floats()?,
-            up: floats()?,
-            moe: GpuExpertRouting {
-                scores: floats()?,
-                experts: numbers()?,
-                shares: floats()?,
-                source: numbers()?,
-                of_row: numbers()?,
-                place: numbers()?,
-                tiles: numbers()?,
-                answers: floats()?,
-                shared: floats()?,
-                shared_score: floats()?,
-            },
-            logits: floats()?,
+            floats: empty(device)?,
+            numbers: empty(device)?,
             logits_on_host: HostBuffer::new(device),
             rows_on_host: Vec::new(),
             graphs: Vec::new(),
         })
+    }
+
+    pub(super) fn buffer(&self, which: Floats) -> &Buffer<f32> {
+        &self.floats[which as usize]
+    }
+
+    /// The address of a buffer of floats.
+    pub(super) fn at(&self, which: Floats) -> u64 {
+        self.buffer(which).address()
+    }
+
+    pub(super) fn numbers_at(&self, which: Numbers) -> u64 {
+        self.numbers[which as usize].address()
     }
 
     pub(super) fn keep_graph(&mut self, key: GraphKey, graph: Graph) {
@@ -119,34 +114,10 @@ impl GpuWorkspace {
     /// Allocates buffers for a step of these sizes.
     pub(super) fn reserve(&mut self, device: &Device, needed: &BufferSizes) -> Result<(), Error> {
         let mut grown = false;
-        let moe = &mut self.moe;
-        let floats = [
-            &mut self.hidden,
-            &mut self.turns,
-            &mut self.q,
-            &mut self.k,
-            &mut self.v,
-            &mut self.convolved,
-            &mut self.out,
-            &mut self.decay,
-            &mut self.beta,
-            &mut self.chunks,
-            &mut self.partial,
-            &mut self.stats,
-            &mut self.gate,
-            &mut self.up,
-            &mut self.logits,
-            &mut moe.scores,
-            &mut moe.shares,
-            &mut moe.answers,
-            &mut moe.shared,
-            &mut moe.shared_score,
-        ];
-        for (buffer, len) in floats.into_iter().zip(needed.floats) {
+        for (buffer, len) in self.floats.iter_mut().zip(needed.floats) {
             grown |= grow(buffer, len)?;
         }
-        let numbers = [&mut moe.experts, &mut moe.source, &mut moe.of_row, &mut moe.place, &mut moe.tiles];
-        for (buffer, len) in numbers.into_iter().zip(needed.numbers) {
+        for (buffer, len) in self.numbers.iter_mut().zip(needed.numbers) {
             grown |= grow(buffer, len)?;
         }
         for (rows, (count, cols)) in [(&mut self.normed, needed.normed), (&mut self.inner, needed.inner)] {
@@ -170,7 +141,7 @@ const MOST_GRAPHS: usize = 64;
 
 /// The sizes of the buffers of a step.
 pub(super) struct BufferSizes {
-    /// In the order in which `reserve` lists the buffers.
+    /// In the order of `Floats` and of `Numbers`.
     floats: [usize; 20],
     numbers: [usize; 5],
     normed: (usize, usize),
@@ -248,6 +219,11 @@ impl BufferSizes {
         let numbers = self.floats.iter().chain(&self.numbers).sum::<usize>() * size_of::<f32>();
         rows.iter().sum::<usize>() + numbers
     }
+}
+
+fn empty<T: Pod, const N: usize>(device: &Device) -> Result<[Buffer<T>; N], Error> {
+    let buffers = (0..N).map(|_| Buffer::new(device, 0)).collect::<Result<Vec<_>, Error>>()?;
+    Ok(buffers.try_into().unwrap_or_else(|_| unreachable!("N of them were made")))
 }
 
 /// Replaces a buffer that is too small. Returns whether it did.

@@ -8,9 +8,10 @@ use kernels::convolution::convolve;
 use kernels::cpu::{Cpu, DisjointParts};
 use kernels::delta::{DeltaHeads, DeltaRows, advance};
 use kernels::norm::{l2_norm_in_place, rms_norm_in_place};
+use kernels::product::Precision;
 use weights::DeltaWeights;
 
-use super::{Network, StepLane, Workspace, exact_products};
+use super::{Network, StepLane, Workspace, products_at};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
 
@@ -27,12 +28,12 @@ impl Network {
         lanes: &mut [StepLane],
         work: &mut Workspace,
     ) {
-        let heads = self.heads();
+        let heads = self.state_shape.heads;
         let (channels, values, value_heads) = (heads.channels(), heads.values(), heads.value_heads);
         let rows = work.normed.rows();
         self.products_into(cpu, &work.normed, [(&weights.qkv, &mut work.q), (&weights.z, &mut work.k)]);
         // A decay is an exponential and acts on all earlier tokens: its few rows are worth exact activations.
-        exact_products(cpu, &work.normed, [(&weights.a, &mut work.decay), (&weights.b, &mut work.beta)]);
+        products_at(cpu, Precision::F32, &work.normed, [(&weights.a, &mut work.decay), (&weights.b, &mut work.beta)]);
         for (decay, beta) in work.decay.chunks_exact_mut(value_heads).zip(work.beta.chunks_exact_mut(value_heads)) {
             for head in 0..value_heads {
                 decay[head] = weights.a_log_neg[head] * softplus(decay[head] + weights.dt_bias[head]);
@@ -91,7 +92,7 @@ impl Network {
         inputs: RecurrenceInputs,
         out: &mut [f32],
     ) {
-        let heads = self.heads();
+        let heads = self.state_shape.heads;
         let (channels, keys) = (heads.channels(), heads.keys());
         let RecurrenceInputs { qkv, decay, beta } = inputs;
         let (recurrent, memory) = memory;
@@ -116,7 +117,12 @@ impl Network {
         cpu.pool.run(self.state_shape.delta_layers, |layer| {
             REPLAYED.with_borrow_mut(|rows| {
                 for first in (begin..position).step_by(REPLAYED_TOGETHER) {
-                    rows.take(self.heads(), recurrence_log, layer, first..position.min(first + REPLAYED_TOGETHER));
+                    rows.take(
+                        self.state_shape.heads,
+                        recurrence_log,
+                        layer,
+                        first..position.min(first + REPLAYED_TOGETHER),
+                    );
                     // SAFETY: each task takes the state of its own layer.
                     let memory = unsafe {
                         let recurrent = recurrent.part(layer * recurrent_values, recurrent_values);

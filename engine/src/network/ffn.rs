@@ -47,7 +47,7 @@ impl Network {
         let hidden = normed.cols();
         let (used, renormalise) =
             self.shape().moe.as_ref().map_or((moe.experts.len(), true), |moe| (moe.used, moe.renormalise));
-        self.product_into(cpu, normed, &moe.router, &mut routing.scores);
+        self.products_into(cpu, normed, [(&moe.router, &mut routing.scores)]);
         routing.rows.resize_with(moe.experts.len(), Vec::new);
         routing.shares.resize_with(moe.experts.len(), Vec::new);
         routing.rows.iter_mut().for_each(Vec::clear);

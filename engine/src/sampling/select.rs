@@ -89,7 +89,8 @@ impl TokenSelector {
         if has_min_p {
             self.candidates.retain(|found| scale.weight(found.logit) >= sampling.min_p.min(1.0));
         }
-        draw_from(&self.candidates, scale, chance)
+        let total: f64 = self.candidates.iter().map(|found| f64::from(scale.weight(found.logit))).sum();
+        pick(&self.candidates, scale, total * chance)
     }
 
     /// ln Σ e^logit over the finite logits, and the `count` best tokens with their log probabilities.
@@ -188,8 +189,10 @@ impl TokenSelector {
         let allowed = allowed.map(|mask| mask.get(first_token / GROUP_TOKENS..).unwrap_or(&[]));
         self.candidates.clear();
         let candidates = &mut self.candidates;
-        for_each_finite(&logits[first_token..end], allowed, |token, logit| {
-            candidates.push(TokenCandidate { token: token + first_token as u32, logit });
+        for_each_allowed(&logits[first_token..end], allowed, |token, logit| {
+            if logit.is_finite() {
+                candidates.push(TokenCandidate { token: token + first_token as u32, logit });
+            }
         });
         pick(&self.candidates, scale, left)
     }
@@ -268,11 +271,6 @@ fn enough(candidates: &[TokenCandidate], scale: Scale, top_p: f32, total: f64) -
     None
 }
 
-fn draw_from(candidates: &[TokenCandidate], scale: Scale, chance: f64) -> Option<u32> {
-    let total: f64 = candidates.iter().map(|found| f64::from(scale.weight(found.logit))).sum();
-    pick(candidates, scale, total * chance)
-}
-
 /// The candidate at the distance `left` along the candidates' weights.
 fn pick(candidates: &[TokenCandidate], scale: Scale, mut left: f64) -> Option<u32> {
     let mut last = None;
@@ -309,14 +307,6 @@ fn highest(logits: &[f32], allowed: Option<&[u32]>) -> Option<f32> {
     }
     let highest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
     (highest > f32::NEG_INFINITY).then_some(highest)
-}
-
-fn for_each_finite(logits: &[f32], allowed: Option<&[u32]>, mut visit: impl FnMut(u32, f32)) {
-    for_each_allowed(logits, allowed, |token, logit| {
-        if logit.is_finite() {
-            visit(token, logit);
-        }
-    });
 }
 
 #[inline(always)]

@@ -7,7 +7,8 @@ pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
 
-    /// The file as a whole: not a model, cut short, a part of a set that is not there.
+    /// The file as a whole: not a model, cut short, a part of a set that is not there, something that the engine does not
+    /// compute.
     #[error("{}: {what}", path.display())]
     File { path: PathBuf, what: String },
 
@@ -22,10 +23,6 @@ pub enum Error {
 
     #[error("{bytes} bytes of memory for the model could not be had: {source}; free some, or take a smaller model")]
     Memory { bytes: usize, source: std::io::Error },
-
-    /// Of the family, or close to it, but with something that the engine does not compute.
-    #[error("{}: {what}", path.display())]
-    Unsupported { path: PathBuf, what: String },
 }
 
 impl Error {
@@ -46,8 +43,9 @@ impl Error {
         }
     }
 
-    pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> Error {
-        Error::Unsupported { path: path.to_path_buf(), what: what.into() }
+    pub(crate) fn older_sibling(path: &Path, arch: &str, family: &str) -> Error {
+        let why = "it is an older sibling of the Qwen3.5 family with merged projections; take a model of the family";
+        Error::file(path, format!("architecture '{arch}' is not supported: {why} ({family})"))
     }
 }
 

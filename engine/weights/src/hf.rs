@@ -76,7 +76,7 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
         name: config.name().map_or_else(folder_name, shown),
         chat_template: chat_template(&folder)?,
         stop_tokens: stop_tokens(&folder, &config, shape.vocab)?,
-        vocab: VocabSource::Json { tokenizer: folder.tokenizer, tokenizer_config: folder.tokenizer_config },
+        vocab: VocabSource::Json(folder.tokenizer),
         shape,
         embed,
         head,

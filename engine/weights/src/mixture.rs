@@ -28,14 +28,9 @@ const TABLE: &[(Mixture, &str, u32, Format)] = &[
 ];
 
 impl Mixture {
-    pub const ALL: &[Mixture] = &{
-        let mut all = [Mixture::F32; TABLE.len()];
-        let mut i = 0;
-        while i < all.len() {
-            all[i] = TABLE[i].0;
-            i += 1;
-        }
-        all
+    pub const ALL: [Mixture; 8] = {
+        use Mixture::*;
+        [F32, F16, BF16, Q4_0, Q8_0, Q4_K_M, Q5_K_M, Q6_K]
     };
 
     pub fn name(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
 use kernels::format::Format;
-use kernels::product::MatrixOrder;
+use kernels::product::{MatrixOrder, Weights};
 
 use crate::bytes::ModelBytes;
 use crate::shape::Shape;
@@ -75,6 +75,11 @@ impl Matrix {
         self.data.len().checked_div(self.rows).unwrap_or(0)
     }
 
+    pub fn weights(&self) -> Weights<'_> {
+        let Matrix { format, rows, cols, order, .. } = *self;
+        Weights { format, rows, cols, order, bytes: &self.data }
+    }
+
     /// The bytes of one row of a matrix by rows. Panics where there is no such row, as indexing does.
     pub fn row(&self, row: usize) -> &[u8] {
         let size = self.row_bytes();
@@ -111,9 +116,9 @@ pub struct Layer {
 
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant)] // One for each layer of a model: tens of them.
-pub enum Mixer {
-    Attention(AttentionWeights),
-    Delta(DeltaWeights),
+pub enum Mixer<M = Matrix, V = Vec<f32>> {
+    Attention(AttentionWeights<M, V>),
+    Delta(DeltaWeights<M, V>),
 }
 
 impl Mixer {
@@ -125,46 +130,47 @@ impl Mixer {
     }
 }
 
+/// Matrices and vectors are those of a file, or of a device that has a copy of them.
 #[derive(Debug, Clone)]
-pub struct AttentionWeights {
+pub struct AttentionWeights<M = Matrix, V = Vec<f32>> {
     /// [q_heads * 2 * head_dim, hidden]: of each head first the query, then the gate.
-    pub q: Matrix,
+    pub q: M,
     /// [kv_heads * head_dim, hidden]
-    pub k: Matrix,
+    pub k: M,
     /// [kv_heads * head_dim, hidden]
-    pub v: Matrix,
+    pub v: M,
     /// [hidden, q_heads * head_dim]
-    pub o: Matrix,
-    pub q_norm: Vec<f32>,
-    pub k_norm: Vec<f32>,
+    pub o: M,
+    pub q_norm: V,
+    pub k_norm: V,
 }
 
 #[derive(Debug, Clone)]
-pub struct DeltaWeights {
+pub struct DeltaWeights<M = Matrix, V = Vec<f32>> {
     /// [2 * key_heads * key_dim + value_heads * value_dim, hidden]: queries, keys, values.
-    pub qkv: Matrix,
+    pub qkv: M,
     /// [value_heads * value_dim, hidden]
-    pub z: Matrix,
+    pub z: M,
     /// [value_heads, hidden]
-    pub a: Matrix,
+    pub a: M,
     /// [value_heads, hidden]
-    pub b: Matrix,
+    pub b: M,
     /// [hidden, value_heads * value_dim]
-    pub out: Matrix,
-    /// [channels, kernel], oldest tap first.
-    pub conv: Vec<f32>,
+    pub out: M,
+    /// [channels, kernel], oldest tap first; on a device [kernel, channels].
+    pub conv: V,
     /// -exp(A_log), one for each value head.
-    pub a_log_neg: Vec<f32>,
-    pub dt_bias: Vec<f32>,
+    pub a_log_neg: V,
+    pub dt_bias: V,
     /// One head's norm, shared by all: [value_dim]
-    pub norm: Vec<f32>,
+    pub norm: V,
 }
 
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant)] // As above.
-pub enum Ffn {
-    Dense(SwigluWeights),
-    Moe(MoeWeights),
+pub enum Ffn<M = Matrix, R = Vec<f32>> {
+    Dense(SwigluWeights<M>),
+    Moe(MoeWeights<M, R>),
 }
 
 impl Ffn {
@@ -181,13 +187,13 @@ impl Ffn {
 
 /// A gated feed-forward, down · (silu(gate · x) ⊙ (up · x)): a dense layer's, or one expert's.
 #[derive(Debug, Clone)]
-pub struct SwigluWeights {
+pub struct SwigluWeights<M = Matrix> {
     /// [width, hidden]
-    pub gate: Matrix,
+    pub gate: M,
     /// [width, hidden]
-    pub up: Matrix,
+    pub up: M,
     /// [hidden, width]
-    pub down: Matrix,
+    pub down: M,
 }
 
 impl SwigluWeights {
@@ -201,19 +207,20 @@ impl SwigluWeights {
 }
 
 #[derive(Debug, Clone)]
-pub struct MoeWeights {
+pub struct MoeWeights<M = Matrix, R = Vec<f32>> {
     /// [experts, hidden]
-    pub router: Matrix,
-    pub experts: Vec<SwigluWeights>,
-    pub shared: Option<SharedExpert>,
+    pub router: M,
+    /// On a device the rows of all of them lie one after the other, in one.
+    pub experts: Vec<SwigluWeights<M>>,
+    pub shared: Option<SharedExpert<M, R>>,
 }
 
 /// The expert that every token visits, and the row whose sigmoid weighs it.
 #[derive(Debug, Clone)]
-pub struct SharedExpert {
-    pub expert: SwigluWeights,
+pub struct SharedExpert<M = Matrix, R = Vec<f32>> {
+    pub expert: SwigluWeights<M>,
     /// [hidden]
-    pub router: Vec<f32>,
+    pub router: R,
 }
 
 /// Where the tokens come from. The tokenizer is made by another crate from this plain data.
@@ -227,17 +234,7 @@ pub enum VocabSource {
         merges: Vec<String>,
         /// Which splitting goes before the merges: `qwen35`.
         pre: String,
-        /// Which kind of tokenizer: `gpt2` is byte-level BPE.
-        model: String,
-        eos: Option<u32>,
-        bos: Option<u32>,
-        pad: Option<u32>,
-        add_bos: bool,
     },
-    Json {
-        /// The bytes of tokenizer.json.
-        tokenizer: Vec<u8>,
-        /// The bytes of tokenizer_config.json, which may add tokens.
-        tokenizer_config: Option<Vec<u8>>,
-    },
+    /// The bytes of tokenizer.json.
+    Json(Vec<u8>),
 }

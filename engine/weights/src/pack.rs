@@ -2,7 +2,7 @@
 
 use kernels::cpu::{Cpu, CpuLevel, DisjointParts};
 use kernels::format::Format;
-use kernels::product::{MatrixOrder, PANEL, PANEL_ORDER, Weights, has_panels, pack_panel, panel_bytes};
+use kernels::product::{MatrixOrder, PANEL, PANEL_ORDER, has_panels, pack_panel, panel_bytes};
 use sha2::{Digest, Sha256};
 
 use crate::bytes::{ModelBytes, Room};
@@ -109,7 +109,7 @@ fn pack_all(
         let panels = matrix.rows.div_ceil(PANEL);
         let of_panel = size / panels.max(1);
         let at_once = AT_ONCE.div_ceil(of_panel.max(1));
-        let source = weights_of(matrix);
+        let source = matrix.weights();
         for first in (0..panels).step_by(at_once) {
             let count = at_once.min(panels - first);
             let out = DisjointParts::new(&mut room.bytes()[done + first * of_panel..][..count * of_panel]);
@@ -154,11 +154,6 @@ fn place(jobs: Vec<Job>, all: &ModelBytes) {
     }
 }
 
-fn weights_of(matrix: &Matrix) -> Weights<'_> {
-    let Matrix { format, rows, cols, order, .. } = *matrix;
-    Weights { format, rows, cols, order, bytes: &matrix.data }
-}
-
 fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
     if matrix.format == Format::F32 {
         return Ok(());
@@ -166,7 +161,7 @@ fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
     let mut room = Room::new(matrix.rows * matrix.cols * size_of::<f32>())?;
     let mut values = vec![0.0f32; matrix.cols];
     for (row, out) in room.bytes().chunks_exact_mut(matrix.cols * size_of::<f32>()).enumerate() {
-        weights_of(matrix).row(row, &mut values);
+        matrix.weights().row(row, &mut values);
         out.copy_from_slice(bytemuck::cast_slice(&values));
     }
     matrix.data.let_go();
@@ -231,8 +226,8 @@ mod tests {
             assert!(packed_bytes(packed, used_for, cpu.level) == packed.data.len());
             let (mut expected, mut ours) = (vec![0.0; plain.cols], vec![f32::NAN; plain.cols]);
             for row in 0..plain.rows {
-                weights_of(plain).row(row, &mut expected);
-                weights_of(packed).row(row, &mut ours);
+                plain.weights().row(row, &mut expected);
+                packed.weights().row(row, &mut ours);
                 assert_eq!(ours, expected);
             }
         }

@@ -175,15 +175,13 @@ fn quantised_files_keep_their_blocks() {
 
 #[test]
 fn vocabularies_come_along() {
-    let VocabSource::Gguf { tokens, types, merges, pre, model, eos, .. } = gguf("moe.bf16").vocab else { panic!() };
-    assert_eq!((tokens.len(), types.len(), eos), (512, 512, Some(505)));
-    assert_eq!((&pre[..], &model[..]), ("qwen35", "gpt2"));
+    let VocabSource::Gguf { tokens, types, merges, pre } = gguf("moe.bf16").vocab else { panic!() };
+    assert_eq!((tokens.len(), types.len(), &pre[..]), (512, 512, "qwen35"));
     assert_eq!(tokens[505], "<|im_end|>");
     assert_eq!(types[505], 3);
     assert_eq!(merges[0], "Ġ t");
-    let VocabSource::Json { tokenizer, tokenizer_config } = folder("moe").vocab else { panic!() };
+    let VocabSource::Json(tokenizer) = folder("moe").vocab else { panic!() };
     assert_eq!(tokenizer, std::fs::read(reference("moe/tokenizer.json")).unwrap());
-    assert!(tokenizer_config.is_some());
     // What ends a turn and what ends a text.
     assert_eq!(folder("moe").stop_tokens, [503, 505]);
 }

@@ -27,6 +27,7 @@ pub(crate) enum MetadataValue {
     },
 }
 
+/// In the order of the format's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueType {
     U8,
@@ -43,6 +44,23 @@ pub(crate) enum ValueType {
     I64,
     F64,
 }
+
+/// (type, name, bytes of one value; of strings and lists those of their length)
+const TYPES: [(ValueType, &str, usize); 13] = [
+    (ValueType::U8, "u8", 1),
+    (ValueType::I8, "i8", 1),
+    (ValueType::U16, "u16", 2),
+    (ValueType::I16, "i16", 2),
+    (ValueType::U32, "u32", 4),
+    (ValueType::I32, "i32", 4),
+    (ValueType::F32, "f32", 4),
+    (ValueType::Bool, "bool", 1),
+    (ValueType::String, "string", 8),
+    (ValueType::Array, "list", 8),
+    (ValueType::U64, "u64", 8),
+    (ValueType::I64, "i64", 8),
+    (ValueType::F64, "f64", 8),
+];
 
 impl Metadata {
     pub fn new(path: &Path) -> Metadata {
@@ -64,75 +82,70 @@ impl Metadata {
     }
 
     pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(MetadataValue::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong(key, other, "a string")),
-        }
+        self.read(key, "a string", |value| match value {
+            MetadataValue::String(text) => Some(&text[..]),
+            _ => None,
+        })
     }
 
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(value) => match value.as_unsigned() {
-                Some(number) if !matches!(value, MetadataValue::Bool(_)) => Ok(Some(number)),
-                _ => Err(self.wrong(key, value, "a whole number that is not negative")),
-            },
-        }
+        self.read(key, "a whole number that is not negative", |value| match value {
+            MetadataValue::Bool(_) => None,
+            value => value.as_unsigned(),
+        })
     }
 
     pub fn float(&self, key: &str) -> Result<Option<f64>, Error> {
-        let found = match self.values.get(key) {
-            None => return Ok(None),
-            Some(value) => value,
-        };
-        match found {
-            MetadataValue::Float(number) if number.is_finite() => Ok(Some(*number)),
-            MetadataValue::Unsigned(number) => Ok(Some(*number as f64)),
-            MetadataValue::Signed(number) => Ok(Some(*number as f64)),
-            other => Err(self.wrong(key, other, "a finite number")),
-        }
+        self.read(key, "a finite number", |value| match value {
+            MetadataValue::Float(number) if number.is_finite() => Some(*number),
+            MetadataValue::Unsigned(number) => Some(*number as f64),
+            MetadataValue::Signed(number) => Some(*number as f64),
+            _ => None,
+        })
     }
 
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(MetadataValue::Bool(flag)) => Ok(Some(*flag)),
-            Some(MetadataValue::Unsigned(flag @ 0..=1)) => Ok(Some(*flag == 1)),
-            Some(other) => Err(self.wrong(key, other, "true or false")),
-        }
+        self.read(key, "true or false", |value| match value {
+            MetadataValue::Bool(flag) => Some(*flag),
+            MetadataValue::Unsigned(flag @ 0..=1) => Some(*flag == 1),
+            _ => None,
+        })
     }
 
     /// A list of whole numbers or of bools (as 0 and 1). A single number is None: see `unsigned`.
     pub fn unsigned_list(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
-        match self.values.get(key) {
-            Some(value @ MetadataValue::Numbers { element, raw }) => {
-                let numbers =
-                    raw.chunks_exact(element.size()).map(|raw| MetadataValue::number(*element, raw)?.as_unsigned());
-                match numbers.collect() {
-                    Some(numbers) => Ok(Some(numbers)),
-                    None => Err(self.wrong(key, value, "a list of whole numbers that are not negative")),
-                }
+        let list = self.read(key, "a list of whole numbers that are not negative", |value| match value {
+            MetadataValue::Numbers { element, raw } => {
+                let numbers = raw.chunks_exact(element.size());
+                numbers.map(|raw| MetadataValue::number(*element, raw)?.as_unsigned()).collect::<Option<_>>().map(Some)
             }
-            None | Some(MetadataValue::Unsigned(_) | MetadataValue::Signed(_) | MetadataValue::Bool(_)) => Ok(None),
-            Some(other) => Err(self.wrong(key, other, "a list of whole numbers")),
-        }
+            MetadataValue::Unsigned(_) | MetadataValue::Signed(_) | MetadataValue::Bool(_) => Some(None),
+            _ => None,
+        })?;
+        Ok(list.flatten())
     }
 
     pub fn text_list(&self, key: &str) -> Result<Option<&[String]>, Error> {
-        match self.values.get(key) {
-            None => Ok(None),
-            Some(MetadataValue::Strings(list)) => Ok(Some(list)),
-            Some(other) => Err(self.wrong(key, other, "a list of strings")),
-        }
+        self.read(key, "a list of strings", |value| match value {
+            MetadataValue::Strings(list) => Some(&list[..]),
+            _ => None,
+        })
+    }
+
+    /// What `of` reads of the key's value. None: there is no such key.
+    fn read<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        of: impl Fn(&'a MetadataValue) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.values.get(key) else { return Ok(None) };
+        let wrong = || Error::key(&self.path, key, value.describe(), expected);
+        of(value).ok_or_else(wrong).map(Some)
     }
 
     pub fn missing(&self, key: &str, expected: &str) -> Error {
         Error::key(&self.path, key, "no such key", expected)
-    }
-
-    pub fn wrong(&self, key: &str, found: &MetadataValue, expected: impl Into<String>) -> Error {
-        Error::key(&self.path, key, found.describe(), expected)
     }
 }
 
@@ -185,36 +198,14 @@ impl MetadataValue {
 
 impl ValueType {
     pub fn from_code(code: u32) -> Option<ValueType> {
-        use ValueType::*;
-        let in_order = [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64];
-        in_order.get(usize::try_from(code).ok()?).copied()
-    }
-
-    /// Bytes of one value; of strings and lists, those of their length.
-    pub fn size(self) -> usize {
-        match self {
-            ValueType::U8 | ValueType::I8 | ValueType::Bool => 1,
-            ValueType::U16 | ValueType::I16 => 2,
-            ValueType::U32 | ValueType::I32 | ValueType::F32 => 4,
-            ValueType::U64 | ValueType::I64 | ValueType::F64 | ValueType::String | ValueType::Array => 8,
-        }
+        TYPES.get(usize::try_from(code).ok()?).map(|(kind, ..)| *kind)
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            ValueType::U8 => "u8",
-            ValueType::I8 => "i8",
-            ValueType::U16 => "u16",
-            ValueType::I16 => "i16",
-            ValueType::U32 => "u32",
-            ValueType::I32 => "i32",
-            ValueType::F32 => "f32",
-            ValueType::Bool => "bool",
-            ValueType::String => "string",
-            ValueType::Array => "list",
-            ValueType::U64 => "u64",
-            ValueType::I64 => "i64",
-            ValueType::F64 => "f64",
-        }
+        TYPES[self as usize].1
+    }
+
+    pub fn size(self) -> usize {
+        TYPES[self as usize].2
     }
 }

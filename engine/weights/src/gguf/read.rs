@@ -127,14 +127,19 @@ impl<'a> Cursor<'a> {
     fn count(&mut self, what: &str, least: usize) -> Result<usize, Error> {
         let stated = self.u64(what)?;
         // The two counts stand behind each other, so the second one's own bytes may still be ahead: that is harmless.
-        let room = self.left() / least;
-        match usize::try_from(stated) {
-            Ok(count) if count <= room => Ok(count),
-            _ => Err(Error::file(
+        self.fitting(stated, least).map_err(|room| {
+            let left = self.left();
+            Error::file(
                 self.path,
-                format!("is damaged: it states {stated} {what}, and {} bytes hold at most {room}", self.left()),
-            )),
-        }
+                format!("is damaged: it states {stated} {what}, and {left} bytes hold at most {room}"),
+            )
+        })
+    }
+
+    /// Err: how many things of at least `least` bytes are the most that can follow.
+    fn fitting(&self, stated: u64, least: usize) -> Result<usize, usize> {
+        let room = self.left() / least;
+        usize::try_from(stated).ok().filter(|count| *count <= room).ok_or(room)
     }
 
     fn string(&mut self, what: &str) -> Result<String, Error> {
@@ -170,19 +175,10 @@ impl<'a> Cursor<'a> {
         if element == ValueType::Array {
             return Err(Error::key(self.path, key, "a list of lists", "a list of numbers or strings"));
         }
-        let room = self.left() / least;
-        let count = match usize::try_from(stated) {
-            Ok(count) if count <= room => count,
-            _ => {
-                let found = format!("a list of {stated} of type {}", element.name());
-                return Err(Error::key(
-                    self.path,
-                    key,
-                    found,
-                    format!("at most {room}: that is what the file can hold"),
-                ));
-            }
-        };
+        let count = self.fitting(stated, least).map_err(|room| {
+            let found = format!("a list of {stated} of type {}", element.name());
+            Error::key(self.path, key, found, format!("at most {room}: that is what the file can hold"))
+        })?;
         if element == ValueType::String {
             let mut strings = Vec::new();
             for _ in 0..count {

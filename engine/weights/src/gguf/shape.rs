@@ -18,23 +18,14 @@ pub(crate) fn architecture(metadata: &Metadata) -> Result<&str, Error> {
     let path = metadata.path();
     const KEY: &str = "general.architecture";
     let arch = metadata.text(KEY)?.ok_or_else(|| metadata.missing(KEY, "qwen35 or qwen35moe"))?;
-    if let Some(kind @ ("adapter" | "mmproj" | "imatrix")) = metadata.text("general.type")? {
-        return Err(Error::unsupported(
-            path,
-            format!("holds a {kind}, not a model; give the file of the model itself"),
-        ));
-    }
-    match arch {
-        "qwen35" | "qwen35moe" => Ok(arch),
-        "qwen3next" => Err(Error::unsupported(
-            path,
-            "architecture 'qwen3next' is not supported: it is an older sibling of the Qwen3.5 family with merged \
-             projections; take a model of the family (qwen35, qwen35moe)",
-        )),
-        "clip" => {
-            Err(Error::unsupported(path, "holds a vision encoder, not a model; give the file of the model itself"))
-        }
-        other => Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(other) }),
+    let other =
+        |kind: &str| Err(Error::file(path, format!("holds a {kind}, not a model; give the file of the model itself")));
+    match (metadata.text("general.type")?, arch) {
+        (Some(kind @ ("adapter" | "mmproj" | "imatrix")), _) => other(kind),
+        (_, "clip") => other("vision encoder"),
+        (_, "qwen35" | "qwen35moe") => Ok(arch),
+        (_, "qwen3next") => Err(Error::older_sibling(path, arch, "qwen35, qwen35moe")),
+        _ => Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(arch) }),
     }
 }
 
@@ -89,10 +80,7 @@ pub(crate) fn shape(metadata: &Metadata, arch: &str, tensors: &Tensors) -> Resul
         conv_kernel: keys.size("ssm.conv_kernel")?,
         value_head_order: if reordered { HeadOrder::Tiled } else { HeadOrder::Grouped },
         vocab,
-        rms_eps: keys
-            .float("attention.layer_norm_rms_epsilon")?
-            .ok_or_else(|| metadata.missing(&keys.name("attention.layer_norm_rms_epsilon"), "a small number"))?
-            as f32,
+        rms_eps: keys.needed("attention.layer_norm_rms_epsilon", "a small number")? as f32,
         rope: rope(&keys, head_dim, native_ctx)?,
         native_ctx,
         moe,
@@ -107,16 +95,16 @@ fn moe(keys: &Keys, tensors: &Tensors) -> Result<Option<Moe>, Error> {
     let experts = keys.optional("expert_count")?.unwrap_or(0);
     if experts == 0 {
         if keys.arch == "qwen35moe" {
-            return Err(keys.metadata.missing(&keys.name("expert_count"), "the number of experts"));
+            return Err(keys.missing("expert_count", "the number of experts"));
         }
         return Ok(None);
     }
     let gating = keys.optional("expert_gating_func")?.unwrap_or(1);
     if gating > 1 {
-        return Err(keys.wrong("expert_gating_func", gating, "1: softmax".to_string()));
+        return Err(keys.wrong("expert_gating_func", gating, "1: softmax"));
     }
     if let Some(scale) = keys.float("expert_weights_scale")?.filter(|&scale| scale != 0.0 && scale != 1.0) {
-        return Err(Error::key(keys.metadata.path(), &keys.name("expert_weights_scale"), scale.to_string(), "1"));
+        return Err(keys.wrong("expert_weights_scale", scale, "1"));
     }
     // Converters may leave the widths out: then the first block's tensors tell them.
     let rows = |name: &str| tensors.dims(name).and_then(|dims| dims.iter().rev().nth(1)).copied();
@@ -124,7 +112,7 @@ fn moe(keys: &Keys, tensors: &Tensors) -> Result<Option<Moe>, Error> {
         Some(width) => width,
         None => rows("blk.0.ffn_gate_exps.weight")
             .or(rows("blk.0.ffn_gate_up_exps.weight").map(|both| both / 2))
-            .ok_or_else(|| keys.metadata.missing(&keys.name("expert_feed_forward_length"), "the experts' width"))?,
+            .ok_or_else(|| keys.missing("expert_feed_forward_length", "the experts' width"))?,
     };
     let shared_ffn = match keys.optional("expert_shared_feed_forward_length")? {
         Some(width) => width,
@@ -140,64 +128,55 @@ fn moe(keys: &Keys, tensors: &Tensors) -> Result<Option<Moe>, Error> {
 /// Which blocks of the trunk are attention: a list of flags, or the heads that are 0 in linear blocks, or every n-th.
 fn layers(keys: &Keys, blocks: usize, trunk: usize) -> Result<Vec<LayerKind>, Error> {
     let kind = |recurrent: bool| if recurrent { LayerKind::Delta } else { LayerKind::Attention };
-    let length = |key: &str, found: usize| {
-        let found = format!("a list of {found}");
-        Error::key(keys.metadata.path(), &keys.name(key), found, format!("one for each of the {blocks} blocks"))
+    let list = |key: &str| match keys.metadata.unsigned_list(&keys.name(key))? {
+        Some(list) if list.len() != blocks && list.len() != trunk => {
+            let expected = format!("one for each of the {blocks} blocks");
+            Err(keys.wrong(key, format!("a list of {}", list.len()), expected))
+        }
+        list => Ok(list),
     };
-    let flags = keys.name("attention.recurrent_layers");
-    if let Some(list) = keys.metadata.unsigned_list(&flags)? {
-        if list.len() != blocks && list.len() != trunk {
-            return Err(length("attention.recurrent_layers", list.len()));
+    const FLAGS: &str = "attention.recurrent_layers";
+    if let Some(flags) = list(FLAGS)? {
+        if let Some(other) = flags.iter().find(|&&flag| flag > 1) {
+            return Err(keys.wrong(FLAGS, format!("{other} in the list"), "flags, 0 or 1"));
         }
-        if let Some(other) = list.iter().find(|&&flag| flag > 1) {
-            return Err(Error::key(keys.metadata.path(), &flags, format!("{other} in the list"), "flags, 0 or 1"));
-        }
-        return Ok(list.iter().take(trunk).map(|&flag| kind(flag == 1)).collect());
+        return Ok(flags.iter().take(trunk).map(|&flag| kind(flag == 1)).collect());
     }
-    if let Some(heads) = keys.metadata.unsigned_list(&keys.name("attention.head_count_kv"))?.filter(|h| h.contains(&0))
+    const HEADS: &str = "attention.head_count_kv";
+    if keys.metadata.unsigned_list(&keys.name(HEADS))?.is_some_and(|heads| heads.contains(&0))
+        && let Some(heads) = list(HEADS)?
     {
-        if heads.len() != blocks && heads.len() != trunk {
-            return Err(length("attention.head_count_kv", heads.len()));
-        }
         return Ok(heads.iter().take(trunk).map(|&heads| kind(heads == 0)).collect());
     }
     // The family's pattern, where a file says nothing.
     let interval = keys.optional("full_attention_interval")?.unwrap_or(4);
     if interval == 0 {
-        return Err(keys.wrong("full_attention_interval", interval, "1 or more".to_string()));
+        return Err(keys.wrong("full_attention_interval", interval, "1 or more"));
     }
     Ok((0..trunk).map(|i| kind((i + 1) % interval != 0)).collect())
 }
 
 fn rope(keys: &Keys, head_dim: usize, native_ctx: usize) -> Result<Rope, Error> {
-    let metadata = keys.metadata;
-    let theta = keys.float("rope.freq_base")?;
-    let theta = theta.ok_or_else(|| metadata.missing(&keys.name("rope.freq_base"), "the base of the rotation"))?;
+    let theta = keys.needed("rope.freq_base", "the base of the rotation")?;
     let dims = keys.optional("rope.dimension_count")?.unwrap_or(head_dim);
-    let scaling = match metadata.text(&keys.name("rope.scaling.type"))? {
+    const SCALING: &str = "rope.scaling.type";
+    let scaling = match keys.metadata.text(&keys.name(SCALING))? {
         None | Some("none" | "default" | "mrope") => None,
         Some("yarn") => Some(yarn(keys, native_ctx)?),
-        Some(other) => {
-            let key = keys.name("rope.scaling.type");
-            return Err(Error::key(metadata.path(), &key, format!("'{}'", shown(other)), "none or yarn"));
-        }
+        Some(other) => return Err(keys.wrong(SCALING, format!("'{}'", shown(other)), "none or yarn")),
     };
     Ok(Rope { theta, dims, scaling })
 }
 
 fn yarn(keys: &Keys, native_ctx: usize) -> Result<Yarn, Error> {
-    let factor = keys.float("rope.scaling.factor")?;
-    let factor =
-        factor.ok_or_else(|| keys.metadata.missing(&keys.name("rope.scaling.factor"), "how far to stretch"))?;
-    let factor = factor as f32;
+    let factor = keys.needed("rope.scaling.factor", "how far to stretch")? as f32;
     // Two keys, two meanings: this one goes on top of the magnitude that belongs to the stretch,
     let on_top = keys.float("rope.scaling.attn_factor")?.filter(|&scale| scale != 1.0);
     let on_top = on_top.map(|scale| scale as f32 * yarn_magnitude(factor, 1.0));
     // and this one, which converters copy from the configuration's attention_factor, stands in its place.
     let instead = keys.float("rope.scaling.yarn_attn_factor")?.map(|scale| scale as f32);
     if let Some(other) = keys.float("rope.scaling.yarn_ext_factor")?.filter(|&ext| ext >= 0.0 && ext != 1.0) {
-        let name = keys.name("rope.scaling.yarn_ext_factor");
-        return Err(Error::key(keys.metadata.path(), &name, other.to_string(), "1: the whole of YaRN"));
+        return Err(keys.wrong("rope.scaling.yarn_ext_factor", other, "1: the whole of YaRN"));
     }
     Ok(Yarn {
         factor: factor.into(),
@@ -215,24 +194,19 @@ impl Keys<'_> {
     }
 
     pub fn optional(&self, key: &str) -> Result<Option<usize>, Error> {
-        let name = self.name(key);
-        match self.metadata.unsigned(&name)? {
-            None => Ok(None),
-            Some(number) => match usize::try_from(number) {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => Err(Error::key(self.metadata.path(), &name, number.to_string(), "one that fits into memory")),
-            },
-        }
+        let fitting =
+            |number: u64| usize::try_from(number).map_err(|_| self.wrong(key, number, "one that fits into memory"));
+        self.metadata.unsigned(&self.name(key))?.map(fitting).transpose()
     }
 
     pub fn required(&self, key: &str) -> Result<usize, Error> {
-        self.optional(key)?.ok_or_else(|| self.metadata.missing(&self.name(key), "a whole number"))
+        self.optional(key)?.ok_or_else(|| self.missing(key, "a whole number"))
     }
 
     /// A dimension: at least one. What is too much is the shape's own check.
     pub fn size(&self, key: &str) -> Result<usize, Error> {
         match self.required(key)? {
-            0 => Err(self.wrong(key, 0, "1 or more".to_string())),
+            0 => Err(self.wrong(key, 0, "1 or more")),
             size => Ok(size),
         }
     }
@@ -241,22 +215,29 @@ impl Keys<'_> {
         self.metadata.float(&self.name(key))
     }
 
+    fn needed(&self, key: &str, expected: &str) -> Result<f64, Error> {
+        self.float(key)?.ok_or_else(|| self.missing(key, expected))
+    }
+
     /// A number, or a list with one for each block: all the same, but for zeros where a block has none of it.
     fn same_everywhere(&self, key: &str) -> Result<usize, Error> {
-        let name = self.name(key);
-        let Some(list) = self.metadata.unsigned_list(&name)? else { return self.size(key) };
+        let Some(list) = self.metadata.unsigned_list(&self.name(key))? else { return self.size(key) };
         let mut numbers = list.iter().copied().filter(|&number| number != 0);
         let first = numbers.next().unwrap_or(0);
         if let Some(other) = numbers.find(|&number| number != first) {
-            return Err(Error::key(self.metadata.path(), &name, format!("{first} and {other}"), "one number for all"));
+            return Err(self.wrong(key, format!("{first} and {other}"), "one number for all"));
         }
         match usize::try_from(first) {
             Ok(size) if size > 0 => Ok(size),
-            _ => Err(Error::key(self.metadata.path(), &name, first.to_string(), "1 or more")),
+            _ => Err(self.wrong(key, first, "1 or more")),
         }
     }
 
-    fn wrong(&self, key: &str, found: usize, expected: String) -> Error {
+    fn missing(&self, key: &str, expected: &str) -> Error {
+        self.metadata.missing(&self.name(key), expected)
+    }
+
+    fn wrong(&self, key: &str, found: impl ToString, expected: impl Into<String>) -> Error {
         Error::key(self.metadata.path(), &self.name(key), found.to_string(), expected)
     }
 }

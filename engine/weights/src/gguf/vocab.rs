@@ -35,36 +35,26 @@ pub(crate) fn vocab(metadata: &Metadata, rows: usize) -> Result<Vocab, Error> {
         }
     };
     let merges = metadata.text_list(MERGES)?.ok_or_else(|| metadata.missing(MERGES, "the list of merges"))?.to_vec();
-    let id = |key: &str| token_id(metadata, key, rows);
-    let eos = id("tokenizer.ggml.eos_token_id")?;
-
-    let mut stop_tokens: Vec<u32> = eos.into_iter().collect();
-    stop_tokens.extend(id("tokenizer.ggml.eot_token_id")?);
+    let mut stop_tokens = Vec::new();
+    for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
+        stop_tokens
+            .extend(metadata.unsigned(key)?.map(|number| in_vocabulary(metadata, key, number, rows)).transpose()?);
+    }
     const MORE: &str = "tokenizer.ggml.eos_token_ids";
     for number in metadata.unsigned_list(MORE)?.unwrap_or_default() {
         stop_tokens.push(in_vocabulary(metadata, MORE, number, rows)?);
     }
     let control = tokens.iter().zip(&types).zip(0u32..).filter(|((_, kind), _)| **kind == CONTROL);
     stop_tokens.extend(control.filter(|((token, _), _)| stop::is_family_end(token)).map(|(_, id)| id));
-    let text = |key: &str| Ok::<_, Error>(metadata.text(key)?.unwrap_or_default().to_string());
     Ok(Vocab {
         stop_tokens: stop::sorted(stop_tokens),
         source: VocabSource::Gguf {
             tokens: tokens.to_vec(),
             types,
             merges,
-            pre: text("tokenizer.ggml.pre")?,
-            model: text("tokenizer.ggml.model")?,
-            eos,
-            bos: id("tokenizer.ggml.bos_token_id")?,
-            pad: id("tokenizer.ggml.padding_token_id")?,
-            add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(false),
+            pre: metadata.text("tokenizer.ggml.pre")?.unwrap_or_default().to_string(),
         },
     })
-}
-
-fn token_id(metadata: &Metadata, key: &str, rows: usize) -> Result<Option<u32>, Error> {
-    metadata.unsigned(key)?.map(|number| in_vocabulary(metadata, key, number, rows)).transpose()
 }
 
 fn in_vocabulary(metadata: &Metadata, key: &str, number: u64, rows: usize) -> Result<u32, Error> {

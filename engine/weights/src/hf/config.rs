@@ -9,11 +9,10 @@ use crate::error::{Error, shown};
 use crate::shape::{HeadOrder, LayerKind, Moe, Rope, Shape, yarn_magnitude};
 use crate::tensors::Tensors;
 
-/// The part of config.json that describes the text model, with the whole around it.
+/// Where a value is looked for, first to last: config.json's part about the text model, and the whole around it.
 pub(crate) struct Config<'a> {
     path: &'a Path,
-    text: &'a Map<String, Value>,
-    whole: &'a Map<String, Value>,
+    places: Vec<&'a Map<String, Value>>,
 }
 
 impl<'a> Config<'a> {
@@ -22,38 +21,25 @@ impl<'a> Config<'a> {
         let Value::Object(whole) = json else {
             return Err(Error::file(path, "is not a JSON object"));
         };
-        let text = match whole.get("text_config") {
-            None | Some(Value::Null) => whole,
-            Some(Value::Object(text)) => text,
+        let places = match whole.get("text_config") {
+            None | Some(Value::Null) => vec![whole],
+            Some(Value::Object(text)) => vec![text, whole],
             Some(other) => return Err(Error::key(path, "text_config", describe(other), "an object")),
         };
-        let config = Config { path, text, whole };
+        let config = Config { path, places };
         // Multimodal checkpoints name the family outside and its text part inside.
-        let kind = config.model_type(text)?.or(config.model_type(whole)?);
-        match kind {
+        match config.text("model_type")? {
             Some("qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text") => {}
-            Some("qwen3_next") => {
-                let what = "architecture 'qwen3_next' is not supported: it is an older sibling of the Qwen3.5 family \
-                            with merged projections; take a model of the family (qwen3_5, qwen3_5_moe)";
-                return Err(Error::unsupported(path, what));
-            }
+            Some(next @ "qwen3_next") => return Err(Error::older_sibling(path, next, "qwen3_5, qwen3_5_moe")),
             Some(other) => return Err(Error::OtherFamily { path: path.to_path_buf(), arch: shown(other) }),
             None => return Err(Error::key(path, "model_type", "no such key", "qwen3_5 or qwen3_5_moe")),
         }
         if let Some(found) = config.get("quantization_config") {
             let method = found.get("quant_method").and_then(Value::as_str).unwrap_or("an unnamed method");
             let what = format!("is quantised by {}: take the bf16 model, or a GGUF file", shown(method));
-            return Err(Error::unsupported(path, what));
+            return Err(Error::file(path, what));
         }
         Ok(config)
-    }
-
-    fn model_type(&self, of: &'a Map<String, Value>) -> Result<Option<&'a str>, Error> {
-        match of.get("model_type") {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(kind)) => Ok(Some(kind)),
-            Some(other) => Err(Error::key(self.path, "model_type", describe(other), "a string")),
-        }
     }
 
     /// `has_head`: among the tensors is a head.
@@ -63,7 +49,7 @@ impl<'a> Config<'a> {
                 return Err(Error::key(self.path, key, (!needed).to_string(), format!("{needed}: the family's own")));
             }
         }
-        if let Some(act) = self.text_of("hidden_act")?.filter(|&act| act != "silu") {
+        if let Some(act) = self.text("hidden_act")?.filter(|&act| act != "silu") {
             return Err(Error::key(self.path, "hidden_act", format!("'{}'", shown(act)), "silu"));
         }
         if self.get("mlp_only_layers").and_then(Value::as_array).is_some_and(|layers| !layers.is_empty()) {
@@ -93,7 +79,7 @@ impl<'a> Config<'a> {
             conv_kernel: self.size("linear_conv_kernel_dim")?,
             value_head_order: HeadOrder::Grouped,
             vocab: self.size("vocab_size")?,
-            rms_eps: self.float("rms_norm_eps")?.ok_or_else(|| self.missing("rms_norm_eps", "a small number"))? as f32,
+            rms_eps: self.needed("rms_norm_eps", "a small number")? as f32,
             rope: self.rope(head_dim, native_ctx)?,
             native_ctx,
             moe,
@@ -150,8 +136,8 @@ impl<'a> Config<'a> {
     }
 
     fn rope(&self, head_dim: usize, native_ctx: usize) -> Result<Rope, Error> {
-        let rope = RopeKeys::new(self)?;
-        let theta = rope.float("rope_theta")?.ok_or_else(|| self.missing("rope_theta", "the base of the rotation"))?;
+        let rope = self.with_rope_places()?;
+        let theta = rope.needed("rope_theta", "the base of the rotation")?;
         // Configurations of this family that leave it out mean a quarter.
         let share = rope.float("partial_rotary_factor")?.unwrap_or(0.25);
         if !(0.0..=1.0).contains(&share) {
@@ -163,7 +149,7 @@ impl<'a> Config<'a> {
         };
         let scaling = match kind {
             None | Some("default" | "mrope") => None,
-            Some("yarn") => Some(self.yarn(&rope, native_ctx)?),
+            Some("yarn") => Some(rope.yarn(native_ctx)?),
             Some(other) => {
                 return Err(Error::key(self.path, "rope_type", format!("'{}'", shown(other)), "default or yarn"));
             }
@@ -171,19 +157,19 @@ impl<'a> Config<'a> {
         Ok(Rope { theta, dims: (head_dim as f64 * share) as usize, scaling })
     }
 
-    fn yarn(&self, rope: &RopeKeys, native_ctx: usize) -> Result<Yarn, Error> {
+    fn yarn(&self, native_ctx: usize) -> Result<Yarn, Error> {
         const ORIGINAL: &str = "original_max_position_embeddings";
-        let original_ctx = match rope.float(ORIGINAL)? {
+        let original_ctx = match self.float(ORIGINAL)? {
             None => native_ctx,
             Some(n) if n >= 1.0 && n <= f64::from(u32::MAX) => n as usize,
             Some(n) => return Err(Error::key(self.path, ORIGINAL, n.to_string(), "a number of tokens")),
         };
-        let factor = match rope.float("factor")? {
+        let factor = match self.float("factor")? {
             Some(factor) => factor as f32,
             None => native_ctx as f32 / original_ctx as f32,
         };
         // Zero stands for 'not given' in all of these.
-        let given = |key: &str| Ok::<_, Error>(rope.float(key)?.filter(|&n| n != 0.0).map(|n| n as f32));
+        let given = |key: &str| Ok::<_, Error>(self.float(key)?.filter(|&n| n != 0.0).map(|n| n as f32));
         let magnitude = match (given("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
             (Some(stated), ..) => stated,
             (None, Some(one), Some(all)) => yarn_magnitude(factor, one) / yarn_magnitude(factor, all),
@@ -195,95 +181,75 @@ impl<'a> Config<'a> {
             beta_fast: given("beta_fast")?.unwrap_or(32.0).into(),
             beta_slow: given("beta_slow")?.unwrap_or(1.0).into(),
             magnitude,
-            truncate: rope.bool("truncate")?.unwrap_or(true),
+            truncate: self.bool("truncate")?.unwrap_or(true),
         })
     }
 
     /// The end tokens that config.json names.
     pub fn eos(&self) -> Result<Vec<u32>, Error> {
-        match self.get("eos_token_id") {
-            None => Ok(Vec::new()),
-            Some(found) => token_ids(self.path, "eos_token_id", found),
-        }
+        self.get("eos_token_id").map_or(Ok(Vec::new()), |found| token_ids(self.path, "eos_token_id", found))
     }
 
     pub fn name(&self) -> Option<&str> {
-        self.whole.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty())
+        self.places.last()?.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The text model's value; where it has none, the whole checkpoint's.
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.text.get(key).or_else(|| self.whole.get(key)).filter(|value| !value.is_null())
-    }
-
-    /// At least one. What is too much is the shape's own check.
-    fn size(&self, key: &str) -> Result<usize, Error> {
-        const EXPECTED: &str = "a whole number, 1 or more";
-        let found = self.get(key).ok_or_else(|| self.missing(key, EXPECTED))?;
-        let size = found.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
-        size.ok_or_else(|| Error::key(self.path, key, describe(found), EXPECTED))
-    }
-
-    fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
-        let wrong = |found: &Value| Error::key(self.path, key, describe(found), "a whole number that is not negative");
-        self.get(key).map(|found| found.as_u64().ok_or_else(|| wrong(found))).transpose()
-    }
-
-    fn float(&self, key: &str) -> Result<Option<f64>, Error> {
-        self.get(key).map(|found| number(self.path, key, found)).transpose()
-    }
-
-    fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        self.get(key).map(|found| flag(self.path, key, found)).transpose()
-    }
-
-    fn text_of(&self, key: &str) -> Result<Option<&'a str>, Error> {
-        self.get(key).map(|found| string(self.path, key, found)).transpose()
-    }
-
-    fn missing(&self, key: &str, expected: &str) -> Error {
-        Error::key(self.path, key, "no such key", expected)
-    }
-}
-
-/// The rotation's keys, in `rope_parameters`, in the older `rope_scaling`, or beside them.
-struct RopeKeys<'a> {
-    path: &'a Path,
-    places: Vec<&'a Map<String, Value>>,
-}
-
-impl<'a> RopeKeys<'a> {
-    fn new(config: &Config<'a>) -> Result<RopeKeys<'a>, Error> {
+    /// The rotation's keys, in `rope_parameters`, in the older `rope_scaling`, or beside them.
+    fn with_rope_places(&self) -> Result<Config<'a>, Error> {
         let mut places = Vec::new();
         for key in ["rope_parameters", "rope_scaling"] {
-            match config.get(key) {
+            match self.get(key) {
                 None => {}
-                Some(Value::Object(map)) => match map.get("full_attention") {
-                    // Some writers keep one set for each kind of layer.
-                    Some(Value::Object(map)) => places.push(map),
-                    _ => places.push(map),
-                },
-                Some(other) => return Err(Error::key(config.path, key, describe(other), "an object")),
+                // Some writers keep one set for each kind of layer.
+                Some(Value::Object(map)) => {
+                    places.push(map.get("full_attention").and_then(Value::as_object).unwrap_or(map))
+                }
+                Some(other) => return Err(Error::key(self.path, key, describe(other), "an object")),
             }
         }
-        places.push(config.text);
-        Ok(RopeKeys { path: config.path, places })
+        places.push(self.places[0]);
+        Ok(Config { path: self.path, places })
     }
 
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.places.iter().filter_map(|place| place.get(key)).find(|value| !value.is_null())
     }
 
+    /// At least one. What is too much is the shape's own check.
+    fn size(&self, key: &str) -> Result<usize, Error> {
+        const EXPECTED: &str = "a whole number, 1 or more";
+        let size = |found: &Value| found.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+        self.read(key, EXPECTED, size)?.ok_or_else(|| self.missing(key, EXPECTED))
+    }
+
+    /// What `of` reads of the key's value. None: there is none.
+    fn read<T>(&self, key: &str, expected: &str, of: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Error> {
+        let wrong = |found| Error::key(self.path, key, describe(found), expected);
+        self.get(key).map(|found| of(found).ok_or_else(|| wrong(found))).transpose()
+    }
+
+    fn unsigned(&self, key: &str) -> Result<Option<u64>, Error> {
+        self.read(key, "a whole number that is not negative", Value::as_u64)
+    }
+
     fn float(&self, key: &str) -> Result<Option<f64>, Error> {
-        self.get(key).map(|found| number(self.path, key, found)).transpose()
+        self.read(key, "a number", |found| found.as_f64().filter(|number| number.is_finite()))
+    }
+
+    fn needed(&self, key: &str, expected: &str) -> Result<f64, Error> {
+        self.float(key)?.ok_or_else(|| self.missing(key, expected))
     }
 
     fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        self.get(key).map(|found| flag(self.path, key, found)).transpose()
+        self.read(key, "true or false", Value::as_bool)
     }
 
     fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
-        self.get(key).map(|found| string(self.path, key, found)).transpose()
+        self.read(key, "a string", Value::as_str)
+    }
+
+    fn missing(&self, key: &str, expected: &str) -> Error {
+        Error::key(self.path, key, "no such key", expected)
     }
 }
 
@@ -298,19 +264,6 @@ pub(crate) fn token_ids(path: &Path, key: &str, found: &Value) -> Result<Vec<u32
         Value::Null => Ok(Vec::new()),
         value => Ok(vec![one(value)?]),
     }
-}
-
-fn number(path: &Path, key: &str, found: &Value) -> Result<f64, Error> {
-    let number = found.as_f64().filter(|number| number.is_finite());
-    number.ok_or_else(|| Error::key(path, key, describe(found), "a number"))
-}
-
-fn flag(path: &Path, key: &str, found: &Value) -> Result<bool, Error> {
-    found.as_bool().ok_or_else(|| Error::key(path, key, describe(found), "true or false"))
-}
-
-fn string<'a>(path: &Path, key: &str, found: &'a Value) -> Result<&'a str, Error> {
-    found.as_str().ok_or_else(|| Error::key(path, key, describe(found), "a string"))
 }
 
 fn describe(value: &Value) -> String {
