@@ -1,10 +1,13 @@
 //! Errors over HTTP, in the shape that OpenAI's clients read.
 
 use crate::openai_realtime::ErrorBody;
+use crate::reader::Wrong;
 use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use session::{Failure, FailureCode};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,21 @@ pub struct ApiError {
     pub message: String,
     pub param: Option<String>,
     pub retry_after_s: Option<u64>,
+}
+
+/// What OpenAI's clients read.
+#[derive(Serialize, JsonSchema)]
+pub struct ErrorAnswer<'a> {
+    pub error: ErrorFields<'a>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ErrorFields<'a> {
+    pub message: &'a str,
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    pub param: Option<&'a str>,
+    pub code: &'a str,
 }
 
 impl ApiError {
@@ -48,8 +66,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let error = json!({ "message": self.message, "type": self.kind, "param": self.param, "code": self.code });
-        let mut response = (self.status, Json(json!({ "error": error }))).into_response();
+        let ApiError { kind, code, message, param, .. } = &self;
+        let error = ErrorFields { message, kind, param: param.as_deref(), code };
+        let mut response = (self.status, Json(ErrorAnswer { error })).into_response();
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -110,6 +129,26 @@ impl From<runtime::Error> for ApiError {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message).retry_after(5)
             }
         }
+    }
+}
+
+impl From<Wrong> for ApiError {
+    fn from(wrong: Wrong) -> ApiError {
+        ApiError::bad(wrong.code, wrong.message()).param(wrong.path)
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> ApiError {
+        let code =
+            if rejection.status() == StatusCode::UNPROCESSABLE_ENTITY { "invalid_value" } else { "invalid_json" };
+        ApiError::bad(code, rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> ApiError {
+        ApiError::bad("invalid_value", rejection.body_text())
     }
 }
 

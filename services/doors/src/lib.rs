@@ -16,6 +16,7 @@ mod openai_chat;
 pub mod openai_realtime;
 mod openapi;
 mod reader;
+mod route;
 mod routes;
 mod serve;
 mod upkeep;
@@ -24,7 +25,4 @@ pub use accept::while_starting;
 pub use api_error::ApiError;
 pub use app::App;
 pub use error::Error;
-pub use openapi::document;
 pub use serve::{listen, serve};
-
-use api_error::error_kind;

@@ -17,6 +17,7 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
+pub use parse::ChatBody;
 use parse::ChatRequest;
 use render::ChatReply;
 use serde_json::{Value, json};

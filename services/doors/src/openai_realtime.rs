@@ -16,8 +16,10 @@ mod tests;
 mod websocket;
 
 pub use error::ErrorBody;
+pub use events::SessionFields;
+pub use frames::SessionView;
 pub use parse::{Limits, Received, event_limits, parse, session_update};
-pub use render::{Renderer, item_value, session_value};
+pub use render::{Renderer, item_value, session_view};
 pub use schema::schema;
 
 /// The name of our extensions in `?extensions=` and `session.extensions`.

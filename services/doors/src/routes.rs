@@ -6,53 +6,76 @@ use crate::admin::{context, experiments, keys, sessions};
 use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
-use crate::{App, console, health, metrics, openapi};
-use axum::Router;
+use crate::openapi::{self, read, written};
+use crate::route::{Route, Success};
+use crate::{App, console, health, metrics};
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use serde_json::Value;
 use std::sync::Arc;
 use store::Scope;
 
-pub struct Route {
-    pub method: &'static str,
-    pub path: &'static str,
-    /// None: no key is needed.
-    pub scope: Option<Scope>,
-    pub handler: MethodRouter<App>,
-}
-
 pub fn table() -> Vec<Route> {
     use Scope::{Admin, Sessions, Talk};
-    let route = |method, path, scope, handler| Route { method, path, scope, handler };
+    use Success::{Lines, List, Object, Of, Text, Websocket};
+    let route = |method, path, scope, handler, success| Route {
+        method,
+        path,
+        scope: Some(scope),
+        handler,
+        query: None,
+        body: None,
+        success,
+    };
+    let open = |path, handler, success| Route { scope: None, ..route("get", path, Talk, handler, success) };
     vec![
-        route("get", "/v1/realtime", Some(Talk), get(realtime::connect::connect)),
-        route("get", "/v1/realtime/schema.json", None, get(realtime::connect::schema)),
-        route("post", "/v1/realtime/client_secrets", Some(Talk), post(keys::create_client_secret)),
-        route("post", "/v1/chat/completions", Some(Talk), post(chat::completions)),
-        route("get", "/v1/models", Some(Talk), get(chat::models)),
-        route("get", "/v1/models/{model}", Some(Talk), get(chat::model)),
-        route("get", "/v1/sessions", Some(Sessions), get(sessions::list)),
-        route("get", "/v1/sessions/search", Some(Sessions), get(sessions::search)),
-        route("get", "/v1/sessions/{session_id}", Some(Sessions), get(sessions::read)),
-        route("delete", "/v1/sessions/{session_id}", Some(Sessions), delete(sessions::delete)),
-        route("get", "/v1/sessions/{session_id}/items", Some(Sessions), get(sessions::items)),
-        route("get", "/v1/sessions/{session_id}/export", Some(Sessions), get(sessions::export)),
-        route("post", "/v1/sessions/{session_id}/placement", Some(Sessions), post(experiments::place)),
-        route("post", "/v1/feedback", Some(Talk), post(experiments::feedback)),
-        route("get", "/v1/sessions/{session_id}/summaries", Some(Sessions), get(context::summaries)),
-        route("post", "/v1/sessions/{session_id}/summaries", Some(Sessions), post(context::edit)),
-        route("post", "/v1/sessions/{session_id}/summaries/undo", Some(Sessions), post(context::undo)),
-        route("post", "/v1/sessions/{session_id}/summaries/redo", Some(Sessions), post(context::redo)),
-        route("get", "/v1/sessions/{session_id}/pins", Some(Sessions), get(context::pins)),
-        route("post", "/v1/sessions/{session_id}/pins", Some(Sessions), post(context::add_pin)),
-        route("delete", "/v1/sessions/{session_id}/pins/{pin_id}", Some(Sessions), delete(context::remove_pin)),
-        route("get", "/healthz", None, get(health::health)),
-        route("get", "/metrics", Some(Admin), get(health::metrics)),
-        route("get", "/openapi.json", None, get(openapi::serve)),
+        route("get", "/v1/realtime", Talk, get(realtime::connect::connect), Websocket)
+            .query(read::<realtime::connect::ConnectQuery>),
+        open("/v1/realtime/schema.json", get(realtime::connect::schema), Object),
+        route(
+            "post",
+            "/v1/realtime/client_secrets",
+            Talk,
+            post(keys::create_client_secret),
+            Of(written::<keys::ClientSecretAnswer>),
+        )
+        .body(read::<keys::ClientSecretRequest>),
+        route("post", "/v1/chat/completions", Talk, post(chat::completions), Object).body(read::<chat::ChatBody>),
+        route("get", "/v1/models", Talk, get(chat::models), List),
+        route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
+        route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
+        route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
+        route("get", "/v1/sessions/{session_id}", Sessions, get(sessions::read), Object),
+        route("delete", "/v1/sessions/{session_id}", Sessions, delete(sessions::delete), Object),
+        route("get", "/v1/sessions/{session_id}/items", Sessions, get(sessions::items), List)
+            .query(read::<sessions::ItemsPage>),
+        route("get", "/v1/sessions/{session_id}/export", Sessions, get(sessions::export), Lines),
+        route("post", "/v1/sessions/{session_id}/placement", Sessions, post(experiments::place), Object)
+            .body(read::<experiments::PlacementRequest>),
+        route("post", "/v1/feedback", Talk, post(experiments::feedback), Object).body(read::<experiments::Feedback>),
+        route("get", "/v1/sessions/{session_id}/summaries", Sessions, get(context::summaries), List),
+        route("post", "/v1/sessions/{session_id}/summaries", Sessions, post(context::edit), Object)
+            .body(read::<context::SummaryEdit>),
+        route("post", "/v1/sessions/{session_id}/summaries/undo", Sessions, post(context::undo), Object)
+            .body(read::<context::SummaryVersion>),
+        route("post", "/v1/sessions/{session_id}/summaries/redo", Sessions, post(context::redo), Object)
+            .body(read::<context::SummaryVersion>),
+        route("get", "/v1/sessions/{session_id}/pins", Sessions, get(context::pins), List),
+        route("post", "/v1/sessions/{session_id}/pins", Sessions, post(context::add_pin), Object)
+            .body(read::<context::NewPin>),
+        route("delete", "/v1/sessions/{session_id}/pins/{pin_id}", Sessions, delete(context::remove_pin), Object),
+        open("/healthz", get(health::health), Object),
+        route("get", "/metrics", Admin, get(health::metrics), Text),
+        open("/openapi.json", get(document), Object),
     ]
+}
+
+async fn document() -> Json<Value> {
+    Json(openapi::document(&table()))
 }
 
 impl FromRef<App> for Completions {

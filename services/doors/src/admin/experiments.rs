@@ -1,31 +1,26 @@
 //! What experiments need of clients: the user's thumb, and a way to move a session on purpose.
 
-use crate::ApiError;
-use crate::App;
+use super::{Answer, Body, OwnSession};
 use crate::access::Caller;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
+use crate::{ApiError, App};
+use axum::extract::State;
 use axum::{Extension, Json};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-type Said<T> = Result<Json<T>, JsonRejection>;
-
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Feedback {
     session_id: String,
     response_id: String,
     /// 1: good. -1: bad. 0: taken back.
+    #[schemars(range(min = -1, max = 1))]
     value: i64,
 }
 
-pub async fn feedback(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    said: Said<Feedback>,
-) -> Result<Json<Value>, ApiError> {
-    let Feedback { session_id, response_id, value } = body(said)?;
+pub async fn feedback(State(app): State<App>, Extension(caller): Extension<Caller>, body: Body<Feedback>) -> Answer {
+    let Json(Feedback { session_id, response_id, value }) = body?;
     if !(-1..=1).contains(&value) {
         return Err(ApiError::bad("invalid_value", "value must be 1, -1 or 0").param("value"));
     }
@@ -34,23 +29,23 @@ pub async fn feedback(
     Ok(Json(json!({ "object": "feedback", "session_id": session_id, "response_id": response_id, "value": value })))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementRequest {
-    /// None: what the experiment draws.
+    /// Null: the arm that the experiment draws.
     preset: Option<String>,
 }
 
-pub async fn place(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    said: Said<PlacementRequest>,
-) -> Result<Json<Value>, ApiError> {
-    let PlacementRequest { preset } = body(said)?;
-    let session = app.store.open_session(&caller.identity.user, &id).await?;
+pub async fn place(State(app): State<App>, OwnSession(session): OwnSession, body: Body<PlacementRequest>) -> Answer {
+    let Json(PlacementRequest { preset }) = body?;
+    let id = session.id();
     let placed = app.runtime.move_session(&session, preset.as_deref()).await?;
-    tracing::info!(session = %id, preset = placed.preset, arm = placed.arm.as_deref().unwrap_or("-"), "a session was moved");
+    tracing::info!(
+        session = id,
+        preset = placed.preset,
+        arm = placed.arm.as_deref().unwrap_or("-"),
+        "a session was moved"
+    );
     Ok(Json(json!({
         "object": "session.placement",
         "session_id": id,
@@ -59,8 +54,4 @@ pub async fn place(
         "experiment": placed.experiment,
         "arm": placed.arm,
     })))
-}
-
-fn body<T>(said: Said<T>) -> Result<T, ApiError> {
-    said.map(|Json(said)| said).map_err(|error| ApiError::bad("invalid_json", error.body_text()))
 }

@@ -1,18 +1,42 @@
 //! Secrets that a web page may have: short-lived, and good for nothing but talking.
 
-use crate::ApiError;
-use crate::App;
 use crate::access::Caller;
-use crate::openai_realtime::{event_limits, session_update, session_value};
+use crate::openai_realtime::{SessionFields, SessionView, event_limits, session_update, session_view};
+use crate::reader;
+use crate::{ApiError, App};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use runtime::wall_ms;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use session::{SessionConfig, SessionState};
 
-/// `{expires_after?: {seconds}, session?: {...}}`, as OpenAI has it.
+/// As OpenAI has it.
+#[derive(Default, Deserialize, JsonSchema)]
+pub struct ClientSecretRequest {
+    expires_after: Option<ExpiresAfter>,
+    /// As in session.update; what a new session begins with.
+    #[schemars(with = "Option<SessionFields>")]
+    session: Option<Value>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct ExpiresAfter {
+    #[schemars(range(min = 1))]
+    seconds: Option<u64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct ClientSecretAnswer<'a> {
+    value: String,
+    /// Seconds since 1970.
+    expires_at: i64,
+    session: SessionView<'a>,
+}
+
 pub async fn create_client_secret(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -23,24 +47,17 @@ pub async fn create_client_secret(
         let message = "a client secret makes no client secrets: use the key it was made with";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "insufficient_scope", message));
     }
-    let body: Map<String, Value> = if body.iter().all(u8::is_ascii_whitespace) {
-        Map::new()
-    } else {
-        serde_json::from_slice(&body)
-            .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?
-    };
+    let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
+    let body: Value = serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
+    let ClientSecretRequest { expires_after, session } = reader::read(&body)?;
     let longest_s = app.settings.auth.client_secret_s;
-    let seconds = match body.get("expires_after").and_then(|after| after.get("seconds")) {
-        None | Some(Value::Null) => longest_s,
-        Some(seconds) => seconds.as_u64().filter(|seconds| (1..=longest_s).contains(seconds)).ok_or_else(|| {
-            let message = format!("from 1 to {longest_s} seconds (auth.client_secret_s)");
-            ApiError::bad("invalid_value", message).param("expires_after.seconds")
-        })?,
-    };
-    let mut session = body.get("session").cloned().unwrap_or(Value::Null);
-    if session.is_null() {
-        session = json!({});
+    let seconds = expires_after.and_then(|after| after.seconds).unwrap_or(longest_s);
+    if !(1..=longest_s).contains(&seconds) {
+        let message = format!("from 1 to {longest_s} seconds (auth.client_secret_s)");
+        return Err(ApiError::bad("invalid_value", message).param("expires_after.seconds"));
     }
+    let session = session.unwrap_or_else(|| json!({}));
     let model = session.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
     // What is wrong with it is told now, and not to the page that connects with the secret.
     app.runtime.presets().named(&model)?;
@@ -50,10 +67,7 @@ pub async fn create_client_secret(
     let lifetime_ms = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
     let secret = app.store.create_client_secret(&caller.identity, session, lifetime_ms, wall_ms()).await?;
     let model = app.runtime.presets().model.clone();
-    let view = session_value(&SessionState { session_id: String::new(), model, config });
-    Ok(Json(json!({
-        "value": secret.value,
-        "expires_at": secret.expires_at_ms / 1000,
-        "session": view,
-    })))
+    let state = SessionState { session_id: String::new(), model, config };
+    let expires_at = secret.expires_at_ms / 1000;
+    Ok(Json(json!(ClientSecretAnswer { value: secret.value, expires_at, session: session_view(&state, false) })))
 }

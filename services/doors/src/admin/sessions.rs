@@ -1,63 +1,63 @@
 //! A user's sessions over HTTP: list, read, export, search, delete. Another user's session is not there.
 
-use crate::ApiError;
-use crate::App;
+use super::{Answer, OwnSession};
 use crate::access::Caller;
-use crate::upkeep;
+use crate::{ApiError, App, upkeep};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream;
 use runtime::wall_ms;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::{HistorySearch, ItemVersion, SessionLine, SessionRef};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Page {
+#[derive(Deserialize, JsonSchema)]
+pub struct SessionsPage {
+    /// sessions at most
     limit: Option<u32>,
-    /// Of sessions: `updated_at_ms` of the last one seen.
+    /// goes on from a page: the `before` that stood there
     before: Option<i64>,
-    /// Of items: the last one seen.
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct ItemsPage {
+    /// items at most
+    limit: Option<u32>,
+    /// goes on from a page: the `after` that stood there
     after: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct Question {
+#[derive(Deserialize, JsonSchema)]
+pub struct SearchQuery {
+    /// words, and "phrases in quotes"; a star ends a word that may go on
     q: String,
+    /// only in this one
     session: Option<String>,
-    #[serde(default)]
-    any: bool,
+    /// one of the words is enough
+    any: Option<bool>,
+    /// hits at most
     limit: Option<u32>,
 }
 
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
-pub async fn list(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    page: Asked<Page>,
-) -> Result<Json<Value>, ApiError> {
-    let page = asked(page)?;
-    let limit = app.rows(page.limit);
+pub async fn list(State(app): State<App>, Extension(caller): Extension<Caller>, page: Asked<SessionsPage>) -> Answer {
+    let Query(SessionsPage { limit, before }) = page?;
+    let limit = app.rows(limit);
     let mut lines: Vec<SessionLine> =
-        app.store.list_sessions(&caller.identity.user, page.before, limit.saturating_add(1)).await?;
+        app.store.list_sessions(&caller.identity.user, before, limit.saturating_add(1)).await?;
     let has_more = lines.len() > limit as usize;
     lines.truncate(limit as usize);
     let next = if has_more { lines.last().map(|line| line.session.updated_at_ms) } else { None };
     Ok(Json(json!({ "object": "list", "data": lines, "has_more": has_more, "before": next })))
 }
 
-pub async fn read(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    let session = app.store.open_session(&caller.identity.user, &id).await?;
+pub async fn read(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
     let view = app.store.load(&session).await?;
     Ok(Json(json!({
         "object": "session",
@@ -69,28 +69,17 @@ pub async fn read(
     })))
 }
 
-pub async fn items(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    page: Asked<Page>,
-) -> Result<Json<Value>, ApiError> {
-    let page = asked(page)?;
-    let limit = app.rows(page.limit);
-    let session = app.store.open_session(&caller.identity.user, &id).await?;
-    let mut items: Vec<ItemVersion> = app.store.items(&session, page.after.as_deref(), limit.saturating_add(1)).await?;
+pub async fn items(State(app): State<App>, OwnSession(session): OwnSession, page: Asked<ItemsPage>) -> Answer {
+    let Query(ItemsPage { limit, after }) = page?;
+    let limit = app.rows(limit);
+    let mut items: Vec<ItemVersion> = app.store.items(&session, after.as_deref(), limit.saturating_add(1)).await?;
     let has_more = items.len() > limit as usize;
     items.truncate(limit as usize);
     let after = if has_more { items.last().map(|item| item.item_id.clone()) } else { None };
     Ok(Json(json!({ "object": "list", "data": items, "has_more": has_more, "after": after })))
 }
 
-pub async fn export(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let session = app.store.open_session(&caller.identity.user, &id).await?;
+pub async fn export(State(app): State<App>, OwnSession(session): OwnSession) -> Result<Response, ApiError> {
     let lines = app.store.export(&session).await?;
     let lines = stream::unfold(lines, |mut lines| async {
         let line = lines.next().await?.map(|line| Bytes::from(line + "\n"));
@@ -106,11 +95,11 @@ pub async fn export(
 pub async fn search(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    question: Asked<Question>,
-) -> Result<Json<Value>, ApiError> {
-    let question = asked(question)?;
+    question: Asked<SearchQuery>,
+) -> Answer {
+    let Query(SearchQuery { q, session, any, limit }) = question?;
     let user = &caller.identity.user;
-    let session: Option<SessionRef> = match &question.session {
+    let session: Option<SessionRef> = match &session {
         Some(id) => Some(app.store.open_session(user, id).await?),
         None => None,
     };
@@ -119,9 +108,9 @@ pub async fn search(
         .search(&HistorySearch {
             user,
             session: session.as_ref(),
-            query: &question.q,
-            any_word: question.any,
-            limit: app.rows(question.limit),
+            query: &q,
+            any_word: any.unwrap_or(false),
+            limit: app.rows(limit),
             recent_ms: None,
             now_ms: wall_ms(),
             marks: ["**", "**"],
@@ -131,20 +120,16 @@ pub async fn search(
     Ok(Json(json!({ "object": "list", "data": hits, "has_more": false })))
 }
 
-/// Enough to know the place again.
+/// Enough to recognise what was said.
 const EXCERPT_WORDS: u32 = 24;
 
 /// Its connections are closed, then it is gone for good.
-pub async fn delete(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    let session = app.store.open_session(&caller.identity.user, &id).await?;
+pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
+    let id = session.id();
     app.runtime.deleted(&session).await;
     app.store.delete_session(&session, wall_ms()).await?;
     upkeep::forget_deleted(&app).await;
-    tracing::info!(session = %id, "a session was deleted");
+    tracing::info!(session = id, "a session was deleted");
     Ok(Json(json!({ "object": "session.deleted", "id": id, "deleted": true })))
 }
 
@@ -153,8 +138,4 @@ impl App {
         let most = u32::try_from(self.settings.limits.page_rows).unwrap_or(u32::MAX);
         asked.unwrap_or(most).clamp(1, most)
     }
-}
-
-fn asked<T>(query: Asked<T>) -> Result<T, ApiError> {
-    query.map(|Query(asked)| asked).map_err(|error| ApiError::bad("invalid_value", error.body_text()))
 }

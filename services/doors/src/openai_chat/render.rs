@@ -1,5 +1,6 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
+use crate::api_error::{ErrorAnswer, ErrorFields, error_kind};
 use crate::completion::Render;
 use crate::json::logprob_view;
 use serde_json::{Value, json};
@@ -213,9 +214,9 @@ impl Render for ChatReply {
     /// The status is sent long ago: clients look for this in the stream.
     fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
         self.is_over = true;
-        let kind = crate::error_kind(failure.code);
-        let error = json!({ "message": failure.message, "type": kind, "param": null, "code": failure.code.word() });
-        out.push(json!({ "error": error }).to_string());
+        let Failure { code, message } = failure;
+        let error = ErrorFields { message, kind: error_kind(*code), param: None, code: code.word() };
+        out.push(json!(ErrorAnswer { error }).to_string());
     }
 
     fn is_over(&self) -> bool {

@@ -13,6 +13,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use runtime::Attach;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use session::machine::Replay;
@@ -20,16 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tracing::Instrument;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize, JsonSchema)]
 pub struct ConnectQuery {
-    /// The preset of a new session.
-    model: String,
-    /// A session to go on with.
+    /// the preset of a new session
+    model: Option<String>,
+    /// a session to go on with
     session: Option<String>,
-    /// The last item that the client has of it.
+    /// with session: the last item the client has; the later ones are told
     after: Option<String>,
-    extensions: String,
+    /// `reprise` for partial transcripts, sentences, reports and notices
+    extensions: Option<String>,
 }
 
 pub async fn connect(
@@ -42,12 +43,12 @@ pub async fn connect(
     let upgrade = upgrade.map_err(|_| {
         ApiError::bad("websocket_expected", "this is the address of a websocket: connect with a Realtime client")
     })?;
-    let Query(asked) = asked.map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
+    let Query(asked) = asked?;
     if app.stopping.is_cancelled() {
         return Err(runtime::Error::Stopping.into());
     }
     let key_place = app.gate.connect_key(&caller.account)?;
-    let extensions = asked.extensions.split(',').any(|name| name.trim() == EXTENSION);
+    let extensions = asked.extensions.is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let (session, replay) = match &asked.session {
         Some(id) => {
             let session = app.store.open_session(&caller.identity.user, id).await?;
@@ -57,7 +58,7 @@ pub async fn connect(
             let secret = caller.identity.session.as_ref();
             let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
             let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
-            let model = if asked.model.is_empty() { model.unwrap_or_default() } else { &asked.model };
+            let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
             (app.runtime.create(&caller.identity.user, model, update.as_ref()).await?, Replay::Nothing)
         }
     };

@@ -51,7 +51,6 @@ pub struct SessionFields {
     #[schemars(extend("enum" = ["realtime", null]))]
     pub kind: Option<String>,
     /// Always answered in text.
-    #[expect(dead_code, reason = "a client that asks for audio is answered in text")]
     #[schemars(with = "Option<Vec<Modality>>")]
     pub output_modalities: Option<Vec<Value>>,
     pub instructions: Option<String>,

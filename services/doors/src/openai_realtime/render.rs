@@ -8,7 +8,7 @@ use super::frames::{
     ToolView, TurnMs, UsageView,
 };
 use super::{EXTENSION, ErrorBody};
-use crate::error_kind;
+use crate::api_error::error_kind;
 use crate::json::{json_of, logprob_view, tool_choice_view};
 use runtime::Interest;
 use serde::Serialize;
@@ -183,11 +183,6 @@ pub fn item_value(item: &Item) -> Value {
     serde_json::to_value(item_view(item)).unwrap_or_default()
 }
 
-/// A session as this protocol writes it, without extensions.
-pub fn session_value(state: &SessionState) -> Value {
-    serde_json::to_value(session_view(state, false)).unwrap_or_default()
-}
-
 fn item_view(item: &Item) -> ItemView<'_> {
     let body = match &item.body {
         ItemBody::Message { role, parts } => {
@@ -254,7 +249,8 @@ fn usage_view(usage: Usage) -> UsageView {
     }
 }
 
-fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
+/// A session as this protocol writes it.
+pub fn session_view(state: &SessionState, extensions: bool) -> SessionView<'_> {
     let SessionState { session_id, model, config } = state;
     SessionView {
         kind: "realtime",
