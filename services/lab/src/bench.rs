@@ -12,9 +12,9 @@ mod steps;
 mod turns;
 
 use crate::charts::{self, Chart};
-use crate::output::print_json;
+use crate::output::{print_json, print_report};
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use serde_json::Value;
 use settings::Settings;
 use std::ffi::OsString;
 use std::future::Future;
@@ -81,15 +81,15 @@ struct BenchOutput {
 }
 
 impl BenchOutput {
-    /// `print` writes for people; the charts follow it.
-    fn tell(&self, measured: &impl Serialize, charts: &[Chart], print: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// For people: what was measured, the tables and the charts.
+    fn tell(&self, measured: &Value, tables: &[&Value], charts: &[Chart]) -> Result<()> {
         if let Some(file) = &self.plot {
-            std::fs::write(file, charts::svg(charts)).with_context(|| format!("cannot write {}", file.display()))?;
+            std::fs::write(file, charts::svg(charts)?).with_context(|| format!("cannot write {}", file.display()))?;
         }
         if self.json {
             return print_json(measured);
         }
-        print()?;
+        print_report(measured, tables)?;
         for chart in charts.iter().filter(|chart| chart.is_worth_drawing()) {
             println!("\n{}", chart.text());
         }

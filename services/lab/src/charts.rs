@@ -1,5 +1,7 @@
 //! Values over an axis: in letters for a terminal, as SVG for a file or for a page.
 
+use anyhow::Result;
+use minijinja::{Environment, context};
 use std::fmt::Write;
 
 pub struct Chart {
@@ -59,59 +61,31 @@ impl Chart {
     }
 
     /// An image for a page whose style has the colours (`arm0`, `arm1`, ...).
-    pub fn figure(&self) -> String {
-        let mut out =
-            format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escaped(&self.title));
-        self.draw(&mut out, 0.0);
-        out.push_str("</svg>\n");
-        out
-    }
-
-    fn draw(&self, out: &mut String, top: f64) {
+    pub fn figure(&self) -> Result<String> {
         let (x_end, y_end) = self.ends(true);
-        let (left, right, above, below) = (70.0, WIDTH - 20.0, top + 40.0, top + HEIGHT - 60.0);
-        let at =
-            |(x, y): (f64, f64)| (left + x / x_end * (right - left), below - (y / y_end).min(1.0) * (below - above));
-        let pairs = |points: &mut dyn Iterator<Item = (f64, f64)>| {
-            points.map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+        let at = |(x, y): (f64, f64)| {
+            let (x, y) = (LEFT + x / x_end * (RIGHT - LEFT), BOTTOM - (y / y_end).min(1.0) * (BOTTOM - TOP));
+            [format!("{x:.1}"), format!("{y:.1}")]
         };
-        let mut text = |x: f64, y: f64, anchor: &str, words: &str| {
-            let words = escaped(words);
-            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
+        let line = |points: &mut dyn Iterator<Item = (f64, f64)>| {
+            points.map(at).map(|at| at.join(",")).collect::<Vec<_>>().join(" ")
         };
-        text(left, top + 20.0, "start", &self.title);
-        text(left, above - 6.0, "start", self.y);
-        text((left + right) / 2.0, below + 34.0, "middle", self.x);
-        for (index, (_, series)) in self.seen().enumerate() {
-            text(left + 9.0 + index as f64 * 150.0, top + HEIGHT - 12.0, "start", series.name);
-        }
-        for step in 0..=STEPS {
-            let share = f64::from(step) / f64::from(STEPS);
-            let (x, y) = at((x_end * share, y_end * share));
-            text(x, below + 16.0, "middle", &label(x_end * share));
-            text(left - 6.0, y + 4.0, "end", &label(y_end * share));
-        }
-        for step in 0..=STEPS {
-            let y = at((0.0, y_end * f64::from(step) / f64::from(STEPS))).1;
-            let _ = writeln!(out, "<line x1=\"{left}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" class=\"grid\"/>");
-        }
-        for (index, (arm, Series { points, band, .. })) in self.seen().enumerate() {
-            if band.is_empty() {
-                for (x, y) in points.iter().copied().map(at) {
-                    let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"point arm{arm}\"/>");
-                }
-            } else {
-                let ends = || points.iter().zip(band);
-                let mut around = ends()
-                    .map(|((x, _), (_, high))| (*x, *high))
-                    .chain(ends().rev().map(|((x, _), (low, _))| (*x, *low)));
-                let _ = writeln!(out, "<polygon points=\"{}\" class=\"band arm{arm}\"/>", pairs(&mut around));
-                let line = pairs(&mut points.iter().copied());
-                let _ = writeln!(out, "<polyline points=\"{line}\" class=\"line arm{arm}\"/>");
-            }
-            let (x, y) = (left + index as f64 * 150.0, top + HEIGHT - 16.0);
-            let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"arm{arm}\"/>");
-        }
+        let steps = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).map(|share| {
+            let [x, y] = at((x_end * share, y_end * share));
+            context! { x, y, x_label => label(x_end * share), y_label => label(y_end * share) }
+        });
+        let series = self.seen().map(|(arm, Series { name, points, band, .. })| {
+            let ends = || points.iter().zip(band);
+            let highs = ends().map(|((x, _), (_, high))| (*x, *high));
+            let mut around = highs.chain(ends().rev().map(|((x, _), (low, _))| (*x, *low)));
+            // Without a band the points are dots that no line connects.
+            let dots: Vec<_> = points.iter().copied().map(at).filter(|_| band.is_empty()).collect();
+            let (band, line) = (line(&mut around), line(&mut points.iter().copied()));
+            context! { arm, name => *name, dots, band, line }
+        });
+        let (steps, series): (Vec<_>, Vec<_>) = (steps.collect(), series.collect());
+        let chart = context! { title => self.title.clone(), x => self.x, y => self.y, steps, series };
+        filled(include_str!("../data/figure.svg"), chart)
     }
 
     /// Those with points, and their index among all.
@@ -129,30 +103,25 @@ impl Chart {
 }
 
 /// One file that needs nothing outside it: the charts one below the other.
-pub fn svg(charts: &[Chart]) -> String {
-    let height = charts.len() as f64 * HEIGHT;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<style>{COLOURS}</style>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
-    );
-    for (index, chart) in charts.iter().enumerate() {
-        chart.draw(&mut out, index as f64 * HEIGHT);
-    }
-    out.push_str("</svg>\n");
-    out
+pub fn svg(charts: &[Chart]) -> Result<String> {
+    let figures = charts.iter().map(Chart::figure).collect::<Result<Vec<_>>>()?;
+    filled(include_str!("../data/plot.svg"), context! { figures })
+}
+
+/// A template with its values, escaped as in HTML.
+pub fn filled(template: &str, values: minijinja::Value) -> Result<String> {
+    Ok(Environment::new().render_named_str("template.html", template, values)? + "\n")
 }
 
 const COLUMNS: usize = 64;
 const ROWS: usize = 14;
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 360.0;
+/// Where the axes lie in `figure.svg`.
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 700.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 300.0;
 /// Steps between the lines across, and between the numbers along each axis.
 const STEPS: u32 = 5;
-/// Readers without red and green vision tell them apart, too.
-const COLOURS: &str = "text { fill: #222 } .grid { stroke: #ddd } \
-    .arm0 { fill: #0072b2; stroke: #0072b2 } .arm1 { fill: #d55e00; stroke: #d55e00 } \
-    .arm2 { fill: #009e73; stroke: #009e73 } .arm3 { fill: #cc79a7; stroke: #cc79a7 } \
-    .point { fill-opacity: .8; stroke: none } .band { fill-opacity: .14; stroke: none } .line { fill: none; stroke-width: 2 }";
 
 /// The next 1, 2, 2.5, 5 or 10 of its power of ten.
 fn round_up(value: f64) -> f64 {
@@ -170,10 +139,6 @@ fn label(value: f64) -> String {
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -204,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_file_holds_every_point_and_escapes_its_words() {
-        let svg = svg(&[chart(&[(1.0, 2.0), (3.0, 4.0)]), chart(&[])]);
+        let svg = svg(&[chart(&[(1.0, 2.0), (3.0, 4.0)]), chart(&[])]).unwrap();
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("class=\"point").count(), 2);
         assert!(svg.contains("a &lt; b") && !svg.contains("NaN") && !svg.contains("barge-in"));
@@ -218,7 +183,7 @@ mod tests {
             Series { name: "arm", mark: 'o', points, band }
         };
         let series = vec![arm(1.0), Series::dots("none", 'x', Vec::new()), arm(3.0)];
-        let svg = Chart { title: "waits".to_owned(), x: "turns", y: "ms", series }.figure();
+        let svg = Chart { title: "waits".to_owned(), x: "turns", y: "ms", series }.figure().unwrap();
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<polygon").count()), (2, 2));
         assert!(svg.contains("class=\"line arm2\"") && !svg.contains("arm1") && !svg.contains("NaN"));
         for pair in svg.split("points=\"").skip(1).flat_map(|rest| rest.split('"').next().unwrap().split(' ')) {

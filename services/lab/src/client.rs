@@ -76,6 +76,7 @@ pub struct ServiceClient {
     patience: Duration,
 }
 
+#[derive(Clone)]
 pub struct Arrival {
     pub at: Instant,
     pub event: Value,

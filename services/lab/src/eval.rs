@@ -1,6 +1,5 @@
 //! `reprise eval`: what a model can, measured on sets of conversations that it was never trained on.
 
-mod report;
 mod talker;
 mod task;
 
@@ -10,10 +9,12 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use settings::Settings;
 
-use crate::opening::{self, PrecisionArg};
-use report::Scoreboard;
+use crate::answer::LocalModel;
+use crate::opening::{ModelArgs, PrecisionArg};
+use crate::output::{print_json, print_rows};
+use serde_json::json;
 use talker::Talker;
-use task::{CompactedCase, EvalQuestion};
+use task::{CompactedCase, EvalQuestion, Judged};
 
 /// Measures what a model can
 #[derive(Debug, clap::Args)]
@@ -79,31 +80,51 @@ const COMPACTED: [(&str, [&str; 2], f64); 3] = [
 const KEPT: (&str, &str, f64) = ("summary_20", "facts that a summary of 20 keeps", 0.90);
 
 fn builtin(args: &Builtin, settings: &Settings) -> Result<()> {
-    let precision = opening::precision(settings, args.precision);
-    let opened = opening::open_to_answer(settings, &args.model, precision)?;
-    let mut talker = Talker::new(opened, settings, precision);
-    let mut scores = Scoreboard::new(args.json, args.wrong);
+    let model = ModelArgs { model: Some(args.model.clone()), precision: args.precision }.open(settings)?;
+    let mut talker = Talker(LocalModel::new(model, settings, KEPT_BYTES));
+    let mut sets = Vec::new();
+    let mut add = |name: &str, what: &str, aim: f64, judged: &[Judged]| {
+        for Judged { said, expected, .. } in judged.iter().filter(|judged| args.wrong && !judged.right) {
+            eprintln!("{name}, {what}: {said:?}, expected {expected}");
+        }
+        let (right, of) = (judged.iter().filter(|judged| judged.right).count(), judged.len());
+        let Some(interval) = experiment::wilson(right, of) else { return };
+        let share = interval.estimate;
+        // Some sets take minutes.
+        eprintln!("measured: {name}, {what}: {right} of {of}");
+        sets.push(json!({
+            "set": name, "what": what, "n": of, "right": right, "share": share, "low": interval.low,
+            "high": interval.high, "aim": aim,
+        }));
+    };
     let is_wanted = |name: &str| args.only.as_deref().is_none_or(|only| name.contains(only));
     for (name, what, aim) in QUESTIONS.into_iter().filter(|(name, ..)| is_wanted(name)) {
         let questions = cases::<EvalQuestion>(args, name)?;
         let judged: Result<Vec<_>> = questions.iter().map(|question| question.ask(&mut talker)).collect();
-        scores.add(name, what, aim, &judged?);
+        add(name, what, aim, &judged?);
     }
     let (name, what, aim) = KEPT;
     if is_wanted(name) {
         let cases = cases::<CompactedCase>(args, name)?;
         let judged: Result<Vec<_>> = cases.iter().map(|case| case.keeps(&mut talker)).collect();
-        scores.add(name, what, aim, &judged?.concat());
+        add(name, what, aim, &judged?.concat());
     }
     for (name, whats, aim) in COMPACTED.into_iter().filter(|(name, ..)| is_wanted(name)) {
         for (what, way) in whats.into_iter().zip([CompactedCase::summarise, CompactedCase::compact]) {
             let cases = cases::<CompactedCase>(args, name)?;
             let judged: Result<Vec<_>> = cases.iter().map(|case| case.ask_after(way, &mut talker)).collect();
-            scores.add(name, what, aim, &judged?.concat());
+            add(name, what, aim, &judged?.concat());
         }
     }
-    scores.end()
+    if args.json {
+        return print_json(&json!({"sets": sets}));
+    }
+    let columns = ["set", "what", "n", "right", "share", "low", "high", "aim"].map(|name| (name, name));
+    print_rows(&sets, &columns)
 }
+
+/// Enough for one conversation of a small model.
+const KEPT_BYTES: usize = 1 << 30;
 
 fn cases<T: DeserializeOwned>(args: &Builtin, name: &str) -> Result<Vec<T>> {
     let file = args.data.join(format!("{name}.jsonl"));

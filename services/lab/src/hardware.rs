@@ -42,16 +42,9 @@ impl Hardware {
 
 impl fmt::Display for Hardware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let build = if self.debug_build { " (debug build)" } else { "" };
         let Hardware { version, cpu, cores, .. } = self;
-        writeln!(f, "Reprise {version}{build}")?;
-        if let Some(gpu) = &self.gpu {
-            writeln!(f, "  GPU        {gpu}")?;
-        }
-        match self.level.zip(self.threads) {
-            Some((level, threads)) => writeln!(f, "  processor  {cpu}, {cores} cores, {level}, {threads} threads"),
-            None => writeln!(f, "  asked from {cpu}, {cores} cores; what the service runs on it does not tell"),
-        }
+        let (level, threads) = (self.level.unwrap_or("unknown"), self.threads.unwrap_or(*cores));
+        write!(f, "{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}")
     }
 }
 

@@ -3,29 +3,62 @@
 use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use engine::network::{StepLane, WantedLogits};
-use engine::state::SequenceState;
+use engine::state::{KvFormats, SequenceState};
 use engine::{Cpu, DeviceMemoryPlan, Executor, Precision};
 use indicatif::ProgressBar;
-use model::{Finder, OpenedPreset};
+use model::{Finder, OpenedPreset, kv_formats};
 use settings::Settings;
 use std::time::{Duration, Instant};
 
-/// The model of a preset or a path, with what it has to say on standard error. The host computes.
-pub fn open(settings: &Settings, name: &str, precision: Precision) -> Result<OpenedPreset> {
-    open_on(&Finder::host(settings), settings, name, precision)
+/// Which model, and how exact it computes.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
+    #[arg(long)]
+    pub model: Option<String>,
+    #[arg(long)]
+    pub precision: Option<PrecisionArg>,
 }
 
-/// As `open`, on what the configuration names.
-pub fn open_to_answer(settings: &Settings, name: &str, precision: Precision) -> Result<OpenedPreset> {
-    open_on(&Finder::new(settings), settings, name, precision)
+/// An opened model, where it computes, and how it keeps keys and values.
+pub struct ReadyModel {
+    pub opened: OpenedPreset,
+    pub executor: Executor,
+    /// Where that is not the host.
+    pub device: Option<DeviceMemoryPlan>,
+    pub precision: Precision,
+    pub kv: KvFormats,
 }
 
-fn open_on(finder: &Finder, settings: &Settings, name: &str, precision: Precision) -> Result<OpenedPreset> {
-    let model = model::open_on(finder, settings, name, precision, &mut progress())?;
-    for note in &model.notes {
-        eprintln!("note: {note}");
+impl ModelArgs {
+    /// On what the configuration names.
+    pub fn open(&self, settings: &Settings) -> Result<ReadyModel> {
+        self.open_on(&Finder::new(settings), settings)
     }
-    Ok(model)
+
+    pub fn open_on_host(&self, settings: &Settings) -> Result<ReadyModel> {
+        self.open_on(&Finder::host(settings), settings)
+    }
+
+    fn open_on(&self, finder: &Finder, settings: &Settings) -> Result<ReadyModel> {
+        let precision = match self.precision {
+            None => model::precision(settings),
+            Some(PrecisionArg::Default) => Precision::Integer,
+            Some(PrecisionArg::F32) => Precision::F32,
+        };
+        let name = self.model.as_deref().unwrap_or(&settings.model.preset);
+        let mut opened = model::open_on(finder, settings, name, precision, &mut progress())?;
+        for note in &opened.notes {
+            eprintln!("note: {note}");
+        }
+        let cpu = || Executor::on_cpu(Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads));
+        let (executor, device) = match opened.executor.take() {
+            None => (cpu(), None),
+            Some((executor, memory)) => (executor, Some(memory)),
+        };
+        let kv = kv_formats(&opened.preset, precision);
+        Ok(ReadyModel { opened, executor, device, precision, kv })
+    }
 }
 
 /// Shows how far a model is, once it takes longer than a moment.
@@ -45,17 +78,6 @@ pub fn progress() -> impl FnMut(usize, usize) + Send + 'static {
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where an opened model computes, and the device where that is not the host.
-pub fn executor(
-    settings: &Settings,
-    executor: Option<(Executor, DeviceMemoryPlan)>,
-) -> (Executor, Option<DeviceMemoryPlan>) {
-    match executor {
-        None => (Executor::on_cpu(cpu(settings)), None),
-        Some((executor, memory)) => (executor, Some(memory)),
-    }
-}
-
 /// A lane of a step that keeps nothing on the way.
 pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedLogits) -> StepLane<'a> {
     StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }
@@ -64,19 +86,6 @@ pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedL
 /// Why an executor answered with nothing.
 pub fn lost(executor: &Executor) -> anyhow::Error {
     anyhow::anyhow!("the GPU failed: {}", executor.failure().unwrap_or("it does not say why"))
-}
-
-pub fn cpu(settings: &Settings) -> Cpu {
-    Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads)
-}
-
-/// The precision of the configuration, unless the command says otherwise.
-pub fn precision(settings: &Settings, asked: Option<PrecisionArg>) -> Precision {
-    match asked {
-        None => model::precision(settings),
-        Some(PrecisionArg::Default) => Precision::Integer,
-        Some(PrecisionArg::F32) => Precision::F32,
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -1,8 +1,11 @@
 //! What a command prints: tables, numbers, times, JSON, progress. Words from outside cannot command the terminal.
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use model::Bytes;
+use serde::Serialize;
+use serde_json::Value;
 use std::io::Write;
 use text::template::utc;
 
@@ -31,23 +34,91 @@ impl TextTable {
     }
 }
 
-pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+pub fn print_json(value: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;
     Ok(writeln!(out)?)
 }
 
-/// A dash where there is no number.
-pub fn number(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+/// Rows as a table. A column is its heading and the path of its value in a row.
+pub fn print_rows(rows: &impl Serialize, columns: &[(&str, &str)]) -> Result<()> {
+    table(&serde_json::to_value(rows)?, columns).print()
 }
 
-pub fn count(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+/// The object that `--json` prints as lines, then lists of objects as tables. Names are the object's.
+pub fn print_report(report: &Value, tables: &[&Value]) -> Result<()> {
+    let values = leaves(report);
+    let width = values.iter().map(|(path, _)| heading(path).len()).max().unwrap_or(0);
+    for (path, value) in &values {
+        println!("  {:<width$}  {}", heading(path), shown(path, value));
+    }
+    for rows in tables {
+        let columns: Vec<(String, String)> =
+            leaves(&rows[0]).into_iter().map(|(path, _)| (heading(&path), path)).collect();
+        let columns: Vec<(&str, &str)> = columns.iter().map(|(name, path)| (name.as_str(), path.as_str())).collect();
+        println!();
+        table(rows, &columns).print()?;
+    }
+    Ok(())
 }
 
-pub fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+fn table(rows: &Value, columns: &[(&str, &str)]) -> TextTable {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let mut table = TextTable::new(&names);
+    table.0.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    for row in rows.as_array().into_iter().flatten() {
+        let value = |path: &str| row.pointer(&format!("/{path}")).unwrap_or(&Value::Null);
+        table.0.add_row(columns.iter().map(|(_, path)| shown(path, value(path))));
+        for (column, (_, path)) in table.0.column_iter_mut().zip(columns) {
+            if value(path).is_number() {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    table
+}
+
+/// Headings that would make a table wider are broken.
+const WIDTH: u16 = 160;
+
+/// The values of an object and of the objects in it, with their paths, without lists of objects.
+fn leaves(value: &Value) -> Vec<(String, &Value)> {
+    let mut found = Vec::new();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => {
+                found.extend(leaves(value).into_iter().map(|(path, value)| (format!("{key}/{path}"), value)));
+            }
+            Value::Array(list) if list.iter().any(Value::is_object) => {}
+            _ => found.push((key.clone(), value)),
+        }
+    }
+    found
+}
+
+/// `first_token_ms/p95` as words. What the value shows is left out.
+fn heading(path: &str) -> String {
+    let path = ["_bytes", "_share"].iter().find_map(|unit| path.strip_suffix(unit)).unwrap_or(path);
+    path.replace(['_', '/'], " ")
+}
+
+/// A value as people read it. What the last word of its name says of it is its unit.
+fn shown(path: &str, value: &Value) -> String {
+    let key = path.rsplit('/').next().unwrap_or(path);
+    let number = value.as_f64().unwrap_or_default();
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => clean(text),
+        Value::Array(list) => list.iter().map(|value| shown(path, value)).collect::<Vec<_>>().join(", "),
+        _ if key.ends_with("_at_ms") => time(number as i64),
+        _ if key.ends_with("_bytes") => Bytes(number as u64).to_string(),
+        _ if key.contains("share") => format!("{:.1} %", number * 100.0),
+        Value::Number(whole) if whole.is_u64() => whole.to_string(),
+        _ if number != 0.0 && number.abs() < 0.01 => format!("{number:.1e}"),
+        _ if number.abs() < 10.0 => format!("{number:.2}"),
+        _ => format!("{number:.1}"),
+    }
 }
 
 pub fn mib(bytes: u64) -> String {

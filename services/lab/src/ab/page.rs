@@ -3,20 +3,19 @@
 use super::ArmReport;
 use super::recall::{FILL_NAMES, RecallRow};
 use super::view::{ReportView, chart};
+use crate::charts::filled;
 use anyhow::Result;
+use minijinja::context;
 use minijinja::value::Serde;
-use minijinja::{Environment, context};
 
 pub fn page(report: &ArmReport) -> Result<String> {
-    let mut environment = Environment::new();
-    environment.add_template("comparison.html", include_str!("../../data/comparison.html"))?;
-    let charts: Vec<String> = report.curves.iter().map(|curve| chart(curve).figure()).collect();
+    let charts = report.curves.iter().map(|curve| chart(curve).figure()).collect::<Result<Vec<_>>>()?;
     let recall: Vec<(&RecallRow, &str)> = report.recall.iter().map(|row| (row, row.zone.words())).collect();
     let context = context! {
         report => Serde(report), view => Serde(ReportView::new(report)), recall => Serde(recall), fill_names => FILL_NAMES,
         charts,
     };
-    Ok(environment.get_template("comparison.html")?.render(context)?)
+    filled(include_str!("../../data/comparison.html"), context)
 }
 
 #[cfg(test)]

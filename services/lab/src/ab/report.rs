@@ -1,13 +1,14 @@
 //! `reprise ab report`: an experiment on live traffic, from what the store measured.
 
 use super::curves::curves;
-use super::turns::{Numbers, values};
+use super::turns::values;
 use super::{ArmReport, OutputArgs, tell};
 use crate::output::{clean, time};
 use crate::store::with_store;
 use anyhow::{Result, bail};
 use experiment::{ArmTurn, compare};
 use settings::{DrawnBy, Experiment, Settings};
+use std::collections::HashMap;
 use store::{ExperimentTurn, Store};
 
 /// Tells what differs between the arms of an experiment on live traffic, and what does not
@@ -53,15 +54,16 @@ async fn name(args: &Args, settings: &Settings, store: &Store) -> Result<String>
 /// None where nothing was measured.
 fn report(name: &str, configured: Option<&Experiment>, measured: &[ExperimentTurn], seed: u64) -> Option<ArmReport> {
     let arms = arms(configured, measured);
-    let (mut users, mut sessions) = (Numbers::new(), Numbers::new());
+    let (mut users, mut sessions) = (HashMap::new(), HashMap::new());
     let turns: Vec<ArmTurn> = measured
         .iter()
         .filter_map(|turn| {
             let arm = arms.iter().position(|arm| Some(arm) == turn.measurement.arm.as_ref())?;
+            let (next_user, next_session) = (users.len() as u64, sessions.len() as u64);
             Some(ArmTurn {
                 arm,
-                user: users.of(turn.user.as_str()),
-                session: sessions.of((turn.user.as_str(), turn.session.as_str())),
+                user: *users.entry(&turn.user).or_insert(next_user),
+                session: *sessions.entry((&turn.user, &turn.session)).or_insert(next_session),
                 pair: 0,
                 turn: turn.measurement.turn,
                 values: values(&turn.measurement),

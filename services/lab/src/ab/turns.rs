@@ -1,8 +1,7 @@
 //! From what the store measured to what is compared.
 
 use experiment::Metric;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use store::Measurement;
 
 pub fn values(turn: &Measurement) -> BTreeMap<Metric, f64> {
@@ -33,22 +32,6 @@ pub fn values(turn: &Measurement) -> BTreeMap<Metric, f64> {
         (Metric::GpuBytes, bytes(&["gpu_process"]).or_else(|| bytes(&["gpu_used"]))),
     ];
     values.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
-}
-
-/// Small numbers for names, in the order in which they come.
-pub struct Numbers<K> {
-    known: HashMap<K, u64>,
-}
-
-impl<K: Hash + Eq> Numbers<K> {
-    pub fn new() -> Numbers<K> {
-        Numbers { known: HashMap::new() }
-    }
-
-    pub fn of(&mut self, name: K) -> u64 {
-        let next = self.known.len() as u64;
-        *self.known.entry(name).or_insert(next)
-    }
 }
 
 #[cfg(test)]

@@ -2,30 +2,16 @@
 
 use super::chat::ChatPlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::steps::{Filler, Opening, TurnCost, TurnKind};
-use super::turns::{Args, Door, MeasuredTurns, play};
-use crate::charts::{Chart, Series};
-use crate::hardware::Hardware;
-use crate::output::{TextTable, clean, number};
+use super::steps::{Filler, Opening, PROMPT_TOKENS, TurnCost, TurnKind};
+use super::turns::{Args, Door, play};
 use anyhow::{Context, Result};
 use experiment::median;
 use serde::Serialize;
+use serde_json::json;
 use settings::Settings;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-#[derive(Serialize)]
-struct MeasuredCases {
-    bench: &'static str,
-    machine: Hardware,
-    service: String,
-    peer: Option<String>,
-    pause_s: f64,
-    rows: Vec<CaseRow>,
-    /// All turns of all cases, in the order of the rows.
-    turns: Vec<PlayedCase>,
-}
 
 #[derive(Serialize)]
 struct PlayedCase {
@@ -63,28 +49,34 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let mut needs: Vec<(&str, String)> = no_rate_limits().into();
     needs.push(("model.ctx_size", window.to_string()));
     let service = MeasuredService::open(&args.target, given, settings, &needs).await?;
-    let measured = MeasuredCases {
-        bench: "turns --table",
-        machine: service.hardware(settings),
-        service: service.name.clone(),
-        peer: args.peer.clone(),
-        pause_s: args.pause,
-        rows: Vec::new(),
-        turns: Vec::new(),
-    };
-    let mut cases = Cases { args, settings, service, measured };
-    let played = cases.play_all(given).await;
-    let Cases { service, measured, .. } = cases;
+    let mut cases = Cases { args, settings, service, rows: Vec::new(), played: Vec::new() };
+    let done = cases.play_all(given).await;
+    let Cases { service, rows, played, .. } = cases;
+    let (machine, name) = (service.hardware(settings), service.name.clone());
     service.stop().await;
-    played?;
-    args.output.tell(&measured, &[chart(&measured)], || print(&measured))
+    done?;
+    let measured = json!({
+        "bench": "turns --table",
+        "machine": machine,
+        "service": name,
+        "peer": args.peer,
+        "pause_s": args.pause,
+        "rows": rows,
+        // All turns of all cases, in the order of the rows.
+        "turns": played,
+    });
+    // Of all that was played with the measured service.
+    let ours = played.iter().filter(|played| !matches!(played.case, "peer" | "clock" | "persona"));
+    let chart = TurnKind::chart(ours.flat_map(|played| played.turns.iter().skip(1)), PROMPT_TOKENS);
+    args.output.tell(&measured, &[&measured["rows"]], &[chart])
 }
 
 struct Cases<'a> {
     args: &'a Args,
     settings: &'a Settings,
     service: MeasuredService,
-    measured: MeasuredCases,
+    rows: Vec<CaseRow>,
+    played: Vec<PlayedCase>,
 }
 
 impl Cases<'_> {
@@ -95,38 +87,33 @@ impl Cases<'_> {
         if let Some(url) = &args.peer {
             let target = BenchTarget { url: Some(url.clone()), key: None, model: None };
             let mut peer = MeasuredService::open(&target, given, self.settings, &[]).await?;
-            let measured = play(&ordinary, self.settings, &mut peer).await.context("the peer")?;
-            peers = medians(&measured.turns, TurnKind::Turn).0;
-            self.tell("peer: ordinary turn, chat completions", &measured.turns);
+            let turns = play(&ordinary, self.settings, &mut peer).await.context("the peer")?.turns;
+            peers = medians(&turns, TurnKind::Turn).0;
+            self.tell("peer: ordinary turn, chat completions", &turns);
             let own = ("its ordinary turn", peers);
-            self.compare("peer: next turn after a barge-in", &measured.turns, TurnKind::BargeIn, own, None);
-            self.keep("peer", measured);
+            self.compare("peer: next turn after a barge-in", &turns, TurnKind::BargeIn, own, None);
+            self.played.push(PlayedCase { case: "peer", turns });
         }
         let against = ("the peer's", peers);
+        for (case, door, seed, over, own) in [
+            ("chat", Door::Chat, 100, "chat completions", "ordinary turn"),
+            ("websocket", Door::Realtime, 200, "websocket", "ordinary turn, websocket"),
+        ] {
+            let turns = self.play(case, &self.case(door, if seed == 100 { 12 } else { 6 }, seed)).await?;
+            let own = (own, medians(&turns, TurnKind::Turn).0);
+            self.compare(&format!("ordinary turn, {over}"), &turns, TurnKind::Turn, against, Some(1.0 / 3.0));
+            let name = format!("next turn after a barge-in, {over}");
+            self.compare(&name, &turns, TurnKind::BargeIn, own, Some(1.1));
+        }
+        let turns = self.play("partial transcripts", &self.case(Door::RealtimePartial, 6, 300)).await?;
+        let name = "ordinary turn, partial transcripts";
+        self.compare(name, &turns, TurnKind::Turn, against, Some(1.0 / 8.0));
 
-        let measured = self.play(&ordinary).await?;
-        let own = ("ordinary turn", medians(&measured.turns, TurnKind::Turn).0);
-        let turns = &measured.turns;
-        self.compare("ordinary turn, chat completions", turns, TurnKind::Turn, against, Some(1.0 / 3.0));
-        self.compare("next turn after a barge-in, chat completions", turns, TurnKind::BargeIn, own, Some(1.1));
-        self.keep("chat", measured);
-
-        let measured = self.play(&self.case(Door::Realtime, 6, 200)).await?;
-        let own = ("ordinary turn, websocket", medians(&measured.turns, TurnKind::Turn).0);
-        let turns = &measured.turns;
-        self.compare("ordinary turn, websocket", turns, TurnKind::Turn, against, Some(1.0 / 3.0));
-        self.compare("next turn after a barge-in, websocket", turns, TurnKind::BargeIn, own, Some(1.1));
-        self.keep("websocket", measured);
-
-        let measured = self.play(&self.case(Door::RealtimePartial, 6, 300)).await?;
-        let (name, turns) = ("ordinary turn, partial transcripts", &measured.turns);
-        self.compare(name, turns, TurnKind::Turn, against, Some(1.0 / 8.0));
-        self.keep("partial transcripts", measured);
-
-        let measured = self.play(&Args { history: SHORT_HISTORY, ..self.case(Door::Chat, 1, 400) }).await?;
+        let short = Args { history: SHORT_HISTORY, ..self.case(Door::Chat, 1, 400) };
+        let turns = play(&short, self.settings, &mut self.service).await?.turns;
         // How many tokens the filler's words are depends on the vocabulary.
         let meant = (SHORT_HISTORY + args.system) as f64;
-        let tokens = measured.turns[0].prompt_tokens.map_or(meant, |tokens| tokens as f64);
+        let tokens = turns[0].prompt_tokens.map_or(meant, |tokens| tokens as f64);
         let of_tokens = |history: usize| (history as f64 * meant / tokens) as usize;
         self.histories(of_tokens).await?;
         self.restart(of_tokens(args.restart_history)).await?;
@@ -136,25 +123,24 @@ impl Cases<'_> {
 
     /// Histories that begin alike: each is read from where the one before ends.
     async fn histories(&mut self, of_tokens: impl Fn(usize) -> usize) -> Result<()> {
-        let mut short = None;
+        let mut short: Option<(Option<f64>, Option<f64>)> = None;
         for history in std::iter::once(SHORT_HISTORY).chain(self.args.histories.iter().copied()) {
             let long = Args { history: of_tokens(history), ..self.case(Door::Chat, FEW, 400) };
-            let measured = self.play(&long).await?;
+            let turns = self.play("history", &long).await?;
             let name = format!("ordinary turn, history of {history} tokens");
             if let Some((short_ms, short_computed)) = short {
                 // Twice at 16 times as much, 3.5 times at 32 times: what attention reads is all that grows.
                 let at_most = (0.5 + 1.5 * history as f64 / (16 * SHORT_HISTORY) as f64).max(1.1);
                 let against = ("that of 1,000", short_ms);
-                let row = self.compare(&name, &measured.turns, TurnKind::Turn, against, Some(at_most));
-                let prompt = median(measured.turns.iter().filter_map(|turn| Some(turn.prompt_tokens? as f64)));
-                let (at_short, prompt) = (number(short_computed, 0), number(prompt, 0));
-                row.note = format!("{at_short} computed at 1,000; prompts of {prompt} tokens");
+                let row = self.compare(&name, &turns, TurnKind::Turn, against, Some(at_most));
+                let prompt = median(turns.iter().filter_map(|turn| Some(turn.prompt_tokens? as f64)));
+                let (at_short, prompt) = (short_computed.unwrap_or(f64::NAN), prompt.unwrap_or(f64::NAN));
+                row.note = format!("{at_short:.0} computed at 1,000; prompts of {prompt:.0} tokens");
                 row.holds = row.holds.map(|holds| holds && nearly(row.computed_tokens, short_computed));
             } else {
-                short = Some(medians(&measured.turns, TurnKind::Turn));
-                self.tell(&name, &measured.turns);
+                short = Some(medians(&turns, TurnKind::Turn));
+                self.tell(&name, &turns);
             }
-            self.keep("history", measured);
         }
         Ok(())
     }
@@ -166,14 +152,13 @@ impl Cases<'_> {
             restart_before: Some(FEW),
             ..self.case(Door::Realtime, FEW, 500)
         };
-        let measured = self.play(&long).await?;
-        let (before, _) = medians(&measured.turns, TurnKind::Turn);
+        let turns = self.play("restart", &long).await?;
+        let (before, _) = medians(&turns, TurnKind::Turn);
         let (files_ms, mib) = self.service.state_folder().map_or(Ok((0.0, 0.0)), |folder| read_all(&folder))?;
         let name = format!("first turn after kill -9 with {} tokens", self.args.restart_history);
-        let row = self.compare(&name, &measured.turns, TurnKind::Restart, ("ordinary turn there", before), None);
+        let row = self.compare(&name, &turns, TurnKind::Restart, ("ordinary turn there", before), None);
         row.holds = row.first_token_ms.zip(before).map(|(ms, before)| ms <= 1.5 * before + files_ms);
         row.note = format!("at most 1.5 x and the files: {mib:.0} MiB in {files_ms:.0} ms");
-        self.keep("restart", measured);
         Ok(())
     }
 
@@ -193,7 +178,7 @@ impl Cases<'_> {
         let row = self.tell(&format!("{SESSIONS} sessions in turn, one persona of {persona} tokens"), &turns);
         row.note = format!("computed: {first} by the first, at most {most} by the others");
         row.holds = Some(first > most * 10);
-        self.measured.turns.push(PlayedCase { case: "persona", turns });
+        self.played.push(PlayedCase { case: "persona", turns });
         Ok(())
     }
 
@@ -210,12 +195,11 @@ impl Cases<'_> {
     }
 
     async fn reasons(&mut self, case: &'static str, name: &str, args: &Args, expected: &str) -> Result<()> {
-        let measured = self.play(args).await?;
-        let reasons: Vec<&str> = measured.turns.iter().skip(1).filter_map(|turn| turn.reason.as_deref()).collect();
-        let row = self.tell(name, &measured.turns);
+        let turns = self.play(case, args).await?;
+        let reasons: Vec<&str> = turns.iter().skip(1).filter_map(|turn| turn.reason.as_deref()).collect();
+        let row = self.tell(name, &turns);
         row.note = format!("told: {}", reasons.first().unwrap_or(&"nothing"));
         row.holds = Some(!reasons.is_empty() && reasons.iter().all(|reason| *reason == expected));
-        self.keep(case, measured);
         Ok(())
     }
 
@@ -225,8 +209,10 @@ impl Cases<'_> {
         Args { door, turns, seed, table: false, peer: None, barge_in_every: Some(3), ..self.args.clone() }
     }
 
-    async fn play(&mut self, args: &Args) -> Result<MeasuredTurns> {
-        play(args, self.settings, &mut self.service).await
+    async fn play(&mut self, case: &'static str, args: &Args) -> Result<Vec<TurnCost>> {
+        let turns = play(args, self.settings, &mut self.service).await?.turns;
+        self.played.push(PlayedCase { case, turns: turns.clone() });
+        Ok(turns)
     }
 
     fn tell(&mut self, case: &str, turns: &[TurnCost]) -> &mut CaseRow {
@@ -249,14 +235,9 @@ impl Cases<'_> {
         eprintln!("played: {case}");
         let against = if ratio.is_some() { format!("{against}{limit}") } else { String::new() };
         let (case, note) = (case.to_owned(), String::new());
-        let rows = &mut self.measured.rows;
-        rows.push(CaseRow { case, first_token_ms, computed_tokens, against, ratio, holds, note });
-        let last = rows.len() - 1;
-        &mut rows[last]
-    }
-
-    fn keep(&mut self, case: &'static str, measured: MeasuredTurns) {
-        self.measured.turns.push(PlayedCase { case, turns: measured.turns });
+        self.rows.push(CaseRow { case, first_token_ms, computed_tokens, against, ratio, holds, note });
+        let last = self.rows.len() - 1;
+        &mut self.rows[last]
     }
 }
 
@@ -280,35 +261,4 @@ fn read_all(folder: &Path) -> Result<(f64, f64)> {
         bytes += std::fs::read(entry?.path())?.len();
     }
     Ok((begin.elapsed().as_secs_f64() * 1e3, bytes as f64 / (1u64 << 20) as f64))
-}
-
-fn print(measured: &MeasuredCases) -> Result<()> {
-    print!("{}", measured.machine);
-    println!("  service    {}", clean(&measured.service));
-    println!("  peer       {}", clean(measured.peer.as_deref().unwrap_or("none (--peer URL)")));
-    println!("  silence    {} s between turns\n", measured.pause_s);
-    let mut table = TextTable::new(&["case", ">first token ms", ">computed", ">ratio", "to", "holds", ""]);
-    for row in &measured.rows {
-        table.row([
-            row.case.clone(),
-            number(row.first_token_ms, 1),
-            number(row.computed_tokens, 0),
-            row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
-            row.against.clone(),
-            row.holds.map_or("", |holds| if holds { "yes" } else { "NO" }).to_owned(),
-            clean(&row.note),
-        ]);
-    }
-    table.print()
-}
-
-/// The wait over the history, of all that was played with the measured service.
-fn chart(measured: &MeasuredCases) -> Chart {
-    let ours = || measured.turns.iter().filter(|played| !matches!(played.case, "peer" | "clock" | "persona"));
-    let points = |kind| {
-        let turns = ours().flat_map(|played| played.turns.iter().skip(1)).filter(move |turn| turn.kind == kind);
-        turns.filter_map(|turn| Some((turn.prompt_tokens? as f64, turn.first_token_ms?))).collect()
-    };
-    let series = TurnKind::ALL.map(|kind| Series::dots(kind.name(), kind.mark(), points(kind)));
-    Chart { title: "Time to the first token".to_owned(), x: "tokens of the prompt", y: "ms", series: series.into() }
 }

@@ -3,8 +3,8 @@
 use super::service::MeasuredService;
 use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
 use anyhow::{Context, Result, bail};
+use eventsource_stream::Eventsource;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -81,11 +81,15 @@ impl ChatPlayer {
             let text = response.text().await.unwrap_or_default();
             bail!("the service refuses: {status} {}", text.chars().take(400).collect::<String>());
         }
-        let response = response.bytes_stream().map(|bytes| bytes.map(|bytes| bytes.to_vec())).boxed();
-        let mut events = SentEvents { response, waiting: Vec::new() };
+        let mut events = response.bytes_stream().eventsource();
         let mut text = String::new();
         let (mut usage, mut timings, mut ours) = (Value::Null, Value::Null, Value::Null);
-        while let Some(mut event) = events.next().await? {
+        while let Some(event) = events.next().await {
+            let event = event.context("the reply breaks off")?;
+            if event.data == "[DONE]" {
+                break;
+            }
+            let mut event: Value = serde_json::from_str(&event.data).context("the service sends no JSON")?;
             if !event["error"].is_null() {
                 bail!("the service says: {}", event["error"]);
             }
@@ -117,29 +121,4 @@ impl ChatPlayer {
 
 fn message(role: &str, content: String) -> Value {
     json!({ "role": role, "content": content })
-}
-
-/// Server-sent events: of the lines those with data count.
-struct SentEvents {
-    response: BoxStream<'static, reqwest::Result<Vec<u8>>>,
-    waiting: Vec<u8>,
-}
-
-impl SentEvents {
-    async fn next(&mut self) -> Result<Option<Value>> {
-        loop {
-            while let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.waiting.drain(..=end).collect();
-                let Some(data) = line.strip_prefix(b"data:").map(|data| data.trim_ascii()) else { continue };
-                if data == b"[DONE]" {
-                    return Ok(None);
-                }
-                return Ok(Some(serde_json::from_slice(data).context("the service sends no JSON")?));
-            }
-            match self.response.next().await {
-                None => return Ok(None),
-                Some(bytes) => self.waiting.extend(bytes.context("the reply breaks off")?),
-            }
-        }
-    }
 }

@@ -2,17 +2,18 @@
 //! summary, and what is remembered from where.
 
 use super::BenchOutput;
-use super::realtime::with_replies;
+use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
+use super::steps::{Opening, TurnCost, UserStep};
 use crate::charts::{Chart, Series};
-use crate::client::ServiceClient;
+use crate::client::Arrival;
 use crate::output::progress_bar;
 use crate::script::{ScriptQuestion, ScriptRecipe, generate};
 use anyhow::{Result, bail};
 use experiment::median;
 use reqwest::Client;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use settings::Settings;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -70,12 +71,10 @@ struct CompactionTally {
     recall: BTreeMap<&'static str, [usize; 2]>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Serialize)]
 struct WindowTurn {
-    turn: usize,
-    first_token_ms: Option<f64>,
-    queue_ms: Option<f64>,
-    computed_tokens: Option<u64>,
+    #[serde(flatten)]
+    cost: TurnCost,
     fill_tokens: Option<u64>,
     after_swap: bool,
     while_summarising: bool,
@@ -108,45 +107,20 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let (seen, values) = conversation.finish().await?;
+    let (measured, chart) = conversation.finish().await?;
     service.stop().await;
-    let mut measured = Map::from_iter([("turns".to_owned(), json!(seen.turns))]);
-    measured.extend(values.iter().map(|(key, _, value, _)| ((*key).to_owned(), value.clone())));
-    measured.insert("recall".to_owned(), json!(seen.recall));
-    args.output.tell(&measured, &[chart(&seen)], || {
-        println!("{:<50} {:>12}", "turns", seen.turns.len());
-        for (_, words, value, unit) in &values {
-            println!("{words:<50} {:>12}", shown(value, unit));
-        }
-        for (zone, score) in &seen.recall {
-            println!("{:<50} {:>12}", format!("recall, {zone}"), shown(&json!(score), ""));
-        }
-        Ok(())
-    })?;
-    if seen.swaps + seen.drops == 0 {
+    args.output.tell(&measured, &[], &[chart])?;
+    if measured["swaps"] == 0 && measured["drops"] == 0 {
         bail!("the window never filled: say more turns (--turns), or choose a smaller window (--ctx)");
     }
     Ok(())
-}
-
-/// A key for programs, words for people, the value and its unit.
-type MeasuredValues = Vec<(&'static str, &'static str, Value, &'static str)>;
-
-fn shown(value: &Value, unit: &str) -> String {
-    match (value, value.as_f64(), unit) {
-        (Value::Array(part_of), ..) => part_of.iter().map(Value::to_string).collect::<Vec<_>>().join(" of "),
-        (_, None, _) => "-".to_owned(),
-        (_, Some(ms), "ms") => format!("{ms:.1} ms"),
-        (_, Some(ratio), "x") => format!("{ratio:.2} x"),
-        (_, Some(number), _) => format!("{number:.0}"),
-    }
 }
 
 struct LongConversation<'a> {
     args: &'a Args,
     service: &'a MeasuredService,
     http: Client,
-    client: ServiceClient,
+    player: RealtimePlayer,
     seen: CompactionTally,
     /// In which turn each fact was told, and with which words.
     told: HashMap<String, (usize, String)>,
@@ -165,13 +139,18 @@ struct LongConversation<'a> {
 
 impl<'a> LongConversation<'a> {
     async fn new(args: &'a Args, service: &'a MeasuredService, settings: &Settings) -> Result<LongConversation<'a>> {
-        let mut client = service.connect(settings, Duration::from_secs(args.patience_s), &[]).await?;
-        client.update(with_replies(json!({}), args.reply)).await?;
+        let opening = Opening {
+            system: String::new(),
+            history: Vec::new(),
+            reply_tokens: args.reply,
+            patience: Duration::from_secs(args.patience_s),
+        };
+        let player = RealtimePlayer::new(service, settings, None, opening).await?;
         Ok(LongConversation {
             args,
             service,
             http: Client::new(),
-            client,
+            player,
             seen: CompactionTally::default(),
             told: HashMap::new(),
             turn_of_item: HashMap::new(),
@@ -186,53 +165,32 @@ impl<'a> LongConversation<'a> {
     }
 
     async fn turn(&mut self, number: usize, says: &str, asks: Option<&ScriptQuestion>) -> Result<()> {
-        let id = format!("bench_{number}");
-        self.turn_of_item.insert(id.clone(), number);
-        let mut turn = WindowTurn {
-            turn: number + 1,
-            after_swap: std::mem::take(&mut self.swapped),
-            while_summarising: self.summarising.is_some(),
-            ..WindowTurn::default()
-        };
-        self.client.create(Some(&id), "user", says, None).await?;
-        let begin = Instant::now();
-        self.client.respond().await?;
-        let mut answer = String::new();
-        loop {
-            let arrival = self.client.next().await?;
-            let event = &arrival.event;
-            match event["type"].as_str().unwrap_or_default() {
-                "response.output_item.added" => {
-                    if let Some(id) = event["item"]["id"].as_str() {
-                        self.turn_of_item.insert(id.to_owned(), number);
-                    }
-                }
-                "response.output_text.delta" => {
-                    turn.first_token_ms.get_or_insert_with(|| arrival.at.duration_since(begin).as_secs_f64() * 1e3);
-                    answer.push_str(event["delta"].as_str().unwrap_or_default());
-                }
-                "response.done" if event["response"]["status"] == "failed" => {
-                    bail!("turn {} failed: {}", number + 1, event["response"]["status_details"]);
-                }
-                "response.recall.done" => turn.searched = true,
-                "turn.report" => {
-                    turn.queue_ms = event["ms"]["queue"].as_f64();
-                    turn.computed_tokens = event["computed_tokens"].as_u64();
-                    break;
-                }
-                _ => self.notice(event).await?,
-            }
+        let (after_swap, while_summarising) = (std::mem::take(&mut self.swapped), self.summarising.is_some());
+        let mut events = Vec::new();
+        let step = UserStep { says: says.to_owned(), ..UserStep::default() };
+        let items = self.player.items.len();
+        let cost = self.player.turn(number + 1, step, &mut |arrival| events.push(arrival.clone())).await?;
+        let new = self.player.items[items..].iter().cloned();
+        self.turn_of_item.extend(new.map(|item| (item, number)));
+        let searched = events.iter().any(|arrival| arrival.event["type"] == "response.recall.done");
+        for arrival in events {
+            self.notice(&arrival, number).await?;
         }
         if let Some(question) = asks {
-            self.score(question, &answer);
+            self.score(question);
         }
-        turn.fill_tokens = self.fill_tokens;
-        self.seen.turns.push(turn);
+        self.seen.turns.push(WindowTurn {
+            cost,
+            fill_tokens: self.fill_tokens,
+            after_swap,
+            while_summarising,
+            searched,
+        });
         let until = Instant::now() + Duration::from_millis(self.args.pause_ms);
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            let Some(arrival) = self.client.next_within(left).await? else { break };
+            let Some(arrival) = self.player.client.next_within(left).await? else { break };
             let begun = self.summaries_begun;
-            self.notice(&arrival.event).await?;
+            self.notice(&arrival, number).await?;
             let talks_into = self.args.talk_into > 0 && self.summaries_begun.is_multiple_of(self.args.talk_into);
             if self.summaries_begun > begun && talks_into {
                 break;
@@ -241,11 +199,16 @@ impl<'a> LongConversation<'a> {
         Ok(())
     }
 
-    async fn notice(&mut self, event: &Value) -> Result<()> {
+    async fn notice(&mut self, arrival: &Arrival, turn: usize) -> Result<()> {
+        let event = &arrival.event;
         match event["type"].as_str().unwrap_or_default() {
+            "response.output_item.added" => {
+                let item = event["item"]["id"].as_str().unwrap_or_default();
+                self.turn_of_item.insert(item.to_owned(), turn);
+            }
             "context.updated" => self.fill_tokens = event["tokens"].as_u64(),
             "compaction.started" => {
-                self.summarising = Some(Instant::now());
+                self.summarising = Some(arrival.at);
                 self.summaries_begun += 1;
             }
             "compaction.failed" => {
@@ -255,7 +218,8 @@ impl<'a> LongConversation<'a> {
             kind @ ("compaction.completed" | "compaction.dropped") => {
                 if kind == "compaction.completed" {
                     self.swapped = true;
-                    let took = self.summarising.take().map(|since| since.elapsed().as_secs_f64() * 1e3);
+                    let took =
+                        self.summarising.take().map(|since| arrival.at.duration_since(since).as_secs_f64() * 1e3);
                     self.seen.summaries_ms.extend(took);
                     self.seen.swaps += 1;
                 } else {
@@ -285,7 +249,7 @@ impl<'a> LongConversation<'a> {
     }
 
     /// From where the answer would have to come.
-    fn score(&mut self, question: &ScriptQuestion, answer: &str) {
+    fn score(&mut self, question: &ScriptQuestion) {
         let Some((turn, said)) = self.told.get(&question.fact) else { return };
         let zone = match () {
             () if *turn >= self.covered_turns => "tail",
@@ -294,63 +258,63 @@ impl<'a> LongConversation<'a> {
             () => "history",
         };
         let score = self.seen.recall.entry(zone).or_default();
-        score[0] += usize::from(question.expects.is_met_by(answer));
+        score[0] += usize::from(question.expects.is_met_by(&self.player.last_reply));
         score[1] += 1;
     }
 
     /// Of the session that talks.
     async fn get(&self, rest: &str) -> Result<Value> {
-        self.service.address.get(&self.http, &format!("/v1/sessions/{}{rest}", self.client.session_id())).await
+        self.service.address.get(&self.http, &format!("/v1/sessions/{}{rest}", self.player.client.session_id())).await
     }
 
-    async fn finish(self) -> Result<(CompactionTally, MeasuredValues)> {
+    async fn finish(self) -> Result<(Value, Chart)> {
         let summaries = self.get("/summaries").await?;
         let seen = self.seen;
         // The first turn reads the instructions, and a search of the past is two replies.
         let turns = || seen.turns.iter().skip(1).filter(|turn| !turn.searched);
-        let waits = |of: fn(&&WindowTurn) -> bool| turns().filter(of).filter_map(|turn| turn.first_token_ms);
+        let waits = |of: fn(&&WindowTurn) -> bool| turns().filter(of).filter_map(|turn| turn.cost.first_token_ms);
         let ordinary = median(waits(|turn| !turn.after_swap && !turn.while_summarising));
         let after_swap = median(waits(|turn| turn.after_swap && !turn.while_summarising));
         let meanwhile = || waits(|turn| turn.while_summarising);
-        let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.queue_ms);
-        let over_ordinary = |ms: Option<f64>| json!(ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary));
+        let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.cost.queue_ms);
+        let over_ordinary = |ms: Option<f64>| ms.zip(ordinary).map(|(ms, ordinary)| ms / ordinary);
         let of_a_request = |key: &str| {
             let checks = summaries["data"].as_array().into_iter().flatten().map(|summary| &summary["checks"]);
             median(checks.filter_map(|checks| Some(checks[key].as_f64()? / checks["requests"].as_f64()?)))
         };
-        let (known, computed) = (of_a_request("reused_tokens"), of_a_request("computed_tokens"));
-        let (wait, longest) = (median(meanwhile()), meanwhile().reduce(f64::max));
-        let (longest_queue, summary) = (queues.reduce(f64::max), median(seen.summaries_ms.clone()));
-        let values = vec![
-            ("swaps", "swaps", json!(seen.swaps), ""),
-            ("drops", "turns left out without a summary", json!(seen.drops), ""),
-            ("failed_compactions", "compactions that failed", json!(seen.failed_compactions), ""),
-            ("ordinary_first_token_ms", "first token, ordinary turn (median)", json!(ordinary), "ms"),
-            ("after_swap_first_token_ms", "first token, turn after a swap (median)", json!(after_swap), "ms"),
-            // The aim is 1.1 or less.
-            ("after_swap_ratio", "  over an ordinary turn", over_ordinary(after_swap), "x"),
-            ("turns_while_summarising", "turns that came while a summary was made", json!(meanwhile().count()), ""),
-            ("while_summarising_first_token_ms", "  first token (median)", json!(wait), "ms"),
+        let measured = json!({
+            "turns": seen.turns,
+            "swaps": seen.swaps,
+            // Turns that were left out without a summary.
+            "drops": seen.drops,
+            "failed_compactions": seen.failed_compactions,
+            // Medians, as all times here that are not the longest.
+            "ordinary_first_token_ms": ordinary,
+            "after_swap_first_token_ms": after_swap,
+            // Over an ordinary turn. The aim is 1.1 or less.
+            "after_swap_ratio": over_ordinary(after_swap),
+            "turns_while_summarising": meanwhile().count(),
+            "while_summarising_first_token_ms": median(meanwhile()),
             // A turn waits for the chunk that is being computed, and for nothing else.
-            ("while_summarising_ratio", "  over an ordinary turn", over_ordinary(wait), "x"),
-            ("longest_while_summarising_ms", "  the longest first token", json!(longest), "ms"),
-            ("longest_queue_ms", "  the longest wait for the chunk before it", json!(longest_queue), "ms"),
-            ("summary_ms", "a summary, from its begin to the swap (median)", json!(summary), "ms"),
-            ("summary_reused_tokens", "  tokens of a request that were known (median)", json!(known), ""),
-            ("summary_computed_tokens", "  tokens that were computed for it (median)", json!(computed), ""),
-            ("pins_in_prompt", "pins in the prompt, after each swap", json!(seen.pins_in_prompt), ""),
-            ("pins_refused", "to be remembered, but no room for another pin", json!(seen.pins_refused), ""),
-        ];
-        self.client.close().await;
-        Ok((seen, values))
+            "while_summarising_ratio": over_ordinary(median(meanwhile())),
+            "longest_while_summarising_ms": meanwhile().reduce(f64::max),
+            "longest_queue_ms": queues.reduce(f64::max),
+            // From its begin to the swap.
+            "summary_ms": median(seen.summaries_ms),
+            // Of one request.
+            "summary_reused_tokens": of_a_request("reused_tokens"),
+            "summary_computed_tokens": of_a_request("computed_tokens"),
+            "pins_in_prompt": seen.pins_in_prompt,
+            "pins_refused": seen.pins_refused,
+            "recall": seen.recall,
+        });
+        let points = |wanted: bool| {
+            let turns = seen.turns.iter().filter(|turn| turn.after_swap == wanted);
+            turns.filter_map(|turn| Some((turn.cost.turn as f64, turn.fill_tokens? as f64))).collect()
+        };
+        let series =
+            vec![Series::dots("turn", '.', points(false)), Series::dots("turn after a swap", 'o', points(true))];
+        self.player.close().await;
+        Ok((measured, Chart { title: "Tokens in the window".to_owned(), x: "turns", y: "tokens", series }))
     }
-}
-
-fn chart(seen: &CompactionTally) -> Chart {
-    let points = |wanted: bool| {
-        let turns = seen.turns.iter().filter(|turn| turn.after_swap == wanted);
-        turns.filter_map(|turn| Some((turn.turn as f64, turn.fill_tokens? as f64))).collect()
-    };
-    let series = vec![Series::dots("turn", '.', points(false)), Series::dots("turn after a swap", 'o', points(true))];
-    Chart { title: "Tokens in the window".to_owned(), x: "turns", y: "tokens", series }
 }

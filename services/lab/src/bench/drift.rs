@@ -6,47 +6,34 @@
 
 use super::steps::Filler;
 use crate::hardware::Hardware;
-use crate::opening::{self, PrecisionArg};
-use crate::output::{TextTable, mib, print_json, progress_bar};
+use crate::opening::{self, ModelArgs, ReadyModel};
+use crate::output::{print_json, print_report, progress_bar};
 use anyhow::{Result, bail};
-use engine::Executor;
 use engine::network::{StepLane, WantedLogits};
 use engine::snapshot::{FORMATS, Snapshot};
 use engine::state::SequenceState;
 use experiment::Quantiles;
-use model::kv_formats;
 use serde::Serialize;
+use serde_json::json;
 use settings::Settings;
 
 /// Measures how far states that are kept in fewer bits lead away from exact ones
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
-    #[arg(long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Tokens of the past
     #[arg(long, default_value_t = 2048)]
     tokens: usize,
     /// Tokens between two times that the state is packed and unpacked, one measurement for each number
     #[arg(long, value_delimiter = ',', default_values_t = [16, 256])]
     every: Vec<usize>,
-    #[arg(long)]
-    precision: Option<PrecisionArg>,
     /// Another past
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Prints one object for programs
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Serialize)]
-struct MeasuredDrift {
-    bench: &'static str,
-    machine: Hardware,
-    model: String,
-    tokens: usize,
-    rows: Vec<DriftRow>,
 }
 
 #[derive(Serialize)]
@@ -74,9 +61,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if args.tokens < 2 * CHUNK || args.every.iter().any(|every| *every == 0 || *every >= args.tokens) {
         bail!("--tokens is at least {} and --every lies between 1 and it", 2 * CHUNK);
     }
-    let precision = opening::precision(settings, args.precision);
-    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
-    let opened = opening::open(settings, name, precision)?;
+    let ReadyModel { opened, mut executor, kv, .. } = args.model.open_on_host(settings)?;
     let mut filler = Filler::new(args.seed);
     let said: Vec<String> =
         filler.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
@@ -85,13 +70,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
     tokens.truncate(args.tokens);
-    let mut executor = Executor::on_cpu(opening::cpu(settings));
     let bar = progress_bar((args.tokens * args.every.len()) as u64, "{wide_bar} {pos}/{len} tokens, {eta} left");
     let mut rows = Vec::new();
     for every in &args.every {
         let meter = executor.meter();
         let shape = opened.network.state_shape;
-        let kv = kv_formats(&opened.preset, precision);
         let new = || SequenceState::new(shape, kv, &meter);
         let mut states = (0..=FORMATS.len()).map(|_| new()).collect::<Result<Vec<_>, _>>()?;
         let mut drifts = FORMATS.map(|_| Drift::default());
@@ -127,14 +110,14 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    let measured = MeasuredDrift {
-        bench: "drift",
-        machine: Hardware::new(settings),
-        model: opened.file.display().to_string(),
-        tokens: tokens.len(),
-        rows,
-    };
-    if args.json { print_json(&measured) } else { print(&measured) }
+    let measured = json!({
+        "bench": "drift",
+        "machine": Hardware::new(settings),
+        "model": opened.file,
+        "tokens": tokens.len(),
+        "rows": rows,
+    });
+    if args.json { print_json(&measured) } else { print_report(&measured, &[&measured["rows"]]) }
 }
 
 #[derive(Default)]
@@ -185,37 +168,6 @@ fn divergence(exact: &[f32], theirs: &[f32]) -> f64 {
 
 fn top(logits: &[f32]) -> Option<usize> {
     logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at)
-}
-
-fn print(measured: &MeasuredDrift) -> Result<()> {
-    print!("{}", measured.machine);
-    println!("  model      {}\n  past       {} tokens\n", measured.model, measured.tokens);
-    let mut table = TextTable::new(&[
-        "format",
-        ">MiB each",
-        ">every",
-        ">times",
-        ">KL mean",
-        ">KL p95",
-        ">KL max",
-        ">last quarter",
-        ">same top %",
-    ]);
-    for row in &measured.rows {
-        let nats = |value: f64| format!("{value:.1e}");
-        table.row([
-            row.format.to_owned(),
-            mib(row.snapshot_bytes),
-            row.every_tokens.to_string(),
-            row.times.to_string(),
-            nats(row.kl_mean),
-            nats(row.kl_p95),
-            nats(row.kl_max),
-            nats(row.kl_last_quarter_mean),
-            format!("{:.2}", row.same_top_share * 100.0),
-        ]);
-    }
-    table.print()
 }
 
 #[cfg(test)]

@@ -2,20 +2,20 @@
 
 use super::service::MeasuredService;
 use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
-use crate::client::ServiceClient;
+use crate::client::{Arrival, ServiceClient};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use settings::Settings;
 use std::time::{Duration, Instant};
 
 pub struct RealtimePlayer {
-    client: ServiceClient,
+    pub client: ServiceClient,
     /// The user's speech is told word by word, at so many words a minute.
     partials: Option<f64>,
     /// What is said, in order, as the service has it.
-    items: Vec<String>,
+    pub items: Vec<String>,
     named: usize,
-    last_reply: String,
+    pub last_reply: String,
 }
 
 impl RealtimePlayer {
@@ -27,7 +27,14 @@ impl RealtimePlayer {
     ) -> Result<RealtimePlayer> {
         let Opening { system, history, reply_tokens, patience } = opening;
         let mut client = service.connect(settings, patience, &[]).await?;
-        client.update(with_replies(json!({ "instructions": system }), reply_tokens)).await?;
+        // The most probable words. Without thinking, where the preset lets a client say so.
+        let mut session = json!({
+            "type": "realtime", "max_output_tokens": reply_tokens, "temperature": 0, "reasoning": { "effort": "none" },
+        });
+        if !system.is_empty() {
+            session["instructions"] = system.into();
+        }
+        client.update(session).await?;
         let mut player = RealtimePlayer { client, partials, items: Vec::new(), named: 0, last_reply: String::new() };
         let all: Vec<(&str, String)> =
             history.into_iter().flat_map(|(said, answered)| [("user", said), ("assistant", answered)]).collect();
@@ -43,8 +50,8 @@ impl RealtimePlayer {
     }
 
     /// With partial transcripts the wait begins when the last word is spoken. Without them nothing is known before, and
-    /// the wait is for all of it.
-    pub async fn turn(&mut self, number: usize, step: UserStep) -> Result<TurnCost> {
+    /// the wait is for all of it. `notice` gets every event that comes until the turn is over.
+    pub async fn turn(&mut self, number: usize, step: UserStep, notice: &mut dyn FnMut(&Arrival)) -> Result<TurnCost> {
         let mut turn = TurnCost::new(number, step.kind);
         let mut begin = Instant::now();
         self.change_the_past(&step).await?;
@@ -62,7 +69,7 @@ impl RealtimePlayer {
             self.create("user", &step.says, None).await?;
             self.client.respond().await?;
         }
-        self.listen(&mut turn, begin).await?;
+        self.listen(&mut turn, begin, notice).await?;
         Ok(turn)
     }
 
@@ -133,12 +140,13 @@ impl RealtimePlayer {
         Ok(())
     }
 
-    async fn listen(&mut self, turn: &mut TurnCost, begin: Instant) -> Result<()> {
+    async fn listen(&mut self, turn: &mut TurnCost, begin: Instant, notice: &mut dyn FnMut(&Arrival)) -> Result<()> {
         let since = |at: Instant| at.duration_since(begin).as_secs_f64() * 1e3;
         self.last_reply.clear();
         let mut item = None;
         let done = loop {
             let arrival = self.client.next().await?;
+            notice(&arrival);
             match arrival.event["type"].as_str().unwrap_or_default() {
                 "response.output_item.added" if item.is_none() => {
                     item = arrival.event["item"]["id"].as_str().map(str::to_owned);
@@ -167,6 +175,7 @@ impl RealtimePlayer {
         // What it cost may come behind it.
         while turn.computed_tokens.is_none() {
             let Some(arrival) = self.client.next_within(REPORT_WAIT).await? else { break };
+            notice(&arrival);
             if arrival.event["type"] == "turn.report" {
                 report(turn, &arrival.event);
             }
@@ -182,16 +191,8 @@ impl RealtimePlayer {
 
 fn report(turn: &mut TurnCost, event: &Value) {
     turn.computed_tokens = event["computed_tokens"].as_u64();
+    turn.queue_ms = event["ms"]["queue"].as_f64();
     turn.reason = event["reason"].as_str().map(str::to_owned);
-}
-
-/// The most probable words, replies of so many tokens. Without thinking, where the preset lets a client say so.
-pub fn with_replies(mut session: Value, reply_tokens: usize) -> Value {
-    session["type"] = "realtime".into();
-    session["max_output_tokens"] = reply_tokens.into();
-    session["temperature"] = 0.into();
-    session["reasoning"] = json!({ "effort": "none" });
-    session
 }
 
 /// Of a history that is told before the first turn.

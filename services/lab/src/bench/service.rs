@@ -132,16 +132,15 @@ fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs
     let mut arguments: Vec<OsString> = words.map(OsString::from).into();
     arguments.push(std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into());
     arguments.extend(given.iter().cloned());
-    let own = [("server.public", "false"), ("auth.required", "auto"), ("logging.level", "warn")];
-    let own = own.map(|(key, value)| (key, OsString::from(value)));
-    let files = [("store.path", "store.sqlite3"), ("memory.disk_path", STATE)];
-    let files = files.map(|(key, name)| (key, folder.join(name).into_os_string()));
-    let needs = needs.iter().map(|(key, value)| (*key, OsString::from(value)));
-    for (key, value) in own.into_iter().chain(files).chain(needs) {
-        let mut set = OsString::from(format!("{key}="));
-        set.push(value);
-        arguments.extend(["--set".into(), set]);
-    }
+    let file = |name: &str| folder.join(name).display().to_string();
+    let own = [
+        ("server.public", "false".to_owned()),
+        ("auth.required", "auto".to_owned()),
+        ("logging.level", "warn".to_owned()),
+        ("store.path", file("store.sqlite3")),
+        ("memory.disk_path", file(STATE)),
+    ];
+    arguments.extend(own.iter().chain(needs).map(|(key, value)| format!("--set={key}={value}").into()));
     arguments
 }
 

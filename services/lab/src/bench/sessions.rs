@@ -6,14 +6,14 @@ use super::service::{BenchTarget, MeasuredService, no_rate_limits};
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
-use crate::hardware::{Hardware, ProcessMemory};
-use crate::output::{clean, count, mib, progress_bar};
+use crate::hardware::ProcessMemory;
+use crate::output::{clean, progress_bar};
 use anyhow::{Result, bail};
 use experiment::Quantiles;
 use futures_util::stream::{self, StreamExt};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -51,36 +51,6 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct MeasuredSessions {
-    bench: &'static str,
-    machine: Hardware,
-    service: String,
-    idle: usize,
-    talking: usize,
-    in_turn: bool,
-    errors: Vec<String>,
-    connect_ms: Option<Quantiles>,
-    first_token_ms: Option<Quantiles>,
-    /// For the first turn of each session that talked: with one system prompt for all, the first one computes it.
-    first_turn_computed_tokens: Vec<Option<u64>>,
-    /// Of all replies together, from the first word asked to the last one said.
-    tokens_per_s: f64,
-    /// None for a service that was not started here.
-    memory: Option<ServiceMemory>,
-    turns: Vec<TalkedTurn>,
-}
-
-#[derive(Serialize)]
-struct ServiceMemory {
-    /// After one conversation, so that what every service takes once is not counted as of the idle sessions.
-    before: ProcessMemory,
-    with_idle: ProcessMemory,
-    after: ProcessMemory,
-    /// What belongs to no file: pages of the model come and go by themselves.
-    bytes_per_idle_session: Option<f64>,
-}
-
-#[derive(Serialize)]
 struct TalkedTurn {
     session: usize,
     /// When it was asked, since the talking began.
@@ -96,11 +66,11 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     let service = MeasuredService::open(&args.target, given, settings, &needs(args, settings)).await?;
     let measured = measure(args, settings, &service).await;
     service.stop().await;
-    let measured = measured?;
-    args.output.tell(&measured, &[chart(&measured)], || print(&measured))?;
-    match measured.errors.len() {
-        0 => Ok(()),
-        count => bail!("{count} errors, the first: {}", clean(&measured.errors[0])),
+    let (measured, errors, chart) = measured?;
+    args.output.tell(&measured, &[], &[chart])?;
+    match errors.first() {
+        None => Ok(()),
+        Some(first) => bail!("{} errors, the first: {}", errors.len(), clean(first)),
     }
 }
 
@@ -123,7 +93,8 @@ const SPARE: usize = 8;
 /// Handshakes at the same time.
 const CONNECTING: usize = 16;
 
-async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) -> Result<MeasuredSessions> {
+/// What was measured, what went wrong, and the waits.
+async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) -> Result<(Value, Vec<String>, Chart)> {
     let patience = Duration::from_secs(args.patience);
     let system = Filler::new(SEED).system(args.system);
     let warm_up = if args.in_turn { Filler::new(SEED + 1).system(args.system) } else { system.clone() };
@@ -178,32 +149,41 @@ async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) ->
     }
     bar.finish_and_clear();
     let reply_tokens: u64 = turns.iter().filter_map(|talked| talked.turn.reply_tokens).sum();
-    let memory = before.zip(with_idle).zip(after).map(|((before, with_idle), after)| ServiceMemory {
-        before,
-        with_idle,
-        after,
-        bytes_per_idle_session: (args.idle > 0)
-            .then(|| (with_idle.anonymous_bytes as f64 - before.anonymous_bytes as f64) / args.idle as f64),
+    let memory = before.zip(with_idle).zip(after).map(|((before, with_idle), after)| {
+        // What belongs to no file: pages of the model come and go by themselves.
+        let taken = with_idle.anonymous_bytes as f64 - before.anonymous_bytes as f64;
+        json!({
+            // After one conversation, so that what every service takes once is not counted as of the idle sessions.
+            "before": before,
+            "with_idle": with_idle,
+            "after": after,
+            "bytes_per_idle_session": (args.idle > 0).then(|| taken / args.idle as f64),
+        })
     });
-    Ok(MeasuredSessions {
-        bench: "sessions",
-        machine: service.hardware(settings),
-        service: service.name.clone(),
-        idle: args.idle,
-        talking: args.talking,
-        in_turn: args.in_turn,
-        errors,
-        connect_ms: Quantiles::of(connect_ms),
-        first_token_ms: Quantiles::of(turns.iter().filter_map(|talked| talked.turn.first_token_ms)),
-        first_turn_computed_tokens: turns
-            .iter()
-            .filter(|talked| talked.turn.turn == 1)
-            .map(|talked| talked.turn.computed_tokens)
-            .collect(),
-        tokens_per_s: reply_tokens as f64 / talked_s,
-        memory,
-        turns,
-    })
+    let first_turns = turns.iter().filter(|talked| talked.turn.turn == 1);
+    let measured = json!({
+        "bench": "sessions",
+        "machine": service.hardware(settings),
+        "service": service.name,
+        "idle": args.idle,
+        "talking": args.talking,
+        "in_turn": args.in_turn,
+        "errors": errors,
+        "connect_ms": Quantiles::of(connect_ms),
+        "first_token_ms": Quantiles::of(turns.iter().filter_map(|talked| talked.turn.first_token_ms)),
+        // Of each session that talked: with one system prompt for all, the first one computes it.
+        "first_turn_computed_tokens": first_turns.map(|talked| talked.turn.computed_tokens).collect::<Vec<_>>(),
+        // Of all replies together, from the first word asked to the last one said.
+        "tokens_per_s": reply_tokens as f64 / talked_s,
+        // Unknown of a service that was not started here.
+        "memory": memory,
+        "turns": turns,
+    });
+    let point = |talked: &TalkedTurn| Some((talked.asked_ms / 1e3, talked.turn.first_token_ms?));
+    let points = turns.iter().filter_map(point).collect();
+    let title = format!("Time to the first token, {} sessions that talk", args.talking);
+    let series = vec![Series::dots("turn", 'o', points)];
+    Ok((measured, errors, Chart { title, x: "seconds since the talking began", y: "ms", series }))
 }
 
 async fn talk(
@@ -221,7 +201,7 @@ async fn talk(
     let mut talked = Vec::new();
     for number in 1..=args.turns {
         let asked_ms = begin.elapsed().as_secs_f64() * 1e3;
-        let turn = player.turn(number, filler.step(number)).await?;
+        let turn = player.turn(number, filler.step(number), &mut |_| ()).await?;
         talked.push(TalkedTurn { session, asked_ms, turn });
     }
     player.close().await;
@@ -251,47 +231,3 @@ async fn settled(service: &MeasuredService) -> Option<ProcessMemory> {
 
 const SETTLED: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_secs(15);
-
-fn print(measured: &MeasuredSessions) -> Result<()> {
-    print!("{}", measured.machine);
-    println!("  service    {}", clean(&measured.service));
-    let how = if measured.in_turn { "one after the other" } else { "at once" };
-    let MeasuredSessions { idle, talking, errors, .. } = measured;
-    println!("\n{idle} idle sessions, {talking} that talk {how}: {} errors", errors.len());
-    let line = |what: &str, quantiles: Option<Quantiles>| {
-        if let Some(Quantiles { n, median, p95, max }) = quantiles {
-            println!("  {what:<20} {median:>9.1} ms median {p95:>9.1} p95 {max:>9.1} max of {n}");
-        }
-    };
-    line("connect", measured.connect_ms);
-    line("first token", measured.first_token_ms);
-    println!("  {:<20} {:>9.1} tokens/s, all replies together", "decode", measured.tokens_per_s);
-    let computed = measured.first_turn_computed_tokens.iter();
-    let computed: Vec<String> = computed.map(|tokens| count(*tokens)).collect();
-    println!("  {:<20} {} tokens computed", "first turns", computed.join(", "));
-    match &measured.memory {
-        None => println!("  {:<20} unknown: the service was not started here (--model)", "memory"),
-        Some(memory) => {
-            for (what, memory) in
-                [("memory before", memory.before), ("with the idle ones", memory.with_idle), ("after", memory.after)]
-            {
-                let [rss, anonymous] = [memory.rss_bytes, memory.anonymous_bytes].map(mib);
-                println!("  {what:<20} {rss:>9} MiB, of it {anonymous} MiB its own (not pages of files)");
-            }
-            if let Some(bytes) = memory.bytes_per_idle_session {
-                println!("  {:<20} {:>9.1} KiB", "per idle session", bytes / 1024.0);
-            }
-        }
-    }
-    for error in &measured.errors {
-        println!("  error: {}", clean(error));
-    }
-    Ok(())
-}
-
-fn chart(measured: &MeasuredSessions) -> Chart {
-    let point = |talked: &TalkedTurn| Some((talked.asked_ms / 1e3, talked.turn.first_token_ms?));
-    let points = measured.turns.iter().filter_map(point).collect();
-    let title = format!("Time to the first token, {} sessions that talk", measured.talking);
-    Chart { title, x: "seconds since the talking began", y: "ms", series: vec![Series::dots("turn", 'o', points)] }
-}

@@ -8,8 +8,8 @@ mod peaks;
 use super::BenchOutput;
 use crate::charts::{Chart, Series};
 use crate::hardware::{Hardware, ProcessMemory};
-use crate::opening::{self, PrecisionArg};
-use crate::output::{TextTable, mib, number, percent, progress_bar};
+use crate::opening::{self, ModelArgs, ReadyModel};
+use crate::output::progress_bar;
 use anyhow::{Context, Result, bail};
 use engine::network::{Network, WantedLogits};
 use engine::open::Keeping;
@@ -17,20 +17,17 @@ use engine::state::{KvFormats, SequenceState};
 use engine::{Executor, Precision};
 use experiment::median;
 use indicatif::ProgressBar;
-use model::kv_formats;
 use peaks::{TRIES, byte_speed, cpu_time, memory_speed};
-use serde::Serialize;
+use serde_json::{Value, json};
 use settings::Settings;
 use std::hint::black_box;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Measures how fast the model reads and writes
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
-    #[arg(long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Tokens of the past to measure at
     #[arg(long, value_delimiter = ',', default_values_t = [512, 4096])]
     ctx: Vec<usize>,
@@ -46,71 +43,8 @@ pub struct Args {
     /// Memory to read for finding out how fast this machine's memory is; 0 leaves that out
     #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory_mib: usize,
-    #[arg(long)]
-    precision: Option<PrecisionArg>,
     #[command(flatten)]
     output: BenchOutput,
-}
-
-#[derive(Serialize)]
-struct MeasuredSpeed {
-    bench: &'static str,
-    machine: Hardware,
-    model: MeasuredModel,
-    rounds: usize,
-    prefill_chunk_tokens: usize,
-    load_ms: f64,
-    /// Weights were packed and written for the next start, which will be faster.
-    packed_now: bool,
-    /// What this machine's memory gives when nothing but reading happens, on all threads; a GPU's when it copies.
-    memory_gb_per_s: Option<f64>,
-    /// What its instruction for products of bytes gives, on all threads; None where there is none.
-    int8_gops: Option<f64>,
-    contexts: Vec<MeasuredContext>,
-}
-
-#[derive(Serialize)]
-struct MeasuredModel {
-    file: PathBuf,
-    name: String,
-    precision: &'static str,
-    kv: [&'static str; 2],
-    weight_bytes: u64,
-    /// Of them what one token of one sequence needs.
-    weight_bytes_per_token: u64,
-}
-
-#[derive(Serialize)]
-struct MeasuredContext {
-    ctx: usize,
-    /// The whole way from nothing to this context.
-    prefill_ms: f64,
-    prefill_tokens_per_s: f64,
-    /// The last piece of it, where attention reads most.
-    prefill_last_chunk_tokens_per_s: f64,
-    /// What the threads together computed for it in the best round, whatever else the machine did meanwhile.
-    prefill_cpu_ms: Option<f64>,
-    /// Multiplications and additions with weights, of all that the processor could do with bytes.
-    prefill_share_of_int8: Option<f64>,
-    decode: Vec<MeasuredDecode>,
-    /// The most memory that was ever taken until here in the first round.
-    peak_rss_bytes: Option<u64>,
-    /// What was taken of a GPU's by then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gpu_bytes: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct MeasuredDecode {
-    batch: usize,
-    /// Of all sequences together.
-    tokens_per_s: f64,
-    ms_per_step: f64,
-    /// As `prefill_cpu_ms`, for one step.
-    cpu_ms_per_step: Option<f64>,
-    /// Bytes of weights a second; None where the sequences of a batch need different experts.
-    weight_gb_per_s: Option<f64>,
-    share_of_memory_speed: Option<f64>,
 }
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
@@ -121,11 +55,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if zero(&contexts) || zero(&args.batch) || zero(&[args.decode, args.rounds]) {
         bail!("--ctx, --decode, --batch and --rounds take numbers from 1 upwards");
     }
-    let precision = opening::precision(settings, args.precision);
-    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
     let begin = Instant::now();
-    let mut opened = opening::open_to_answer(settings, name, precision)?;
+    let ReadyModel { mut opened, mut executor, device, precision, kv } = args.model.open(settings)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    // Weights were packed and written for the next start, which will be faster.
     let packed_now = opened.keeping.is_some();
     // What writes beside it would be measured too.
     if let Some(Err(what)) = opened.keeping.take().map(Keeping::wait) {
@@ -136,16 +69,6 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     if longest > native_ctx {
         bail!("the model was made for {native_ctx} tokens, and the longest --ctx with --decode is {longest}");
     }
-    let kv = kv_formats(&opened.preset, precision);
-    let about = MeasuredModel {
-        file: opened.file,
-        name: opened.network.model.name.clone(),
-        precision: if precision == Precision::F32 { "f32" } else { "default" },
-        kv: [kv.key.name(), kv.value.name()],
-        weight_bytes: engine::model_bytes::weight_bytes(&opened.network.model) as u64,
-        weight_bytes_per_token: opened.network.model.bytes_per_token() as u64,
-    };
-    let (mut executor, device) = opening::executor(settings, opened.executor);
     let most = settings.engine.max_sequences;
     if device.is_some() && args.batch.iter().any(|batch| *batch > most) {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
@@ -164,23 +87,49 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     };
     // Of a GPU it is not known.
     let int8_gops = executor.cpu().and_then(|_| byte_speed(threads));
+    let model = &opened.network.model;
+    let token_bytes = model.bytes_per_token() as u64;
     let context = |(index, ctx): (usize, &usize)| {
-        let seen = rounds.iter().map(|round| &round[index]).collect();
-        bench.context(*ctx, seen, about.weight_bytes_per_token, memory_gb_per_s, int8_gops)
+        let seen: Vec<&SeenContext> = rounds.iter().map(|round| &round[index]).collect();
+        bench.context(*ctx, &seen, token_bytes, memory_gb_per_s, int8_gops)
     };
-    let measured = MeasuredSpeed {
-        bench: "speed",
-        machine,
-        rounds: args.rounds,
-        prefill_chunk_tokens: chunk,
-        load_ms,
-        packed_now,
-        memory_gb_per_s,
-        int8_gops,
-        contexts: contexts.iter().enumerate().map(context).collect::<Option<_>>().context("nothing was measured")?,
-        model: about,
-    };
-    args.output.tell(&measured, &charts(&measured), || print(&measured))
+    let contexts =
+        contexts.iter().enumerate().map(context).collect::<Option<Vec<_>>>().context("nothing was measured")?;
+    let measured = json!({
+        "bench": "speed",
+        "machine": machine,
+        "rounds": args.rounds,
+        "prefill_chunk_tokens": chunk,
+        "load_ms": load_ms,
+        "packed_now": packed_now,
+        // What this machine's memory gives when nothing but reading happens, on all threads; a GPU's when it copies.
+        "memory_gb_per_s": memory_gb_per_s,
+        // What its instruction for products of bytes gives, on all threads; null where there is none.
+        "int8_gops": int8_gops,
+        "contexts": contexts,
+        "model": {
+            "file": opened.file,
+            "name": model.name,
+            "precision": if precision == Precision::F32 { "f32" } else { "default" },
+            "kv": [kv.key.name(), kv.value.name()],
+            "weight_bytes": engine::model_bytes::weight_bytes(model),
+            // Of them what one token of one sequence needs.
+            "weight_bytes_per_token": token_bytes,
+        },
+    });
+    args.output.tell(&measured, &[&rows_of(&measured["contexts"])], &charts(&measured))
+}
+
+/// For people: a row for each context and each batch.
+fn rows_of(contexts: &Value) -> Value {
+    let rows = contexts.as_array().into_iter().flatten().flat_map(|at| {
+        at["decode"].as_array().into_iter().flatten().map(|decode| {
+            let mut row = at.clone();
+            row["decode"] = decode.clone();
+            row
+        })
+    });
+    rows.collect()
 }
 
 struct SpeedBench<'a> {
@@ -252,15 +201,16 @@ impl SpeedBench<'_> {
         Ok(seen)
     }
 
-    /// Of what all rounds saw at this context.
+    /// Of what all rounds saw at this context. `token_bytes`: weights that one token needs.
     fn context(
         &self,
         ctx: usize,
-        seen: Vec<&SeenContext>,
-        weight_bytes: u64,
+        seen: &[&SeenContext],
+        token_bytes: u64,
         memory_gb_per_s: Option<f64>,
         int8_gops: Option<f64>,
-    ) -> Option<MeasuredContext> {
+    ) -> Option<Value> {
+        // What the threads together computed in the best round, whatever else the machine did meanwhile.
         let least_cpu_ms = |took: &dyn Fn(&SeenContext) -> Duration| {
             let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
             least.map(|least| least.as_secs_f64() * 1e3)
@@ -269,32 +219,41 @@ impl SpeedBench<'_> {
             let total_s = median(seen.iter().map(|seen| seen.decode[index].wall.as_secs_f64()))?;
             let step_s = total_s / self.args.decode as f64;
             let same_weights = batch == 1 || self.network.shape().moe.is_none();
-            let weight_gb_per_s = same_weights.then(|| weight_bytes as f64 / step_s / 1e9);
-            Some(MeasuredDecode {
-                batch,
-                tokens_per_s: batch as f64 / step_s,
-                ms_per_step: step_s * 1e3,
-                cpu_ms_per_step: least_cpu_ms(&|seen| seen.decode[index].cpu).map(|ms| ms / self.args.decode as f64),
-                weight_gb_per_s,
-                share_of_memory_speed: weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory),
-            })
+            // Unknown where the sequences of a batch need different experts.
+            let weight_gb_per_s = same_weights.then(|| token_bytes as f64 / step_s / 1e9);
+            Some(json!({
+                "batch": batch,
+                // Of all sequences together.
+                "tokens_per_s": batch as f64 / step_s,
+                "ms_per_step": step_s * 1e3,
+                "cpu_ms_per_step": least_cpu_ms(&|seen| seen.decode[index].cpu).map(|ms| ms / self.args.decode as f64),
+                "weight_gb_per_s": weight_gb_per_s,
+                "share_of_memory_speed": weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory),
+            }))
         });
         let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
         let prefill_tokens_per_s = ctx as f64 / prefill_s;
         let gops = self.network.model.sum_per_token(|matrix| 2 * matrix.rows * matrix.cols) as f64
             * prefill_tokens_per_s
             / 1e9;
-        Some(MeasuredContext {
-            ctx,
-            prefill_ms: prefill_s * 1e3,
-            prefill_tokens_per_s,
-            prefill_last_chunk_tokens_per_s: median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
-            prefill_cpu_ms: least_cpu_ms(&|seen| seen.prefill.cpu),
-            prefill_share_of_int8: int8_gops.map(|peak| gops / peak),
-            decode: decode.collect::<Option<_>>()?,
-            peak_rss_bytes: seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
-            gpu_bytes: seen.first()?.gpu_bytes.map(|bytes| bytes as u64),
-        })
+        let mut context = json!({
+            "ctx": ctx,
+            // The whole way from nothing to this context.
+            "prefill_ms": prefill_s * 1e3,
+            "prefill_tokens_per_s": prefill_tokens_per_s,
+            // The last piece of it, where attention reads most.
+            "prefill_last_chunk_tokens_per_s": median(seen.iter().map(|seen| seen.last_chunk_tokens_per_s))?,
+            "prefill_cpu_ms": least_cpu_ms(&|seen| seen.prefill.cpu),
+            // Multiplications and additions with weights, of all that the processor could do with bytes.
+            "prefill_share_of_int8": int8_gops.map(|peak| gops / peak),
+            "decode": decode.collect::<Option<Vec<_>>>()?,
+            // The most memory that was ever taken until here in the first round.
+            "peak_rss_bytes": seen.first()?.memory.map(|memory| memory.peak_rss_bytes),
+        });
+        if let Some(bytes) = seen.first()?.gpu_bytes {
+            context["gpu_bytes"] = bytes.into();
+        }
+        Some(context)
     }
 
     fn state(&self, executor: &Executor) -> Result<SequenceState> {
@@ -341,77 +300,22 @@ struct Took {
     cpu: Duration,
 }
 
-fn print(measured: &MeasuredSpeed) -> Result<()> {
-    let MeasuredSpeed { machine, model, .. } = measured;
-    print!("{machine}");
-    let [key, value] = model.kv;
-    println!("  model      {} ({})", model.name, model.file.display());
-    println!(
-        "  weights    {} MiB, {} MiB for one token; computed as {}, keys and values as {key} and {value}",
-        mib(model.weight_bytes),
-        mib(model.weight_bytes_per_token),
-        model.precision
-    );
-    println!("  loaded in  {:.0} ms", measured.load_ms);
-    if let Some(speed) = measured.memory_gb_per_s {
-        let how = if machine.gpu.is_some() { "copied" } else { "read" };
-        println!("  memory     {speed:.1} GB/s when only {how}");
-    }
-    if let Some(speed) = measured.int8_gops {
-        println!("  products   {speed:.0} billion operations a second when only bytes are multiplied");
-    }
-    println!("  rounds     {}, medians\n", measured.rounds);
-    let mut table = TextTable::new(&[
-        ">context",
-        ">prefill tokens/s",
-        ">its last chunk",
-        ">CPU ms",
-        ">of int8",
-        ">sequences",
-        ">decode tokens/s",
-        ">ms a step",
-        ">CPU ms",
-        ">weights GB/s",
-        ">of memory",
-        ">peak MiB",
-    ]);
-    for at in &measured.contexts {
-        for (index, decoded) in at.decode.iter().enumerate() {
-            let once = |text: String| if index == 0 { text } else { String::new() };
-            table.row([
-                once(at.ctx.to_string()),
-                once(number(Some(at.prefill_tokens_per_s), 1)),
-                once(number(Some(at.prefill_last_chunk_tokens_per_s), 1)),
-                once(number(at.prefill_cpu_ms, 0)),
-                once(percent(at.prefill_share_of_int8)),
-                decoded.batch.to_string(),
-                number(Some(decoded.tokens_per_s), 1),
-                number(Some(decoded.ms_per_step), 2),
-                number(decoded.cpu_ms_per_step, 2),
-                number(decoded.weight_gb_per_s, 2),
-                percent(decoded.share_of_memory_speed),
-                once(at.peak_rss_bytes.map_or("-".to_owned(), mib)),
-            ]);
-        }
-    }
-    table.print()
-}
-
-fn charts(measured: &MeasuredSpeed) -> Vec<Chart> {
-    let contexts = &measured.contexts;
+fn charts(measured: &Value) -> Vec<Chart> {
+    let contexts = measured["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
     // With one context there is nothing to see in three points.
     if contexts.len() < 2 {
         return Vec::new();
     }
     let chart = |title: &str, series| {
-        let title = format!("{title}, {}", measured.model.name);
+        let title = format!("{title}, {}", measured["model"]["name"].as_str().unwrap_or_default());
         Chart { title, x: "tokens of context", y: "tokens/s", series }
     };
-    let series = |name, mark, value: fn(&MeasuredContext) -> f64| {
-        Series::dots(name, mark, contexts.iter().map(|at| (at.ctx as f64, value(at))).collect())
+    let series = |name, mark, path: &str| {
+        let point = |at: &Value| Some((at["ctx"].as_f64()?, at.pointer(path)?.as_f64()?));
+        Series::dots(name, mark, contexts.iter().filter_map(point).collect())
     };
-    let prefill = series("whole prompt", 'o', |at| at.prefill_tokens_per_s);
-    let last = series("last chunk", 'x', |at| at.prefill_last_chunk_tokens_per_s);
-    let decode = series("decode", 'o', |at| at.decode.first().map_or(0.0, |decoded| decoded.tokens_per_s));
+    let prefill = series("whole prompt", 'o', "/prefill_tokens_per_s");
+    let last = series("last chunk", 'x', "/prefill_last_chunk_tokens_per_s");
+    let decode = series("decode", 'o', "/decode/0/tokens_per_s");
     vec![chart("Prefill", vec![prefill, last]), chart("Decode", vec![decode])]
 }

@@ -1,5 +1,6 @@
 //! What is said in a conversation that is played: the same for every door and server, so that two runs compare.
 
+use crate::charts::{Chart, Series};
 use experiment::SeededRandom;
 use serde::Serialize;
 use std::time::Duration;
@@ -22,17 +23,25 @@ pub enum TurnKind {
 impl TurnKind {
     pub const ALL: [TurnKind; 4] = [TurnKind::Turn, TurnKind::BargeIn, TurnKind::Compaction, TurnKind::Restart];
 
-    pub fn name(self) -> &'static str {
-        ["turn", "barge-in", "compaction", "restart"][self as usize]
-    }
-
-    pub fn mark(self) -> char {
-        ['o', 'b', 'c', 'r'][self as usize]
+    /// The time to the first token of these turns, in series of their kinds.
+    pub fn chart<'a>(turns: impl Iterator<Item = &'a TurnCost> + Clone, x: &'static str) -> Chart {
+        let at =
+            |turn: &TurnCost| if x == TURNS { Some(turn.turn as f64) } else { turn.prompt_tokens.map(|n| n as f64) };
+        let series = [("turn", 'o'), ("barge-in", 'b'), ("compaction", 'c'), ("restart", 'r')];
+        let series = TurnKind::ALL.into_iter().zip(series).map(|(kind, (name, mark))| {
+            let turns = turns.clone().filter(|turn| turn.kind == kind);
+            Series::dots(name, mark, turns.filter_map(|turn| Some((at(turn)?, turn.first_token_ms?))).collect())
+        });
+        Chart { title: "Time to the first token".to_owned(), x, y: "ms", series: series.collect() }
     }
 }
 
+/// What a chart of turns goes along: how long the prompt is, or, where a service does not count, which turn it is.
+pub const PROMPT_TOKENS: &str = "tokens of the prompt";
+pub const TURNS: &str = "turns";
+
 /// One turn: first what happens to the past, then what the user says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserStep {
     pub kind: TurnKind,
     /// Also at a compaction the last reply may have been talked over.
@@ -64,6 +73,8 @@ pub struct TurnCost {
     pub cached_tokens: Option<u64>,
     pub computed_tokens: Option<u64>,
     pub reply_tokens: Option<u64>,
+    /// How long it waited for what the model did before.
+    pub queue_ms: Option<f64>,
     /// None where the reply had no words.
     pub first_token_ms: Option<f64>,
     pub total_ms: f64,

@@ -4,13 +4,12 @@ use super::BenchOutput;
 use super::chat::ChatPlayer;
 use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService, no_rate_limits};
-use super::steps::{Filler, Opening, TurnCost, TurnKind, UserStep};
-use crate::charts::{Chart, Series};
-use crate::hardware::Hardware;
-use crate::output::{TextTable, clean, count, number, progress_bar};
+use super::steps::{Filler, Opening, PROMPT_TOKENS, TURNS, TurnCost, TurnKind, UserStep};
+use crate::output::progress_bar;
 use anyhow::{Result, bail};
 use experiment::{Quantiles, median};
 use serde::Serialize;
+use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -102,29 +101,11 @@ pub(super) enum Door {
     RealtimePartial,
 }
 
-#[derive(Serialize)]
-pub(super) struct MeasuredTurns {
-    pub(super) bench: &'static str,
-    pub(super) machine: Hardware,
-    pub(super) service: String,
-    pub(super) door: Door,
-    pub(super) pause_s: f64,
-    pub(super) reply_tokens: usize,
-    pub(super) words_per_minute: Option<f64>,
-    pub(super) seed: u64,
-    pub(super) clock_in_system: bool,
+/// What was played.
+pub(super) struct PlayedTurns {
     /// From the kill to the first connection.
-    pub(super) restart_ms: Option<f64>,
+    restart_ms: Option<f64>,
     pub(super) turns: Vec<TurnCost>,
-    pub(super) summary: Vec<KindSummary>,
-}
-
-/// Without the first turn.
-#[derive(Serialize)]
-pub(super) struct KindSummary {
-    pub(super) kind: TurnKind,
-    pub(super) first_token_ms: Option<Quantiles>,
-    pub(super) computed_tokens_median: Option<f64>,
 }
 
 enum Player {
@@ -144,7 +125,7 @@ impl Player {
     async fn turn(&mut self, service: &MeasuredService, number: usize, step: UserStep) -> Result<TurnCost> {
         match self {
             Player::Chat(player) => player.turn(service, number, step).await,
-            Player::Realtime(player) => player.turn(number, step).await,
+            Player::Realtime(player) => player.turn(number, step, &mut |_| ()).await,
         }
     }
 }
@@ -152,13 +133,37 @@ impl Player {
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     args.check()?;
     let mut service = MeasuredService::open(&args.target, given, settings, &no_rate_limits()).await?;
-    let measured = play(args, settings, &mut service).await;
+    let played = play(args, settings, &mut service).await;
+    let (machine, name) = (service.hardware(settings), service.name.clone());
     service.stop().await;
-    let measured = measured?;
-    args.output.tell(&measured, &[chart(&measured.turns)], || print(&measured))
+    let PlayedTurns { restart_ms, turns } = played?;
+    let measured = json!({
+        "bench": "turns",
+        "machine": machine,
+        "service": name,
+        "door": args.door,
+        "pause_s": args.pause,
+        "reply_tokens": args.reply,
+        "words_per_minute": args.partials(settings),
+        "seed": args.seed,
+        "clock_in_system": args.clock_in_system,
+        "restart_ms": restart_ms,
+        "turns": turns,
+        "summary": TurnKind::ALL.iter().filter_map(|kind| summary(*kind, &turns)).collect::<Vec<_>>(),
+    });
+    // Some services do not count in a stream.
+    let x = if turns.iter().any(|turn| turn.prompt_tokens.is_some()) { PROMPT_TOKENS } else { TURNS };
+    let chart = TurnKind::chart(turns.iter().skip(1), x);
+    args.output.tell(&measured, &[&measured["turns"], &measured["summary"]], &[chart])
 }
 
 impl Args {
+    /// Words a minute, where the user's are told while they are spoken.
+    fn partials(&self, settings: &Settings) -> Option<f64> {
+        let speed = self.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
+        (self.door == Door::RealtimePartial).then_some(speed)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |value: f64| !value.is_finite() || value < 0.0;
         let is_slow = self.words_per_minute.is_some_and(|speed| wrong(speed) || speed < 1.0);
@@ -175,7 +180,7 @@ impl Args {
     }
 }
 
-pub(super) async fn play(args: &Args, settings: &Settings, service: &mut MeasuredService) -> Result<MeasuredTurns> {
+pub(super) async fn play(args: &Args, settings: &Settings, service: &mut MeasuredService) -> Result<PlayedTurns> {
     let mut filler = Filler::new(args.seed);
     let (system, history) = (filler.system(args.system), filler.history(args.history));
     // What is said then is the same after a history of whatever length.
@@ -183,13 +188,11 @@ pub(super) async fn play(args: &Args, settings: &Settings, service: &mut Measure
         filler = Filler::with_barge_ins(args.seed + 1, every);
     }
     let patience = Duration::from_secs(args.patience);
-    let words_per_minute = args.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
-    let partials = (args.door == Door::RealtimePartial).then_some(words_per_minute);
     let opening = Opening { system: system.clone(), history, reply_tokens: args.reply, patience };
     let mut player = match args.door {
         Door::Chat => Player::Chat(ChatPlayer::new(service, args.served_model.as_deref(), opening).await?),
         Door::Realtime | Door::RealtimePartial => {
-            Player::Realtime(Box::new(RealtimePlayer::new(service, settings, partials, opening).await?))
+            Player::Realtime(Box::new(RealtimePlayer::new(service, settings, args.partials(settings), opening).await?))
         }
     };
     let bar = progress_bar(args.turns as u64, "turn {pos} of {len} [{bar:40}] {eta} left {msg}");
@@ -224,83 +227,17 @@ pub(super) async fn play(args: &Args, settings: &Settings, service: &mut Measure
     if let Player::Realtime(player) = player {
         player.close().await;
     }
-    Ok(MeasuredTurns {
-        bench: "turns",
-        machine: service.hardware(settings),
-        service: service.name.clone(),
-        door: args.door,
-        pause_s: args.pause,
-        reply_tokens: args.reply,
-        words_per_minute: partials,
-        seed: args.seed,
-        clock_in_system: args.clock_in_system,
-        restart_ms,
-        summary: TurnKind::ALL.iter().filter_map(|kind| summary(*kind, &turns)).collect(),
-        turns,
-    })
+    Ok(PlayedTurns { restart_ms, turns })
 }
 
-fn summary(kind: TurnKind, turns: &[TurnCost]) -> Option<KindSummary> {
+/// Without the first turn.
+fn summary(kind: TurnKind, turns: &[TurnCost]) -> Option<Value> {
     let turns: Vec<&TurnCost> = turns.iter().skip(1).filter(|turn| turn.kind == kind).collect();
-    (!turns.is_empty()).then(|| KindSummary {
-        kind,
-        first_token_ms: Quantiles::of(turns.iter().filter_map(|turn| turn.first_token_ms)),
-        computed_tokens_median: median(turns.iter().filter_map(|turn| turn.computed_tokens.map(|n| n as f64))),
+    (!turns.is_empty()).then(|| {
+        json!({
+            "kind": kind,
+            "first_token_ms": Quantiles::of(turns.iter().filter_map(|turn| turn.first_token_ms)),
+            "computed_tokens_median": median(turns.iter().filter_map(|turn| turn.computed_tokens.map(|n| n as f64))),
+        })
     })
-}
-
-fn print(measured: &MeasuredTurns) -> Result<()> {
-    print!("{}", measured.machine);
-    println!("  service    {}", clean(&measured.service));
-    let door = match measured.words_per_minute {
-        None => format!("{:?}", measured.door).to_lowercase(),
-        Some(speed) => format!("realtime with partial transcripts at {speed:.0} words a minute"),
-    };
-    println!(
-        "  door       {door}, {} s of silence between turns, replies of {} tokens\n",
-        measured.pause_s, measured.reply_tokens
-    );
-    if let Some(ms) = measured.restart_ms {
-        println!("  restart    killed, and connected again after {ms:.0} ms\n");
-    }
-    let mut table =
-        TextTable::new(&[">turn", "kind", ">prompt", ">cached", ">computed", ">first token ms", ">total ms", "reason"]);
-    for turn in &measured.turns {
-        table.row([
-            turn.turn.to_string(),
-            turn.kind.name().to_owned(),
-            count(turn.prompt_tokens),
-            count(turn.cached_tokens),
-            count(turn.computed_tokens),
-            number(turn.first_token_ms, 1),
-            number(Some(turn.total_ms), 1),
-            clean(turn.reason.as_deref().unwrap_or_default()),
-        ]);
-    }
-    table.print()?;
-    println!("\nTime to the first token in ms, without the first turn:");
-    let mut table = TextTable::new(&["kind", ">n", ">median", ">p95", ">max", ">computed tokens (median)"]);
-    for KindSummary { kind, first_token_ms, computed_tokens_median } in &measured.summary {
-        let Some(Quantiles { n, median, p95, max }) = *first_token_ms else { continue };
-        let [median, p95, max] = [median, p95, max].map(|ms| number(Some(ms), 1));
-        table.row([kind.name().to_owned(), n.to_string(), median, p95, max, number(*computed_tokens_median, 0)]);
-    }
-    table.print()
-}
-
-fn chart(turns: &[TurnCost]) -> Chart {
-    // Some services do not count in a stream.
-    let counted = turns.iter().any(|turn| turn.prompt_tokens.is_some());
-    let x = |turn: &TurnCost| if counted { Some(turn.prompt_tokens? as f64) } else { Some(turn.turn as f64) };
-    let points = |kind| {
-        let turns = turns.iter().skip(1).filter(move |turn| turn.kind == kind);
-        turns.filter_map(|turn| Some((x(turn)?, turn.first_token_ms?))).collect()
-    };
-    let series = TurnKind::ALL.map(|kind| Series::dots(kind.name(), kind.mark(), points(kind)));
-    Chart {
-        title: "Time to the first token".to_owned(),
-        x: if counted { "tokens of the prompt" } else { "turns" },
-        y: "ms",
-        series: series.into(),
-    }
 }

@@ -1,22 +1,11 @@
-//! A model that is asked one thing after the other, always for its likeliest words.
+//! A model that is asked one thing after the other, always for its likeliest words, without thinking.
 
-use crate::answer::{answer, encode, engine_for_one};
-use crate::opening;
+use crate::answer::LocalModel;
 use anyhow::Result;
-use engine::{Engine, EngineRequest, Precision, StopReason};
-use model::{OpenedPreset, kv_formats};
+use engine::StopReason;
 use serde_json::{Map, Value, json};
-use settings::{Preset, Settings};
-use std::sync::Arc;
-use text::{Template, Tokenizer};
 
-pub struct Talker {
-    engine: Engine,
-    tokenizer: Arc<Tokenizer>,
-    template: Template,
-    preset: Preset,
-    precision: Precision,
-}
+pub struct Talker(pub LocalModel);
 
 #[derive(Debug, Default)]
 pub struct ModelAnswer {
@@ -29,26 +18,18 @@ pub struct ModelAnswer {
 }
 
 impl Talker {
-    pub fn new(opened: OpenedPreset, settings: &Settings, precision: Precision) -> Talker {
-        let OpenedPreset { network, tokenizer, template, preset, executor, .. } = opened;
-        let (executor, device) = opening::executor(settings, executor);
-        let engine = engine_for_one(executor, device.as_ref(), network, tokenizer.clone(), settings, KEPT_BYTES);
-        Talker { engine, tokenizer, template, preset, precision }
-    }
-
-    /// The answer to the last message, without thinking.
+    /// The answer to the last message.
     pub fn answer(&mut self, messages: &[Value], tools: &[Value], max_tokens: usize) -> Result<ModelAnswer> {
         let mut body = json!({"messages": messages});
         if !tools.is_empty() {
             body["tools"] = json!(tools);
         }
-        let prompt = encode(&self.tokenizer, &self.template, &body, false)?;
-        let formats = kv_formats(&self.preset, self.precision);
-        let mut request = EngineRequest::new(prompt.tokens, self.preset.ctx_size as usize, formats);
-        request.marks = prompt.marks;
-        request.max_new_tokens = max_tokens;
-        request.sampling.temperature = 0.0;
-        let answer = answer(&mut self.engine, request, false, &prompt.tools, &mut |_| Ok(()))?;
+        let prompt = self.0.encode(&body, false)?;
+        let options = |request: &mut engine::EngineRequest| {
+            request.max_new_tokens = max_tokens;
+            request.sampling.temperature = 0.0;
+        };
+        let answer = self.0.answer(prompt, options, &mut |_| Ok(()))?;
         let parsed = |text: &str| serde_json::from_str(if text.is_empty() { "{}" } else { text }).unwrap_or_default();
         Ok(ModelAnswer {
             content: answer.content,
@@ -61,10 +42,7 @@ impl Talker {
     /// Tokens of a prompt of these and of an empty message of the user: without one the template makes no prompt.
     pub fn count(&self, messages: &[Value]) -> Result<u32> {
         let messages = [messages, &[json!({"role": "user", "content": ""})]].concat();
-        let prompt = encode(&self.tokenizer, &self.template, &json!({"messages": messages}), false)?;
+        let prompt = self.0.encode(&json!({"messages": messages}), false)?;
         Ok(u32::try_from(prompt.tokens.len()).unwrap_or(u32::MAX))
     }
 }
-
-/// Enough for one conversation of a small model.
-const KEPT_BYTES: usize = 1 << 30;

@@ -297,9 +297,9 @@ mod tests {
         let models = settings::Flag::new("--models", "model.models_dir", folder.path().display().to_string());
         let sources = settings::Sources { flags: vec![models], ..settings::Sources::default() };
         let settings = settings::Settings::load(&sources).unwrap().settings;
-        let precision = crate::opening::precision(&settings, None);
-        let opened = crate::opening::open(&settings, "builtin", precision).unwrap();
-        let mut talker = Talker::new(opened, &settings, precision);
+        let model = crate::opening::ModelArgs { model: Some("builtin".to_owned()), precision: None };
+        let model = model.open_on_host(&settings).unwrap();
+        let mut talker = Talker(crate::answer::LocalModel::new(model, &settings, 1 << 30));
         let say = |role: &str, text: &str| json!({"role": role, "content": text});
         let told = |text: &str| vec![say("user", text), say("assistant", "Noted.")];
         let case = CompactedCase {

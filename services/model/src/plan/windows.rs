@@ -10,7 +10,7 @@ use engine::{DeviceFacts, DeviceMemoryPlan, LongestConversation};
 use settings::Settings;
 
 /// One window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct Cell {
     pub ctx_size: u32,
     /// Keys and values of a full one.
@@ -22,8 +22,10 @@ pub struct Cell {
     /// As many of them fit at the same time.
     pub full_conversations: u64,
     /// With how much of the model where, and what else there is.
+    #[serde(skip)]
     pub plan: Plan,
     /// Why the GPU has nothing of it.
+    #[serde(skip)]
     pub not_on_gpu: Option<String>,
 }
 

@@ -7,6 +7,7 @@ use engine::{DeviceFacts, DeviceMemoryPlan, check_device};
 use lab::hardware::Hardware;
 use model::{Finder, machine_bytes};
 use serde::Serialize;
+use serde_json::json;
 use settings::{LoadedSettings, Preset, Settings};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -18,13 +19,6 @@ pub struct Args {
     /// Print one object instead of lines
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct Diagnosis {
-    /// Nothing of it is a problem.
-    ok: bool,
-    findings: Vec<DoctorFinding>,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,88 +38,184 @@ enum FindingState {
     Problem,
 }
 
+use FindingState::{Good, Note, Problem};
+
 /// `loaded`: the configuration, or what is wrong with it.
 pub fn run(args: &Args, loaded: Result<LoadedSettings>) -> ExitCode {
-    let findings = examine(loaded);
-    let report = Diagnosis { ok: findings.iter().all(|finding| finding.state != FindingState::Problem), findings };
+    let mut findings = Findings(Vec::new());
+    match loaded {
+        Ok(loaded) => findings.examine(&loaded),
+        Err(error) => findings.add("configuration", Problem, format!("{error:#}")),
+    }
+    let Findings(findings) = findings;
+    let ok = findings.iter().all(|finding| finding.state != Problem);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+        println!("{:#}", json!({"ok": ok, "findings": findings}));
     } else {
-        for DoctorFinding { what, state, says } in &report.findings {
+        for DoctorFinding { what, state, says } in &findings {
             let mark = match state {
-                FindingState::Good => "ok",
-                FindingState::Note => "note",
-                FindingState::Problem => "PROBLEM",
+                Good => "ok",
+                Note => "note",
+                Problem => "PROBLEM",
             };
             println!("{mark:<8}{what:<15}{}", says.replace('\n', "\n                       "));
         }
-        println!(
-            "{}",
-            if report.ok { "nothing keeps the service from starting" } else { "see the lines with PROBLEM" }
+        println!("{}", if ok { "nothing keeps the service from starting" } else { "see the lines with PROBLEM" });
+    }
+    ExitCode::from(u8::from(!ok))
+}
+
+struct Findings(Vec<DoctorFinding>);
+
+impl Findings {
+    fn add(&mut self, what: &'static str, state: FindingState, says: impl Into<String>) {
+        self.0.push(DoctorFinding { what, state, says: says.into() });
+    }
+
+    fn examine(&mut self, loaded: &LoadedSettings) {
+        let settings = &loaded.settings;
+        let file = loaded.file.as_ref().map(|file| file.display().to_string());
+        self.add("configuration", Good, file.unwrap_or_else(|| "no file, the defaults hold".to_owned()));
+        self.processor(settings);
+        self.memory(settings);
+        self.folders(settings);
+        self.address(settings.server.host, settings.server.port);
+        if let Some(url) = &settings.upstream.url {
+            return self.add("model", Good, format!("{url} computes; nothing does here"));
+        }
+        let opened = self.model_file(settings);
+        self.gpu(settings, opened.as_ref());
+    }
+
+    fn processor(&mut self, settings: &Settings) {
+        let machine = Hardware::new(settings);
+        let (state, but) = match (machine.debug_build, machine.level) {
+            (true, _) => (Note, ": a debug build, many times slower than `cargo build --release`"),
+            (false, Some("portable")) => (Note, ": without AVX2, which is several times faster"),
+            (false, _) => (Good, ""),
+        };
+        self.add("processor", state, format!("{machine}{but}"));
+    }
+
+    fn memory(&mut self, settings: &Settings) {
+        let machine = machine_bytes();
+        let (state, says) = match settings.memory.total {
+            Some(bytes) if bytes > machine => {
+                (Problem, format!("memory.total is {} and the machine has {}", mib(bytes), mib(machine)))
+            }
+            Some(bytes) => (Good, format!("{} of {} may be used", mib(bytes), mib(machine))),
+            None => (Good, format!("{}, of which three quarters may be used", mib(machine))),
+        };
+        self.add("memory", state, says);
+    }
+
+    /// Those that are written to.
+    fn folders(&mut self, settings: &Settings) {
+        let store = settings.store.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let state = settings.memory.disk_path.as_deref();
+        for (what, folder) in [("store", store.or(Some(Path::new(".")))), ("computed pasts", state)] {
+            let Some(folder) = folder else { continue };
+            let shown = folder.display();
+            match try_to_write(folder) {
+                Ok(true) => self.add(what, Good, format!("{shown}")),
+                Ok(false) => self.add(what, Good, format!("{shown}, which will be made")),
+                Err(error) => self.add(what, Problem, format!("{shown} cannot be written to: {error}")),
+            }
+        }
+    }
+
+    fn address(&mut self, host: IpAddr, port: u16) {
+        let address = SocketAddr::new(host, port);
+        match TcpListener::bind(address) {
+            Ok(_) => self.add("address", Good, address.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                let says = format!("{address} is taken: the service runs already, or another program is there");
+                self.add("address", Note, says);
+            }
+            Err(error) => self.add("address", Problem, format!("{address}: {error}")),
+        }
+    }
+
+    fn model_file(&mut self, settings: &Settings) -> Option<(weights::Model, Preset)> {
+        let name = &settings.model.preset;
+        let found = model::resolve(settings, name).map_err(|error| error.to_string());
+        let found = found.and_then(|(file, preset)| {
+            Ok((weights::open(&file, true).map_err(|error| error.to_string())?, file, preset))
+        });
+        let (opened, file, preset) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.add("model", Problem, error);
+                return None;
+            }
+        };
+        let (bytes, native_ctx) = (host_weight_bytes(&opened, model::precision(settings)), opened.shape.native_ctx);
+        let says = format!(
+            "preset {name}: {}, {} of weights, a window of {} of its {native_ctx} tokens",
+            file.display(),
+            mib(bytes as u64),
+            (preset.ctx_size as usize).min(native_ctx)
         );
+        self.add("model", Good, says);
+        Some((opened, preset))
     }
-    ExitCode::from(u8::from(!report.ok))
-}
 
-fn examine(loaded: Result<LoadedSettings>) -> Vec<DoctorFinding> {
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => return vec![problem("configuration", format!("{error:#}"))],
-    };
-    let settings = &loaded.settings;
-    let file = loaded.file.as_ref().map_or("no file, the defaults hold".to_owned(), |file| file.display().to_string());
-    let mut findings = vec![good("configuration", file), processor(settings), memory(settings)];
-    findings.extend(folders(settings));
-    findings.push(address(settings.server.host, settings.server.port));
-    if let Some(url) = &settings.upstream.url {
-        findings.push(good("model", format!("{url} computes; nothing does here")));
-        return findings;
-    }
-    let (finding, opened) = model_file(settings);
-    findings.push(finding);
-    findings.extend(gpu(settings, opened.as_ref()));
-    findings
-}
-
-fn processor(settings: &Settings) -> DoctorFinding {
-    let Hardware { version, debug_build, cpu, cores, level, threads, gpu: _ } = Hardware::new(settings);
-    let (level, threads) = (level.unwrap_or("unknown"), threads.unwrap_or(cores));
-    let says = format!("{cpu}, {cores} cores, {level}, {threads} threads; Reprise {version}");
-    match (debug_build, level) {
-        (true, _) => {
-            note("processor", format!("{says}: a debug build, many times slower than `cargo build --release`"))
+    /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
+    fn gpu(&mut self, settings: &Settings, model: Option<&(weights::Model, Preset)>) {
+        let chosen = settings.engine.device;
+        if chosen == settings::DeviceChoice::Cpu {
+            return self.add("GPU", Good, "engine.device is cpu: none is looked for");
         }
-        (false, "portable") => note("processor", format!("{says}: without AVX2, which is several times faster")),
-        (false, _) => good("processor", says),
-    }
-}
-
-fn memory(settings: &Settings) -> DoctorFinding {
-    let machine = machine_bytes();
-    match settings.memory.total {
-        Some(bytes) if bytes > machine => {
-            problem("memory", format!("memory.total is {} and the machine has {}", mib(bytes), mib(machine)))
+        let (state, but) = match chosen {
+            settings::DeviceChoice::Cuda => (Problem, "engine.device is cuda"),
+            _ => (Note, "the CPU computes"),
+        };
+        let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
+        let (gpu, device) = match found.and_then(|device| Ok((device.properties()?, device))) {
+            Ok(found) => found,
+            Err(error) => return self.add("GPU", state, format!("{but}: {error}")),
+        };
+        let says = format!(
+            "{}, compute capability {}.{}, {} processors, {} of {} free",
+            gpu.name,
+            gpu.target / 10,
+            gpu.target % 10,
+            gpu.processors,
+            mib(gpu.free_bytes as u64),
+            mib(gpu.memory_bytes as u64)
+        );
+        self.add("GPU", Good, says);
+        let kernels = "GPU's kernels";
+        match check_device(&device) {
+            Ok(checked) if checked.is_right => {
+                self.add(kernels, Good, format!("right, to {:.1e} of the largest value", checked.distance));
+            }
+            // It would be used, so it does not matter that it need not be.
+            Ok(checked) => {
+                let wrong = checked.distance;
+                let says = format!("wrong by {wrong:.1e} of the largest value; set engine.device to cpu");
+                self.add(kernels, Problem, says);
+            }
+            Err(error) => self.add(kernels, Problem, format!("{error}; set engine.device to cpu")),
         }
-        Some(bytes) => good("memory", format!("{} of {} may be used", mib(bytes), mib(machine))),
-        None => good("memory", format!("{}, of which three quarters may be used", mib(machine))),
+        let Some((model, preset)) = model else { return };
+        let precision = model::precision(settings);
+        let finder = Finder::new(settings).with_room_for(model::longest(settings, preset, precision));
+        let plan =
+            DeviceFacts::of(&device).and_then(|card| DeviceMemoryPlan::new(&card, model, precision, finder.limits()));
+        match plan {
+            Ok(plan) => {
+                let [weights, scratch, left] =
+                    [plan.weight_bytes, plan.scratch_bytes, plan.left_bytes].map(|bytes| mib(bytes as u64));
+                let says = format!("{weights} of weights, {scratch} for a step, {left} for conversations");
+                self.add("GPU's memory", Good, says);
+                if let Some(says) = plan.host_note() {
+                    self.add("GPU's memory", Note, says);
+                }
+            }
+            Err(error) => self.add("GPU", state, format!("{but}: {error}")),
+        }
     }
-}
-
-/// Those that are written to.
-fn folders(settings: &Settings) -> Vec<DoctorFinding> {
-    let store = settings.store.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let state = settings.memory.disk_path.as_deref();
-    let folders = [("store", store.or(Some(Path::new(".")))), ("computed pasts", state)];
-    let findings = folders.into_iter().filter_map(|(what, folder)| {
-        let folder = folder?;
-        let shown = folder.display();
-        Some(match try_to_write(folder) {
-            Ok(true) => good(what, format!("{shown}")),
-            Ok(false) => good(what, format!("{shown}, which will be made")),
-            Err(error) => problem(what, format!("{shown} cannot be written to: {error}")),
-        })
-    });
-    findings.collect()
 }
 
 /// Whether the folder is there. Leaves nothing behind.
@@ -135,113 +225,6 @@ fn try_to_write(folder: &Path) -> std::io::Result<bool> {
     tempfile::tempfile_in(nearest).map(|_| folder.exists())
 }
 
-fn address(host: IpAddr, port: u16) -> DoctorFinding {
-    let address = SocketAddr::new(host, port);
-    match TcpListener::bind(address) {
-        Ok(_) => good("address", address.to_string()),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            note("address", format!("{address} is taken: the service runs already, or another program is there"))
-        }
-        Err(error) => problem("address", format!("{address}: {error}")),
-    }
-}
-
-fn model_file(settings: &Settings) -> (DoctorFinding, Option<(weights::Model, Preset)>) {
-    let name = &settings.model.preset;
-    let (file, preset) = match model::resolve(settings, name) {
-        Ok(found) => found,
-        Err(error) => return (problem("model", error.to_string()), None),
-    };
-    let opened = match weights::open(&file, true) {
-        Ok(opened) => opened,
-        Err(error) => return (problem("model", error.to_string()), None),
-    };
-    let (bytes, native_ctx) = (host_weight_bytes(&opened, model::precision(settings)), opened.shape.native_ctx);
-    let says = format!(
-        "preset {name}: {}, {} of weights, a window of {} of its {native_ctx} tokens",
-        file.display(),
-        mib(bytes as u64),
-        (preset.ctx_size as usize).min(native_ctx)
-    );
-    (good("model", says), Some((opened, preset)))
-}
-
-/// The GPU, or why none computes; then whether it computes right, and whether the model fits.
-fn gpu(settings: &Settings, model: Option<&(weights::Model, Preset)>) -> Vec<DoctorFinding> {
-    let chosen = settings.engine.device;
-    if chosen == settings::DeviceChoice::Cpu {
-        return vec![good("GPU", "engine.device is cpu: none is looked for".to_owned())];
-    }
-    let trouble = |says: String| match chosen {
-        settings::DeviceChoice::Cuda => problem("GPU", format!("engine.device is cuda: {says}")),
-        _ => note("GPU", format!("the CPU computes: {says}")),
-    };
-    let found = find_gpu(settings.engine.kernels_path.as_deref(), &mut |line| eprintln!("{line}"));
-    let device = match found {
-        Ok(device) => device,
-        Err(error) => return vec![trouble(error.to_string())],
-    };
-    let mut findings = Vec::new();
-    match device.properties() {
-        Ok(gpu) => findings.push(good(
-            "GPU",
-            format!(
-                "{}, compute capability {}.{}, {} processors, {} of {} free",
-                gpu.name,
-                gpu.target / 10,
-                gpu.target % 10,
-                gpu.processors,
-                mib(gpu.free_bytes as u64),
-                mib(gpu.memory_bytes as u64)
-            ),
-        )),
-        Err(error) => return vec![trouble(error.to_string())],
-    }
-    findings.push(match check_device(&device) {
-        Ok(checked) if checked.is_right => {
-            good("GPU's kernels", format!("right, to {:.1e} of the largest value", checked.distance))
-        }
-        // It would be used, so it does not matter that it need not be.
-        Ok(checked) => problem(
-            "GPU's kernels",
-            format!("wrong by {:.1e} of the largest value; set engine.device to cpu", checked.distance),
-        ),
-        Err(error) => problem("GPU's kernels", format!("{error}; set engine.device to cpu")),
-    });
-    if let Some((model, preset)) = model {
-        let precision = model::precision(settings);
-        let finder = Finder::new(settings).with_room_for(model::longest(settings, preset, precision));
-        let plan =
-            DeviceFacts::of(&device).and_then(|card| DeviceMemoryPlan::new(&card, model, precision, finder.limits()));
-        match plan {
-            Ok(plan) => {
-                let says = format!(
-                    "{} of weights, {} for a step, {} for conversations",
-                    mib(plan.weight_bytes as u64),
-                    mib(plan.scratch_bytes as u64),
-                    mib(plan.left_bytes as u64)
-                );
-                findings.push(good("GPU's memory", says));
-                findings.extend(plan.host_note().map(|says| note("GPU's memory", says)));
-            }
-            Err(error) => findings.push(trouble(error.to_string())),
-        }
-    }
-    findings
-}
-
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
-}
-
-fn good(what: &'static str, says: String) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Good, says }
-}
-
-fn note(what: &'static str, says: String) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Note, says }
-}
-
-fn problem(what: &'static str, says: String) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Problem, says }
 }

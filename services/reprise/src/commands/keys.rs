@@ -1,7 +1,7 @@
 //! `reprise keys`: which clients the service lets in.
 
 use anyhow::{Context, Result, bail};
-use lab::output::{TextTable, clean, print_json, time};
+use lab::output::{clean, print_json, print_rows};
 use lab::store::with_store;
 use runtime::wall_ms;
 use settings::Settings;
@@ -77,20 +77,16 @@ async fn list(store: &Store, user: Option<&str>, json: bool) -> Result<()> {
     if json {
         return print_json(&keys);
     }
-    let mut table = TextTable::new(&["key", "user", "may", "made (UTC)", "last used", "revoked", "name"]);
-    let optional = |ms: Option<i64>| ms.map_or("-".into(), time);
-    for key in &keys {
-        table.row([
-            key.id.clone(),
-            clean(&key.user),
-            key.scopes.iter().map(Scope::to_string).collect::<Vec<_>>().join(" "),
-            time(key.created_at_ms),
-            optional(key.last_used_at_ms),
-            optional(key.revoked_at_ms),
-            clean(&key.name),
-        ]);
-    }
-    table.print()
+    let columns = [
+        ("key", "id"),
+        ("user", "user"),
+        ("may", "scopes"),
+        ("made (UTC)", "created_at_ms"),
+        ("last used", "last_used_at_ms"),
+        ("revoked", "revoked_at_ms"),
+        ("name", "name"),
+    ];
+    print_rows(&keys, &columns)
 }
 
 async fn revoke(store: &Store, key: &str) -> Result<()> {

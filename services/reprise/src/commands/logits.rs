@@ -6,27 +6,22 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use engine::network::WantedLogits;
 use engine::state::SequenceState;
-use model::kv_formats;
 use safetensors::tensor::{Dtype, TensorView};
 use settings::Settings;
 
-use lab::opening::{self, PrecisionArg};
+use lab::opening::{self, ModelArgs, ReadyModel};
 
 /// Write the logits of every position of given tokens to a safetensors file
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, a GGUF file or a Hugging Face folder
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    model: ModelArgs,
     /// 1,2,3 or @FILE
     #[arg(long)]
     tokens: String,
     /// The safetensors file to write: `logits` float32 [position, vocab]
     #[arg(long)]
     out: PathBuf,
-    /// default, or f32: no rounding of activations, keys and values in f32
-    #[arg(long)]
-    precision: Option<PrecisionArg>,
     /// Tokens that are computed together [default: the configuration's]
     #[arg(long)]
     chunk: Option<usize>,
@@ -36,9 +31,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    let precision = opening::precision(settings, args.precision);
-    let opened = opening::open_to_answer(settings, &args.model, precision)?;
-    let (mut executor, device) = opening::executor(settings, opened.executor);
+    let ReadyModel { opened, mut executor, device, kv, .. } = args.model.open(settings)?;
     let network = &opened.network;
     let tokens = opening::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
@@ -48,7 +41,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     if tokens.is_empty() {
         bail!("--tokens holds no token");
     }
-    let mut state = SequenceState::new(network.state_shape, kv_formats(&opened.preset, precision), &executor.meter())?;
+    let mut state = SequenceState::new(network.state_shape, kv, &executor.meter())?;
     let chunk = args.chunk.unwrap_or(settings.engine.chunk_tokens(device.is_some())).max(1);
     let mut logits: Vec<f32> = Vec::new();
     let mut feed = |tokens: &[u32], wanted: WantedLogits| -> Result<Vec<f32>> {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use engine::DeviceFacts;
 use engine::network::Network;
 use engine::open::find_gpu;
 use engine::state::KvFormats;
-use engine::{DeviceFacts, DeviceMemoryPlan};
 use model::{Bytes, Cell, Error, windows};
 use serde::Serialize;
 use settings::{DeviceChoice, Preset, Settings};
@@ -59,24 +59,18 @@ struct MemoryPlan {
 /// A window with one way to keep keys and values.
 #[derive(Debug, Serialize)]
 struct PlannedWindow {
-    ctx_size: u32,
+    #[serde(flatten)]
+    cell: Cell,
     /// That have this window, and keep keys and values so.
     presets: Vec<String>,
     kv: [&'static str; 2],
-    /// Keys and values of a full window.
-    kv_bytes: u64,
-    /// A conversation that fills it, with states to come back to.
-    conversation_bytes: u64,
-    /// All that has to be there for one.
-    needed_bytes: u64,
-    full_conversations: u64,
     weight_bytes: u64,
     scratch_bytes: u64,
-    /// Layers whose feed-forward parts the GPU computes too, of how many, and what the host has of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<OnGpu>,
 }
 
+/// Layers whose feed-forward parts the GPU computes too, of how many, and what the host has of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct OnGpu {
     layers: usize,
@@ -150,29 +144,16 @@ fn card(args: &Args, settings: &Settings) -> Result<(Option<DeviceFacts>, Vec<St
 const FORMATS: [[&str; 2]; 3] = [["f16", "f16"], ["q8", "q8"], ["q8", "q4"]];
 
 fn row(cell: Cell, kv: [&'static str; 2], presets: Vec<String>) -> PlannedWindow {
-    let Cell { ctx_size, kv_bytes, conversation_bytes, needed_bytes, full_conversations, plan, .. } = cell;
-    let on_gpu = |gpu: &DeviceMemoryPlan| OnGpu {
+    let (weight_bytes, scratch_bytes) = match &cell.plan.device {
+        Some(gpu) => (gpu.weight_bytes as u64, gpu.scratch_bytes as u64),
+        None => (cell.plan.weight_bytes, cell.plan.scratch_bytes),
+    };
+    let gpu = cell.plan.device.as_ref().map(|gpu| OnGpu {
         layers: gpu.ffn_layers,
         of_layers: gpu.layers,
         host_bytes: gpu.host_bytes as u64,
-    };
-    let (weight_bytes, scratch_bytes) = match &plan.device {
-        Some(gpu) => (gpu.weight_bytes as u64, gpu.scratch_bytes as u64),
-        None => (plan.weight_bytes, plan.scratch_bytes),
-    };
-    let gpu = plan.device.as_ref().map(on_gpu);
-    PlannedWindow {
-        ctx_size,
-        presets,
-        kv,
-        kv_bytes,
-        conversation_bytes,
-        needed_bytes,
-        full_conversations,
-        weight_bytes,
-        scratch_bytes,
-        gpu,
-    }
+    });
+    PlannedWindow { cell, presets, kv, weight_bytes, scratch_bytes, gpu }
 }
 
 struct PlannedFile {
@@ -252,13 +233,13 @@ fn print(report: &MemoryPlan) -> Result<()> {
     println!("{executor} computes and may take {} ({key})", Bytes(*ceiling_bytes));
     notes.iter().for_each(|note| println!("note: {note}"));
     println!();
-    let mut sizes: Vec<u32> = windows.iter().map(|row| row.ctx_size).collect();
+    let mut sizes: Vec<u32> = windows.iter().map(|row| row.cell.ctx_size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let [exact, half, less] = FORMATS.map(|[k, v]| if k == v { format!(">{k}") } else { format!(">{k} and {v}") });
     let mut table = TextTable::new(&[">window", &exact, &half, &less, ""]);
     for size in sizes {
-        let mut of_size = windows.iter().filter(|row| row.ctx_size == size);
+        let mut of_size = windows.iter().filter(|row| row.cell.ctx_size == size);
         let presets: Vec<&str> = of_size.clone().flat_map(|row| &row.presets).map(String::as_str).collect();
         let [exact, half, less] = std::array::from_fn(|_| of_size.next().map(says).unwrap_or_default());
         table.row([size.to_string(), exact, half, less, presets.join(", ")]);
@@ -277,12 +258,12 @@ fn print(report: &MemoryPlan) -> Result<()> {
 }
 
 fn says(row: &PlannedWindow) -> String {
-    let needed = Bytes(row.needed_bytes).to_string();
+    let needed = Bytes(row.cell.needed_bytes).to_string();
     let layers = match row.gpu {
         Some(gpu) if gpu.layers < gpu.of_layers => format!(" ({}/{})", gpu.layers, gpu.of_layers),
         _ => String::new(),
     };
-    match row.full_conversations {
+    match row.cell.full_conversations {
         0 => format!("{needed}  too much"),
         fit => format!("{needed}{layers}  {fit:>4} fit"),
     }

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use engine::{EngineRequest, StopReason, ThinkingOptions};
-use lab::answer::{TokenPrompt, answer, encode, engine_for_one};
-use lab::opening::{self, PrecisionArg};
-use model::{OpenedPreset, kv_formats, sampling};
+use lab::answer::{LocalModel, TokenPrompt};
+use lab::opening::{self, ModelArgs};
+use model::sampling;
 use serde_json::{Value, json};
 use session::SamplingOverrides;
 use settings::{Settings, Thinking};
@@ -15,9 +15,8 @@ use text::ReplyPart;
 /// Run one prompt through a model and stream the reply
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A preset, a GGUF file or a Hugging Face folder [default: the configuration's]
-    #[arg(long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: ModelArgs,
     /// What the user says
     #[arg(long, required_unless_present_any = ["tokens", "request"])]
     prompt: Option<String>,
@@ -57,8 +56,6 @@ pub struct Args {
     /// off, on or a number of tokens [default: the preset's]
     #[arg(long)]
     thinking: Option<String>,
-    #[arg(long)]
-    precision: Option<PrecisionArg>,
     /// Print one object with text, tokens and timings instead of streaming
     #[arg(long)]
     json: bool,
@@ -66,16 +63,16 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let begin = Instant::now();
-    let precision = opening::precision(settings, args.precision);
-    let name = args.model.as_deref().unwrap_or(&settings.model.preset);
-    let opened = opening::open_to_answer(settings, name, precision)?;
-    let thinking = thinking(&args, &opened)?;
-    let prompt = prompt(&args, &opened, thinking.open)?;
-    let OpenedPreset { network, tokenizer, preset, executor, .. } = opened;
-    let reserve = preset.reply_reserve_tokens as usize;
-    let mut request = EngineRequest::new(prompt.tokens, preset.ctx_size as usize, kv_formats(&preset, precision));
-    request.marks = prompt.marks;
-    request.max_new_tokens = args.max_tokens.unwrap_or(reserve);
+    let model = args.model.open(settings)?;
+    let machine = match (&model.device, model.executor.cpu()) {
+        (Some(memory), _) => json!({"gpu": memory.name}),
+        (None, cpu) => json!({"level": cpu.map(|cpu| cpu.level.name()), "threads": cpu.map(|cpu| cpu.pool.threads())}),
+    };
+    // One reply and nothing else may take all memory.
+    let mut model = LocalModel::new(model, settings, usize::MAX);
+    let thinking = thinking(&args, model.preset.thinking)?;
+    let prompt = prompt(&args, &model, thinking.open)?;
+    let prompt_tokens = prompt.tokens.len();
     let overrides = SamplingOverrides {
         temperature: args.temperature,
         top_k: args.top_k,
@@ -83,23 +80,20 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
         min_p: args.min_p,
         ..SamplingOverrides::default()
     };
-    request.sampling = sampling(&preset, thinking.open, &overrides);
-    request.sampling.seed = args.seed;
-    request.seed = args.seed.unwrap_or_else(|| seed_of_the_moment(begin));
-    request.stop = args.stop.clone();
-    request.ignore_eos = args.ignore_eos;
-    request.thinking = thinking;
-    let prompt_tokens = request.tokens.len();
-    let (executor, device) = opening::executor(settings, executor);
-    let machine = match (&device, executor.cpu()) {
-        (Some(memory), _) => json!({"gpu": memory.name}),
-        (None, cpu) => json!({"level": cpu.map(|cpu| cpu.level.name()), "threads": cpu.map(|cpu| cpu.pool.threads())}),
+    let sampling = sampling(&model.preset, thinking.open, &overrides);
+    let reserve = model.preset.reply_reserve_tokens as usize;
+    let options = |request: &mut EngineRequest| {
+        request.max_new_tokens = args.max_tokens.unwrap_or(reserve);
+        request.sampling = sampling;
+        request.sampling.seed = args.seed;
+        request.seed = args.seed.unwrap_or_else(|| seed_of_the_moment(begin));
+        request.stop = args.stop.clone();
+        request.ignore_eos = args.ignore_eos;
+        request.thinking = thinking;
     };
-    // One reply and nothing else may take all memory.
-    let mut engine = engine_for_one(executor, device.as_ref(), network, tokenizer, settings, usize::MAX);
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     let mut show = |piece: &ReplyPart| if args.json { Ok(()) } else { show(piece) };
-    let answer = answer(&mut engine, request, thinking.open, &prompt.tools, &mut show)?;
+    let answer = model.answer(prompt, options, &mut show)?;
     let calls: Vec<Value> = answer.calls.iter().map(|(name, text)| json!({"name": name, "arguments": text})).collect();
     if !args.json {
         for call in &calls {
@@ -110,14 +104,13 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let total = answer.total.as_secs_f64();
     let prefill = answer.first_token.map_or(total, |first| first.as_secs_f64());
     let report = &answer.report;
-    let decode_tokens_per_s = report.new_tokens.saturating_sub(1) as f64 / (total - prefill).max(1e-9);
     if args.json {
         let timings = json!({
             "load_ms": load_ms,
             "first_token_ms": prefill * 1e3,
             "total_ms": total * 1e3,
             "prefill_tokens_per_s": report.computed_tokens as f64 / prefill.max(1e-9),
-            "decode_tokens_per_s": decode_tokens_per_s,
+            "decode_tokens_per_s": report.new_tokens.saturating_sub(1) as f64 / (total - prefill).max(1e-9),
         });
         let object = json!({
             "content": answer.content,
@@ -134,14 +127,14 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-fn prompt(args: &Args, opened: &OpenedPreset, thinking: bool) -> Result<TokenPrompt> {
+fn prompt(args: &Args, model: &LocalModel, thinking: bool) -> Result<TokenPrompt> {
     let plain = |tokens| TokenPrompt { tokens, ..TokenPrompt::default() };
     if let Some(tokens) = &args.tokens {
         return Ok(plain(opening::parse_tokens(tokens)?));
     }
     let said = args.prompt.clone().unwrap_or_default();
     if args.raw {
-        return Ok(plain(opened.tokenizer.encode(&said)));
+        return Ok(plain(model.tokenizer.encode(&said)));
     }
     let body = match &args.request {
         Some(request) => {
@@ -153,15 +146,15 @@ fn prompt(args: &Args, opened: &OpenedPreset, thinking: bool) -> Result<TokenPro
             json!({"messages": messages})
         }
     };
-    encode(&opened.tokenizer, &opened.template, &body, thinking)
+    model.encode(&body, thinking)
 }
 
-fn thinking(args: &Args, opened: &OpenedPreset) -> Result<ThinkingOptions> {
+fn thinking(args: &Args, of_preset: Thinking) -> Result<ThinkingOptions> {
     if args.tokens.is_some() || args.raw {
         return Ok(ThinkingOptions::default());
     }
     let chosen = match args.thinking.as_deref() {
-        None => opened.preset.thinking,
+        None => of_preset,
         Some("off") => Thinking::Off,
         Some("on") => Thinking::On,
         Some(number) => Thinking::Budget(

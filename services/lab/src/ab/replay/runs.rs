@@ -39,8 +39,6 @@ pub struct PlayedTurn {
     pub failed: Option<String>,
     pub asked: Option<AskedFact>,
     pub measurement: Option<Measurement>,
-    /// What the engine held of all sessions, by kind.
-    pub engine_bytes: Vec<(String, u64)>,
     /// What the whole process held in memory.
     pub rss_bytes: Option<u64>,
 }
@@ -160,7 +158,6 @@ impl Runs<'_> {
             });
         }
         let measurement = player.measured(&service.store, &reply).await?;
-        let engine_bytes = service.model.status().memory_bytes;
         Ok(PlayedTurn {
             run,
             turn: number as u64,
@@ -173,7 +170,6 @@ impl Runs<'_> {
             failed: reply.failed,
             asked,
             measurement,
-            engine_bytes: engine_bytes.into_iter().map(|(kind, bytes)| (kind.to_owned(), bytes)).collect(),
             rss_bytes: ProcessMemory::own().map(|memory| memory.rss_bytes),
         })
     }

@@ -1,7 +1,7 @@
 //! What the terminal shows.
 
 use anyhow::Result;
-use lab::output::{TextTable, clean, clean_lines, time};
+use lab::output::{clean, clean_lines, print_rows};
 use serde_json::Value;
 use std::io::Write;
 
@@ -119,18 +119,16 @@ impl ChatScreen {
             Ok(sessions) => sessions,
             Err(error) => return self.note(&format!("{error:#}")),
         };
-        let mut table = TextTable::new(&["session", "last used (UTC)", ">items", "title"]);
-        for session in sessions["data"].as_array().map(Vec::as_slice).unwrap_or_default() {
-            let id = session["id"].as_str().unwrap_or_default();
-            table.row([
-                format!("{}{}", clean(id), if id == own { " (this)" } else { "" }),
-                time(session["updated_at_ms"].as_i64().unwrap_or(0)),
-                session["items"].as_u64().unwrap_or(0).to_string(),
-                clean(session["title"].as_str().unwrap_or_default()),
-            ]);
-        }
+        let rows = sessions["data"].as_array().into_iter().flatten().map(|session| {
+            let mut row = session.clone();
+            if session["id"] == own {
+                row["id"] = format!("{own} (this)").into();
+            }
+            row
+        });
+        let columns = [("session", "id"), ("last used (UTC)", "updated_at_ms"), ("items", "items"), ("title", "title")];
         self.fresh_line();
-        let _ = table.print();
+        let _ = print_rows(&rows.collect::<Vec<_>>(), &columns);
     }
 
     /// Beside the conversation, so that a pipe gets only what the assistant says.

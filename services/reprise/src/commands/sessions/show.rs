@@ -1,77 +1,57 @@
 //! One conversation, for a person to read.
 
+use super::Sessions;
 use anyhow::Result;
 use lab::output::{clean, clean_lines, print_json, time};
-use model::Bytes;
 use session::{ItemBody, Role};
 use std::io::Write;
-use std::path::Path;
-use store::{Change, ItemVersion, SessionRef, Statistics, Store, VersionStatus};
+use store::{Change, ItemVersion, SessionRef, Store, VersionStatus};
 
 const ITEMS_AT_ONCE: u32 = 500;
 
-pub async fn show(store: &Store, session: &SessionRef, history: bool, json: bool) -> Result<()> {
-    let view = store.load(session).await?;
-    let items = all_items(store, session, history).await?;
-    if json {
-        return print_json(&serde_json::json!({
-            "session": view.session, "summary": view.summary, "pins": view.pins, "items": items,
-        }));
-    }
-    let mut out = std::io::stdout().lock();
-    let record = &view.session;
-    writeln!(out, "{}  {}", clean(&record.id), clean(&record.title))?;
-    writeln!(
-        out,
-        "user {}, preset {}, window {}",
-        clean(&record.user),
-        clean(&record.placement.preset),
-        record.placement.ctx_size
-    )?;
-    if let Some(arm) = &record.placement.arm {
-        writeln!(out, "arm {}", clean(arm))?;
-    }
-    writeln!(out, "begun {}, last used {} (UTC)", time(record.created_at_ms), time(record.updated_at_ms))?;
-    if !record.config.instructions.is_empty() {
-        writeln!(out, "\ninstructions\n{}", indented(&record.config.instructions))?;
-    }
-    for pin in &view.pins {
-        writeln!(out, "\npin {}\n{}", clean(&pin.id), indented(&pin.text))?;
-    }
-    if let Some(summary) = &view.summary {
+impl Sessions<'_> {
+    pub async fn show(&self, session: &SessionRef, history: bool) -> Result<()> {
+        let view = self.store.load(session).await?;
+        let items = all_items(self.store, session, history).await?;
+        if self.json {
+            return print_json(&serde_json::json!({
+                "session": view.session, "summary": view.summary, "pins": view.pins, "items": items,
+            }));
+        }
+        let mut out = std::io::stdout().lock();
+        let record = &view.session;
+        writeln!(out, "{}  {}", clean(&record.id), clean(&record.title))?;
         writeln!(
             out,
-            "\nsummary {} (up to {})\n{}",
-            summary.version,
-            clean(&summary.to_item),
-            indented(&summary.text)
+            "user {}, preset {}, window {}",
+            clean(&record.user),
+            clean(&record.placement.preset),
+            record.placement.ctx_size
         )?;
+        if let Some(arm) = &record.placement.arm {
+            writeln!(out, "arm {}", clean(arm))?;
+        }
+        writeln!(out, "begun {}, last used {} (UTC)", time(record.created_at_ms), time(record.updated_at_ms))?;
+        if !record.config.instructions.is_empty() {
+            writeln!(out, "\ninstructions\n{}", indented(&record.config.instructions))?;
+        }
+        for pin in &view.pins {
+            writeln!(out, "\npin {}\n{}", clean(&pin.id), indented(&pin.text))?;
+        }
+        if let Some(summary) = &view.summary {
+            writeln!(
+                out,
+                "\nsummary {} (up to {})\n{}",
+                summary.version,
+                clean(&summary.to_item),
+                indented(&summary.text)
+            )?;
+        }
+        for item in &items {
+            writeln!(out, "\n{}\n{}", headline(item, history), indented(&words(item)))?;
+        }
+        Ok(())
     }
-    for item in &items {
-        writeln!(out, "\n{}\n{}", headline(item, history), indented(&words(item)))?;
-    }
-    Ok(())
-}
-
-pub fn statistics(path: &Path, statistics: &Statistics) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", path.display())?;
-    let lines = [
-        ("users", statistics.users.to_string()),
-        ("sessions", statistics.sessions.to_string()),
-        ("items", statistics.items.to_string()),
-        ("versions", statistics.versions.to_string()),
-        ("summaries", statistics.summaries.to_string()),
-        ("measurements", statistics.measurements.to_string()),
-        ("words", Bytes(statistics.text_bytes).to_string()),
-        ("file", Bytes(statistics.file_bytes).to_string()),
-        ("of it free", Bytes(statistics.free_bytes).to_string()),
-        ("log", Bytes(statistics.wal_bytes).to_string()),
-    ];
-    for (name, value) in lines {
-        writeln!(out, "  {name:<13} {value:>10}")?;
-    }
-    Ok(())
 }
 
 /// As they stand, or with everything that ever happened to them.
