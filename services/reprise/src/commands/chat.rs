@@ -120,7 +120,7 @@ impl TerminalChat {
         let mut typed_all = false;
         self.screen.prompt();
         loop {
-            let busy = self.waiting || self.replying.is_some();
+            let busy = self.is_busy();
             if typed_all && !busy {
                 break;
             }
@@ -150,24 +150,29 @@ impl TerminalChat {
         Ok(())
     }
 
+    /// A response was asked for, or is under way.
+    fn is_busy(&self) -> bool {
+        self.waiting || self.replying.is_some()
+    }
+
     async fn line(&mut self, line: &str) -> Result<Then> {
         match line {
             "" => {}
             "/quit" | "/exit" => return Ok(Then::Quit),
             "/help" => self.screen.help(),
             "/context" => self.screen.context(self.context.as_ref()),
-            "/summary" => {
-                let session = self.target.get(&format!("/v1/sessions/{}", self.session)).await;
-                self.screen.summary(session);
-            }
-            "/sessions" => {
-                let sessions = self.target.get("/v1/sessions?limit=20").await;
-                self.screen.sessions(sessions, &self.session);
-            }
+            "/summary" => match self.target.get(&format!("/v1/sessions/{}", self.session)).await {
+                Ok(session) => self.screen.summary(&session),
+                Err(error) => self.screen.note(&format!("{error:#}")),
+            },
+            "/sessions" => match self.target.get("/v1/sessions?limit=20").await {
+                Ok(sessions) => self.screen.sessions(&sessions, &self.session),
+                Err(error) => self.screen.note(&format!("{error:#}")),
+            },
             command if command.starts_with('/') => self.screen.note(&format!("no command {command}: see /help")),
             text => return self.ask(text).await,
         }
-        if self.replying.is_none() && !self.waiting {
+        if !self.is_busy() {
             self.screen.prompt();
         }
         Ok(Then::GoOn)
@@ -186,7 +191,7 @@ impl TerminalChat {
     }
 
     async fn interrupt(&mut self) -> Result<Then> {
-        if self.replying.is_none() && !self.waiting {
+        if !self.is_busy() {
             return Ok(Then::Quit);
         }
         self.cancel().await;
@@ -216,7 +221,7 @@ impl TerminalChat {
                 }
             }
             "conversation.item.added" => {
-                if self.replying.is_none() && !self.waiting {
+                if !self.is_busy() {
                     self.screen.missed(&event["item"]);
                 }
                 self.last_item = event["item"]["id"].as_str().map(str::to_owned);

@@ -1,12 +1,18 @@
 //! What the terminal shows.
 
-use anyhow::Result;
 use lab::output::{clean, clean_lines, print_rows};
 use serde_json::Value;
 use std::io::Write;
 
 /// The name of the model that is inside the binary.
 const BUILT_IN: &str = "reprise-builtin";
+
+const HELP: &str = "\
+/context   how full the window is
+/summary   what stands for the oldest turns, and what is kept word for word
+/sessions  your conversations
+/quit      ends this; the session stays
+Ctrl-C     stops the reply, or ends this where none runs";
 
 pub struct ChatScreen {
     interactive: bool,
@@ -34,15 +40,7 @@ impl ChatScreen {
     }
 
     pub fn help(&mut self) {
-        for line in [
-            "/context   how full the window is",
-            "/summary   what stands for the oldest turns, and what is kept word for word",
-            "/sessions  your conversations",
-            "/quit      ends this; the session stays",
-            "Ctrl-C     stops the reply, or ends this where none runs",
-        ] {
-            self.note(line);
-        }
+        HELP.lines().for_each(|line| self.note(line));
     }
 
     pub fn prompt(&mut self) {
@@ -87,38 +85,24 @@ impl ChatScreen {
     }
 
     pub fn context(&mut self, context: Option<&Value>) {
-        match context {
-            None => self.note("nothing was answered yet"),
-            Some(context) => {
-                let [tokens, size] = ["tokens", "ctx_size"].map(|key| context[key].as_u64().unwrap_or(0));
-                let percent = context["fill"].as_f64().unwrap_or(0.0) * 100.0;
-                self.note(&format!("{tokens} of {size} tokens ({percent:.1} %)"));
-            }
+        let Some(context) = context else { return self.note("nothing was answered yet") };
+        let [tokens, size] = ["tokens", "ctx_size"].map(|key| context[key].as_u64().unwrap_or(0));
+        let percent = context["fill"].as_f64().unwrap_or(0.0) * 100.0;
+        self.note(&format!("{tokens} of {size} tokens ({percent:.1} %)"));
+    }
+
+    pub fn summary(&mut self, session: &Value) {
+        for pin in session["pins"].as_array().into_iter().flatten() {
+            self.note(&format!("kept word for word: {}", clean(pin["text"].as_str().unwrap_or_default())));
+        }
+        match session["summary"]["text"].as_str().filter(|text| !text.is_empty()) {
+            Some(text) => self.note(&clean_lines(text)),
+            None if session["summary"].is_null() => self.note("no summary yet: all turns stand in the prompt"),
+            None => self.note("the oldest turns left the prompt; their summary is still to be made"),
         }
     }
 
-    pub fn summary(&mut self, session: Result<Value>) {
-        match session {
-            Err(error) => self.note(&format!("{error:#}")),
-            Ok(session) => {
-                let kept = session["pins"].as_array().map(Vec::as_slice).unwrap_or_default();
-                for pin in kept.iter().filter_map(|pin| pin["text"].as_str()) {
-                    self.note(&format!("kept word for word: {}", clean(pin)));
-                }
-                match session["summary"]["text"].as_str().filter(|text| !text.is_empty()) {
-                    Some(text) => self.note(&clean_lines(text)),
-                    None if session["summary"].is_null() => self.note("no summary yet: all turns stand in the prompt"),
-                    None => self.note("the oldest turns left the prompt; their summary is still to be made"),
-                }
-            }
-        }
-    }
-
-    pub fn sessions(&mut self, sessions: Result<Value>, own: &str) {
-        let sessions = match sessions {
-            Ok(sessions) => sessions,
-            Err(error) => return self.note(&format!("{error:#}")),
-        };
+    pub fn sessions(&mut self, sessions: &Value, own: &str) {
         let rows = sessions["data"].as_array().into_iter().flatten().map(|session| {
             let mut row = session.clone();
             if session["id"] == own {
