@@ -4,10 +4,10 @@
 //! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
 //! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
-use crate::error::Result;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
+use sqlx::sqlite::{Sqlite, SqliteArguments};
+use sqlx::types::Json;
 
 /// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: u64 = 100;
@@ -58,10 +58,9 @@ impl Store {
     /// The service has dropped what it computed of these.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
         self.write(async move |connection| {
-            for owner in owners {
-                let done = sqlx::query("DELETE FROM pasts_to_forget WHERE owner = ?").bind(owner.cast_signed());
-                done.execute(&mut *connection).await?;
-            }
+            let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
+            let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
+            query.bind(Json(owners)).execute(connection).await?;
             Ok(())
         })
         .await
@@ -93,7 +92,19 @@ impl Store {
 
     async fn mark_and_remove(&self, session: &SessionRef, unused_since_ms: i64, now_ms: i64) -> Result<(), Error> {
         let marked = session.clone();
-        self.write(async move |connection| mark(connection, &marked, unused_since_ms, now_ms).await).await?;
+        self.write(async move |connection| {
+            let query = sqlx::query(
+                "UPDATE sessions SET deleted_at_ms = ? WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
+            );
+            let query = query.bind(now_ms).bind(marked.key).bind(unused_since_ms);
+            if query.execute(&mut *connection).await?.rows_affected() != 1 {
+                return Err(marked.missing().into());
+            }
+            let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
+            query.bind(marked.past_owner().cast_signed()).bind(now_ms).execute(connection).await?;
+            Ok(())
+        })
+        .await?;
         self.remove_rows(session.key).await
     }
 
@@ -110,25 +121,6 @@ impl Store {
         }
         Ok(())
     }
-}
-
-async fn mark(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    unused_since_ms: i64,
-    now_ms: i64,
-) -> Result<()> {
-    let query = sqlx::query(
-        "UPDATE sessions SET deleted_at_ms = ?
-         WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
-    );
-    let query = query.bind(now_ms).bind(session.key).bind(unused_since_ms);
-    if query.execute(&mut *connection).await?.rows_affected() != 1 {
-        return Err(session.missing().into());
-    }
-    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-    query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(connection).await?;
-    Ok(())
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::error::Result;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::records::SessionRef;
-use crate::writer::{Order, Work, start_writer};
+use crate::writer::{Answer, Order, Work, start_writer};
 use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use std::path::Path;
@@ -57,22 +57,22 @@ impl Store {
 
     /// Returns when the work is committed and flushed, or not at all in the store. The caller may stop waiting: the work
     /// is done all the same.
-    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    {
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
         let (work, answer) = Work::new(work);
         self.orders.send(Order::Write(work)).await.map_err(|_| Error::Closed)?;
         answer.await
     }
 
     /// A write to a session that is still there. It was used now.
-    pub(crate) async fn write_session<T, F>(&self, session: &SessionRef, now_ms: i64, work: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: AsyncFnOnce(&mut SqliteConnection, &SessionRef) -> Result<T> + Send + 'static,
-    {
+    pub(crate) async fn write_session<T: Send + 'static>(
+        &self,
+        session: &SessionRef,
+        now_ms: i64,
+        work: impl AsyncFnOnce(&mut SqliteConnection, &SessionRef) -> Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
         let session = session.clone();
         self.write(async move |connection| {
             touch(connection, &session, now_ms).await?;
@@ -82,14 +82,10 @@ impl Store {
     }
 
     /// As `write`, but waits for no room in the queue (`Error::Busy`). The answer need not be waited for.
-    pub(crate) fn write_later<T, F>(
+    pub(crate) fn write_later<T: Send + 'static>(
         &self,
-        work: F,
-    ) -> Result<impl Future<Output = Result<T, Error>> + Send + use<T, F>, Error>
-    where
-        T: Send + 'static,
-        F: AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    {
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
+    ) -> Result<Answer<T>, Error> {
         let (work, answer) = Work::new(work);
         self.orders.try_send(Order::Write(work)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Busy { path: self.path.to_path_buf() },
@@ -99,11 +95,10 @@ impl Store {
     }
 
     /// For what SQLite refuses inside a transaction: checkpoints, vacuum.
-    pub(crate) async fn upkeep<T, F>(&self, work: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    {
+    pub(crate) async fn upkeep<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
         let (work, answer) = Work::new(work);
         self.orders.send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
         answer.await

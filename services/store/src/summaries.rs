@@ -100,12 +100,18 @@ impl Store {
         now_ms: i64,
     ) -> Result<(), Error> {
         self.write_session(session, now_ms, async move |connection, session| {
-            let summary = find_summary(connection, session, version).await?;
-            if changed_under(connection, session, &summary.to_order_key, summary.through_seq).await? {
+            let query = sqlx::query_as("SELECT to_place, through_seq FROM summaries WHERE session = ? AND version = ?");
+            let row = query.bind(session.key).bind(version as i64).fetch_optional(&mut *connection).await?;
+            let (to_order_key, through_seq) = row.ok_or(Error::NoSummary { version })?;
+            if changed_under(connection, session, &to_order_key, through_seq).await? {
                 return Err(Error::StaleSummary { version }.into());
             }
             trim(connection, session, &trimmed).await?;
-            set_use(connection, session, version, Some(now_ms), None).await
+            let query = sqlx::query(
+                "UPDATE summaries SET applied_at_ms = ?, undone_at_ms = NULL WHERE session = ? AND version = ?",
+            );
+            query.bind(now_ms).bind(session.key).bind(version as i64).execute(connection).await?;
+            Ok(())
         })
         .await
     }
@@ -135,10 +141,11 @@ impl Store {
     /// The one applied before it stands again, or the whole history; results of tools have their words again.
     pub async fn undo_summary(&self, session: &SessionRef, version: u64, now_ms: i64) -> Result<(), Error> {
         self.write_session(session, now_ms, async move |connection, session| {
-            let summary = find_summary(connection, session, version).await?;
             let query = sqlx::query("UPDATE items SET trimmed = 0 WHERE session = ? AND trimmed = 1");
             query.bind(session.key).execute(&mut *connection).await?;
-            set_use(connection, session, version, summary.applied_at_ms, Some(now_ms)).await
+            let query = sqlx::query("UPDATE summaries SET undone_at_ms = ? WHERE session = ? AND version = ?");
+            let undone = query.bind(now_ms).bind(session.key).bind(version as i64).execute(connection).await?;
+            if undone.rows_affected() == 1 { Ok(()) } else { Err(Error::NoSummary { version }.into()) }
         })
         .await
     }
@@ -221,19 +228,6 @@ async fn trim(connection: &mut SqliteConnection, session: &SessionRef, items: &[
     Ok(())
 }
 
-async fn set_use(
-    connection: &mut SqliteConnection,
-    session: &SessionRef,
-    version: u64,
-    applied_at_ms: Option<i64>,
-    undone_at_ms: Option<i64>,
-) -> Result<()> {
-    let query =
-        sqlx::query("UPDATE summaries SET applied_at_ms = ?, undone_at_ms = ? WHERE session = ? AND version = ?");
-    query.bind(applied_at_ms).bind(undone_at_ms).bind(session.key).bind(version as i64).execute(connection).await?;
-    Ok(())
-}
-
 pub async fn insert_summary(connection: &mut SqliteConnection, session: &SessionRef, summary: &Summary) -> Result<()> {
     let query = sqlx::query(
         "INSERT INTO summaries (session, version, kind, made_by, based_on, from_item, to_item, from_place, to_place,
@@ -312,12 +306,6 @@ pub async fn newest_summary(
     );
     let row = query.bind(session.key).bind(in_use).fetch_optional(connection).await?;
     row.map(|row| summary_of(&row, &session.id)).transpose()
-}
-
-async fn find_summary(connection: &mut SqliteConnection, session: &SessionRef, version: u64) -> Result<Summary> {
-    let query = sqlx::query("SELECT * FROM summaries WHERE session = ? AND version = ?");
-    let row = query.bind(session.key).bind(version as i64).fetch_optional(connection).await?;
-    summary_of(&row.ok_or(Error::NoSummary { version })?, &session.id)
 }
 
 /// From a row of `summaries`. A checksum that does not fit is damage.

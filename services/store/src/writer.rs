@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::{Error, StoreOptions, lock::Lock};
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use sqlx::{Connection, SqliteConnection};
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -30,19 +30,20 @@ pub struct Work {
 type Value = Box<dyn Any + Send>;
 type Run = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> LocalBoxFuture<'c, Result<Value>> + Send>;
 
+/// Of work that returns a `T`.
+pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
+
 impl Work {
-    pub fn new<T, F>(work: F) -> (Work, impl Future<Output = Result<T, Error>> + Send + use<T, F>)
-    where
-        T: Send + 'static,
-        F: AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    {
+    pub fn new<T: Send + 'static>(
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
+    ) -> (Work, Answer<T>) {
         let (answer, answered) = oneshot::channel::<Result<Value, Error>>();
         let run: Run =
             Box::new(move |connection| Box::pin(async move { Ok(Box::new(work(connection).await?) as Value) }));
-        let wait = async move {
+        let wait = Box::pin(async move {
             let value = answered.await.unwrap_or(Err(Error::Closed))?;
             value.downcast().map(|value| *value).map_err(|_| Error::Closed)
-        };
+        });
         (Work { run, answer }, wait)
     }
 }
