@@ -1,39 +1,12 @@
 //! The service in numbers, for `/metrics`. Every name ends in its unit, or in `_total` for what is counted.
 //!
-//! | name | labels | |
-//! |---|---|---|
-//! | `reprise_answers_total` | `purpose`, `priority`, `outcome` | answers that ended |
-//! | `reprise_prompt_tokens_total` | `kind` | tokens of prompts, reused or computed |
-//! | `reprise_prompts_total` | `reason` | replies by why a part of their prompt had to be computed |
-//! | `reprise_generated_tokens_total` | | tokens of replies |
-//! | `reprise_queue_seconds` | `priority` | from the request to the begin of the work |
-//! | `reprise_prefill_seconds` | `priority` | from there to the first token |
-//! | `reprise_first_token_seconds` | `priority` | from the request to the first token: the wait |
-//! | `reprise_answer_seconds` | `priority` | from the request to the end of the reply |
-//! | `reprise_decode_tokens_per_second` | | speed of replies behind their first token |
-//! | `reprise_compactions_total` | `outcome` | how attempts to keep a conversation in its window ended |
-//! | `reprise_compaction_seconds` | | from the look at a conversation to the swap |
-//! | `reprise_compaction_tokens_total` | `when` | tokens of compacted prompts, before and after |
-//! | `reprise_compaction_rejections_total` | `reason` | summaries of the model that did not count |
-//! | `reprise_compaction_fallbacks_total` | | summaries put together without the model |
-//! | `reprise_recalls_total` | `found` | searches of the past that the model made |
-//! | `reprise_http_requests_total` | `method`, `route`, `status` | requests over HTTP, websockets when they begin |
-//! | `reprise_http_request_seconds` | `method`, `route` | to the head of the response |
-//! | `reprise_arm_turns_total` | `experiment`, `arm` | turns of sessions that are in an experiment |
-//! | `reprise_arm_first_token_seconds` | `experiment`, `arm` | from `response.create` to the first word |
-//! | `reprise_arm_fill_tokens` | `experiment`, `arm` | tokens in the window after the newest turn |
-//! | `reprise_connections` | | connections now |
-//! | `reprise_sessions_in_memory` | | live sessions now |
-//! | `reprise_engine_ready` | | 1: the model can answer |
-//! | `reprise_engine_restarts_total` | | how often the engine had to be started again |
-//! | `reprise_engine_requests` | `priority` | asks that are not done |
-//! | `reprise_engine_memory_bytes` | `kind` | what the engine holds of conversations |
-//!
 //! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
 //! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `warm`) or the code of its failure; `reason` is `cold`,
 //! `new_text`, `edited` or `evicted`, of a rejection as the `compaction` crate names it; a compaction is `completed`,
 //! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say or who they are.
 
+use MetricKind::{Counter, Gauge, Histogram};
+use Unit::{Bytes, Count, CountPerSecond, Seconds};
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -51,6 +24,49 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// From what nobody notices to what nobody waits for.
 const SECONDS: [f64; 15] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 15.0, 60.0];
 const TOKENS_PER_SECOND: [f64; 12] = [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
+
+#[derive(Clone, Copy)]
+enum MetricKind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// Kind, name, labels, unit, meaning.
+const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
+    (Counter, "reprise_answers_total", "purpose, priority, outcome", Count, "answers that ended"),
+    (Counter, "reprise_prompt_tokens_total", "kind", Count, "tokens of prompts, reused or computed"),
+    (Counter, "reprise_prompts_total", "reason", Count, "replies by why a part of their prompt had to be computed"),
+    (Counter, "reprise_generated_tokens_total", "", Count, "tokens of replies"),
+    (Histogram, "reprise_queue_seconds", "priority", Seconds, "from the request to the begin of the work"),
+    (Histogram, "reprise_prefill_seconds", "priority", Seconds, "from the begin of the work to the first token"),
+    (Histogram, "reprise_first_token_seconds", "priority", Seconds, "from the request to the first token: the wait"),
+    (Histogram, "reprise_answer_seconds", "priority", Seconds, "from the request to the end of the reply"),
+    (Histogram, "reprise_decode_tokens_per_second", "", CountPerSecond, "speed of replies behind their first token"),
+    (Counter, "reprise_compactions_total", "outcome", Count, "how attempts to keep a conversation in its window ended"),
+    (Histogram, "reprise_compaction_seconds", "", Seconds, "from the look at a conversation to the swap"),
+    (Counter, "reprise_compaction_tokens_total", "when", Count, "tokens of compacted prompts, before and after"),
+    (Counter, "reprise_compaction_rejections_total", "reason", Count, "summaries of the model that did not count"),
+    (Counter, "reprise_compaction_fallbacks_total", "", Count, "summaries put together without the model"),
+    (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
+    (Counter, "reprise_http_requests_total", "method, route, status", Count, "requests, websockets when they begin"),
+    (Histogram, "reprise_http_request_seconds", "method, route", Seconds, "to the head of the response"),
+    (Counter, "reprise_arm_turns_total", "experiment, arm", Count, "turns of sessions that are in an experiment"),
+    (
+        Histogram,
+        "reprise_arm_first_token_seconds",
+        "experiment, arm",
+        Seconds,
+        "from response.create to the first word",
+    ),
+    (Gauge, "reprise_arm_fill_tokens", "experiment, arm", Count, "tokens in the window after the newest turn"),
+    (Gauge, "reprise_connections", "", Count, "connections now"),
+    (Gauge, "reprise_sessions_in_memory", "", Count, "live sessions now"),
+    (Gauge, "reprise_engine_ready", "", Count, "1: the model can answer"),
+    (Counter, "reprise_engine_restarts_total", "", Count, "how often the engine had to be started again"),
+    (Gauge, "reprise_engine_requests", "priority", Count, "requests that are not done"),
+    (Gauge, "reprise_engine_memory_bytes", "kind", Bytes, "what the engine holds of conversations"),
+];
 
 /// Collects from now on, once for the process. Within a tokio runtime.
 pub fn collect() {
@@ -118,39 +134,13 @@ pub async fn watch(request: Request, next: Next) -> Response {
 }
 
 fn describe() {
-    describe_counter!("reprise_answers_total", Unit::Count, "answers that ended");
-    describe_counter!("reprise_prompt_tokens_total", Unit::Count, "tokens of prompts, reused or computed");
-    let reasons = "replies by why a part of their prompt had to be computed";
-    describe_counter!("reprise_prompts_total", Unit::Count, reasons);
-    describe_counter!("reprise_generated_tokens_total", Unit::Count, "tokens of replies");
-    describe_histogram!("reprise_queue_seconds", Unit::Seconds, "from the request to the begin of the work");
-    describe_histogram!("reprise_prefill_seconds", Unit::Seconds, "from the begin of the work to the first token");
-    describe_histogram!("reprise_first_token_seconds", Unit::Seconds, "from the request to the first token: the wait");
-    describe_histogram!("reprise_answer_seconds", Unit::Seconds, "from the request to the end of the reply");
-    let speed = "speed of replies behind their first token";
-    describe_histogram!("reprise_decode_tokens_per_second", Unit::CountPerSecond, speed);
-    let outcomes = "how attempts to keep a conversation in its window ended";
-    describe_counter!("reprise_compactions_total", Unit::Count, outcomes);
-    describe_histogram!("reprise_compaction_seconds", Unit::Seconds, "from the look at a conversation to the swap");
-    let tokens = "tokens of compacted prompts, before and after";
-    describe_counter!("reprise_compaction_tokens_total", Unit::Count, tokens);
-    let rejections = "summaries of the model that did not count";
-    describe_counter!("reprise_compaction_rejections_total", Unit::Count, rejections);
-    let fallbacks = "summaries put together without the model";
-    describe_counter!("reprise_compaction_fallbacks_total", Unit::Count, fallbacks);
-    describe_counter!("reprise_recalls_total", Unit::Count, "searches of the past that the model made");
-    describe_counter!("reprise_http_requests_total", Unit::Count, "requests over HTTP, websockets when they begin");
-    describe_histogram!("reprise_http_request_seconds", Unit::Seconds, "to the head of the response");
-    describe_counter!("reprise_arm_turns_total", Unit::Count, "turns of sessions that are in an experiment");
-    let wait = "from response.create to the first word";
-    describe_histogram!("reprise_arm_first_token_seconds", Unit::Seconds, wait);
-    describe_gauge!("reprise_arm_fill_tokens", Unit::Count, "tokens in the window after the newest turn");
-    describe_gauge!("reprise_connections", Unit::Count, "connections now");
-    describe_gauge!("reprise_sessions_in_memory", Unit::Count, "live sessions now");
-    describe_gauge!("reprise_engine_ready", Unit::Count, "1: the model can answer");
-    describe_counter!("reprise_engine_restarts_total", Unit::Count, "how often the engine had to be started again");
-    describe_gauge!("reprise_engine_requests", Unit::Count, "asks that are not done");
-    describe_gauge!("reprise_engine_memory_bytes", Unit::Bytes, "what the engine holds of conversations");
+    for &(kind, name, _, unit, meaning) in TABLE {
+        match kind {
+            Counter => describe_counter!(name, unit, meaning),
+            Gauge => describe_gauge!(name, unit, meaning),
+            Histogram => describe_histogram!(name, unit, meaning),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -221,14 +211,11 @@ mod tests {
         }
     }
 
-    /// The page above, what is described, and what is told are the same names.
+    /// The table above, what is described, and what is told are the same names.
     #[tokio::test]
     async fn every_name_is_in_the_table_and_says_its_unit() {
         record();
-        let table: BTreeSet<&str> = include_str!("metrics.rs")
-            .lines()
-            .filter_map(|line| line.strip_prefix("//! | `")?.split('`').next())
-            .collect();
+        let table: BTreeSet<&str> = TABLE.iter().map(|row| row.1).collect();
         let text = rendered();
         let told: BTreeSet<&str> =
             text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();

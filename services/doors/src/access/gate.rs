@@ -19,8 +19,7 @@ struct State {
     requests_of_address: Buckets<IpAddr>,
     failures_of_address: Buckets<IpAddr>,
     connections: usize,
-    connections_of_address: HashMap<IpAddr, usize>,
-    connections_of_key: HashMap<String, usize>,
+    connections_of: HashMap<Whose, usize>,
     limits: LimitSettings,
 }
 
@@ -39,6 +38,7 @@ pub struct ConnectionPlace {
     of: Whose,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Whose {
     Address(IpAddr),
     Key(String),
@@ -53,8 +53,7 @@ impl Gate {
             requests_of_address: Buckets::new(limits.requests_per_minute_per_address, most),
             failures_of_address: Buckets::new(settings.auth.failures_per_minute, most),
             connections: 0,
-            connections_of_address: HashMap::new(),
-            connections_of_key: HashMap::new(),
+            connections_of: HashMap::new(),
             limits,
         };
         Gate { started: Instant::now(), state: Mutex::new(state) }
@@ -62,32 +61,38 @@ impl Gate {
 
     /// A connection from this address, before anything of it is read.
     pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
-        let address = network(address);
         let state = &mut *self.lock();
         let (limit, all) = (state.limits.connections_per_address, state.limits.connections);
         if state.connections >= all {
             return Err(too_many(format!("the server has {all} connections already (limits.connections)")));
         }
-        let count = state.connections_of_address.entry(address).or_default();
-        if *count >= limit {
-            let message = format!("your address has {limit} connections already (limits.connections_per_address)");
-            return Err(too_many(message));
-        }
-        *count += 1;
+        let message = || format!("your address has {limit} connections already (limits.connections_per_address)");
+        let place = self.place(state, Whose::Address(network(address)), limit, message)?;
         state.connections += 1;
-        Ok(ConnectionPlace { gate: self.clone(), of: Whose::Address(address) })
+        Ok(place)
     }
 
     /// A websocket of this key.
     pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, ApiError> {
         let state = &mut *self.lock();
         let limit = state.limits.connections_per_key;
-        let count = state.connections_of_key.entry(key.to_owned()).or_default();
+        let message = || format!("this key has {limit} connections already (limits.connections_per_key)");
+        self.place(state, Whose::Key(key.to_owned()), limit, message)
+    }
+
+    fn place(
+        self: &Arc<Gate>,
+        state: &mut State,
+        of: Whose,
+        limit: usize,
+        message: impl FnOnce() -> String,
+    ) -> Result<ConnectionPlace, ApiError> {
+        let count = state.connections_of.entry(of.clone()).or_default();
         if *count >= limit {
-            return Err(too_many(format!("this key has {limit} connections already (limits.connections_per_key)")));
+            return Err(too_many(message()));
         }
         *count += 1;
-        Ok(ConnectionPlace { gate: self.clone(), of: Whose::Key(key.to_owned()) })
+        Ok(ConnectionPlace { gate: self.clone(), of })
     }
 
     pub fn request_of_address(&self, address: IpAddr) -> Result<Left, ApiError> {
@@ -133,21 +138,14 @@ impl Gate {
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let state = &mut *self.gate.lock();
-        match &self.of {
-            Whose::Address(address) => {
-                state.connections = state.connections.saturating_sub(1);
-                release(&mut state.connections_of_address, address);
-            }
-            Whose::Key(key) => release(&mut state.connections_of_key, key),
+        if let Whose::Address(_) = self.of {
+            state.connections = state.connections.saturating_sub(1);
         }
-    }
-}
-
-fn release<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(key);
+        if let Some(count) = state.connections_of.get_mut(&self.of) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                state.connections_of.remove(&self.of);
+            }
         }
     }
 }
