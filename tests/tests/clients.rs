@@ -55,6 +55,11 @@ async fn agents_sdk_realtime() {
 }
 
 #[tokio::test]
+async fn ollama_python() {
+    python("ollama_chat.py").await;
+}
+
+#[tokio::test]
 async fn npm_openai_chat() {
     node("node_chat.mjs").await;
 }

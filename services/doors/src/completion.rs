@@ -8,7 +8,7 @@ use crate::ApiError;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
 use runtime::Runtime;
 use session::machine::OneShot;
@@ -56,6 +56,11 @@ pub struct Completion {
 }
 
 impl Completions {
+    /// A preset's name as clients see it: the model's, where the preset is nothing but the defaults.
+    pub fn name_of(&self, preset: &Preset) -> String {
+        if preset.name == "default" { self.runtime.presets().model.clone() } else { preset.name.clone() }
+    }
+
     /// Asks for a reply. `id` names it in the log and to the session's other clients.
     pub async fn ask(
         &self,
@@ -170,6 +175,20 @@ pub async fn streamed<R: Render>(
         let piece = ready.remove(0);
         Some((piece, (completion, reply, ready)))
     }))
+}
+
+/// A piece that says nothing, whenever none has come for so long: clients give up on a silent service.
+pub fn kept_alive(
+    pieces: impl stream::Stream<Item = String> + Send + 'static,
+    silence: Duration,
+    nothing: String,
+) -> impl stream::Stream<Item = String> + Send {
+    stream::unfold((Box::pin(pieces), nothing), move |(mut pieces, nothing)| async move {
+        match tokio::time::timeout(silence, pieces.next()).await {
+            Ok(piece) => Some((piece?, (pieces, nothing))),
+            Err(_) => Some((nothing.clone(), (pieces, nothing))),
+        }
+    })
 }
 
 /// What is done in the silence after a reply: the conversation as the next request will have it is read ahead.

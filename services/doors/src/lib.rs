@@ -12,6 +12,7 @@ mod error;
 mod health;
 mod json;
 pub mod metrics;
+mod ollama;
 mod openai_chat;
 pub mod openai_realtime;
 mod openapi;

@@ -27,6 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Identity;
 
+pub use messages::tool;
+
 /// `POST /v1/chat/completions`
 pub async fn completions(
     State(chat): State<Completions>,
@@ -36,7 +38,7 @@ pub async fn completions(
     let body = completion::body_of(body, &chat.settings)?;
     let ChatRequest { stream, include_usage, completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
     let preset = chat.runtime.presets().named(&completion.model)?.clone();
-    let name = model_name(&chat, &preset);
+    let name = chat.name_of(&preset);
     let id = completion_id()?;
     let completion = chat.ask(&identity, id.trim_start_matches("chatcmpl-"), &preset, completion).await?;
     let session_id = completion.session_id.clone();
@@ -47,8 +49,10 @@ pub async fn completions(
     }
     let pieces = completion::streamed(completion, reply).await?;
     let events = pieces.map(|data| Ok::<_, Infallible>(SseEvent::default().data(data)));
-    let comments = KeepAlive::new().interval(Duration::from_millis(chat.settings.limits.comment_ms));
-    Ok(Sse::new(events).keep_alive(comments).into_response())
+    // An empty line, which every reader skips: some take a comment for data.
+    let empty = KeepAlive::new().event(SseEvent::default());
+    let empty = empty.interval(Duration::from_millis(chat.settings.limits.comment_ms));
+    Ok(Sse::new(events).keep_alive(empty).into_response())
 }
 
 /// `GET /v1/models`
@@ -59,7 +63,7 @@ pub async fn models(State(chat): State<Completions>) -> Json<Value> {
 /// `GET /v1/models/{model}`
 pub async fn model(State(chat): State<Completions>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     let preset = chat.runtime.presets().named(&name)?;
-    let known = model_list(&chat).into_iter().find(|model| model["id"] == model_name(&chat, preset));
+    let known = model_list(&chat).into_iter().find(|model| model["id"] == chat.name_of(preset));
     known.map(Json).ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "model_not_found", "there is no such model"))
 }
 
@@ -67,7 +71,7 @@ fn model_list(chat: &Completions) -> Vec<Value> {
     let created = unix_seconds();
     let of = |preset: &Arc<Preset>| {
         json!({
-            "id": model_name(chat, preset), "object": "model", "created": created, "owned_by": "reprise",
+            "id": chat.name_of(preset), "object": "model", "created": created, "owned_by": "reprise",
             // As other servers call it.
             "max_model_len": preset.ctx_size,
             "reprise": { "preset": preset.name, "model": chat.runtime.presets().model, "ctx_size": preset.ctx_size },
@@ -77,11 +81,6 @@ fn model_list(chat: &Completions) -> Vec<Value> {
     // The one that a client gets who asks for none comes first: many take the first.
     let others = presets.iter().filter(|preset| preset.name != presets.chosen.name);
     [&presets.chosen].into_iter().chain(others).map(of).collect()
-}
-
-/// As clients see it: the preset, or the model where the preset is nothing but the defaults.
-fn model_name(chat: &Completions, preset: &Preset) -> String {
-    if preset.name == "default" { chat.runtime.presets().model.clone() } else { preset.name.clone() }
 }
 
 fn completion_id() -> Result<String, ApiError> {

@@ -8,10 +8,10 @@ use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
-use crate::{App, console, health, metrics};
+use crate::{App, console, health, metrics, ollama};
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
-use axum::middleware::{from_fn, from_fn_with_state, map_response};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -47,6 +47,13 @@ pub fn table() -> Vec<Route> {
         route("post", "/v1/chat/completions", Talk, post(chat::completions), Object).body(read::<chat::ChatBody>),
         route("get", "/v1/models", Talk, get(chat::models), List),
         route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
+        route("post", "/api/chat", Talk, post(ollama::chat), Lines).body(read::<ollama::OllamaBody>),
+        route("post", "/api/generate", Talk, post(ollama::generate), Lines).body(read::<ollama::OllamaBody>),
+        route("get", "/api/tags", Talk, get(ollama::tags), Object),
+        route("get", "/api/ps", Talk, get(ollama::ps), Object),
+        route("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
+        route("post", "/api/pull", Talk, post(ollama::pull), Lines).body(read::<ollama::NamedModel>),
+        open("/api/version", get(ollama::version), Object),
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
         route("get", "/v1/sessions/{session_id}", Sessions, get(sessions::read), Object),
@@ -102,9 +109,17 @@ pub fn router(app: App) -> Router {
         .method_not_allowed_fallback(not_this_way)
         .layer(DefaultBodyLimit::max(app.settings.limits.body_bytes))
         .layer(from_fn_with_state(app.clone(), guard))
+        .layer(from_fn(errors_of_the_door))
         .layer(from_fn(metrics::watch))
         .layer(map_response(harden))
         .with_state(app)
+}
+
+/// An error is told as the clients of its path read errors.
+async fn errors_of_the_door(request: axum::extract::Request, next: Next) -> Response {
+    let is_ollama = request.uri().path().starts_with("/api/");
+    let response = next.run(request).await;
+    if is_ollama { ollama::errors_in_our_words(response) } else { response }
 }
 
 async fn not_there(request: axum::extract::Request) -> ApiError {

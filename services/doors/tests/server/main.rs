@@ -8,6 +8,7 @@ mod client;
 mod compaction;
 mod doors;
 mod experiment;
+mod ollama;
 mod recall;
 mod support;
 mod talk;

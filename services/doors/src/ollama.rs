@@ -1,0 +1,124 @@
+//! Ollama's API: the door of Home Assistant's `ollama` integration and of most tools for models at home.
+//!
+//! A request carries its whole conversation and names no person. A stream is one JSON object a line, never a comment and
+//! never an empty line; errors are `{"error": "text"}`.
+
+mod models;
+mod parse;
+mod render;
+
+pub use models::{NamedModel, ps, pull, show, tags, version};
+pub use parse::OllamaBody;
+
+use crate::ApiError;
+use crate::completion::{self, Completions};
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use parse::{OllamaRequest, Work};
+use render::{LineShape, OllamaReply};
+use session::prompt::Wording;
+use settings::{Preset, Settings};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+use store::{Identity, new_id};
+
+type Parse = fn(&[u8], &Settings, &Wording) -> Result<OllamaRequest, ApiError>;
+
+/// `POST /api/chat`
+pub async fn chat(
+    State(completions): State<Completions>,
+    Extension(identity): Extension<Identity>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    answer(&completions, &identity, body, parse::chat, LineShape::Chat).await
+}
+
+/// `POST /api/generate`
+pub async fn generate(
+    State(completions): State<Completions>,
+    Extension(identity): Extension<Identity>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    answer(&completions, &identity, body, parse::generate, LineShape::Generate).await
+}
+
+async fn answer(
+    completions: &Completions,
+    identity: &Identity,
+    body: Result<Bytes, BytesRejection>,
+    parse: Parse,
+    shape: LineShape,
+) -> Result<Response, ApiError> {
+    let body = completion::body_of(body, &completions.settings)?;
+    let OllamaRequest { name, stream, work, num_ctx, unused } =
+        parse(&body, &completions.settings, &completions.wording)?;
+    let preset = completions.runtime.presets().named(untagged(&name))?.clone();
+    tell_once(&preset, num_ctx, &unused);
+    let request = match work {
+        Work::Reply(request) => *request,
+        Work::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
+    };
+    let id = new_id("ollama")?;
+    tracing::debug!(id, user = %identity.user, model = name, stream, "a completion begins");
+    let completion = completions.ask(identity, &id, &preset, request).await?;
+    let reply = OllamaReply::new(name, shape);
+    if !stream {
+        return Ok(json_response(completion::whole(completion, reply).await?.whole()));
+    }
+    let empty = reply.empty_line();
+    let lines = completion::streamed(completion, reply).await?;
+    let silence = Duration::from_millis(completions.settings.limits.comment_ms);
+    let lines = completion::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// A name without a tag means the latest.
+fn untagged(name: &str) -> &str {
+    name.strip_suffix(":latest").unwrap_or(name)
+}
+
+fn json_response(json: String) -> Response {
+    ([(CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+/// What a client asks for and does not get stands in the log, once.
+fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: &[String]) {
+    /// As many different notices as are told of.
+    const NOTICES: usize = 256;
+    static TOLD: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
+    let first = |notice: String| {
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        told.len() < NOTICES && told.insert(notice)
+    };
+    if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
+        && first(format!("num_ctx of {}", preset.name))
+    {
+        let (name, ctx_size) = (&preset.name, preset.ctx_size);
+        tracing::warn!(num_ctx, ctx_size, preset = %name, "a client asks for a larger window than its preset has");
+    }
+    for field in unused {
+        if first(format!("field {field}")) {
+            tracing::info!(field, "a client of Ollama's API sends a field that means nothing here");
+        }
+    }
+}
+
+/// Errors of this API, also those that other rooms make, in the words of its clients.
+pub fn errors_in_our_words(mut response: Response) -> Response {
+    match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => {
+            let (mut parts, _) = response.into_parts();
+            parts.headers.remove(axum::http::header::CONTENT_LENGTH);
+            let body = serde_json::json!({ "error": error.message }).to_string();
+            Response::from_parts(parts, Body::from(body))
+        }
+        None => response,
+    }
+}

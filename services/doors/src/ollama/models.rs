@@ -1,0 +1,163 @@
+//! What models there are, for clients that list, choose and fetch them.
+
+use super::render::timestamp;
+use super::{json_response, untagged};
+use crate::ApiError;
+use crate::completion::{self, Completions};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use settings::Preset;
+use std::sync::LazyLock;
+
+#[derive(Serialize)]
+struct ListedModel {
+    name: String,
+    model: String,
+    modified_at: String,
+    size: u64,
+    digest: String,
+    details: Details,
+    /// The window. Only of a model in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_vram: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: String,
+    families: Vec<String>,
+    parameter_size: &'static str,
+    quantization_level: &'static str,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NamedModel {
+    /// `name` in older clients.
+    #[serde(alias = "name")]
+    model: String,
+    stream: Option<bool>,
+}
+
+/// The model stays in memory while the service runs.
+const NEVER: &str = "2318-04-10T00:00:00Z";
+
+/// Seconds since 1970 at which the service was first asked: the models of a service are those that it started with.
+static FIRST_ASKED: LazyLock<i64> = LazyLock::new(|| runtime::wall_ms() / 1000);
+
+/// `GET /api/version`
+pub async fn version() -> Json<Value> {
+    Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// `GET /api/tags`: presets, the one that a client gets who asks for none first.
+pub async fn tags(State(completions): State<Completions>) -> Json<Value> {
+    let presets = completions.runtime.presets();
+    let others = presets.iter().filter(|preset| preset.name != presets.chosen.name);
+    let models = [&presets.chosen].into_iter().chain(others).map(|preset| listed(&completions, preset));
+    Json(json!({ "models": models.collect::<Vec<_>>() }))
+}
+
+/// `GET /api/ps`: the model that is in memory, as the preset that a client gets who asks for none.
+pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
+    let chosen = &completions.runtime.presets().chosen;
+    let mut model = listed(&completions, chosen);
+    model.expires_at = Some(NEVER.to_owned());
+    model.size_vram = Some(0);
+    model.context_length = Some(chosen.ctx_size);
+    Json(json!({ "models": [model] }))
+}
+
+/// `POST /api/show`
+pub async fn show(
+    State(completions): State<Completions>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let NamedModel { model, .. } = named(&completions, body)?;
+    let preset = completions.runtime.presets().named(untagged(&model))?;
+    let listed = listed(&completions, preset);
+    let architecture = "reprise";
+    let sampling = &preset.sampling;
+    Ok(Json(json!({
+        "modelfile": format!("# {} of {}, served by Reprise\n", preset.name, completions.runtime.presets().model),
+        "parameters": format!("num_ctx {}\ntemperature {}\ntop_p {}", preset.ctx_size, sampling.temperature, sampling.top_p),
+        "template": "",
+        "modified_at": listed.modified_at,
+        "details": listed.details,
+        "model_info": {
+            "general.architecture": architecture,
+            format!("{architecture}.context_length"): preset.ctx_size,
+        },
+        "capabilities": ["completion", "tools", "thinking"],
+    })))
+}
+
+/// `POST /api/pull`: done for a model that is here.
+pub async fn pull(
+    State(completions): State<Completions>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let NamedModel { model, stream } = named(&completions, body)?;
+    if let Err(error) = completions.runtime.presets().named(untagged(&model)) {
+        let message = format!("{error}. A new model is fetched with `reprise pull` where the service runs");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message));
+    }
+    let success = json!({ "status": "success" }).to_string();
+    if stream == Some(false) {
+        return Ok(json_response(success));
+    }
+    let lines = format!("{}\n{success}\n", json!({ "status": "pulling manifest" }));
+    Ok(([(axum::http::header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
+}
+
+fn named(completions: &Completions, body: Result<Bytes, BytesRejection>) -> Result<NamedModel, ApiError> {
+    let body = completion::body_of(body, &completions.settings)?;
+    serde_json::from_slice(&body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
+}
+
+fn listed(completions: &Completions, preset: &Preset) -> ListedModel {
+    let presets = completions.runtime.presets();
+    let name = completions.name_of(preset);
+    let bytes = completions.model.status().memory_bytes;
+    let size = bytes.iter().find(|(kind, _)| *kind == "weights").map_or(0, |(_, bytes)| *bytes);
+    let family = presets.model.clone();
+    ListedModel {
+        model: name.clone(),
+        modified_at: timestamp(*FIRST_ASKED),
+        size,
+        digest: digest(&format!("{name} {family} {}", preset.ctx_size)),
+        details: Details {
+            parent_model: "",
+            format: "gguf",
+            families: vec![family.clone()],
+            family,
+            parameter_size: "",
+            quantization_level: "",
+        },
+        name,
+        context_length: None,
+        expires_at: None,
+        size_vram: None,
+    }
+}
+
+/// Clients show twelve digits of it and compare it. It tells presets apart, and is no hash of a file.
+fn digest(text: &str) -> String {
+    let of = |seed: u64| {
+        text.bytes()
+            .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    };
+    (0..4).map(|seed| format!("{:016x}", of(seed))).collect()
+}

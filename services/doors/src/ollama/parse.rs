@@ -1,0 +1,405 @@
+//! Bodies of `/api/chat` and `/api/generate` to a completion.
+
+use crate::ApiError;
+use crate::completion::CompletionRequest;
+use crate::json::json_text;
+use crate::openai_chat::tool;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use session::prompt::{Wording, settle};
+use session::{
+    GenerationOptions, Message, MessageRole, Part, Priority, Prompt, ResponseFormat, SamplingOverrides,
+    TemplateOptions, ToolCall, ToolChoice,
+};
+use settings::Settings;
+use std::collections::VecDeque;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct OllamaBody {
+    model: String,
+    #[serde(default)]
+    messages: Option<Vec<OllamaMessage>>,
+    /// These three belong to `/api/generate`.
+    prompt: Option<String>,
+    system: Option<String>,
+    images: Option<Vec<String>>,
+    tools: Option<Vec<Value>>,
+    stream: Option<bool>,
+    think: Option<Value>,
+    format: Option<Value>,
+    #[serde(default)]
+    options: Option<OllamaOptions>,
+    keep_alive: Option<Value>,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OllamaMessage {
+    role: String,
+    content: Option<String>,
+    thinking: Option<String>,
+    images: Option<Vec<String>>,
+    tool_calls: Option<Vec<OllamaCall>>,
+    tool_name: Option<String>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OllamaCall {
+    id: Option<String>,
+    function: OllamaFunction,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OllamaFunction {
+    name: String,
+    #[serde(default)]
+    arguments: Map<String, Value>,
+}
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct OllamaOptions {
+    num_ctx: Option<i64>,
+    num_predict: Option<i64>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<i64>,
+    min_p: Option<f32>,
+    repeat_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    seed: Option<i64>,
+    stop: Option<Stop>,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// What a client of Ollama asks for.
+#[derive(Debug)]
+pub struct OllamaRequest {
+    /// The model's name as the client wrote it.
+    pub name: String,
+    pub stream: bool,
+    pub work: Work,
+    /// The window that the client wants.
+    pub num_ctx: Option<u64>,
+    /// Fields that mean nothing here.
+    pub unused: Vec<String>,
+}
+
+#[derive(Debug)]
+pub enum Work {
+    Reply(Box<CompletionRequest>),
+    /// Nothing was said: the client wants the model in memory, or out of it.
+    Load {
+        unload: bool,
+    },
+}
+
+/// What `/api/generate` can carry and this service cannot do.
+const REFUSED: [&str; 4] = ["suffix", "raw", "template", "context"];
+
+pub fn chat(body: &[u8], settings: &Settings, wording: &Wording) -> Result<OllamaRequest, ApiError> {
+    let mut body = read(body)?;
+    let messages = messages(body.messages.take().unwrap_or_default())?;
+    request(body, messages, settings, wording)
+}
+
+pub fn generate(body: &[u8], settings: &Settings, wording: &Wording) -> Result<OllamaRequest, ApiError> {
+    let mut body = read(body)?;
+    let is_said =
+        |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && value != "" && value != &json!([]);
+    if let Some(name) = REFUSED.into_iter().find(|name| body.more.get(*name).is_some_and(is_said)) {
+        return Err(wrong(name, format!("{name} is not supported: send what the model shall read to /api/chat")));
+    }
+    let message = |role: &str, content, images| OllamaMessage {
+        role: role.to_owned(),
+        content,
+        images,
+        thinking: None,
+        tool_calls: None,
+        tool_name: None,
+        tool_call_id: None,
+    };
+    let system = body.system.take().filter(|text| !text.is_empty());
+    let prompt = body.prompt.take().filter(|text| !text.is_empty());
+    let images = body.images.take();
+    let mut given = Vec::new();
+    if let Some(prompt) = prompt {
+        given.extend(system.map(|system| message("system", Some(system), None)));
+        given.push(message("user", Some(prompt), images));
+    }
+    let messages = messages(given)?;
+    request(body, messages, settings, wording)
+}
+
+fn read(body: &[u8]) -> Result<OllamaBody, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
+}
+
+fn request(
+    body: OllamaBody,
+    mut messages: Vec<Message>,
+    settings: &Settings,
+    wording: &Wording,
+) -> Result<OllamaRequest, ApiError> {
+    let OllamaBody { model, tools, stream, think, format, options, keep_alive, more, .. } = body;
+    let (tools, stream) = (tools.unwrap_or_default(), stream.unwrap_or(true));
+    if tools.len() > settings.limits.tools {
+        let most = settings.limits.tools;
+        return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", tools.len())));
+    }
+    let options = options.unwrap_or_default();
+    let unused = more.keys().cloned().chain(options.more.keys().map(|name| format!("options.{name}"))).collect();
+    let num_ctx = options.num_ctx.and_then(|tokens| u64::try_from(tokens).ok());
+    if messages.is_empty() {
+        let unload = keep_alive
+            .is_some_and(|keep| keep.as_f64() == Some(0.0) || matches!(keep.as_str(), Some("0" | "0s" | "0m")));
+        return Ok(OllamaRequest { name: model, stream, work: Work::Load { unload }, num_ctx, unused });
+    }
+    settle(&mut messages, wording);
+    let stop = stop(options.stop, settings.limits.stop_strings)?;
+    let work = CompletionRequest {
+        prompt: Prompt { messages, tools: tools.iter().map(tool).collect(), options: thinking(think)? },
+        model: super::untagged(&model).to_owned(),
+        max_tokens: options.num_predict.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
+        options: GenerationOptions {
+            sampling: SamplingOverrides {
+                temperature: in_range("temperature", options.temperature, 0.0, 5.0)?,
+                top_p: in_range("top_p", options.top_p, 0.0, 1.0)?,
+                top_k: options.top_k.map(|top_k| u32::try_from(top_k).unwrap_or(0)),
+                min_p: in_range("min_p", options.min_p, 0.0, 1.0)?,
+                presence_penalty: in_range("presence_penalty", options.presence_penalty, -2.0, 2.0)?,
+                frequency_penalty: in_range("frequency_penalty", options.frequency_penalty, -2.0, 2.0)?,
+                repetition_penalty: in_range("repeat_penalty", options.repeat_penalty, 0.1, 10.0)?,
+                logit_bias: Vec::new(),
+            },
+            // A negative one means any.
+            seed: options.seed.and_then(|seed| u64::try_from(seed).ok()),
+            stop,
+            response_format: response_format(format)?,
+            logprobs: None,
+            ignore_eos: false,
+        },
+        tool_choice: ToolChoice::Auto,
+        parallel_tool_calls: true,
+        priority: Priority::Talk,
+        session_id: None,
+    };
+    Ok(OllamaRequest { name: model, stream, work: Work::Reply(Box::new(work)), num_ctx, unused })
+}
+
+fn stop(stop: Option<Stop>, most: usize) -> Result<Vec<String>, ApiError> {
+    let texts = match stop {
+        None => Vec::new(),
+        Some(Stop::One(text)) => vec![text],
+        Some(Stop::Many(texts)) => texts,
+    };
+    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    if texts.len() > most {
+        let found = texts.len();
+        return Err(wrong("options.stop", format!("{found} stop strings are more than {most} (limits.stop_strings)")));
+    }
+    Ok(texts)
+}
+
+fn in_range(name: &str, number: Option<f32>, least: f32, most: f32) -> Result<Option<f32>, ApiError> {
+    match number {
+        Some(number) if !(least..=most).contains(&number) => {
+            Err(wrong(&format!("options.{name}"), format!("options.{name} must be a number from {least} to {most}")))
+        }
+        number => Ok(number),
+    }
+}
+
+fn thinking(think: Option<Value>) -> Result<TemplateOptions, ApiError> {
+    let (enable_thinking, reasoning_effort) = match think {
+        None | Some(Value::Null) => (None, None),
+        Some(Value::Bool(think)) => (Some(think), None),
+        Some(Value::String(effort)) if ["low", "medium", "high"].contains(&&*effort) => (Some(true), Some(effort)),
+        Some(_) => return Err(wrong("think", "think must be true, false, low, medium or high")),
+    };
+    Ok(TemplateOptions { enable_thinking, reasoning_effort, more: None })
+}
+
+fn response_format(format: Option<Value>) -> Result<ResponseFormat, ApiError> {
+    match format {
+        None | Some(Value::Null) => Ok(ResponseFormat::Text),
+        Some(Value::String(word)) if word.is_empty() => Ok(ResponseFormat::Text),
+        Some(Value::String(word)) if word == "json" => Ok(ResponseFormat::JsonObject),
+        Some(schema @ Value::Object(_)) => {
+            Ok(ResponseFormat::JsonSchema { name: "reply".to_owned(), schema: json_text(&schema) })
+        }
+        Some(_) => Err(wrong("format", "format must be json or a JSON schema")),
+    }
+}
+
+/// Clients number neither calls nor results, so a result belongs to the oldest call that has none. A client that cuts its
+/// history at the front may leave results whose call is cut: these go, because no template can place them.
+fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
+    let mut messages: Vec<Message> = Vec::new();
+    let mut open_calls: VecDeque<String> = VecDeque::new();
+    let mut calls = 0;
+    let mut said = false;
+    for (at, given) in given.into_iter().enumerate() {
+        let role = match given.role.as_str() {
+            "system" | "developer" => MessageRole::System,
+            "user" => MessageRole::User,
+            "assistant" => MessageRole::Assistant,
+            "tool" => MessageRole::Tool,
+            other => {
+                let allowed = "use system, user, assistant or tool";
+                return Err(wrong("messages", format!("messages[{at}] has the role {other:?}; {allowed}")));
+            }
+        };
+        if role == MessageRole::Tool && !said {
+            continue;
+        }
+        said |= matches!(role, MessageRole::User | MessageRole::Assistant);
+        let mut message = Message::new(role, given.content.unwrap_or_default());
+        message.parts.extend(given.images.into_iter().flatten().map(image));
+        message.reasoning = given.thinking.filter(|text| !text.is_empty());
+        match role {
+            MessageRole::Assistant => {
+                open_calls.clear();
+                for OllamaCall { id, function } in given.tool_calls.into_iter().flatten() {
+                    let id = id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{calls}"));
+                    calls += 1;
+                    open_calls.push_back(id.clone());
+                    let arguments = Value::Object(function.arguments).to_string();
+                    message.calls.push(ToolCall { id: Some(id), name: function.name, arguments });
+                }
+            }
+            MessageRole::Tool => {
+                let named = given.tool_call_id.filter(|id| !id.is_empty());
+                if let Some(id) = &named {
+                    open_calls.retain(|open| open != id);
+                }
+                message.call_id = named.or_else(|| open_calls.pop_front());
+                message.name = given.tool_name;
+            }
+            MessageRole::System | MessageRole::User => {}
+        }
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+/// As chat completions have it, which is how an image travels inside.
+fn image(base64: String) -> Part {
+    let kind = if base64.starts_with("/9j/") { "jpeg" } else { "png" };
+    let url = format!("data:image/{kind};base64,{base64}");
+    Part::Image(json_text(&json!({ "type": "image_url", "image_url": { "url": url } })))
+}
+
+fn wrong(param: &str, message: impl Into<String>) -> ApiError {
+    ApiError::bad("invalid_value", message).param(param)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use session::prompt::Wording;
+    use settings::Sources;
+
+    fn read_chat(body: Value) -> Result<OllamaRequest, ApiError> {
+        let settings = Settings::load(&Sources::default()).unwrap().settings;
+        let wording: Wording = runtime::wording(&settings);
+        chat(body.to_string().as_bytes(), &settings, &wording)
+    }
+
+    fn reply(body: Value) -> CompletionRequest {
+        match read_chat(body).unwrap().work {
+            Work::Reply(request) => *request,
+            work => panic!("{work:?}"),
+        }
+    }
+
+    fn call(name: &str) -> Value {
+        json!({ "function": { "name": name, "arguments": {} } })
+    }
+
+    #[test]
+    fn results_belong_to_calls_in_their_order() {
+        let asked = reply(json!({ "model": "m", "messages": [
+            { "role": "user", "content": "Both lamps." },
+            { "role": "assistant", "tool_calls": [call("left"), call("right")] },
+            { "role": "tool", "content": "left is on" },
+            { "role": "tool", "content": "right is on" },
+        ] }));
+        let ids: Vec<_> = asked.prompt.messages.iter().filter_map(|message| message.call_id.as_deref()).collect();
+        assert_eq!(ids, ["call_0", "call_1"]);
+        assert_eq!(asked.prompt.messages[1].calls[1].arguments, "{}");
+    }
+
+    #[test]
+    fn a_result_whose_call_was_cut_goes() {
+        let asked = reply(json!({ "model": "m", "messages": [
+            { "role": "system", "content": "Be short." },
+            { "role": "tool", "content": "it is on" },
+            { "role": "assistant", "content": "Done." },
+            { "role": "user", "content": "Thanks." },
+        ] }));
+        assert!(asked.prompt.messages.iter().all(|message| message.role != MessageRole::Tool));
+    }
+
+    #[test]
+    fn what_home_assistant_sends_is_understood() {
+        let asked = read_chat(json!({
+            "model": "qwen3:latest", "stream": true, "options": { "num_ctx": 8192 }, "keep_alive": -1.0, "think": false,
+            "messages": [{ "role": "user", "content": "Hi." }], "tools": [],
+        }));
+        let asked = asked.unwrap();
+        assert_eq!((asked.name.as_str(), asked.stream, asked.num_ctx), ("qwen3:latest", true, Some(8192)));
+        assert!(asked.unused.is_empty());
+        let Work::Reply(asked) = asked.work else { panic!() };
+        assert_eq!((asked.model.as_str(), asked.priority), ("qwen3", Priority::Talk));
+        assert_eq!(asked.prompt.options.enable_thinking, Some(false));
+    }
+
+    #[test]
+    fn nothing_said_loads_the_model() {
+        let of = |keep_alive: Value| read_chat(json!({ "model": "m", "keep_alive": keep_alive })).unwrap().work;
+        assert!(matches!(of(json!("5m")), Work::Load { unload: false }));
+        assert!(matches!(of(json!(0)), Work::Load { unload: true }));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (body, word) in [
+            (json!({ "messages": [] }), "model"),
+            (json!({ "model": "m", "messages": [{ "role": "king", "content": "Hi." }] }), "king"),
+            (json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi." }], "format": 3 }), "format"),
+            (
+                json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi." }], "options": { "top_p": 7 } }),
+                "top_p",
+            ),
+            (json!({ "model": "m", "messages": "Hi." }), "messages"),
+        ] {
+            let error = read_chat(body.clone()).unwrap_err();
+            assert!(error.message.contains(word) || error.message.contains("expected"), "{body}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_prompt_alone_is_a_users() {
+        let settings = Settings::load(&Sources::default()).unwrap().settings;
+        let wording = runtime::wording(&settings);
+        let body = json!({ "model": "m", "system": "Be short.", "prompt": "Hi.", "stream": false });
+        let asked = generate(body.to_string().as_bytes(), &settings, &wording).unwrap();
+        let Work::Reply(asked) = asked.work else { panic!() };
+        assert_eq!(asked.prompt.messages.len(), 2);
+        let body = json!({ "model": "m", "prompt": "Hi.", "raw": true });
+        assert!(generate(body.to_string().as_bytes(), &settings, &wording).unwrap_err().message.contains("raw"));
+    }
+}
