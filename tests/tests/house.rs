@@ -83,6 +83,7 @@ fn pages_are_short() {
     let architecture = page("ARCHITECTURE.md");
     none(pages::long_page("ARCHITECTURE.md", &architecture, pages::LONGEST_ARCHITECTURE));
     none(pages::glossary(&architecture));
+    none(pages::missing_places(&architecture, &files::all()));
     none(pages::long_rows("SPEED.md", &page("SPEED.md")));
 }
 

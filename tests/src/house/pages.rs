@@ -62,6 +62,25 @@ pub fn comments_without_an_actor(files: &[File], ceilings: &Table) -> Vec<String
     over.map(complaint).collect()
 }
 
+/// Places such as `machine/core.rs:said` that a page names and no file has.
+pub fn missing_places(page: &str, files: &[File]) -> Vec<String> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let places = quoted.filter_map(|place| place.split_once(".rs:"));
+    let missing = places.filter(|(file, name)| {
+        let name = name.rsplit("::").next().unwrap_or(name);
+        let is_there =
+            |text: &str| ["fn", "struct", "enum"].iter().any(|kind| has_word(text, &format!("{kind} {name}")));
+        let is_named = |path: &str| path.trim_end_matches(".rs").replace("/src/", "/").ends_with(&format!("/{file}"));
+        !files.iter().any(|source| is_named(&source.path) && is_there(&source.text))
+    });
+    missing.map(|(file, name)| format!("{file}.rs has no {name}")).collect()
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    let mut after = text.match_indices(word).map(|(at, _)| &text[at + word.len()..]);
+    after.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +107,15 @@ mod tests {
             (long_page("a", "éé", 2).len(), long_page("a", "ééé", 2)),
             (0, vec!["a has 3 characters, over 2".into()])
         );
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_found() {
+        let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+        let files = [file("services/session/src/machine/core.rs", "fn said_all() {}\nstruct Core;\nfn heard(")];
+        let page =
+            "`machine/core.rs:heard` then `core.rs:Core` and `core.rs:Core::said`, not `ore.rs:heard`, `cargo test`";
+        assert_eq!(missing_places(page, &files), ["core.rs has no Core::said", "ore.rs has no heard"]);
     }
 
     #[test]
