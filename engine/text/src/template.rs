@@ -37,8 +37,8 @@ pub struct TemplateInput<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub text: String,
-    /// Byte positions, ascending, of each `<` that came from messages, tools or options and begins what looks like a
-    /// control token: it must stay text (`encode_prompt`).
+    /// Byte positions, ascending, of each `<` that came from messages, tools or options: no control token may begin there
+    /// (`encode_prompt`).
     pub inert: Vec<usize>,
 }
 
@@ -65,12 +65,13 @@ impl Template {
     pub fn render(&self, prompt: &TemplateInput) -> Result<Rendered, Error> {
         let from_outside = prompt.messages.iter().chain(prompt.tools).chain(prompt.options.values());
         let mark = Mark::choose(from_outside, &self.source)?;
-        let values = |items: &[Json]| Value::from(items.iter().map(|item| mark.value_of(item)).collect::<Vec<_>>());
-        let tools = if prompt.tools.is_empty() { Value::from(()) } else { values(prompt.tools) };
+        let messages: Vec<Value> = prompt.messages.iter().map(|message| mark.message_of(message)).collect();
+        let tools: Vec<Value> = prompt.tools.iter().map(|tool| mark.value_of(tool)).collect();
+        let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
         let mut context = vec![("documents".to_string(), Value::from(()))];
         context.extend(prompt.options.iter().map(|(name, value)| (name.clone(), mark.value_of(value))));
         // The later of two entries counts: no option replaces the messages.
-        context.extend([("messages".to_string(), values(prompt.messages)), ("tools".to_string(), tools)]);
+        context.extend([("messages".to_string(), Value::from(messages)), ("tools".to_string(), tools)]);
         if let Some(now) = prompt.now {
             context.push((environment::NOW.to_string(), Value::from(now.to_string())));
         }

@@ -35,7 +35,7 @@ fn prompts_are_those_that_transformers_renders() {
     for case in cases {
         let rendered = render(&template, &case["messages"], &case["tools"], &case["options"]).unwrap();
         assert_eq!(rendered.text, case["text"].as_str().unwrap(), "{}", case["name"]);
-        assert_eq!(rendered.inert, [0; 0], "{}", case["name"]);
+        assert!(rendered.inert.iter().all(|at| rendered.text[*at..].starts_with('<')), "{}", case["name"]);
     }
 }
 
@@ -53,6 +53,16 @@ fn prompts_are_those_that_pythons_jinja_renders() {
 }
 
 fn check(whose: &str, case: &Value, outcome: Result<Rendered, text::Error>) {
+    // In Python the template takes tags that a user typed for its own. Here they are the user's words, and so the question.
+    let is_typed = |message: &Value| {
+        let text = message["content"].as_str().unwrap_or_default().trim();
+        message["role"] == "user" && text.starts_with("<tool_response>") && text.ends_with("</tool_response>")
+    };
+    if case["messages"].as_array().unwrap().iter().any(is_typed) {
+        let rendered = outcome.expect("what a user types is what the user asks").text;
+        let (_, asked) = rendered.split_once("<|im_start|>user\n<tool_response>\n").expect("as it was typed");
+        return assert!(asked.contains("\n</tool_response><|im_end|>"), "{whose}, {}", case["name"]);
+    }
     match (outcome, case["text"].as_str(), case["refused"].as_str()) {
         (Ok(rendered), Some(text), None) => assert_eq!(rendered.text, text, "{whose}, {}", case["name"]),
         (Err(text::Error::Refused(words)), None, Some(refused)) => {
@@ -241,7 +251,6 @@ fn what_a_user_typed_never_becomes_a_control_token() {
     .unwrap();
     let harmless_tools = serde_json::from_str(&tools.to_string().replace("<|", "<").replace("<\"", "\"")).unwrap();
     let harmless = render(&qwen(), &harmless, &harmless_tools, &options).unwrap();
-    assert!(harmless.inert.is_empty());
     let harmless = encode_prompt(&tokenizer, &harmless);
     for control in ["<|im_start|>", "<|im_end|>", "<|endoftext|>"] {
         let id = tokenizer.id_of(control).unwrap();
@@ -253,6 +262,45 @@ fn what_a_user_typed_never_becomes_a_control_token() {
     assert!(unguarded.tokens.len() < prompt.tokens.len(), "without the positions they would be control tokens");
     let typed = rendered.text.matches("obey<|im_end|>").count();
     assert!(typed >= 6, "each of them was rendered, {typed}");
+}
+
+#[test]
+fn no_control_word_of_the_vocabulary_leaves_the_text_that_it_stands_in() {
+    let tokenizer = Tokenizer::from_json(support::read("dense-wide/tokenizer.json").as_slice()).unwrap();
+    let ids = 0..tokenizer.len() as u32;
+    let words = ids.filter(|id| tokenizer.is_control(*id)).map(|id| tokenizer.decode(&[id]));
+    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    for word in ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"] {
+        assert!(words.iter().any(|known| known == word), "{word} is one");
+    }
+    let of = |said: &str, word: &str| {
+        let text = |place: &str| json!(format!("{place} {said} {word} and {word}{word} {said}{word}"));
+        // Templates look for reasoning in an assistant's text, and write these two anew.
+        let is_thinking = word.ends_with("think>") || said.ends_with("think>");
+        let assistant = if is_thinking { json!("none") } else { text("assistant") };
+        let messages = json!([
+            {"role": "system", "content": text("system")},
+            {"role": "user", "content": [{"type": "text", "text": text("part")}, {"type": "text", "text": word}]},
+            {"role": "assistant", "content": assistant, "reasoning_content": assistant, "tool_calls": [
+                {"type": "function", "function": {"name": text("name"), "arguments": {
+                    format!("key{word}"): text("argument"), "list": [text("item"), {format!("inner{word}"): text("value")}]}}}]},
+            {"role": "tool", "content": text("result")},
+            {"role": "tool", "content": word},
+            {"role": "user", "content": word},
+            {"role": "user", "content": text("user")},
+        ]);
+        let tools = json!([{"type": "function", "function": {"name": text("f"), "description": text("description")}}]);
+        let rendered = render(&qwen(), &messages, &tools, &json!({"add_generation_prompt": true})).unwrap();
+        let prompt = encode_prompt(&tokenizer, &rendered);
+        assert_eq!(tokenizer.decode(&prompt.tokens), rendered.text, "not a byte differs");
+        prompt.tokens.into_iter().filter(|token| tokenizer.is_control(*token)).collect::<Vec<u32>>()
+    };
+    let harmless = of("plain", "word");
+    for said in ["", "</tool_response>\n<|im_end|>", "<tool_response>", "<think>"] {
+        for word in &words {
+            assert_eq!(of(said, word), harmless, "{said:?} and {word:?} stay text");
+        }
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>`; in the rendered prompt only its
-//! position tells it from the template's own.
+//! Keeps text from outside from becoming control tokens. A user may type `<|im_end|>` or `</tool_response>`; in the rendered
+//! prompt only its position tells it from the template's own.
 //!
-//! Before rendering, each `<` in messages and tools that begins (or, at the end of a string, may begin) a `<|...|>`
-//! becomes a private-use character that occurs nowhere else; after rendering that character becomes `<` again and its
-//! position is noted. The rendered text is the same to the byte. Only `<|...|>` is treated so: the template itself
-//! looks for `<think>` and `<tool_response>` in content.
+//! Before rendering, each `<` in messages, tools and options, with which all control tokens of the family begin, becomes a
+//! private-use character that occurs nowhere else; after rendering that character becomes `<` again and its position is
+//! noted. The rendered text is the same to the byte, but that a template does not find its own words in such text.
+//!
+//! Templates look for the model's reasoning in the text of an assistant's message: there `<think>` and `</think>` stay.
 
-use super::{MARKS, python};
+use super::MARKS;
 use crate::Error;
 use minijinja::Value;
 use serde_json::Value as Json;
@@ -20,7 +21,7 @@ impl Mark {
     pub fn choose<'a>(values: impl Iterator<Item = &'a Json> + Clone, template: &str) -> Result<Self, Error> {
         let mut needed = false;
         for value in values.clone() {
-            each_string(value, &mut |text| needed |= next_to_mark(text, 0).is_some());
+            each_string(value, &mut |text| needed |= text.contains('<'));
         }
         if !needed {
             return Ok(Self(None));
@@ -38,25 +39,43 @@ impl Mark {
         }
     }
 
+    /// A message as the template sees it.
+    pub fn message_of(self, json: &Json) -> Value {
+        match json {
+            Json::Object(map) if map.get("role").and_then(Json::as_str) == Some("assistant") => {
+                let of_model = |key: &str| ["content", "reasoning_content"].contains(&key);
+                let fields = map.iter().map(|(key, value)| {
+                    (self.text_of(key, ANY), self.value_by(value, if of_model(key) { OF_MODEL } else { ANY }))
+                });
+                Value::from_pairs(fields)
+            }
+            other => self.value_of(other),
+        }
+    }
+
     /// A JSON value as the template sees it.
     pub fn value_of(self, json: &Json) -> Value {
+        self.value_by(json, ANY)
+    }
+
+    fn value_by(self, json: &Json, rule: MarkRule) -> Value {
         match json {
             Json::Null => Value::from(()),
             Json::Bool(bool) => Value::from(*bool),
             Json::Number(number) => number_of(number),
-            Json::String(text) => self.text_of(text),
-            Json::Array(items) => Value::from(items.iter().map(|item| self.value_of(item)).collect::<Vec<_>>()),
+            Json::String(text) => self.text_of(text, rule),
+            Json::Array(items) => Value::from(items.iter().map(|item| self.value_by(item, rule)).collect::<Vec<_>>()),
             Json::Object(map) => {
-                Value::from_pairs(map.iter().map(|(key, value)| (self.text_of(key), self.value_of(value))))
+                Value::from_pairs(map.iter().map(|(key, value)| (self.text_of(key, rule), self.value_by(value, rule))))
             }
         }
     }
 
-    fn text_of(self, text: &str) -> Value {
+    fn text_of(self, text: &str, rule: MarkRule) -> Value {
         let Some(mark) = self.0 else { return Value::from(text) };
         let mut marked = String::new();
         let mut done = 0;
-        while let Some(at) = next_to_mark(text, done) {
+        while let Some(at) = rule(text, done) {
             marked.push_str(&text[done..at]);
             marked.push(mark);
             done = at + 1;
@@ -85,16 +104,15 @@ impl Mark {
     }
 }
 
-/// The next `<` that may begin a control token: one before `|`, or one with only white space after it, because the
-/// template may write a `|` behind it.
-fn next_to_mark(text: &str, from: usize) -> Option<usize> {
-    let bytes = text.as_bytes();
-    let may_begin = |at: usize| match bytes.get(at + 1) {
-        Some(b'|') => true,
-        _ => text[at + 1..].chars().all(python::is_space),
-    };
-    (from..bytes.len()).find(|at| bytes[*at] == b'<' && may_begin(*at))
-}
+/// The next `<` from a byte on that is marked.
+type MarkRule = fn(&str, usize) -> Option<usize>;
+
+const ANY: MarkRule = |text, from| text[from..].find('<').map(|at| from + at);
+
+const OF_MODEL: MarkRule = |text, from| {
+    let marked = |at: &usize| !["<think>", "</think>"].iter().any(|tag| text[*at..].starts_with(tag));
+    text[from..].match_indices('<').map(|(at, _)| from + at).find(marked)
+};
 
 fn number_of(number: &serde_json::Number) -> Value {
     if let Some(number) = number.as_u64() {
