@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::env::GrammarEnv;
 use super::error::GrammarError;
-use super::values::{Form, NEVER_IN_TEXT, Unsupported, VALUE_END, forms_of};
+use super::values::{Form, NEVER_IN_TEXT, PartsBudget, Unsupported, VALUE_END, forms_of};
 use super::{CallChoice, lark, schema};
 
 /// llguidance keeps the parameters that were given in a number of so many bits. More parameters come in one order, the
@@ -44,6 +44,8 @@ struct Function {
     required: usize,
     /// It names no parameters and allows any.
     open: bool,
+    /// What references point into, for the search of a part that is not supported.
+    root: Value,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +57,8 @@ struct Parameter {
 
 impl Tools {
     pub fn new(tools: &[Value], choice: &CallChoice, parallel: bool) -> Result<Tools, GrammarError> {
-        let mut functions = tools.iter().map(Function::new).collect::<Result<Vec<_>, _>>()?;
+        let budget = PartsBudget::default();
+        let mut functions = tools.iter().map(|tool| Function::new(tool, &budget)).collect::<Result<Vec<_>, _>>()?;
         if functions.is_empty() {
             return Err(GrammarError::NoTools);
         }
@@ -104,7 +107,8 @@ impl Tools {
                 grammars.append(&mut source.schemas);
                 let Some(why) = env.why_not(TopLevelGrammar { grammars, max_tokens: None }) else { continue };
                 let at = format!("#/properties/{}", parameter.name);
-                let (part, why) = schema::unsupported_part(env, &parameter.schema, !function.strict, why);
+                let schema = schema::with_definitions(&parameter.schema, &function.root);
+                let (part, why) = schema::unsupported_part(env, &schema, !function.strict, why);
                 return function.refused(part.replacen('#', &at, 1), why);
             }
         }
@@ -113,11 +117,11 @@ impl Tools {
 }
 
 impl Function {
-    fn new(tool: &Value) -> Result<Function, GrammarError> {
+    fn new(tool: &Value, budget: &PartsBudget) -> Result<Function, GrammarError> {
         let function = tool.get("function").unwrap_or(tool);
         let name = function.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
         let strict = function.get("strict").and_then(Value::as_bool).unwrap_or(false);
-        let mut made = Function { name, strict, parameters: Vec::new(), required: 0, open: false };
+        let mut made = Function { name, strict, parameters: Vec::new(), required: 0, open: false, root: Value::Null };
         if !is_plain_name(&made.name) {
             let why = "a tool's name has at least one character, and no blank, control character, < or >";
             return Err(made.refused("name".into(), why.into()));
@@ -145,11 +149,11 @@ impl Function {
                 let why = "a parameter's name has at least one character, and no blank, control character, < or >";
                 return Err(made.refused(format!("#/properties/{name}"), why.into()));
             }
-            let forms = forms_of(&schema_of_value, schema, strict)
+            let forms = forms_of(&schema_of_value, schema, strict, budget)
                 .map_err(|Unsupported { part, why }| made.refused(format!("#/properties/{name}{part}"), why))?;
-            let schema = schema::with_definitions(&schema_of_value, schema);
-            made.parameters.push(Parameter { name: name.to_string(), forms, schema });
+            made.parameters.push(Parameter { name: name.to_string(), forms, schema: schema_of_value });
         }
+        made.root = schema.clone();
         made.parameters.sort_by_key(|parameter| !required.contains(&parameter.name.as_str()));
         made.required = made.parameters.iter().filter(|one| required.contains(&one.name.as_str())).count();
         let more = schema.get("additionalProperties");

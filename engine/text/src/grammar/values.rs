@@ -4,6 +4,8 @@
 //! and null may be JSON or Python (`True`, `None`), because the template writes them as Python does. No string can
 //! contain the tags by which a parser finds the end of a value and of a call.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 use super::schema::with_definitions;
@@ -19,6 +21,13 @@ const LARGEST_INTEGER: i64 = (1 << 53) - 1;
 
 /// How many references are followed from one value before its schema is called circular.
 const MOST_REFERENCES: usize = 16;
+
+/// How many forms one value may have. Choices between constants are one form.
+const MOST_FORMS: usize = 100;
+
+/// How many parts of schemas the tools of one request may have, each counted as often as a form or a reference repeats it:
+/// twenty kilobytes of references can stand for more parts than there is memory.
+const MOST_PARTS: usize = 200_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
@@ -39,37 +48,114 @@ pub struct Unsupported {
     pub why: String,
 }
 
+/// What is left of `MOST_PARTS` for the tools of one request.
+pub struct PartsBudget(Cell<usize>);
+
+impl Default for PartsBudget {
+    fn default() -> PartsBudget {
+        PartsBudget(Cell::new(MOST_PARTS))
+    }
+}
+
+impl PartsBudget {
+    /// Takes the parts of a schema that is copied.
+    pub fn take(&self, copied: &Value) -> Result<(), Unsupported> {
+        self.spend(1)?;
+        match copied {
+            Value::Object(map) => map.values().try_for_each(|part| self.take(part)),
+            Value::Array(list) => list.iter().try_for_each(|part| self.take(part)),
+            _ => Ok(()),
+        }
+    }
+
+    fn spend(&self, parts: usize) -> Result<(), Unsupported> {
+        let left = self.0.get().checked_sub(parts);
+        let why =
+            "with all references followed, the tools' schemas have more than 200000 parts; send fewer or simpler ones";
+        self.0.set(left.ok_or_else(|| unsupported("", why))?);
+        Ok(())
+    }
+}
+
 /// The forms that a value may have. `root` is the schema that references point into. A demand that a grammar cannot
 /// keep is an error with `strict`, and dropped without.
-pub fn forms_of(schema: &Value, root: &Value, strict: bool) -> Result<Vec<Form>, Unsupported> {
-    let mut forms = Vec::new();
-    add_forms(schema, &SchemaContext { root, strict }, MOST_REFERENCES, &mut forms)?;
-    if forms.contains(&Form::Text) {
+pub fn forms_of(schema: &Value, root: &Value, strict: bool, budget: &PartsBudget) -> Result<Vec<Form>, Unsupported> {
+    let mut forms = Forms::default();
+    add_forms(schema, &SchemaContext { root, strict, budget }, MOST_REFERENCES, &mut forms)?;
+    if forms.found.contains(&Form::Text) {
         return Ok(vec![Form::Text]);
     }
-    if forms.is_empty() {
+    if forms.found.is_empty() {
         return Err(unsupported("", "no value fits it"));
     }
-    Ok(forms)
+    for form in &mut forms.found {
+        if let Form::Json(schema) = form
+            && has_reference(schema)
+        {
+            [root.get("$defs"), root.get("definitions")].into_iter().flatten().try_for_each(|all| budget.take(all))?;
+            *schema = with_definitions(schema, root);
+        }
+    }
+    Ok(forms.found)
 }
 
 struct SchemaContext<'a> {
     root: &'a Value,
     strict: bool,
+    budget: &'a PartsBudget,
 }
 
-fn add_forms(schema: &Value, context: &SchemaContext, steps: usize, forms: &mut Vec<Form>) -> Result<(), Unsupported> {
+/// The forms of one value, each once.
+#[derive(Default)]
+struct Forms<'a> {
+    found: Vec<Form>,
+    /// The references that were followed, and whether that has ended: a second time they give nothing new.
+    followed: Vec<(&'a Value, bool)>,
+}
+
+impl Forms<'_> {
+    fn add(&mut self, form: Form) -> Result<(), Unsupported> {
+        if let Form::OneOf(more) = form {
+            let of_texts = self.found.iter_mut().find_map(|form| match form {
+                Form::OneOf(texts) => Some(texts),
+                _ => None,
+            });
+            match of_texts {
+                Some(texts) => texts.extend(more),
+                None => self.found.push(Form::OneOf(more)),
+            }
+        } else if !self.found.contains(&form) {
+            if self.found.len() == MOST_FORMS {
+                return Err(unsupported("", &format!("it has more than {MOST_FORMS} forms; offer fewer choices")));
+            }
+            self.found.push(form);
+        }
+        Ok(())
+    }
+}
+
+fn has_reference(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => map.contains_key("$ref") || map.values().any(has_reference),
+        Value::Array(list) => list.iter().any(has_reference),
+        _ => false,
+    }
+}
+
+fn add_forms<'a>(
+    schema: &'a Value,
+    context: &SchemaContext<'a>,
+    steps: usize,
+    forms: &mut Forms<'a>,
+) -> Result<(), Unsupported> {
+    context.budget.spend(1)?;
     let schema = match schema {
         Value::Object(schema) => schema,
-        Value::Bool(true) => {
-            forms.push(Form::Text);
-            return Ok(());
-        }
+        Value::Bool(true) => return forms.add(Form::Text),
         other => return Err(unsupported("", &format!("{other} is not a schema; use an object"))),
     };
-    let Some(steps) = steps.checked_sub(1) else {
-        return Err(unsupported("/$ref", "its references go round in a circle or too far"));
-    };
+    const CIRCLE: &str = "its references go round in a circle or too far";
+    let Some(steps) = steps.checked_sub(1) else { return Err(unsupported("/$ref", CIRCLE)) };
     let within = |part: &str| {
         let part = part.to_string();
         move |found: Unsupported| Unsupported { part: format!("/{part}{}", found.part), why: found.why }
@@ -79,18 +165,23 @@ fn add_forms(schema: &Value, context: &SchemaContext, steps: usize, forms: &mut 
         let Some(target) = target else {
             return Err(unsupported("/$ref", &format!("nothing stands at {reference}; only '#/…' is followed")));
         };
-        return add_forms(target, context, steps, forms).map_err(within("$ref"));
+        let at = forms.followed.len();
+        match forms.followed.iter().find(|(followed, _)| std::ptr::eq(*followed, target)) {
+            Some((_, true)) => return Ok(()),
+            Some((_, false)) => return Err(unsupported("/$ref", CIRCLE)),
+            None => forms.followed.push((target, false)),
+        }
+        add_forms(target, context, steps, forms).map_err(within("$ref"))?;
+        forms.followed[at].1 = true;
+        return Ok(());
     }
     if let Some(value) = schema.get("const") {
-        forms.push(Form::OneOf(vec![literal(value, "const")?]));
-        return Ok(());
+        return forms.add(Form::OneOf(vec![literal(value, "const")?]));
     }
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        context.budget.spend(values.len())?;
         let texts = values.iter().map(|value| literal(value, "enum")).collect::<Result<Vec<String>, _>>()?;
-        if !texts.is_empty() {
-            forms.push(Form::OneOf(texts));
-        }
-        return Ok(());
+        return if texts.is_empty() { Ok(()) } else { forms.add(Form::OneOf(texts)) };
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(choices) = schema.get(key).and_then(Value::as_array) {
@@ -108,10 +199,10 @@ fn add_forms(schema: &Value, context: &SchemaContext, steps: usize, forms: &mut 
     }
     for name in types_of(schema) {
         match name {
-            "string" => forms.push(text_form(schema, context.strict)?),
-            "any" => forms.push(Form::Text),
-            "null" => forms.push(one_of(&["null", "None"])),
-            "boolean" => forms.push(one_of(&["true", "false", "True", "False"])),
+            "string" => forms.add(text_form(schema, context.strict)?)?,
+            "any" => forms.add(Form::Text)?,
+            "null" => forms.add(one_of(&["null", "None"]))?,
+            "boolean" => forms.add(one_of(&["true", "false", "True", "False"]))?,
             "integer" | "number" | "array" | "object" => {
                 let mut schema = schema.clone();
                 schema.insert("type".into(), name.into());
@@ -119,13 +210,15 @@ fn add_forms(schema: &Value, context: &SchemaContext, steps: usize, forms: &mut 
                     bound(&mut schema, ["minimum", "exclusiveMinimum"], -LARGEST_INTEGER);
                     bound(&mut schema, ["maximum", "exclusiveMaximum"], LARGEST_INTEGER);
                 }
-                forms.push(Form::Json(with_definitions(&Value::Object(schema), context.root)));
+                let schema = Value::Object(schema);
+                context.budget.take(&schema)?;
+                forms.add(Form::Json(schema))?;
             }
             other => return Err(unsupported("/type", &format!("there is no type {other:?}"))),
         }
     }
     if schema.get("nullable") == Some(&Value::Bool(true)) {
-        forms.push(one_of(&["null", "None"]));
+        forms.add(one_of(&["null", "None"]))?;
     }
     Ok(())
 }
@@ -141,25 +234,26 @@ fn bound(schema: &mut serde_json::Map<String, Value>, keys: [&str; 2], value: i6
 }
 
 /// Several schemas at once: JSON where none of them is about text, which then stands quoted.
-fn add_intersection(
+fn add_intersection<'a>(
     schema: &serde_json::Map<String, Value>,
-    parts: &[Value],
-    context: &SchemaContext,
+    parts: &'a [Value],
+    context: &SchemaContext<'a>,
     steps: usize,
-    forms: &mut Vec<Form>,
+    forms: &mut Forms<'a>,
 ) -> Result<(), Unsupported> {
-    let mut of_parts = Vec::new();
+    let mut of_parts = Forms::default();
     for part in parts {
         add_forms(part, context, steps, &mut of_parts)?;
     }
-    if of_parts.iter().all(|form| matches!(form, Form::Json(_))) {
-        forms.push(Form::Json(with_definitions(&Value::Object(schema.clone()), context.root)));
+    if of_parts.found.iter().all(|form| matches!(form, Form::Json(_))) {
+        let schema = Value::Object(schema.clone());
+        context.budget.take(&schema)?;
+        forms.add(Form::Json(schema))
     } else if context.strict {
-        return Err(unsupported("/allOf", "several schemas of one string cannot be kept at once; use one"));
+        Err(unsupported("/allOf", "several schemas of one string cannot be kept at once; use one"))
     } else {
-        forms.push(Form::Text);
+        forms.add(Form::Text)
     }
-    Ok(())
 }
 
 fn types_of(schema: &serde_json::Map<String, Value>) -> Vec<&str> {

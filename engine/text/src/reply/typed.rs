@@ -55,7 +55,7 @@ impl ToolTypes {
 fn typed(text: &str, schema: &Value, whole: &Value) -> Value {
     let mut types = Vec::new();
     let mut members = Vec::new();
-    collect(schema, whole, DEPTH, &mut types, &mut members);
+    collect(schema, whole, DEPTH, &mut Vec::new(), &mut types, &mut members);
     types.retain(|kind| *kind == "string" || NARROW_FIRST.contains(kind));
     if let Some(member) = members.iter().find(|member| is_written(text, member)) {
         return (*member).clone();
@@ -76,6 +76,7 @@ fn collect<'s>(
     schema: &'s Value,
     whole: &'s Value,
     depth: usize,
+    followed: &mut Vec<&'s Value>,
     types: &mut Vec<&'s str>,
     members: &mut Vec<&'s Value>,
 ) {
@@ -94,12 +95,16 @@ fn collect<'s>(
     members.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
     for several in ["anyOf", "oneOf", "allOf"] {
         for schema in schema.get(several).and_then(Value::as_array).into_iter().flatten() {
-            collect(schema, whole, depth - 1, types, members);
+            collect(schema, whole, depth - 1, followed, types, members);
         }
     }
     let referred = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix('#'));
-    if let Some(schema) = referred.and_then(|path| whole.pointer(path)) {
-        collect(schema, whole, depth - 1, types, members);
+    // A second time a reference gives nothing new, and a few of them in a row would give it by the million.
+    if let Some(schema) = referred.and_then(|path| whole.pointer(path))
+        && !followed.iter().any(|known| std::ptr::eq(*known, schema))
+    {
+        followed.push(schema);
+        collect(schema, whole, depth - 1, followed, types, members);
     }
 }
 

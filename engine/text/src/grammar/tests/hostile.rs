@@ -87,6 +87,54 @@ fn depth_size_and_cycles_are_errors() {
     assert!(Grammar::regex("").is_err());
 }
 
+/// Definitions of which each is a choice between ten references to the next: 1.8 kB for ten million values.
+fn bomb(key: &str) -> Value {
+    let choices = |level: usize| json!({ key: vec![json!({ "$ref": format!("#/$defs/l{}", level + 1) }); 10] });
+    let mut definitions: Map<String, Value> = (0..7).map(|level| (format!("l{level}"), choices(level))).collect();
+    definitions.insert("l7".into(), json!({ "type": "object", "properties": { "a": { "type": "integer" } } }));
+    Value::Object(definitions)
+}
+
+#[test]
+fn references_by_the_million_take_neither_time_nor_memory() {
+    let began = std::time::Instant::now();
+    for key in ["anyOf", "oneOf"] {
+        let parameters = json!({ "properties": { "x": { "$ref": "#/$defs/l0" } }, "$defs": bomb(key) });
+        assert!(parameters.to_string().len() < 2400);
+        let tool = json!({ "name": "t", "parameters": parameters });
+        let grammar = Grammar::tool_calls(std::slice::from_ref(&tool), &CallChoice::Required, true).unwrap();
+        assert!(env().matcher(&grammar).is_ok(), "ten million equal forms are one");
+        let mut parts = Vec::new();
+        let mut parser = crate::ReplyParser::new(false, &[tool]);
+        let call = "<tool_call>\n<function=t>\n<parameter=x>\n{\"a\": 1}\n</parameter>\n</function>\n</tool_call>";
+        parser.push(call, &mut parts);
+        assert_eq!(parts[1], crate::ReplyPart::Arguments { index: 0, json: r#"{"x":{"a":1}}"#.into() });
+    }
+    let refused = |parameters: Value| {
+        let tool = json!({ "name": "t", "parameters": parameters });
+        Grammar::tool_calls(&[tool], &CallChoice::Required, true).unwrap_err().to_string()
+    };
+    // Intersections are looked at anew each time, because they are no choice.
+    let all = json!({ "properties": { "x": { "$ref": "#/$defs/l0" } }, "$defs": bomb("allOf") });
+    let nested = json!({ "properties": { "x": { "allOf": [
+        { "anyOf": [{ "allOf": vec![json!({ "$ref": "#/$defs/l0" }); 300] }] }, { "$ref": "#/$defs/l0" }
+    ] } }, "$defs": bomb("allOf") });
+    for parameters in [all, nested] {
+        let tool = json!({ "name": "t", "parameters": parameters });
+        let _ = Grammar::tool_calls(&[tool], &CallChoice::Required, true);
+    }
+    let choices: Vec<Value> = (0..101).map(|least| json!({ "type": "integer", "minimum": least })).collect();
+    let message = refused(json!({ "properties": { "x": { "anyOf": choices } } }));
+    assert!(message.contains("more than 100 forms"), "{message}");
+    // Large definitions that many parameters refer to are copied for each of them.
+    let definitions: Map<String, Value> = (0..5_000).map(|at| (format!("d{at}"), json!({ "type": "null" }))).collect();
+    let list = json!({ "type": "array", "items": { "$ref": "#/$defs/d0" } });
+    let many: Map<String, Value> = (0..100).map(|at| (format!("p{at}"), list.clone())).collect();
+    let message = refused(json!({ "properties": many, "$defs": definitions }));
+    assert!(message.contains("more than 200000 parts"), "{message}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
 #[test]
 fn a_vocabulary_without_the_tokens_is_refused() {
     let tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).chain([b"<end>".to_vec()]).collect();
