@@ -257,6 +257,7 @@ impl Bench {
             prefill_chunk_tokens: args.chunk_tokens,
             max_sequences: args.batch,
             max_waiting: 4,
+            max_logit_bias: 8,
             memory_bytes: memory.left_bytes,
             snapshots: Format::BF16,
             snapshot_spacing_tokens: engine::state::PAGE_TOKENS,

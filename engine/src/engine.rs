@@ -185,6 +185,10 @@ impl Engine {
             return Err(Error::Window { tokens: request.tokens.len(), ctx_size: request.ctx_size, reply });
         }
         request.sampling.check()?;
+        let (tokens, most) = (request.sampling.logit_bias.len(), self.limits.max_logit_bias);
+        if tokens > most {
+            return Err(Error::LogitBias { tokens, most });
+        }
         self.network.state_shape.layout(request.kv)?;
         let waiting = self.requests.iter().filter(|other| !other.is_running() && other.class == request.class).count();
         if waiting >= self.limits.max_waiting {

@@ -34,6 +34,8 @@ pub enum Error {
          the prompt or choose a preset with a larger window"
     )]
     Window { tokens: usize, ctx_size: usize, reply: usize },
+    #[error("logit_bias names {tokens} tokens, and {most} may have one; send fewer, or ask for a grammar")]
+    LogitBias { tokens: usize, most: usize },
     #[error("{waiting} requests wait already, the limit of the configuration; try again in a moment")]
     Busy { waiting: usize },
     #[error(

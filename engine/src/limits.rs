@@ -16,6 +16,8 @@ pub struct EngineLimits {
     pub max_sequences: usize,
     /// Requests of one class that may wait for that.
     pub max_waiting: usize,
+    /// Tokens of one request that may have a logit bias. Each costs time at every token of the reply.
+    pub max_logit_bias: usize,
     /// Ceiling over the pages, snapshots, recurrence logs and states of all sequences, running or cached.
     pub memory_bytes: usize,
     /// The format of recurrent states in snapshots: one of `snapshot::FORMATS`.

@@ -139,12 +139,21 @@ pub struct Sampler {
 impl Sampler {
     /// `seed_if_none` is used if the request has no seed. The caller has a source of chance for it.
     pub fn new(sampling: &SamplingOptions, seed_if_none: u64) -> Sampler {
+        let mut sampling = sampling.clone();
+        // Each token once, with all of its bias.
+        sampling.logit_bias.retain(|(_, bias)| !bias.is_nan() && *bias != f32::INFINITY);
+        sampling.logit_bias.sort_by_key(|(token, _)| *token);
+        sampling.logit_bias.dedup_by(|(token, bias), (kept, sum)| {
+            let is_same = token == kept;
+            *sum += if is_same { *bias } else { 0.0 };
+            is_same
+        });
         Sampler {
             random: SplitMix64::new(sampling.seed.unwrap_or(seed_if_none)),
-            history: TokenHistory::new(sampling),
+            history: TokenHistory::new(&sampling),
             selector: TokenSelector::default(),
             originals: Vec::new(),
-            sampling: sampling.clone(),
+            sampling,
         }
     }
 
@@ -186,10 +195,7 @@ impl Sampler {
 
     fn apply_bias(&mut self, logits: &mut [f32]) {
         for &(token, bias) in &self.sampling.logit_bias {
-            if let Some(logit) = logits.get_mut(token as usize)
-                && !bias.is_nan()
-                && bias != f32::INFINITY
-            {
+            if let Some(logit) = logits.get_mut(token as usize) {
                 self.originals.push((token, *logit));
                 *logit += bias;
             }

@@ -392,6 +392,7 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     prefill_chunk_tokens: 64,
     max_sequences: 2,
     max_waiting: 8,
+    max_logit_bias: 8,
     memory_bytes: usize::MAX,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 256,

@@ -261,3 +261,16 @@ fn every_format_of_keys_and_values_gives_nearly_the_same() {
         assert_eq!(ours.report.reused_tokens, 0);
     }
 }
+
+#[test]
+fn a_bias_for_too_many_tokens_is_refused() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let with = |count: u32| {
+        let mut request = request(&[1, 2, 3], 2);
+        request.sampling.logit_bias = (0..count).map(|token| (token, -1.0)).collect();
+        request
+    };
+    assert_eq!(answers(&mut engine, vec![with(8)])[0].tokens.len(), 2);
+    let message = engine.submit(with(9)).unwrap_err().to_string();
+    assert!(message.contains("logit_bias names 9 tokens, and 8 may have one"), "{message}");
+}

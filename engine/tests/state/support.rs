@@ -20,6 +20,7 @@ pub const LIMITS: EngineLimits = EngineLimits {
     prefill_chunk_tokens: 64,
     max_sequences: 4,
     max_waiting: 64,
+    max_logit_bias: 8,
     memory_bytes: 64 << 20,
     snapshots: Format::F32,
     snapshot_spacing_tokens: 40,

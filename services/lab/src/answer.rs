@@ -47,6 +47,7 @@ impl LocalModel {
             prefill_chunk_tokens: settings.engine.chunk_tokens(device.is_some()),
             max_sequences: 1,
             max_waiting: 1,
+            max_logit_bias: usize::MAX,
             memory_bytes: device.map_or(most_bytes, |memory| memory.left_bytes.min(most_bytes)),
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,

@@ -31,6 +31,7 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
         prefill_chunk_tokens: engine.chunk_tokens(on_device),
         max_sequences: settings.engine.max_sequences,
         max_waiting: settings.engine.max_waiting,
+        max_logit_bias: settings.engine.max_logit_bias,
         memory_bytes: usize::MAX,
         snapshots: match precision {
             Precision::F32 => exact,

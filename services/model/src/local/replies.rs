@@ -214,6 +214,7 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
         engine::Error::Lost { .. } => FailureCode::Unavailable,
         engine::Error::Empty
         | engine::Error::KvFormat { .. }
+        | engine::Error::LogitBias { .. }
         | engine::Error::Grammar(_)
         | engine::Error::Sampling(_)
         | engine::Error::Text(_) => FailureCode::InvalidRequest,

@@ -28,6 +28,7 @@ sections! {
         pub precision: PrecisionChoice = choice(),
         pub max_sequences: usize = whole(1..=1024),
         pub max_waiting: usize = whole(1..=1 << 20),
+        pub max_logit_bias: usize = whole(0..=1 << 20),
     }
 
     pub struct MemorySettings {
