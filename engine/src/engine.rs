@@ -129,15 +129,16 @@ impl Engine {
         &self.tokenizer
     }
 
-    /// Why this engine answers no more requests: its GPU is lost. The caller has to open another engine.
-    pub fn failure(&self) -> Option<&str> {
-        self.executor.failure()
+    /// Why this engine answers no more requests: its GPU is lost, or the model's file. The caller has to open another engine.
+    pub fn failure(&self) -> Option<String> {
+        let cut = || self.network.cut_file().map(|file| weights::Error::cut(file).to_string());
+        self.executor.failure().map(str::to_string).or_else(cut)
     }
 
     /// Takes a request. After an error no event comes for it.
     pub fn submit(&mut self, request: EngineRequest) -> Result<RequestId, Error> {
-        if let Some(reason) = self.failure() {
-            return Err(Error::Lost { reason: reason.to_string() });
+        if self.failure().is_some() {
+            return Err(self.lost());
         }
         self.check(&request)?;
         let grammar = match &request.grammar {
@@ -239,7 +240,7 @@ impl Engine {
     /// no longer than one chunk.
     pub fn step(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         events.append(&mut self.ended);
-        if self.executor.failure().is_some() {
+        if self.failure().is_some() {
             return self.lose(events);
         }
         self.admit(events);
@@ -258,20 +259,26 @@ impl Engine {
             self.free_memory_for_step(events);
         };
         self.run(&chosen, events);
-        if self.executor.failure().is_some() {
+        if self.failure().is_some() {
             return self.lose(events);
         }
         !self.requests.is_empty()
     }
 
-    /// Ends all requests, because the GPU failed and all its memory is lost. Another engine can continue from the files on
-    /// disk.
+    /// Ends all requests, because the GPU failed and all its memory is lost, or because weights are. Another engine can
+    /// continue from the files on disk.
     fn lose(&mut self, events: &mut Vec<EngineEvent>) -> bool {
-        let reason = self.failure().unwrap_or_default().to_string();
         for request in std::mem::take(&mut self.requests) {
-            events.push(EngineEvent::Failed { id: request.id, error: Error::Lost { reason: reason.clone() } });
+            events.push(EngineEvent::Failed { id: request.id, error: self.lost() });
         }
         false
+    }
+
+    fn lost(&self) -> Error {
+        match (self.executor.failure(), self.network.cut_file()) {
+            (None, Some(file)) => weights::Error::cut(file).into(),
+            (reason, _) => Error::Lost { reason: reason.unwrap_or_default().to_string() },
+        }
     }
 
     /// Evicts until `bytes` more fit. Returns whether they do.

@@ -6,13 +6,14 @@ mod ffn;
 mod workspace;
 
 use std::ops::Range;
+use std::path::Path;
 
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::norm::rms_norm;
 use kernels::product::{Activations, Precision, Rounding, product, products};
 use kernels::rotation::Rotation;
-use weights::{Layer, Matrix, Mixer, Model, Shape};
+use weights::{Layer, Matrix, Mixer, Model, ModelBytes, Shape};
 
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
@@ -27,6 +28,8 @@ pub struct Network {
     pub precision: Precision,
     rounding: Rounding,
     rotation: Rotation,
+    /// Those that the model's matrices lie in.
+    files: Vec<ModelBytes>,
     /// Convolution taps of each linear layer, [kernel, channels]: the order in which a row of channels reads them.
     taps: Vec<Vec<f32>>,
 }
@@ -80,11 +83,17 @@ impl Network {
         });
         let taps = taps.collect();
         let rounding = rounding_for(&model);
-        Network { state_shape: StateShape::new(shape), precision, rounding, rotation, taps, model }
+        let files = model.mapped_files();
+        Network { state_shape: StateShape::new(shape), precision, rounding, rotation, files, taps, model }
     }
 
     pub fn shape(&self) -> &Shape {
         &self.model.shape
+    }
+
+    /// A mapped file of the model that was cut: what was computed since then is wrong.
+    pub fn cut_file(&self) -> Option<&Path> {
+        self.files.iter().find(|file| file.is_cut())?.mapped_file()
     }
 
     /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.

@@ -34,6 +34,9 @@ impl Engine {
             });
         }
         let Some(logits) = self.executor.forward(&self.network, &mut lanes) else { return };
+        if self.network.cut_file().is_some() {
+            return;
+        }
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
         let mut ended = Vec::new();
         for ((at, _), snapshots) in chosen.iter().zip(snapshots_of) {

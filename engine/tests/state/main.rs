@@ -1,5 +1,6 @@
 //! What is reused must not change what is answered.
 
+mod cut;
 mod device;
 mod disk;
 mod memory;

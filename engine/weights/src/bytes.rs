@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::{Deref, Range};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::mapped::MappedFile;
 
 /// A range of a file's bytes. A clone shares the same memory.
 #[derive(Clone)]
@@ -28,15 +29,13 @@ impl ModelBytes {
         let about = file.metadata().map_err(io)?;
         let len = usize::try_from(about.len()).map_err(|_| Error::file(path, "is larger than memory can address"))?;
         // An empty map is an error on some systems, and an empty file is an error of its own in both readers.
-        let memory = if mmap && len > 0 {
-            // SAFETY: the map is read-only and private to this process. Another process that cuts the file while it
-            // is mapped can raise SIGBUS, as with every program that maps model files; `mmap: false` avoids that.
-            Memory::Map(unsafe { memmap2::Mmap::map(&file) }.map_err(io)?)
-        } else {
-            Memory::Heap(read_aligned(&mut file, len, path)?)
+        let mapped = if mmap && len > 0 { MappedFile::new(&file).map_err(io)? } else { None };
+        let memory = match mapped {
+            Some(mapped) => Memory::Map(mapped),
+            None => Memory::Heap(read_aligned(&mut file, len, path)?),
         };
         let len = memory.bytes().len().min(len);
-        let owner = Owner { memory, modified_ns: modified_ns(&about) };
+        let owner = Owner { memory, modified_ns: modified_ns(&about), path: path.to_path_buf() };
         Ok(ModelBytes { owner: Arc::new(owner), start: 0, len })
     }
 
@@ -50,7 +49,7 @@ impl ModelBytes {
     /// Says that these bytes will hardly be read again: of a mapped file, the system may have their memory back.
     pub fn let_go(&self) {
         #[cfg(unix)]
-        if let Memory::Map(map) = &self.owner.memory {
+        if let Memory::Map(MappedFile { map, .. }) = &self.owner.memory {
             // Whole pages only: what lies on the pages at both ends belongs to others too.
             let (start, end) = (self.start.next_multiple_of(PAGE), (self.start + self.len) / PAGE * PAGE);
             if start < end {
@@ -65,10 +64,20 @@ impl ModelBytes {
     /// many for a look here and there. It holds for the whole file.
     pub fn read_ahead(&self, ahead: bool) {
         #[cfg(unix)]
-        if let Memory::Map(map) = &self.owner.memory {
+        if let Memory::Map(MappedFile { map, .. }) = &self.owner.memory {
             // That the system refuses is no harm.
             let _ = map.advise(if ahead { memmap2::Advice::Normal } else { memmap2::Advice::Random });
         }
+    }
+
+    /// The mapped file that these bytes are of.
+    pub fn mapped_file(&self) -> Option<&Path> {
+        matches!(self.owner.memory, Memory::Map(_)).then_some(&self.owner.path)
+    }
+
+    /// Whether the mapped file was cut while it was in use: what was read since then is zeros.
+    pub fn is_cut(&self) -> bool {
+        matches!(&self.owner.memory, Memory::Map(mapped) if mapped.is_cut())
     }
 
     /// When the file was last written, since 1970; 0 where the system does not tell, or where there is no file.
@@ -147,24 +156,25 @@ unsafe impl bytemuck::Pod for CacheLine {}
 struct Owner {
     memory: Memory,
     modified_ns: i128,
+    path: PathBuf,
 }
 
 enum Memory {
-    Map(memmap2::Mmap),
+    Map(MappedFile),
     Made(memmap2::Mmap),
     Heap(Box<[CacheLine]>),
 }
 
 impl Owner {
     fn of_no_file(memory: Memory) -> Arc<Owner> {
-        Arc::new(Owner { memory, modified_ns: 0 })
+        Arc::new(Owner { memory, modified_ns: 0, path: PathBuf::new() })
     }
 }
 
 impl Memory {
     fn bytes(&self) -> &[u8] {
         match self {
-            Memory::Map(map) | Memory::Made(map) => map,
+            Memory::Map(MappedFile { map, .. }) | Memory::Made(map) => map,
             Memory::Heap(lines) => bytemuck::cast_slice(lines),
         }
     }

@@ -43,6 +43,13 @@ impl Error {
         }
     }
 
+    /// A mapped file that another program cut while it was in use.
+    pub fn cut(path: &Path) -> Error {
+        let what = "was cut or could not be read while the model was in use; put the whole file back, under a new name and \
+                    renamed when it is there";
+        Error::file(path, what)
+    }
+
     pub(crate) fn older_sibling(path: &Path, arch: &str, family: &str) -> Error {
         let why = "it is an older sibling of the Qwen3.5 family with merged projections; take a model of the family";
         Error::file(path, format!("architecture '{arch}' is not supported: {why} ({family})"))

@@ -10,6 +10,7 @@ pub mod gguf;
 pub mod gguf_writer;
 pub mod hf;
 mod layers;
+mod mapped;
 pub mod mixture;
 mod model;
 mod open;

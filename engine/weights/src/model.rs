@@ -53,6 +53,21 @@ impl Model {
     }
 }
 
+impl Model {
+    /// A few bytes of each mapped file that matrices lie in.
+    pub fn mapped_files(&self) -> Vec<ModelBytes> {
+        let of_layers = self.layers.iter().flat_map(|layer| [layer.mixer.matrices(), layer.ffn.matrices()].concat());
+        let mut files: Vec<ModelBytes> = Vec::new();
+        for matrix in [&self.embed].into_iter().chain(&self.head).chain(of_layers) {
+            let path = matrix.data.mapped_file();
+            if path.is_some() && !files.iter().any(|known| known.mapped_file() == path) {
+                files.push(matrix.data.clone());
+            }
+        }
+        files
+    }
+}
+
 /// `data` is aligned to the elements of f32, f16 and bf16.
 #[derive(Debug, Clone)]
 pub struct Matrix {

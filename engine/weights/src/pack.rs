@@ -28,7 +28,7 @@ pub fn pack(
     if !has_panels(cpu.level) {
         return Ok(None);
     }
-    let fingerprint = model.fingerprint;
+    let (fingerprint, files) = (model.fingerprint, model.mapped_files());
     let mut jobs: Vec<(&mut Matrix, usize)> = Vec::new();
     for (matrix, used_for) in matrices(model, part) {
         if used_for == MatrixUse::ExactProducts {
@@ -52,6 +52,10 @@ pub fn pack(
         return Ok(None);
     }
     let all = pack_all(&jobs, total, cpu, progress)?;
+    // What was packed of a file that is gone is not kept.
+    if let Some(file) = files.iter().find_map(|file| file.mapped_file().filter(|_| file.is_cut())) {
+        return Err(Error::cut(file));
+    }
     place(jobs, &all);
     Ok(kept.and_then(|(folder, key)| packed::keep(folder, &key, all)))
 }

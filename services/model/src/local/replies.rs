@@ -211,7 +211,7 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
     let code = match error {
         engine::Error::Window { .. } => FailureCode::PromptTooLong,
         engine::Error::Busy { .. } | engine::Error::NoRoom { .. } => FailureCode::Busy,
-        engine::Error::Lost { .. } => FailureCode::Unavailable,
+        engine::Error::Lost { .. } | engine::Error::Weights(_) => FailureCode::Unavailable,
         engine::Error::Empty
         | engine::Error::KvFormat { .. }
         | engine::Error::LogitBias { .. }

@@ -171,7 +171,7 @@ impl<'a> Serving<'a> {
                 self.replies.event(event, &self.engine, began, ended);
             }
             if let Some(why) = self.engine.failure() {
-                return Ended::Lost(why.to_owned());
+                return Ended::Lost(why);
             }
             for id in self.replies.marks() {
                 self.engine.mark(id);
