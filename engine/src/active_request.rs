@@ -35,6 +35,8 @@ pub(crate) struct ActiveRequest {
     pub sequence: Option<CachedSequence>,
     /// How many requests had ended when this one was suspended for lack of memory. It waits until another one ends.
     pub parked_at: Option<u64>,
+    /// The last step that computed tokens of it, or the one before it came.
+    pub computed_at: u64,
     /// What was reused when the request began. None: it has not begun.
     pub start: Option<RequestStart>,
     pub reply: ReplyWriter,

@@ -39,6 +39,8 @@ pub struct Engine {
     next_id: u64,
     /// Requests that have ended so far.
     done: u64,
+    /// Steps that computed something.
+    steps: u64,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Engine {
             ended: Vec::new(),
             next_id: 0,
             done: 0,
+            steps: 0,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
@@ -167,6 +170,7 @@ impl Engine {
             marks: request.marks,
             sequence: None,
             parked_at: None,
+            computed_at: self.steps,
             start: None,
             reply,
         });
@@ -246,18 +250,22 @@ impl Engine {
         self.admit(events);
         // Only the most urgent class is computed.
         let chosen = loop {
-            let Some(class) =
-                self.requests.iter().filter(|request| request.is_running()).map(|request| request.class).min()
-            else {
+            let running = self.requests.iter().filter(|request| request.is_running());
+            let Some(class) = running.map(|request| self.urgency(request)).min() else {
                 return !self.requests.is_empty();
             };
             let chosen = self.choose(class);
-            let rights = self.requests[chosen[0].0].rights();
+            let has_all = chosen.iter().any(|(at, _)| self.requests[*at].rights() == EvictionRights::All);
+            let rights = if has_all { EvictionRights::All } else { EvictionRights::Unneeded };
             if self.make_room(self.bytes_of(&chosen), rights) {
                 break chosen;
             }
             self.free_memory_for_step(events);
         };
+        self.steps += 1;
+        for (at, _) in &chosen {
+            self.requests[*at].computed_at = self.steps;
+        }
         self.run(&chosen, events);
         if self.failure().is_some() {
             return self.lose(events);

@@ -11,7 +11,16 @@ use crate::state::SequenceState;
 /// A background request computes a part of a chunk in a step, so that a new request waits less for the step's end.
 const BACKGROUND_PARTS: usize = 4;
 
+/// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
+/// a chunk in as many steps it takes little from those who talk.
+const LONGEST_WAIT_STEPS: u64 = 32;
+
 impl Engine {
+    /// How urgent a request is by its class and its wait, so that no class starves.
+    pub(super) fn urgency(&self, request: &ActiveRequest) -> RequestClass {
+        if self.steps - request.computed_at >= LONGEST_WAIT_STEPS { RequestClass::Talk } else { request.class }
+    }
+
     /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one.
     pub(super) fn admit(&mut self, events: &mut Vec<EngineEvent>) {
         loop {
@@ -19,8 +28,10 @@ impl Engine {
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
             let waiting = requests.filter(|(_, request)| !request.is_running() && !parked(request));
-            let Some((class, at)) = waiting.map(|(at, request)| (request.class, at)).min() else { return };
-            let less_urgent = self.least_urgent().filter(|last| self.requests[*last].class > class);
+            let Some((class, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
+            let less_urgent = self
+                .least_urgent(|request| self.urgency(request))
+                .filter(|last| self.urgency(&self.requests[*last]) > class);
             if running >= self.limits.max_sequences.max(1) {
                 let Some(last) = less_urgent else { return };
                 self.suspend(last);
@@ -91,20 +102,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Which requests of a class the next step computes: the index of each, and its tokens.
+    /// Which requests of this urgency the next step computes: the index of each, and its tokens.
     pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
-        if class == RequestClass::Background {
-            budget = (budget / BACKGROUND_PARTS).max(1);
-        }
+        let mut background_budget = (budget / BACKGROUND_PARTS).max(1);
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             for (at, request) in self.requests.iter().enumerate() {
-                let ours = request.is_running() && request.class == class;
-                let count = request.pending().len().min(budget.max(usize::from(decoding)));
-                if ours && request.is_decoding() == decoding && count > 0 {
+                let is_ours = request.is_running() && self.urgency(request) == class;
+                let is_background = request.class == RequestClass::Background;
+                let most = if is_background { budget.min(background_budget) } else { budget };
+                let count = request.pending().len().min(most.max(usize::from(decoding)));
+                if is_ours && request.is_decoding() == decoding && count > 0 {
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
+                    if is_background {
+                        background_budget = background_budget.saturating_sub(count);
+                    }
                 }
             }
         }
@@ -115,7 +129,7 @@ impl Engine {
     /// The next step does not fit into memory: suspends the least urgent running request until another one has ended. The only
     /// running request fails instead, because no other one will free memory for it.
     pub(super) fn free_memory_for_step(&mut self, events: &mut Vec<EngineEvent>) {
-        let Some(at) = self.least_urgent() else { return };
+        let Some(at) = self.least_urgent(|request| request.class) else { return };
         if self.requests.iter().filter(|request| request.is_running()).count() > 1 {
             self.requests[at].parked_at = Some(self.done);
             self.suspend(at);
@@ -134,9 +148,9 @@ impl Engine {
     }
 
     /// The running request of the least urgent class that came last.
-    fn least_urgent(&self) -> Option<usize> {
+    fn least_urgent(&self, class: impl Fn(&ActiveRequest) -> RequestClass) -> Option<usize> {
         let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
-        running.max_by_key(|(_, request)| (request.class, request.id)).map(|(at, _)| at)
+        running.max_by_key(|(_, request)| (class(request), request.id)).map(|(at, _)| at)
     }
 
     /// Fails a request for lack of memory. What it has computed stays in the cache.

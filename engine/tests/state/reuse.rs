@@ -122,6 +122,41 @@ fn talk_goes_first_and_a_cancel_is_heard_within_a_step() {
     assert!(answer(&mut engine, again).report.reused_tokens >= 5);
 }
 
+/// Users talk without a pause, in all places that there are: less urgent requests come to their end all the same, and take
+/// few of the steps.
+#[test]
+fn no_class_of_requests_starves() {
+    for (class, max_sequences) in
+        [(RequestClass::Background, 4), (RequestClass::Speculate, 4), (RequestClass::Background, 2)]
+    {
+        let mut engine = engine("dense-tied", EngineLimits { max_sequences, ..LIMITS });
+        let mut talks = 0;
+        let mut talk = |engine: &mut Engine| {
+            talks += 1;
+            engine.submit(request(&words(20, talks), 60)).unwrap()
+        };
+        talk(&mut engine);
+        talk(&mut engine);
+        talk(&mut engine);
+        let waiting = engine.submit(EngineRequest { class, ..request(&words(100, 1), 5) }).unwrap();
+        let (mut events, mut said, mut steps) = (Vec::new(), 0, 0);
+        while !events.iter().any(|event| matches!(event, EngineEvent::Done { id, .. } if *id == waiting)) {
+            events.clear();
+            engine.step(&mut events);
+            steps += 1;
+            assert!(steps < 2000, "{class:?} with {max_sequences} places has no end");
+            for event in &events {
+                match event {
+                    EngineEvent::Done { id, .. } if *id != waiting => drop(talk(&mut engine)),
+                    EngineEvent::Token(token) if token.id != waiting => said += 1,
+                    _ => {}
+                }
+            }
+        }
+        assert!(said >= steps, "{class:?}: {said} tokens said in {steps} steps");
+    }
+}
+
 #[test]
 fn what_nobody_waits_for_goes_in_smaller_steps() {
     for (class, tokens) in

@@ -137,23 +137,17 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
         },
         tool_choice: tool_choice(fields.tool_choice.as_ref(), fields.function_call.as_ref())?,
         parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
-        priority: priority(fields.service_tier.as_deref(), stream),
+        priority: priority(fields.service_tier.as_deref()),
         model: fields.model.unwrap_or_default(),
         session_id,
     };
     Ok(ChatRequest { stream, include_usage, completion })
 }
 
-/// A user who listens while a reply is written must not wait for a client that does not. So a request that is not streamed
-/// (a client's own summary of the conversation, a task of the house) is answered in the gaps, unless it says that it is
-/// urgent.
-fn priority(service_tier: Option<&str>, stream: bool) -> Priority {
-    match service_tier {
-        Some("flex") => Priority::Background,
-        Some("priority") => Priority::Talk,
-        _ if stream => Priority::Talk,
-        _ => Priority::Background,
-    }
+/// A user waits for a reply whether or not it is streamed. A request that may wait says so: a client's own summary of the
+/// conversation, a task of the house.
+fn priority(service_tier: Option<&str>) -> Priority {
+    if service_tier == Some("flex") { Priority::Background } else { Priority::Talk }
 }
 
 fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {

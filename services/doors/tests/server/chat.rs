@@ -191,8 +191,7 @@ async fn an_answer_in_one_piece() {
     assert_eq!(ask.options.sampling.logit_bias, [(5, f32::NEG_INFINITY), (6, 1.5)]);
     assert!(matches!(&ask.options.response_format, ResponseFormat::JsonSchema { name, .. } if name == "x"));
     assert_eq!(asked.chat().enable_thinking(), Some(false));
-    // Nobody listens while it is written: it waits for those to whom somebody does.
-    assert_eq!(ask.priority, Priority::Background);
+    assert_eq!(ask.priority, Priority::Talk, "a user waits for it as for a stream");
     asked.prompt(12, 0);
     let logprobs = vec![TokenLogprob { bytes: b"No".to_vec(), logprob: -0.5, top: vec![(b"No".to_vec(), -0.5)] }];
     asked.push(Delta::Text { text: "No".into(), tokens: 1, sentences: Vec::new(), logprobs });
@@ -204,6 +203,9 @@ async fn an_answer_in_one_piece() {
     assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("No"), &json!("length")));
     assert_eq!(choice["logprobs"]["content"][0]["top_logprobs"][0]["bytes"], json!([78, 111]));
     assert_eq!(body["usage"]["completion_tokens"], 1);
+    let mut ahead = server.script.next().await;
+    assert!(matches!(ahead.request.purpose, Purpose::WarmHistory { .. }), "the next turn is read ahead");
+    ahead.done(Finish::Warm);
 
     let answer =
         posting(&server, says("Lights", json!({ "tools": [{"type": "function", "function": {"name": "f"}}] })));
@@ -511,7 +513,7 @@ async fn what_is_served_is_counted() {
     assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
     let text = response.text().await.unwrap();
     let expected = [
-        r#"reprise_answers_total{purpose="reply",priority="background",outcome="stop"}"#,
+        r#"reprise_answers_total{purpose="reply",priority="talk",outcome="stop"}"#,
         r#"reprise_http_requests_total{method="POST",route="/v1/chat/completions",status="200"}"#,
         r#"reprise_http_request_seconds_count{method="POST",route="/v1/chat/completions"}"#,
         "# TYPE reprise_http_requests_total counter",
