@@ -146,6 +146,14 @@ impl Service {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
+    /// Memory of the process in bytes, as the system tells it: `VmHWM` is the most that it ever had, `VmRSS` what it has.
+    pub fn memory_bytes(&self, line: &str) -> u64 {
+        let pid = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux tells");
+        let kib = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':')?.strip_suffix("kB"));
+        kib.and_then(|kib| kib.trim().parse::<u64>().ok()).expect("a number of KiB") << 10
+    }
+
     /// As when the power fails: the service flushes nothing and closes no connection.
     pub async fn kill(mut self) -> TempDir {
         self.child.kill().await.expect("it can be killed");

@@ -137,6 +137,13 @@ impl Tokenizer {
         self.table.bytes(id)
     }
 
+    /// Bytes of text that one token can stand for at most.
+    pub fn longest_token_bytes(&self) -> usize {
+        let longest = (0..self.table.len() as u32).map(|id| self.token_bytes(id).len()).max().unwrap_or(0);
+        // NFC makes three bytes of nine at most, as of the letters of a Korean syllable.
+        if self.nfc { longest * 3 } else { longest }
+    }
+
     pub fn kind(&self, id: u32) -> TokenKind {
         self.table.kind(id)
     }

@@ -5,11 +5,8 @@ mod durable;
 mod source;
 
 use crate::ApiError;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::http::StatusCode;
 use futures_util::{StreamExt, stream};
-use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
+use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
 use runtime::Runtime;
 use session::machine::OneShot;
 use session::prompt::Wording;
@@ -68,6 +65,7 @@ impl Completions {
         id: &str,
         preset: &Arc<Preset>,
         mut request: CompletionRequest,
+        preparation: Arc<PreparationShare>,
     ) -> Result<Completion, ApiError> {
         if let Some(session) = request.session_id.take() {
             let (source, session_id) = durable::answer(self, identity, &session, request).await?;
@@ -78,7 +76,8 @@ impl Completions {
         let warm =
             goes_on.then(|| Warm { model: self.model.clone(), prompt: request.prompt.clone(), preset: preset.clone() });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
-        let answer = self.model.ask(model_request(request, preset.clone()));
+        let asked = ModelRequest { preparation: Some(preparation), ..model_request(request, preset.clone()) };
+        let answer = self.model.ask(asked);
         let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
         Ok(Completion { source, warm, session_id: None })
     }
@@ -215,16 +214,4 @@ impl Warm {
         let mut answer = model.ask(asked);
         tokio::spawn(async move { while answer.next().await.is_some() {} });
     }
-}
-
-/// The body, or why it could not be read.
-pub fn body_of(body: Result<Bytes, BytesRejection>, settings: &Settings) -> Result<Bytes, ApiError> {
-    body.map_err(|refused| match refused.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let most = settings.limits.body_bytes;
-            let message = format!("the body is larger than {most} bytes (limits.body_bytes)");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
-        }
-        _ => ApiError::bad("invalid_body", "the body could not be read to its end"),
-    })
 }

@@ -6,6 +6,7 @@ pub mod access;
 mod admin;
 mod api_error;
 mod app;
+mod bodies;
 mod completion;
 mod console;
 mod error;

@@ -15,17 +15,17 @@ use crate::completion::{self, Completions};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use model::PreparationShare;
 use parse::{OllamaRequest, Work};
 use render::{LineShape, OllamaReply};
 use session::prompt::Wording;
 use settings::{Preset, Settings};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Identity, new_id};
 
@@ -35,30 +35,32 @@ type Parse = fn(&[u8], &Settings, &Wording) -> Result<OllamaRequest, ApiError>;
 pub async fn chat(
     State(completions): State<Completions>,
     Extension(identity): Extension<Identity>,
-    body: Result<Bytes, BytesRejection>,
+    Extension(preparation): Extension<Arc<PreparationShare>>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &identity, body, parse::chat, LineShape::Chat).await
+    answer(&completions, &identity, preparation, &body, parse::chat, LineShape::Chat).await
 }
 
 /// `POST /api/generate`
 pub async fn generate(
     State(completions): State<Completions>,
     Extension(identity): Extension<Identity>,
-    body: Result<Bytes, BytesRejection>,
+    Extension(preparation): Extension<Arc<PreparationShare>>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &identity, body, parse::generate, LineShape::Generate).await
+    answer(&completions, &identity, preparation, &body, parse::generate, LineShape::Generate).await
 }
 
 async fn answer(
     completions: &Completions,
     identity: &Identity,
-    body: Result<Bytes, BytesRejection>,
+    preparation: Arc<PreparationShare>,
+    body: &[u8],
     parse: Parse,
     shape: LineShape,
 ) -> Result<Response, ApiError> {
-    let body = completion::body_of(body, &completions.settings)?;
     let OllamaRequest { name, stream, work, num_ctx, unused } =
-        parse(&body, &completions.settings, &completions.wording)?;
+        parse(body, &completions.settings, &completions.wording)?;
     let preset = completions.runtime.presets().named(untagged(&name))?.clone();
     tell_once(&preset, num_ctx, &unused);
     let request = match work {
@@ -67,7 +69,7 @@ async fn answer(
     };
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %identity.user, model = name, stream, "a completion begins");
-    let completion = completions.ask(identity, &id, &preset, request).await?;
+    let completion = completions.ask(identity, &id, &preset, request, preparation).await?;
     let reply = OllamaReply::new(name, shape);
     if !stream {
         return Ok(json_response(completion::whole(completion, reply).await?.whole()));

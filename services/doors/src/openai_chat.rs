@@ -10,13 +10,13 @@ mod render;
 use crate::ApiError;
 use crate::completion::{self, Completions};
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
+use model::PreparationShare;
 pub use parse::ChatBody;
 use parse::ChatRequest;
 use render::ChatReply;
@@ -33,14 +33,16 @@ pub use messages::tool;
 pub async fn completions(
     State(chat): State<Completions>,
     Extension(identity): Extension<Identity>,
-    body: Result<Bytes, BytesRejection>,
+    Extension(preparation): Extension<Arc<PreparationShare>>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body = completion::body_of(body, &chat.settings)?;
     let ChatRequest { stream, include_usage, completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
+    drop(body);
     let preset = chat.runtime.presets().named(&completion.model)?.clone();
     let name = chat.name_of(&preset);
     let id = completion_id()?;
-    let completion = chat.ask(&identity, id.trim_start_matches("chatcmpl-"), &preset, completion).await?;
+    let short_id = id.trim_start_matches("chatcmpl-");
+    let completion = chat.ask(&identity, short_id, &preset, completion, preparation).await?;
     let session_id = completion.session_id.clone();
     tracing::debug!(id, user = %identity.user, model = name, stream, session = session_id, "a completion begins");
     let reply = ChatReply::new(id, unix_seconds(), name, include_usage, session_id);

@@ -8,7 +8,7 @@ use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
-use crate::{App, console, health, metrics, ollama};
+use crate::{App, bodies, console, health, metrics, ollama};
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
@@ -95,7 +95,11 @@ impl FromRef<App> for Completions {
 
 pub fn router(app: App) -> Router {
     let mut router: Router<App> = Router::new();
-    for Route { path, scope, handler, .. } in table() {
+    for Route { method, path, scope, handler, .. } in table() {
+        let handler = match method {
+            "post" => handler.layer(from_fn_with_state(app.clone(), bodies::read)),
+            _ => handler,
+        };
         let handler = match scope {
             Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
             None => handler,

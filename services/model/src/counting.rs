@@ -51,6 +51,7 @@ impl Counting {
 fn preparer(file: &Path) -> Result<Preparer, Error> {
     let (tokenizer, template) = engine::vocabulary::open(file)?;
     Ok(Preparer {
+        longest_token_bytes: tokenizer.longest_token_bytes(),
         tokenizer: Arc::new(tokenizer),
         template,
         precision: Precision::Integer,

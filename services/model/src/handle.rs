@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::counting::Counting;
 use crate::local::Local;
 use crate::measure::Measured;
+use crate::preparation::PreparationMemory;
 use crate::request::ModelRequest;
 use crate::scripted::{Script, Scripted};
 use crate::status::ModelStatus;
@@ -11,10 +12,12 @@ use crate::upstream::Upstream;
 use session::{Failure, Prompt};
 use settings::Preset;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone)]
 pub struct Model {
     pub(crate) kind: Arc<Kind>,
+    pub(crate) preparation: PreparationMemory,
 }
 
 pub(crate) enum Kind {
@@ -28,7 +31,13 @@ impl Model {
     /// A test answers: see [`crate::scripted`].
     pub fn scripted() -> (Model, Script) {
         let (scripted, script) = Scripted::new();
-        (Model { kind: Arc::new(Kind::Scripted(scripted)) }, script)
+        let preparation = PreparationMemory::new(1 << 30, Duration::from_secs(5));
+        (Model { kind: Arc::new(Kind::Scripted(scripted)), preparation }, script)
+    }
+
+    /// What requests may take while they are prepared.
+    pub fn preparation(&self) -> &PreparationMemory {
+        &self.preparation
     }
 
     /// Never waits. What is wrong with a request comes as the answer's only delta.

@@ -12,26 +12,30 @@ use crate::error::Error;
 use crate::measure::Measured;
 use crate::opened::OpenedPreset;
 use crate::plan::Plan;
-use crate::prepare::{Prepared, Preparer};
-use crate::request::{ModelRequest, thinking_of};
+use crate::preparation::PreparationMemory;
+use crate::prepare::{Prepared, Preparer, too_long};
+use crate::request::{ModelRequest, Purpose, thinking_of};
 use crate::status::ModelStatus;
 use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
 use session::sentences::SentenceLimits;
-use session::{Failure, FailureCode, Priority, Prompt};
+use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings};
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Local {
     commands: SyncSender<Command>,
     sentences: SentenceLimits,
     shared: Arc<Shared>,
+    preparation: PreparationMemory,
+    /// Requests that may be prepared or wait for that.
+    places: Arc<Semaphore>,
 }
 
 /// What the thread and the handles both see.
@@ -80,7 +84,13 @@ struct Recipe {
 
 impl Local {
     /// `model` was opened for `plan`; it is opened again only after a failure.
-    pub fn start(settings: &Settings, finder: &Finder, model: OpenedPreset, plan: &Plan) -> Result<Local, Error> {
+    pub fn start(
+        settings: &Settings,
+        finder: &Finder,
+        model: OpenedPreset,
+        plan: &Plan,
+        preparation: &PreparationMemory,
+    ) -> Result<Local, Error> {
         let precision = model.network.precision;
         let recipe = Recipe {
             options: open_options(settings, precision),
@@ -115,47 +125,55 @@ impl Local {
             device_lost: CancellationToken::new(),
         });
         // A place for each request that may wait, whatever its priority.
-        let (commands, inbox) = sync_channel(3 * settings.engine.max_waiting);
+        let most_waiting = 3 * settings.engine.max_waiting;
+        let (commands, inbox) = sync_channel(most_waiting);
         thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
         shared.warm_grammars();
-        Ok(Local { commands, sentences: sentence_limits(settings), shared })
+        let (sentences, places) = (sentence_limits(settings), Arc::new(Semaphore::new(most_waiting)));
+        Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
 
-    pub fn ask(&self, request: ModelRequest) -> Answer {
+    pub fn ask(&self, mut request: ModelRequest) -> Answer {
         let asked = Instant::now();
         let (writer, answer) = channel_for(&request, self.sentences);
         let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
-        let work = move || {
-            if writer.is_cancelled() {
-                writer.cancelled_before_begin();
-                return;
+        if preparer.cannot_fit(&request) {
+            match request.purpose {
+                Purpose::Reply => writer.fail(too_long("far more", &request.preset)),
+                _ => writer.done(Finish::Warm, Usage::default(), TurnReport::default()),
             }
-            let chat = chat_prompt(&request.prompt);
-            let prepared = match preparer.prepare(&request, &chat) {
-                Ok(prepared) => prepared,
+            return answer;
+        }
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            writer.fail(busy());
+            return answer;
+        };
+        let preparation = self.preparation.clone();
+        tokio::spawn(async move {
+            let share = match request.preparation.take() {
+                Some(share) => Ok(share),
+                None => preparation.share_for(&request.prompt).await.map(Arc::new),
+            };
+            let share = match share {
+                Ok(share) => share,
                 Err(failure) => return writer.fail(failure),
             };
-            let submit = Box::new(Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked });
-            let (command, failure) = match commands.try_send(Command::Submit(submit)) {
-                Ok(()) => return,
-                Err(TrySendError::Full(command)) => {
-                    (command, Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment"))
-                }
-                Err(TrySendError::Disconnected(command)) => (command, stopped()),
+            let work = move || {
+                prepare_and_submit(&preparer, &commands, request, writer, asked);
+                drop((share, place));
             };
-            if let Command::Submit(submit) = command {
-                submit.writer.fail(failure);
-            }
-        };
-        tokio::task::spawn_blocking(work);
+            let _ = tokio::task::spawn_blocking(work).await;
+        });
         answer
     }
 
     pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+        let share = self.preparation.share_for(prompt).await?;
         let preparer = self.shared.preparer();
         let chat = chat_prompt(prompt);
         let thinking = thinking_of(&chat.options, preset);
         let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+        drop(share);
         measured.unwrap_or_else(|_| Err(broke()))
     }
 
@@ -212,6 +230,7 @@ impl Recipe {
             template: opened.template,
             precision: opened.network.precision,
             native_ctx: self.native_ctx,
+            longest_token_bytes: opened.tokenizer.longest_token_bytes(),
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
@@ -258,6 +277,37 @@ impl Shared {
             tracing::warn!(%error, "no thread to prepare grammars; the first request with one waits for them");
         }
     }
+}
+
+fn prepare_and_submit(
+    preparer: &Preparer,
+    commands: &SyncSender<Command>,
+    request: ModelRequest,
+    writer: Writer,
+    asked: Instant,
+) {
+    if writer.is_cancelled() {
+        writer.cancelled_before_begin();
+        return;
+    }
+    let chat = chat_prompt(&request.prompt);
+    let prepared = match preparer.prepare(&request, &chat) {
+        Ok(prepared) => prepared,
+        Err(failure) => return writer.fail(failure),
+    };
+    let submit = Box::new(Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked });
+    let (command, failure) = match commands.try_send(Command::Submit(submit)) {
+        Ok(()) => return,
+        Err(TrySendError::Full(command)) => (command, busy()),
+        Err(TrySendError::Disconnected(command)) => (command, stopped()),
+    };
+    if let Command::Submit(submit) = command {
+        submit.writer.fail(failure);
+    }
+}
+
+fn busy() -> Failure {
+    Failure::new(FailureCode::Busy, "too many requests wait already; try again in a moment")
 }
 
 fn stopped() -> Failure {

@@ -8,6 +8,7 @@ pub use windows::{Cell, windows};
 
 use crate::engine_options::{kv_formats, limits, native_ctx};
 use crate::error::{Error, NoRoom};
+use crate::preparation::prepare_bytes;
 use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
@@ -27,6 +28,8 @@ pub struct Plan {
     pub vocabulary_bytes: u64,
     /// Tokens of texts that were seen.
     pub token_cache_bytes: u64,
+    /// Bodies and prompts of requests that are being read.
+    pub prepare_bytes: u64,
     /// States of as many sequences as compute at once.
     pub sequences: usize,
     pub sequence_bytes: u64,
@@ -144,7 +147,7 @@ impl Plan {
         device: Option<&DeviceMemoryPlan>,
         ctx_size: u32,
     ) -> Plan {
-        let total_bytes = settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3);
+        let total_bytes = total_bytes(settings);
         let sequences = settings.engine.max_sequences;
         let state = &network.state_shape;
         // Every sequence that decodes beside the others adds a row to a step.
@@ -163,6 +166,7 @@ impl Plan {
             scratch_bytes: scratch as u64,
             vocabulary_bytes: (network.shape().vocab * BYTES_OF_A_TOKEN) as u64,
             token_cache_bytes: settings.memory.token_cache_bytes as u64,
+            prepare_bytes: prepare_bytes(settings),
             sequences,
             sequence_bytes: state.fixed_bytes() as u64,
             left_bytes: 0,
@@ -186,7 +190,8 @@ impl Plan {
 
     /// What is there whatever is talked about.
     fn fixed_bytes(&self) -> u64 {
-        self.process_bytes + self.weight_bytes + self.scratch_bytes + self.vocabulary_bytes + self.token_cache_bytes
+        let texts = self.vocabulary_bytes + self.token_cache_bytes + self.prepare_bytes;
+        self.process_bytes + self.weight_bytes + self.scratch_bytes + texts
     }
 
     /// The same where the model computes, with the states of running sequences: what no conversation can have.
@@ -210,6 +215,11 @@ impl Plan {
     pub fn engine_bytes(&self) -> u64 {
         self.left_bytes + self.sequences as u64 * self.sequence_bytes
     }
+}
+
+/// `memory.total`, or three quarters of what there is.
+pub(crate) fn total_bytes(settings: &Settings) -> u64 {
+    settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3)
 }
 
 /// Memory of this machine, or of the container that it is taken for.
@@ -275,7 +285,7 @@ mod tests {
         };
         assert_eq!(of("1GiB", "0").snapshot_spacing_tokens, PAGE_TOKENS);
         // Three MiB are left, of which a window takes more than two.
-        let short = of("72MiB", "26100000");
+        let short = of("72MiB", "21381000");
         assert!(short.snapshot_spacing_tokens > PAGE_TOKENS, "{short}");
         let snapshots = u64::from(short.windows[0].ctx_size) / short.snapshot_spacing_tokens as u64;
         assert!(snapshots * short.snapshot_bytes <= short.left_bytes / 4, "{short}");

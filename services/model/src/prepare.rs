@@ -7,8 +7,8 @@ use crate::measure::{Counted, Measured};
 use crate::request::{ModelRequest, Purpose};
 use engine::{EngineRequest, OwnerId, Precision};
 use serde_json::Value;
-use session::{Failure, FailureCode, JsonText, ResponseFormat, ToolChoice};
-use settings::Thinking;
+use session::{Failure, FailureCode, JsonText, MessageRole, Part, ResponseFormat, ToolChoice};
+use settings::{Preset, Thinking};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use text::chat::ChatPrompt;
@@ -22,6 +22,8 @@ pub(crate) struct Preparer {
     pub template: Template,
     pub precision: Precision,
     pub native_ctx: u32,
+    /// Bytes of text that one token can stand for at most.
+    pub longest_token_bytes: usize,
     pub stop_tokens: Vec<u32>,
     /// Made once, beside the first requests: it takes a second for a large vocabulary.
     pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,
@@ -63,15 +65,7 @@ impl Preparer {
         let room = request.ctx_size.saturating_sub(request.tokens.len());
         let is_longer = |limit: u32| request.tokens.len() > limit as usize;
         if room == 0 || asked.prompt_limit_tokens.is_some_and(is_longer) {
-            return Err(Failure::new(
-                FailureCode::PromptTooLong,
-                format!(
-                    "the prompt has {} tokens and the window is {}; shorten the conversation, or choose a preset with a \
-                     larger window",
-                    request.tokens.len(),
-                    request.ctx_size
-                ),
-            ));
+            return Err(too_long(&request.tokens.len().to_string(), preset));
         }
         request.max_new_tokens = (asked.max_tokens.unwrap_or(preset.reply_reserve_tokens).max(1) as usize).min(room);
         request.sampling = sampling(preset, thinking_wanted != Thinking::Off, &asked.options.sampling);
@@ -89,6 +83,15 @@ impl Preparer {
         }
         request.sampling.check().map_err(|error| invalid(error.to_string()))?;
         Ok(Prepared { request, thinks })
+    }
+
+    /// Whether the prompt is too long for sure, which is known before it is rendered. What a template may leave out does not
+    /// count: thoughts of the assistant, and space around a message.
+    pub fn cannot_fit(&self, asked: &ModelRequest) -> bool {
+        let said = asked.prompt.messages.iter().filter(|message| message.role != MessageRole::Assistant);
+        let bytes = |part: &Part| if let Part::Text(text) = part { text.trim().len() } else { 0 };
+        let bytes: usize = said.flat_map(|message| &message.parts).map(bytes).sum();
+        bytes > (asked.preset.ctx_size as usize).saturating_mul(self.longest_token_bytes)
     }
 
     /// Tokens of a reply's prompt, and of each message in it.
@@ -210,6 +213,15 @@ impl Preparer {
 /// Tokens that the last word of a partial transcript is spelled with, at most: in languages without spaces a whole
 /// sentence is one word, and only its end can change.
 const LAST_WORD_TOKENS: usize = 4;
+
+pub(crate) fn too_long(tokens: &str, preset: &Preset) -> Failure {
+    let message = format!(
+        "the prompt has {tokens} tokens and the window is {}; shorten the conversation, or choose a preset with a larger \
+         window",
+        preset.ctx_size
+    );
+    Failure::new(FailureCode::PromptTooLong, message)
+}
 
 fn json_schema(schema: &JsonText) -> Result<Grammar, Failure> {
     let schema: Value =

@@ -1,5 +1,6 @@
 //! What a model is asked.
 
+use crate::preparation::PreparationShare;
 use serde_json::{Map, Value};
 use session::{GenerationOptions, Priority, Prompt, ToolChoice};
 use settings::{Preset, Thinking};
@@ -26,6 +27,8 @@ pub struct ModelRequest {
     pub parallel_tool_calls: bool,
     /// None: what the prompt's options say, else the preset.
     pub thinking: Option<Thinking>,
+    /// Memory that was taken for it before its body was parsed. None: the model takes it.
+    pub preparation: Option<Arc<PreparationShare>>,
 }
 
 /// Its word is the metrics' label.
@@ -58,6 +61,7 @@ impl ModelRequest {
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
             thinking: None,
+            preparation: None,
         }
     }
 

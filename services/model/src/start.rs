@@ -8,6 +8,7 @@ use crate::handle::{Kind, Model};
 use crate::local::Local;
 use crate::opened::open_on;
 use crate::plan::{Plan, plan};
+use crate::preparation::PreparationMemory;
 use crate::upstream::Upstream;
 use settings::{Preset, Settings};
 use std::sync::Arc;
@@ -59,7 +60,8 @@ impl Model {
         if settings.upstream.url.is_some() {
             return Ok(Model::start(settings).await?.model);
         }
-        Ok(Model { kind: Arc::new(Kind::Counting(Counting::of(settings, preset)?)) })
+        let kind = Arc::new(Kind::Counting(Counting::of(settings, preset)?));
+        Ok(Model { kind, preparation: PreparationMemory::of(settings) })
     }
 }
 
@@ -81,7 +83,7 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
     };
     let presets = settings.presets.values().filter(same).cloned().collect();
     let name = if status.model.is_empty() { chosen.model.clone() } else { status.model };
-    let model = Model { kind: Arc::new(Kind::Upstream(upstream)) };
+    let model = Model { kind: Arc::new(Kind::Upstream(upstream)), preparation: PreparationMemory::of(&settings) };
     Ok(Started { model, settings, presets, name, plan: None, notes })
 }
 
@@ -133,8 +135,9 @@ pub(crate) fn start_engine(
         }
         Err(error) => return Err(error),
     };
-    let local = Local::start(&settings, finder, opened, &plan)?;
+    let preparation = PreparationMemory::of(&settings);
+    let local = Local::start(&settings, finder, opened, &plan, &preparation)?;
     let name = local.status().model;
-    let model = Model { kind: Arc::new(Kind::Engine(local)) };
+    let model = Model { kind: Arc::new(Kind::Engine(local)), preparation };
     Ok(Started { model, settings, presets, name, plan: Some(plan), notes })
 }

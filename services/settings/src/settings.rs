@@ -60,6 +60,7 @@ sections! {
         pub message_bytes: usize = bytes(1024..=1 << 30),
         pub header_bytes: usize = bytes(1024..=1 << 20),
         pub body_bytes: usize = bytes(1024..=1 << 30),
+        pub prepare_wait_ms: u64 = time(0..=600_000),
         pub handshake_ms: u64 = time(1..=600_000),
         pub first_message_ms: u64 = time(1..=86_400_000),
         pub idle_s: u64 = time(1..=ANY),

@@ -3,11 +3,10 @@
 use super::render::timestamp;
 use super::{json_response, untagged};
 use crate::ApiError;
-use crate::completion::{self, Completions};
+use crate::completion::Completions;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
@@ -81,11 +80,8 @@ pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
 }
 
 /// `POST /api/show`
-pub async fn show(
-    State(completions): State<Completions>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Json<Value>, ApiError> {
-    let NamedModel { model, .. } = named(&completions, body)?;
+pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let NamedModel { model, .. } = named(&body)?;
     let preset = completions.runtime.presets().named(untagged(&model))?;
     let listed = listed(&completions, preset);
     let architecture = "reprise";
@@ -105,11 +101,8 @@ pub async fn show(
 }
 
 /// `POST /api/pull`: done for a model that is here.
-pub async fn pull(
-    State(completions): State<Completions>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, ApiError> {
-    let NamedModel { model, stream } = named(&completions, body)?;
+pub async fn pull(State(completions): State<Completions>, body: Bytes) -> Result<Response, ApiError> {
+    let NamedModel { model, stream } = named(&body)?;
     if let Err(error) = completions.runtime.presets().named(untagged(&model)) {
         let message = format!("{error}. A new model is fetched with `reprise pull` where the service runs");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message));
@@ -122,9 +115,8 @@ pub async fn pull(
     Ok(([(axum::http::header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
 }
 
-fn named(completions: &Completions, body: Result<Bytes, BytesRejection>) -> Result<NamedModel, ApiError> {
-    let body = completion::body_of(body, &completions.settings)?;
-    serde_json::from_slice(&body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
+fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
 }
 
 fn listed(completions: &Completions, preset: &Preset) -> ListedModel {

@@ -10,7 +10,11 @@ impl fmt::Display for Plan {
         let spacing =
             format!("each state to come back to, as {}, every {} tokens", self.snapshots, self.snapshot_spacing_tokens);
         let program = ("the program", self.process_bytes, "with what allocators leave unused");
-        let texts = [("vocabulary", self.vocabulary_bytes, ""), ("tokens of old turns", self.token_cache_bytes, "")];
+        let texts = [
+            ("vocabulary", self.vocabulary_bytes, ""),
+            ("tokens of old turns", self.token_cache_bytes, ""),
+            ("requests being read", self.prepare_bytes, "memory.prepare_bytes"),
+        ];
         let weights = |weights, scratch| [("weights", weights, ""), ("buffers of a step", scratch, "")];
         let sequences = [
             ("states", states, each.as_str()),

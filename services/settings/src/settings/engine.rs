@@ -41,6 +41,8 @@ sections! {
         pub snapshot_spacing_tokens: Option<usize> = whole_or_auto(16..=1 << 20),
         pub trail_tokens: usize = whole(0..=1 << 20),
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
+        /// None: a sixteenth of `total`.
+        pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         /// None: nothing is kept on disk.
         pub disk_path: Option<PathBuf> = optional_path(),
         pub disk_bytes: u64 = bytes(1 << 20..=ANY),

@@ -1,0 +1,176 @@
+//! Memory of what is prepared: bodies that are read, prompts that are rendered and cut into tokens. All of it is counted
+//! here, so that large requests at the same time wait for each other and the process stays under its ceiling.
+
+use crate::plan::total_bytes;
+use session::{Failure, FailureCode, Part, Prompt};
+use settings::Settings;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+#[derive(Clone, Debug)]
+pub struct PreparationMemory {
+    /// A part of its own, because bodies come as slowly as their clients like: what is complete never waits for them.
+    bodies: CountedMemory,
+    /// For requests that need little, so that a user's turn does not wait for those that need much.
+    small: CountedMemory,
+    large: CountedMemory,
+}
+
+#[derive(Clone, Debug)]
+struct CountedMemory {
+    free_kib: Arc<Semaphore>,
+    total_kib: u32,
+    wait: Duration,
+}
+
+/// What a request has taken. It is given back when this is dropped.
+#[derive(Debug)]
+pub struct PreparationShare {
+    memory: PreparationMemory,
+    body: Option<OwnedSemaphorePermit>,
+    work: Option<OwnedSemaphorePermit>,
+}
+
+/// Memory for each byte of a request while its body is parsed, its prompt rendered and cut into tokens.
+const WORK_FOR_A_BYTE: u64 = 12;
+/// What is a small request: so many have room at once.
+const SMALL_REQUESTS: u32 = 8;
+/// After a share of so many bytes the allocator gives back what it has left.
+const LARGE_KIB: usize = 16 << 10; // not a window: KiB of memory
+
+/// What all requests together may take while they are prepared.
+pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
+    settings.memory.prepare_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
+}
+
+impl PreparationMemory {
+    pub fn of(settings: &Settings) -> PreparationMemory {
+        PreparationMemory::new(prepare_bytes(settings), Duration::from_millis(settings.limits.prepare_wait_ms))
+    }
+
+    pub fn new(bytes: u64, wait: Duration) -> PreparationMemory {
+        let of = |bytes: u64| {
+            let total_kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(1);
+            CountedMemory { free_kib: Arc::new(Semaphore::new(total_kib as usize)), total_kib, wait }
+        };
+        PreparationMemory { bodies: of(bytes / 4), small: of(bytes / 8), large: of(bytes / 8 * 5) }
+    }
+
+    /// The largest body that can be prepared.
+    pub fn most_body_bytes(&self) -> u64 {
+        let [work, bodies] = [&self.large, &self.bodies].map(|memory| u64::from(memory.total_kib) << 10);
+        (work / WORK_FOR_A_BYTE).min(bodies)
+    }
+
+    pub fn share(&self) -> PreparationShare {
+        PreparationShare { memory: self.clone(), body: None, work: None }
+    }
+
+    /// For a prompt that came in no body. One that is larger than all there is waits until it is alone.
+    pub async fn share_for(&self, prompt: &Prompt) -> Result<PreparationShare, Failure> {
+        let mut share = self.share();
+        share.take_work(text_bytes(prompt)).await?;
+        Ok(share)
+    }
+}
+
+impl CountedMemory {
+    async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Failure> {
+        let kib = kib(bytes).min(self.total_kib);
+        let taken = tokio::time::timeout(self.wait, self.free_kib.clone().acquire_many_owned(kib)).await;
+        taken.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = "other requests take all memory for preparing (memory.prepare_bytes); try again in a moment, or \
+                           send less at once";
+            Failure::new(FailureCode::Busy, message)
+        })
+    }
+}
+
+impl PreparationShare {
+    /// So many more bytes of the body are there.
+    pub async fn add_body(&mut self, bytes: usize) -> Result<(), Failure> {
+        let more = self.memory.bodies.take(bytes as u64).await?;
+        match &mut self.body {
+            Some(body) => body.merge(more),
+            None => self.body = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Before a text of so many bytes is parsed, rendered or cut into tokens.
+    pub async fn take_work(&mut self, bytes: u64) -> Result<(), Failure> {
+        let (needed, memory) = (bytes.saturating_mul(WORK_FOR_A_BYTE), &self.memory);
+        let is_small = kib(needed) <= memory.small.total_kib / SMALL_REQUESTS;
+        self.work = Some(if is_small { &memory.small } else { &memory.large }.take(needed).await?);
+        Ok(())
+    }
+}
+
+impl Drop for PreparationShare {
+    fn drop(&mut self) {
+        if self.work.as_ref().is_some_and(|work| work.num_permits() >= LARGE_KIB) {
+            give_back_to_the_system();
+        }
+    }
+}
+
+fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes >> 10).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// Bytes of the words of a prompt.
+pub fn text_bytes(prompt: &Prompt) -> u64 {
+    let parts = prompt.messages.iter().flat_map(|message| &message.parts);
+    let bytes = |part: &Part| match part {
+        Part::Text(text) => text.len() as u64,
+        Part::Image(image) => image.0.len() as u64,
+    };
+    parts.map(bytes).sum()
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_back_to_the_system() {
+    unsafe extern "C" {
+        fn malloc_trim(pad: usize) -> std::ffi::c_int;
+    }
+    // SAFETY: the function of the C library takes a number and may be called by any thread at any time.
+    unsafe { malloc_trim(0) };
+}
+
+/// Other allocators give memory back by themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_back_to_the_system() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn large_requests_wait_for_each_other_and_then_are_refused() {
+        let memory = PreparationMemory::new(16 << 20, Duration::from_millis(20));
+        let mut first = memory.share();
+        first.take_work(800 << 10).await.unwrap();
+        let mut second = memory.share();
+        let failure = second.take_work(800 << 10).await.unwrap_err();
+        assert_eq!(failure.code, FailureCode::Busy);
+        assert!(failure.message.contains("memory.prepare_bytes"), "{failure}");
+        second.take_work(10).await.unwrap();
+        drop(first);
+        memory.share().take_work(800 << 10).await.unwrap();
+        // One that is larger than all there is is prepared alone.
+        drop(second);
+        memory.share().take_work(1 << 30).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn slow_bodies_do_not_stop_what_is_complete() {
+        let memory = PreparationMemory::new(16 << 20, Duration::from_millis(20));
+        let mut slow = memory.share();
+        slow.add_body(2 << 20).await.unwrap();
+        slow.add_body((2 << 20) - 2048).await.unwrap();
+        assert_eq!(memory.share().add_body(4096).await.unwrap_err().code, FailureCode::Busy);
+        memory.share().take_work(1 << 20).await.unwrap();
+        assert_eq!(memory.most_body_bytes(), (10 << 20) / WORK_FOR_A_BYTE);
+    }
+}
