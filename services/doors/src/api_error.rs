@@ -90,8 +90,8 @@ impl From<store::Error> for ApiError {
             E::NoPin { .. } => (StatusCode::NOT_FOUND, "pin_not_found"),
             E::StaleSummary { .. } => (StatusCode::CONFLICT, "stale_summary"),
             E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
-            E::EmptyQuery { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
-            E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed => {
+            E::EmptyQuery { .. } | E::TooManyWords { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),
+            E::Busy { .. } | E::Full { .. } | E::ReadOnly { .. } | E::Closed | E::TookTooLong => {
                 (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable")
             }
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "store_failed"),

@@ -13,6 +13,7 @@ pub fn options(settings: &Settings) -> StoreOptions {
         create: true,
         busy_timeout_ms: store.busy_timeout_ms,
         readers: store.readers,
+        read_limit_ms: store.read_limit_ms,
         write_queue: store.write_queue,
         commit_group: store.commit_group,
         wal_limit_bytes: store.wal_limit_bytes,
@@ -26,6 +27,7 @@ pub fn with_store(settings: &Settings, create: bool, work: impl AsyncFnOnce(&Sto
     let options = StoreOptions {
         opened_by: OpenedBy::Command,
         create,
+        read_limit_ms: 0,
         write_queue: WRITES_OF_A_COMMAND,
         commit_group: WRITES_OF_A_COMMAND,
         wal_limit_bytes: WAL_OF_A_COMMAND_BYTES,

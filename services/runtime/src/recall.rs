@@ -31,6 +31,7 @@ pub async fn recall(
             user: session.user(),
             session: Some(session),
             query: &query,
+            most_words: settings.limits.search_words,
             any_word: true,
             limit: conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT),
             recent_ms: Some(RECENT_MS),

@@ -78,6 +78,7 @@ sections! {
         pub item_bytes: usize = bytes(1024..=1 << 30),
         pub tools: usize = whole(0..=4096),
         pub page_rows: usize = whole(1..=10_000),
+        pub search_words: usize = whole(1..=1024),
         pub stop_strings: usize = whole(0..=1024),
         pub comment_ms: u64 = time(10..=60_000),
         pub id_chars: usize = whole(64..=4096),
@@ -90,6 +91,7 @@ sections! {
         pub path: PathBuf = path(),
         pub busy_timeout_ms: u64 = time(0..=600_000),
         pub readers: u32 = whole(1..=64),
+        pub read_limit_ms: u64 = time(0..=600_000),
         /// 0: for ever.
         pub retention_days: u64 = time(0..=36_500),
         pub write_queue: usize = whole(1..=1 << 20),

@@ -38,6 +38,7 @@ async fn measure(
         create: true,
         busy_timeout_ms: 5_000,
         readers: 2,
+        read_limit_ms: 0,
         write_queue: 1024,
         commit_group: 256,
         wal_limit_bytes: 16 << 20,

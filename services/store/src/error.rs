@@ -35,6 +35,12 @@ pub enum Error {
     UnknownScope { scope: String },
     #[error("nothing to search for in {query:?}: give at least one word")]
     EmptyQuery { query: String },
+    #[error(
+        "a search takes at most {limit} different words (limits.search_words), and one with a star counts as four: leave some out"
+    )]
+    TooManyWords { limit: usize },
+    #[error("this takes the store too long (store.read_limit_ms): ask for less at once, or search for rarer words")]
+    TookTooLong,
     #[error("line {line} of the import: {cause}; nothing of its session was imported")]
     Import { line: usize, cause: String },
 
@@ -104,6 +110,7 @@ impl Error {
         match code & 0xff {
             5 | 6 => Error::Busy { path },
             8 => Error::ReadOnly { path },
+            9 => Error::TookTooLong,
             10 => Error::Disk { path, cause },
             11 | 26 => Error::Corrupt { path, cause },
             13 => Error::Full { path },

@@ -9,7 +9,9 @@ use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Cheap to clone, for any task.
 #[derive(Clone)]
@@ -17,7 +19,16 @@ pub struct Store {
     path: Arc<Path>,
     orders: mpsc::Sender<Order>,
     readers: SqlitePool,
+    /// A key is checked at once, whatever the readers do.
+    key_reader: SqlitePool,
+    /// Searches leave half of the readers to conversations.
+    searches: Arc<Semaphore>,
+    read_limit: Option<Duration>,
+    is_closing: Arc<AtomicBool>,
 }
+
+/// Steps of SQLite's machine after which a statement looks whether it is to go on: about a tenth of a millisecond.
+const STEPS_BETWEEN_LOOKS: i32 = 10_000;
 
 impl Store {
     /// Opens the file, brings its schema up to date, and closes what a crash left open. `now_ms` is the time of those
@@ -31,7 +42,16 @@ impl Store {
             OpenedBy::Command => (None, opened.lock.take()),
         };
         let orders = start_writer(opened.connection, kept, options)?;
-        let store = Store { path: options.path.as_path().into(), orders, readers: opened.readers };
+        let read_limit = Some(Duration::from_millis(options.read_limit_ms)).filter(|limit| !limit.is_zero());
+        let store = Store {
+            path: options.path.as_path().into(),
+            orders,
+            readers: opened.readers,
+            key_reader: opened.key_reader,
+            searches: Arc::new(Semaphore::new((options.readers as usize / 2).max(1))),
+            read_limit,
+            is_closing: Arc::default(),
+        };
         if alone {
             let closed = store.close_what_a_crash_left(now_ms).await?;
             if closed > 0 {
@@ -47,9 +67,12 @@ impl Store {
         &self.path
     }
 
-    /// Waits for the writes in the queue, then closes the file. Later calls get `Error::Closed`.
+    /// Ends reads that are under way, waits for the writes in the queue, then closes the file. Later calls get
+    /// `Error::Closed`.
     pub async fn close(&self) -> Result<(), Error> {
+        self.is_closing.store(true, Ordering::Relaxed);
         self.readers.close().await;
+        self.key_reader.close().await;
         let (answer, stopped) = oneshot::channel();
         self.orders.send(Order::Stop(answer)).await.map_err(|_| Error::Closed)?;
         stopped.await.unwrap_or(Err(Error::Closed))
@@ -105,9 +128,51 @@ impl Store {
     }
 
     pub(crate) async fn read<T>(&self, ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>) -> Result<T, Error> {
+        self.read_with(&self.readers, self.read_limit, ask).await
+    }
+
+    /// For an operator's questions about the whole store.
+    pub(crate) async fn read_at_length<T>(
+        &self,
+        ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T, Error> {
+        self.read_with(&self.readers, None, ask).await
+    }
+
+    pub(crate) async fn read_keys<T>(
+        &self,
+        ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T, Error> {
+        self.read_with(&self.key_reader, self.read_limit, ask).await
+    }
+
+    pub(crate) async fn read_search<T>(
+        &self,
+        ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T, Error> {
+        let _turn = self.searches.acquire().await.map_err(|_| Error::Closed)?;
+        self.read(ask).await
+    }
+
+    /// A statement ends when its time is over, when its caller no longer waits, and when the store is closed.
+    async fn read_with<T>(
+        &self,
+        readers: &SqlitePool,
+        limit: Option<Duration>,
+        ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T, Error> {
         let answer = async {
-            let mut reader = self.readers.acquire().await?;
-            ask(&mut reader).await
+            let mut reader = readers.acquire().await?;
+            let caller = Arc::new(());
+            let (waiting, is_closing) = (Arc::downgrade(&caller), self.is_closing.clone());
+            let until = limit.map(|limit| Instant::now() + limit);
+            reader.lock_handle().await?.set_progress_handler(STEPS_BETWEEN_LOOKS, move || {
+                let is_in_time = until.is_none_or(|until| Instant::now() < until);
+                is_in_time && waiting.strong_count() > 0 && !is_closing.load(Ordering::Relaxed)
+            });
+            let answer = ask(&mut reader).await;
+            drop(caller);
+            answer
         };
         answer.await.map_err(|failure| failure.at(&self.path))
     }
@@ -132,4 +197,69 @@ async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: 
     );
     let touched = query.bind(now_ms).bind(session.key).execute(connection).await?;
     if touched.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::{sleep, timeout};
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    async fn endless(reader: &mut SqliteConnection) -> Result<i64> {
+        let query = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT count(*) FROM n";
+        Ok(sqlx::query_scalar(query).fetch_one(reader).await?)
+    }
+
+    /// With one reader, and no pool that lets a test wait for minutes.
+    async fn store(read_limit_ms: u64) -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            path: folder.path().join("store.sqlite3"),
+            opened_by: OpenedBy::Service,
+            create: true,
+            busy_timeout_ms: 60_000,
+            readers: 1,
+            read_limit_ms,
+            write_queue: 16,
+            commit_group: 16,
+            wal_limit_bytes: 1 << 20,
+            max_pages: None,
+            check_at_start: false,
+        };
+        let store = Store::open(&options, 0).await.unwrap();
+        (folder, store)
+    }
+
+    #[tokio::test]
+    async fn a_statement_ends_when_its_time_is_over() {
+        let (_folder, store) = store(50).await;
+        assert_eq!(timeout(SOON, store.read(endless)).await.unwrap(), Err(Error::TookTooLong));
+        assert_eq!(timeout(SOON, store.users()).await.unwrap(), Ok(vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_statement_ends_when_its_caller_no_longer_waits() {
+        let (_folder, store) = store(0).await;
+        assert!(timeout(Duration::from_millis(50), store.read(endless)).await.is_err());
+        assert_eq!(timeout(SOON, store.users()).await.unwrap(), Ok(vec![]));
+    }
+
+    #[tokio::test]
+    async fn keys_are_checked_and_the_store_is_closed_whatever_the_readers_do() {
+        let (_folder, store) = store(0).await;
+        store.put_user("ada", "Ada", 1).await.unwrap();
+        let (_, key) = store.create_key("ada", "", &[], 1).await.unwrap();
+        let busy = tokio::spawn({
+            let store = store.clone();
+            async move { store.read(endless).await }
+        });
+        while store.readers.num_idle() > 0 || store.readers.size() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let identity = timeout(SOON, store.identify(&key, 2)).await.unwrap().unwrap();
+        assert_eq!(identity.map(|identity| identity.user), Some("ada".into()));
+        timeout(SOON, store.close()).await.unwrap().unwrap();
+        assert!(busy.await.unwrap().is_err());
+    }
 }

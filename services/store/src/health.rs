@@ -60,7 +60,7 @@ impl Store {
                 (SELECT count(*) FROM measurements) AS measurements,
                 (SELECT coalesce(sum(octet_length(text)), 0) FROM item_versions) AS text_bytes",
         );
-        let statistics: Statistics = self.read(async |reader| Ok(query.fetch_one(reader).await?)).await?;
+        let statistics: Statistics = self.read_at_length(async |reader| Ok(query.fetch_one(reader).await?)).await?;
         let wal = std::fs::metadata(format!("{}-wal", self.path().display())).map_or(0, |wal| wal.len());
         Ok(Statistics { wal_bytes: wal, ..statistics })
     }

@@ -103,7 +103,7 @@ impl Store {
             "SELECT experiment FROM measurements WHERE experiment IS NOT NULL
              GROUP BY experiment ORDER BY max(created_at_ms) DESC",
         );
-        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+        self.read_at_length(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
     /// All turns of one experiment: the material of a comparison. Not for one user's eyes.
@@ -112,7 +112,7 @@ impl Store {
             "SELECT m.*, s.user AS session_user, s.id AS session_id FROM measurements m JOIN sessions s ON s.key = m.session
              WHERE m.experiment = ? AND s.deleted_at_ms IS NULL ORDER BY m.key",
         );
-        self.read(async |reader| Ok(query.bind(experiment).fetch_all(reader).await?)).await
+        self.read_at_length(async |reader| Ok(query.bind(experiment).fetch_all(reader).await?)).await
     }
 }
 

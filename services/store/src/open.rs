@@ -24,6 +24,8 @@ pub struct StoreOptions {
     pub create: bool,
     pub busy_timeout_ms: u64,
     pub readers: u32,
+    /// A read that takes longer is ended. 0: none is.
+    pub read_limit_ms: u64,
     /// Writes that may wait; the next caller waits for room.
     pub write_queue: usize,
     /// Writes that share a transaction.
@@ -46,6 +48,7 @@ pub enum OpenedBy {
 pub struct Opened {
     pub connection: SqliteConnection,
     pub readers: SqlitePool,
+    pub key_reader: SqlitePool,
     pub lock: Option<lock::Lock>,
 }
 
@@ -65,11 +68,16 @@ pub async fn open(options: &StoreOptions) -> Result<Opened, Error> {
     if options.check_at_start {
         quick_check(path, &mut connection).await?;
     }
-    let readers = SqlitePoolOptions::new()
-        .max_connections(options.readers.max(1))
+    let (readers, key_reader) = (pool(options, options.readers.max(1)), pool(options, 1));
+    Ok(Opened { connection, readers, key_reader, lock })
+}
+
+fn pool(options: &StoreOptions, connections: u32) -> SqlitePool {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
         .acquire_timeout(Duration::from_millis(options.busy_timeout_ms))
-        .connect_lazy_with(shared_rules(options).read_only(true));
-    Ok(Opened { connection, readers, lock })
+        .test_before_acquire(false) // a file does not go away as a server does
+        .connect_lazy_with(shared_rules(options).read_only(true))
 }
 
 /// Other users of the machine may not read what people say at home. SQLite gives its other files the same rights.
@@ -198,6 +206,7 @@ mod tests {
             create: true,
             busy_timeout_ms: 1234,
             readers: 2,
+            read_limit_ms: 0,
             write_queue: 1,
             commit_group: 1,
             wal_limit_bytes: 4096,

@@ -4,6 +4,7 @@ use crate::spacing::{joined, spaced};
 use crate::{Error, SessionRef, Store};
 use serde::Serialize;
 use sqlx::FromRow;
+use std::collections::HashSet;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistorySearch<'a> {
@@ -12,6 +13,8 @@ pub struct HistorySearch<'a> {
     pub session: Option<&'a SessionRef>,
     /// Words, and "phrases in quotes". A star ends a word that may go on.
     pub query: &'a str,
+    /// Different words that are looked for. More are an error, or are left out where any word is enough.
+    pub most_words: usize,
     /// One of the words is enough; the more the better. For questions in whole sentences.
     pub any_word: bool,
     pub limit: u32,
@@ -47,8 +50,7 @@ const LONGEST_EXCERPT: u32 = 64;
 
 impl Store {
     pub async fn search(&self, search: &HistorySearch<'_>) -> Result<Vec<Hit>, Error> {
-        let matching = match_expression(search.query, search.any_word)
-            .ok_or_else(|| Error::EmptyQuery { query: search.query.to_owned() })?;
+        let matching = match_expression(search.query, search.any_word, search.most_words)?;
         // SQLite's rank is below zero, best first. CROSS JOIN keeps the order of the tables: found words first, then their
         // sessions; asked the other way round, the index is searched once for every item there is. For the same reason the
         // excerpts come from one more walk over the found words: the plus keeps SQLite from searching again for each hit.
@@ -85,7 +87,7 @@ impl Store {
             .bind(open)
             .bind(close)
             .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT));
-        let mut hits: Vec<Hit> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);
         }
@@ -93,27 +95,38 @@ impl Store {
     }
 }
 
+/// A word with a star stands for every word that begins like it.
+const WORDS_OF_A_STAR: usize = 4;
+
 /// What people type, in the index's own language, where every word is quoted: nothing typed is an operator.
-fn match_expression(query: &str, any_word: bool) -> Option<String> {
-    let mut terms = Vec::new();
+fn match_expression(query: &str, any_word: bool, most_words: usize) -> Result<String, Error> {
     // Every second piece between quotes is a phrase.
-    for (n, piece) in query.split('"').enumerate() {
-        if n % 2 == 1 {
-            terms.extend(term(piece));
-        } else {
-            terms.extend(piece.split_whitespace().filter_map(term));
+    let pieces = query.split('"').enumerate();
+    let typed = pieces.flat_map(|(n, piece)| match n % 2 {
+        1 => vec![piece],
+        _ => piece.split_whitespace().collect(),
+    });
+    let (mut terms, mut seen, mut words) = (Vec::new(), HashSet::new(), 0);
+    for (term, weight) in typed.filter_map(term).filter(|(term, _)| seen.insert(term.to_lowercase())) {
+        words += weight;
+        match words > most_words {
+            true if any_word && !terms.is_empty() => break,
+            true => return Err(Error::TooManyWords { limit: most_words }),
+            false => terms.push(term),
         }
     }
-    if terms.is_empty() { None } else { Some(terms.join(if any_word { " OR " } else { " AND " })) }
+    if terms.is_empty() {
+        return Err(Error::EmptyQuery { query: query.to_owned() });
+    }
+    Ok(terms.join(if any_word { " OR " } else { " AND " }))
 }
 
-fn term(words: &str) -> Option<String> {
-    if !words.chars().any(char::is_alphanumeric) {
-        return None;
-    }
-    let star = if words.ends_with('*') { " *" } else { "" };
-    let words = words.replace('\0', " ");
-    Some(format!("\"{}\"{star}", spaced(&words).unwrap_or(words)))
+/// With the words that the index looks up for it.
+fn term(typed: &str) -> Option<(String, usize)> {
+    let spaced = spaced(typed).unwrap_or_else(|| typed.to_owned()).replace('\0', " ");
+    let words = spaced.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).count();
+    let (star, weight) = if typed.ends_with('*') { (" *", WORDS_OF_A_STAR) } else { ("", 1) };
+    (words > 0).then(|| (format!("\"{spaced}\"{star}"), words - 1 + weight))
 }
 
 #[cfg(test)]
@@ -122,13 +135,26 @@ mod tests {
 
     #[test]
     fn nothing_typed_is_an_operator() {
-        let all = |query| match_expression(query, false);
+        let all = |query| match_expression(query, false, 32).ok();
         assert_eq!(all("grandma's cake").as_deref(), Some(r#""grandma's" AND "cake""#));
         assert_eq!(all(r#"NOT "the blue door" NEAR("#).as_deref(), Some(r#""NOT" AND "the blue door" AND "NEAR(""#));
         assert_eq!(all("Geburtst*").as_deref(), Some(r#""Geburtst*" *"#));
         assert_eq!(all(r#"half "open"#).as_deref(), Some(r#""half" AND "open""#));
-        assert_eq!(match_expression("who is Bob?", true).as_deref(), Some(r#""who" OR "is" OR "Bob?""#));
+        assert_eq!(match_expression("who is Bob?", true, 32).ok().as_deref(), Some(r#""who" OR "is" OR "Bob?""#));
         assert_eq!(all("  ?! \"\" - "), None);
         assert_eq!(all("東京").as_deref(), Some("\"東\u{1f}京\""));
+    }
+
+    #[test]
+    fn words_are_counted_once_and_bounded() {
+        let stars: String = ('a'..='z').map(|letter| format!("{letter}* ")).collect();
+        assert_eq!(match_expression(&stars, false, 32), Err(Error::TooManyWords { limit: 32 }));
+        let some = match_expression(&stars, true, 32).unwrap();
+        assert_eq!((some.matches(" OR ").count(), some.matches(" *").count()), (7, 8));
+        let repeated = "cake Cake ".repeat(1000);
+        assert_eq!(match_expression(&repeated, false, 32).as_deref(), Ok("\"cake\""));
+        for long in [format!("\"{}\"", "a b ".repeat(20)), "東".repeat(33)] {
+            assert_eq!(match_expression(&long, false, 32), Err(Error::TooManyWords { limit: 32 }), "{long}");
+        }
     }
 }

@@ -109,6 +109,7 @@ async fn conversations_stand_as_they_were_left() {
         user: "ann",
         session: None,
         query: "東京",
+        most_words: 32,
         any_word: false,
         limit: 5,
         recent_ms: None,

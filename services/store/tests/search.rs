@@ -9,6 +9,7 @@ fn look<'a>(user: &'a str, query: &'a str) -> HistorySearch<'a> {
         user,
         session: None,
         query,
+        most_words: 32,
         any_word: false,
         limit: 10,
         recent_ms: None,

@@ -16,6 +16,7 @@ pub fn options(folder: &Path) -> StoreOptions {
         create: true,
         busy_timeout_ms: 5_000,
         readers: 2,
+        read_limit_ms: 0,
         write_queue: 256,
         commit_group: 64,
         wal_limit_bytes: 1 << 20,

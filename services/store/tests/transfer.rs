@@ -78,6 +78,7 @@ async fn an_import_exports_the_same_lines() {
         user: "ada",
         session: None,
         query: "\"text 599\"",
+        most_words: 32,
         any_word: false,
         limit: 5,
         recent_ms: None,
@@ -130,4 +131,33 @@ async fn a_damaged_file_imports_nothing_and_says_where() {
         assert_eq!(to.store.list_sessions("ada", None, 10).await.unwrap(), [], "{cause}");
     }
     import(&to.store, None, &lines).await.unwrap();
+}
+
+#[tokio::test]
+async fn exports_that_are_never_read_hold_no_reader() {
+    let fixture = Fixture::new().await;
+    let session = full_session(&fixture).await;
+    let store = &fixture.store;
+    let mut exports = Vec::new();
+    for _ in 0..8 {
+        let mut export = store.export(&session).await.unwrap();
+        export.next().await.unwrap().unwrap();
+        exports.push(export);
+    }
+    // Two readers there are: each of these would wait for one.
+    let soon = std::time::Duration::from_secs(3);
+    tokio::time::timeout(soon, store.load(&session)).await.unwrap().unwrap();
+    // A session that goes on in the meantime exports as a whole, and one that is deleted ends with an error.
+    say(store, &session, "late", "said while it was exported", 800).await;
+    let mut lines = Vec::new();
+    while let Some(line) = exports[0].next().await {
+        lines.push(line.unwrap());
+    }
+    assert!(lines.last().unwrap().contains("\"end\"") && lines.iter().any(|line| line.contains("said while it")));
+    store.delete_session(&session, 900).await.unwrap();
+    let mut last = None;
+    while let Some(line) = exports[1].next().await {
+        last = Some(line);
+    }
+    assert_eq!(last, Some(Err(Error::NoSession { session: session.id().into() })));
 }

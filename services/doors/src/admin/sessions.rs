@@ -109,6 +109,7 @@ pub async fn search(
             user,
             session: session.as_ref(),
             query: &q,
+            most_words: app.settings.limits.search_words,
             any_word: any.unwrap_or(false),
             limit: app.rows(limit),
             recent_ms: None,

@@ -124,6 +124,7 @@ pub async fn open(folder: &Path) -> Store {
         create: true,
         busy_timeout_ms: 1000,
         readers: 2,
+        read_limit_ms: 0,
         write_queue: 64,
         commit_group: 16,
         wal_limit_bytes: 1 << 20,

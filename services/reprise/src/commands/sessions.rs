@@ -233,6 +233,7 @@ impl Sessions<'_> {
                 user,
                 session: session.as_ref(),
                 query,
+                most_words: usize::MAX, // no client waits for this one
                 any_word,
                 limit,
                 recent_ms: None,
