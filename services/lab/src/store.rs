@@ -14,6 +14,8 @@ pub fn options(settings: &Settings) -> StoreOptions {
         busy_timeout_ms: store.busy_timeout_ms,
         readers: store.readers,
         read_limit_ms: store.read_limit_ms,
+        user_bytes: settings.limits.user_bytes,
+        user_bytes_per_minute: settings.limits.user_bytes_per_minute,
         write_queue: store.write_queue,
         commit_group: store.commit_group,
         wal_limit_bytes: store.wal_limit_bytes,

@@ -76,6 +76,8 @@ sections! {
         pub live_session_idle_s: u64 = time(1..=ANY),
         pub session_items: u64 = whole(16..=ANY),
         pub item_bytes: usize = bytes(1024..=1 << 30),
+        pub user_bytes: u64 = bytes(0..=1 << 50),
+        pub user_bytes_per_minute: u64 = bytes(0..=1 << 40),
         pub tools: usize = whole(0..=4096),
         pub page_rows: usize = whole(1..=10_000),
         pub search_words: usize = whole(1..=1024),

@@ -39,6 +39,8 @@ async fn measure(
         busy_timeout_ms: 5_000,
         readers: 2,
         read_limit_ms: 0,
+        user_bytes: 0,
+        user_bytes_per_minute: 0,
         write_queue: 1024,
         commit_group: 256,
         wal_limit_bytes: 16 << 20,

@@ -41,6 +41,14 @@ pub enum Error {
     TooManyWords { limit: usize },
     #[error("this takes the store too long (store.read_limit_ms): ask for less at once, or search for rarer words")]
     TookTooLong,
+    #[error(
+        "this user has stored all that fits in {limit} bytes (limits.user_bytes): delete sessions, or raise the limit"
+    )]
+    UserFull { limit: u64 },
+    #[error(
+        "this user stores more than {limit} bytes in a minute (limits.user_bytes_per_minute): wait a minute, or send less"
+    )]
+    TooFast { limit: u64 },
     #[error("line {line} of the import: {cause}; nothing of its session was imported")]
     Import { line: usize, cause: String },
 

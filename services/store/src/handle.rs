@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::error::Result;
 use crate::open::{OpenedBy, StoreOptions, open};
+use crate::quota::Quota;
 use crate::records::SessionRef;
 use crate::writer::{Answer, Order, Work, start_writer};
 use sqlx::Connection;
@@ -25,6 +26,7 @@ pub struct Store {
     searches: Arc<Semaphore>,
     read_limit: Option<Duration>,
     is_closing: Arc<AtomicBool>,
+    pub(crate) quota: Arc<Quota>,
 }
 
 /// Steps of SQLite's machine after which a statement looks whether it is to go on: about a tenth of a millisecond.
@@ -51,6 +53,7 @@ impl Store {
             searches: Arc::new(Semaphore::new((options.readers as usize / 2).max(1))),
             read_limit,
             is_closing: Arc::default(),
+            quota: Arc::new(Quota::new(options)),
         };
         if alone {
             let closed = store.close_what_a_crash_left(now_ms).await?;
@@ -221,6 +224,8 @@ mod tests {
             busy_timeout_ms: 60_000,
             readers: 1,
             read_limit_ms,
+            user_bytes: 0,
+            user_bytes_per_minute: 0,
             write_queue: 16,
             commit_group: 16,
             wal_limit_bytes: 1 << 20,

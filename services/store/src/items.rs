@@ -16,7 +16,9 @@ impl Store {
         place: ItemPlace,
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
+        let quota = self.quota.clone();
         self.write_session(session, now_ms, async move |connection, session| {
+            quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
             let how = (Change::Created, VersionStatus::Completed);
             Ok(insert_item(connection, session, item, place, None, how, now_ms).await?.1)
         })
@@ -33,9 +35,10 @@ impl Store {
         heard_chars: u64,
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
-        let item_id = item_id.to_owned();
+        let (item_id, quota) = (item_id.to_owned(), self.quota.clone());
         self.write_session(session, now_ms, async move |connection, session| {
             let old = settled_item(connection, session, &item_id).await?;
+            quota.take(connection, session, old.body.text_bytes(), now_ms).await?;
             let not_truncatable = || Error::NotTruncatable { item: item_id, index: content_index };
             let (body, shorter) = heard(&old.body, content_index, heard_chars).ok_or_else(not_truncatable)?;
             let next = ItemVersion {

@@ -19,6 +19,7 @@ mod lock;
 mod measurements;
 mod open;
 mod order_key;
+mod quota;
 mod records;
 mod replies;
 mod responses;

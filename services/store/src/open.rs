@@ -26,6 +26,9 @@ pub struct StoreOptions {
     pub readers: u32,
     /// A read that takes longer is ended. 0: none is.
     pub read_limit_ms: u64,
+    /// What the clients of a user may store in all, and in a minute. 0: as much as they want.
+    pub user_bytes: u64,
+    pub user_bytes_per_minute: u64,
     /// Writes that may wait; the next caller waits for room.
     pub write_queue: usize,
     /// Writes that share a transaction.
@@ -207,6 +210,8 @@ mod tests {
             busy_timeout_ms: 1234,
             readers: 2,
             read_limit_ms: 0,
+            user_bytes: 0,
+            user_bytes_per_minute: 0,
             write_queue: 1,
             commit_group: 1,
             wal_limit_bytes: 4096,
@@ -227,7 +232,8 @@ mod tests {
                 assert_eq!(row.get::<String, _>(0), expected, "{rule}");
             }
         }
-        let refused = sqlx::query("INSERT INTO users VALUES ('x', 'x', 1)").execute(&mut *reader).await;
+        let refused =
+            sqlx::query("INSERT INTO users (id, name, created_at_ms) VALUES ('x', 'x', 1)").execute(&mut *reader).await;
         assert!(matches!(Error::from_sqlx(&options.path, refused.unwrap_err()), Error::ReadOnly { .. }));
         let secure: i64 = sqlx::query("PRAGMA secure_delete").fetch_one(&mut opened.connection).await.unwrap().get(0);
         assert_eq!(secure, 1);

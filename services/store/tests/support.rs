@@ -17,6 +17,8 @@ pub fn options(folder: &Path) -> StoreOptions {
         busy_timeout_ms: 5_000,
         readers: 2,
         read_limit_ms: 0,
+        user_bytes: 0,
+        user_bytes_per_minute: 0,
         write_queue: 256,
         commit_group: 64,
         wal_limit_bytes: 1 << 20,

@@ -371,3 +371,34 @@ async fn the_other_process() {
     }
     store.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_user_stores_no_more_than_the_limits_let() {
+    let fixture = Fixture::new().await;
+    fixture.store.close().await.unwrap();
+    let limits = StoreOptions { user_bytes: 20_000, user_bytes_per_minute: 8_000, ..options(fixture.folder.path()) };
+    let store = Store::open(&limits, 0).await.unwrap();
+    let mine = store.create_session(new_session("ada", None, 10)).await.unwrap();
+    let others = store.create_session(new_session("bob", None, 10)).await.unwrap();
+    let store_three = async |session: &SessionRef, minute: i64| {
+        let mut last = Ok(());
+        for n in 0..3 {
+            let body = message(Role::User, &"word ".repeat(600)); // 3000 bytes and what the row takes
+            last =
+                put(&store, session, &format!("m{minute}n{n}"), body, ItemPlace::End, minute * 60_000).await.map(drop);
+        }
+        last
+    };
+    assert_eq!(store_three(&mine, 1).await, Err(Error::TooFast { limit: 8_000 }));
+    // Another user is not kept from anything, and the next minute has room again.
+    assert_eq!(store_three(&others, 1).await, Err(Error::TooFast { limit: 8_000 }));
+    assert_eq!(store.load(&others).await.unwrap().items.len(), 2);
+    assert_eq!(store_three(&mine, 2).await, Err(Error::TooFast { limit: 8_000 }));
+    assert_eq!(store_three(&mine, 3).await, Err(Error::UserFull { limit: 20_000 }));
+    // A version that only cuts an item short takes room too, and what is deleted gives it back.
+    assert_eq!(store.truncate(&mine, "m1n0", 0, 2999, 240_000).await, Err(Error::UserFull { limit: 20_000 }));
+    store.delete_session(&mine, 240_001).await.unwrap();
+    let again = store.create_session(new_session("ada", None, 250_000)).await.unwrap();
+    assert_eq!(store_three(&again, 5).await, Err(Error::TooFast { limit: 8_000 }));
+    assert_eq!(store.load(&again).await.unwrap().items.len(), 2);
+}

@@ -125,6 +125,8 @@ pub async fn open(folder: &Path) -> Store {
         busy_timeout_ms: 1000,
         readers: 2,
         read_limit_ms: 0,
+        user_bytes: 0,
+        user_bytes_per_minute: 0,
         write_queue: 64,
         commit_group: 16,
         wal_limit_bytes: 1 << 20,
