@@ -28,15 +28,13 @@ pub async fn run(app: App) {
 }
 
 async fn delete_unused(app: &App) {
-    let now_ms = wall_ms();
-    let before_ms = match i64::try_from(app.settings.store.retention_days) {
-        Ok(days) if days > 0 => now_ms.saturating_sub(days.saturating_mul(DAY_MS)),
-        // Nothing is as old as that.
-        _ => i64::MIN,
-    };
-    match app.store.delete_unused_since(before_ms, now_ms).await {
+    let days = i64::try_from(app.settings.store.retention_days).ok().filter(|days| *days > 0);
+    match app.store.sweep(days.map(|days| days.saturating_mul(DAY_MS)), wall_ms()).await {
         Ok(deleted) if !deleted.is_empty() => {
-            tracing::info!(sessions = deleted.len(), "sessions that nobody used for long were deleted");
+            tracing::info!(
+                sessions = deleted.len(),
+                "sessions that were not used for long, or in which nothing was said, were deleted"
+            );
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old sessions could not be deleted"),

@@ -11,37 +11,72 @@ use sqlx::types::Json;
 
 /// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
 const ROWS_AT_ONCE: u64 = 100;
+const DAY_MS: i64 = 24 * 3600 * 1000;
 
 impl Store {
     /// Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
     pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<(), Error> {
-        self.mark_and_remove(session, i64::MAX, now_ms).await?;
+        self.mark_and_remove(session, i64::MAX, 0, now_ms).await?;
         self.forget_the_log().await
     }
 
-    /// Sessions of all users that were not used since `before_ms`, and secrets that have expired. Returns the sessions'
-    /// `past_owner`s.
+    /// Sessions of all users that were not used since `before_ms`. Returns their `past_owner`s.
     pub async fn delete_unused_since(&self, before_ms: i64, now_ms: i64) -> Result<Vec<u64>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND updated_at_ms < ? ORDER BY key",
         );
-        let unused: Vec<(i64, String, String)> =
-            self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
-        let mut deleted = Vec::new();
-        for (key, id, user) in unused {
-            let session = SessionRef { key, id: id.into(), user: user.into() };
-            match self.mark_and_remove(&session, before_ms, now_ms).await {
-                Ok(()) => deleted.push(session.past_owner()),
-                Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
-                Err(error) => return Err(error),
-            }
-        }
+        let unused = self.read(async |reader| Ok(query.bind(before_ms).fetch_all(reader).await?)).await?;
+        self.delete_all(unused, before_ms, 0, now_ms).await
+    }
+
+    /// Counts for how long each session was not used, and deletes those where that is `retention_ms`, those in which
+    /// nothing was said in a day, and secrets that have expired. Between two sweeps a day is counted at most: a clock that
+    /// was a year behind and is set right makes no session a year old. Returns the sessions' `past_owner`s.
+    pub async fn sweep(&self, retention_ms: Option<i64>, now_ms: i64) -> Result<Vec<u64>, Error> {
         self.write(async move |connection| {
+            let query = sqlx::query(
+                "UPDATE sessions SET swept_at_ms = ?1,
+                    unused_ms = unused_ms + min(max(?1 - coalesce(swept_at_ms, ?1), 0), ?2)
+                 WHERE deleted_at_ms IS NULL",
+            );
+            query.bind(now_ms).bind(DAY_MS).execute(&mut *connection).await?;
             let query = sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?");
             query.bind(now_ms).execute(connection).await?;
             Ok(())
         })
         .await?;
+        let query = sqlx::query_as(
+            "SELECT key, id, user FROM sessions s WHERE deleted_at_ms IS NULL AND unused_ms >= ?
+                AND updated_at_ms = created_at_ms AND NOT EXISTS (SELECT 1 FROM item_versions v WHERE v.session = s.key)",
+        );
+        let empty = self.read(async |reader| Ok(query.bind(DAY_MS).fetch_all(reader).await?)).await?;
+        let mut deleted = self.delete_all(empty, i64::MAX, DAY_MS, now_ms).await?;
+        if let Some(retention_ms) = retention_ms {
+            let query =
+                sqlx::query_as("SELECT key, id, user FROM sessions WHERE deleted_at_ms IS NULL AND unused_ms >= ?");
+            let unused = self.read(async |reader| Ok(query.bind(retention_ms).fetch_all(reader).await?)).await?;
+            deleted.extend(self.delete_all(unused, i64::MAX, retention_ms, now_ms).await?);
+        }
+        Ok(deleted)
+    }
+
+    /// Of these, those that are still unused.
+    async fn delete_all(
+        &self,
+        sessions: Vec<(i64, String, String)>,
+        before_ms: i64,
+        unused_ms: i64,
+        now_ms: i64,
+    ) -> Result<Vec<u64>, Error> {
+        let mut deleted = Vec::new();
+        for (key, id, user) in sessions {
+            let session = SessionRef { key, id: id.into(), user: user.into() };
+            match self.mark_and_remove(&session, before_ms, unused_ms, now_ms).await {
+                Ok(()) => deleted.push(session.past_owner()),
+                Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
+                Err(error) => return Err(error),
+            }
+        }
         if !deleted.is_empty() {
             self.forget_the_log().await?;
         }
@@ -90,13 +125,20 @@ impl Store {
         Ok(())
     }
 
-    async fn mark_and_remove(&self, session: &SessionRef, unused_since_ms: i64, now_ms: i64) -> Result<(), Error> {
+    async fn mark_and_remove(
+        &self,
+        session: &SessionRef,
+        before_ms: i64,
+        unused_ms: i64,
+        now_ms: i64,
+    ) -> Result<(), Error> {
         let marked = session.clone();
         self.write(async move |connection| {
             let query = sqlx::query(
-                "UPDATE sessions SET deleted_at_ms = ? WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ?",
+                "UPDATE sessions SET deleted_at_ms = ?
+                 WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ? AND unused_ms >= ?",
             );
-            let query = query.bind(now_ms).bind(marked.key).bind(unused_since_ms);
+            let query = query.bind(now_ms).bind(marked.key).bind(before_ms).bind(unused_ms);
             if query.execute(&mut *connection).await?.rows_affected() != 1 {
                 return Err(marked.missing().into());
             }

@@ -196,7 +196,7 @@ impl Store {
 /// Every write to a session begins here: it is still there, and it was used now.
 async fn touch(connection: &mut SqliteConnection, session: &SessionRef, now_ms: i64) -> Result<()> {
     let query = sqlx::query(
-        "UPDATE sessions SET updated_at_ms = max(updated_at_ms, ?) WHERE key = ? AND deleted_at_ms IS NULL",
+        "UPDATE sessions SET updated_at_ms = max(updated_at_ms, ?), unused_ms = 0 WHERE key = ? AND deleted_at_ms IS NULL",
     );
     let touched = query.bind(now_ms).bind(session.key).execute(connection).await?;
     if touched.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }

@@ -99,3 +99,46 @@ async fn a_deletion_that_a_crash_cut_off_is_finished_at_the_next_start() {
     assert_eq!(fixture.store.statistics().await.unwrap().versions, 0);
     assert_eq!(fixture.store.check().await.unwrap(), Vec::<String>::new());
 }
+
+const DAY: i64 = 24 * 3600 * 1000;
+
+#[tokio::test]
+async fn a_clock_that_is_set_right_makes_no_session_old() {
+    let fixture = Fixture::new().await;
+    let (store, retention) = (&fixture.store, Some(30 * DAY));
+    let session = store.create_session(new_session("ada", None, DAY)).await.unwrap();
+    say(store, &session, "u", "said while the clock was a year behind", DAY).await;
+    assert_eq!(store.sweep(retention, DAY + 60).await, Ok(vec![]));
+    let right = 366 * DAY;
+    for hour in 0..48 {
+        assert_eq!(store.sweep(retention, right + hour * DAY / 24).await, Ok(vec![]), "hour {hour}");
+    }
+    // What is used stays, also when the clock was ahead before; what is not used goes when its time has passed.
+    let used = store.create_session(new_session("bob", None, right + 900 * DAY)).await.unwrap();
+    let mut gone_on = None;
+    for day in 3..60 {
+        let now_ms = right + day * DAY;
+        say(store, &used, &format!("u{day}"), "still here", now_ms).await;
+        if store.sweep(retention, now_ms).await.unwrap() == [session.past_owner()] {
+            gone_on = Some(day);
+        }
+    }
+    assert!(matches!(gone_on, Some(29..=31)), "{gone_on:?}");
+    assert_eq!(store.session(&session).await, Err(session_missing(&session)));
+    assert_eq!(store.load(&used).await.unwrap().items.len(), 57);
+}
+
+#[tokio::test]
+async fn a_session_in_which_nothing_was_said_goes_after_a_day() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let silent = store.create_session(new_session("ada", None, 10)).await.unwrap();
+    let set_up = store.create_session(new_session("ada", None, 10)).await.unwrap();
+    store.set_config(&set_up, &config(), 11).await.unwrap();
+    let talked = store.create_session(new_session("ada", None, 10)).await.unwrap();
+    say(store, &talked, "u", "hello", 10).await;
+    assert_eq!(store.sweep(None, 20).await, Ok(vec![]));
+    assert_eq!(store.sweep(None, DAY).await, Ok(vec![]));
+    assert_eq!(store.sweep(None, DAY + 20).await, Ok(vec![silent.past_owner()]));
+    assert!(store.session(&set_up).await.is_ok() && store.session(&talked).await.is_ok());
+}
