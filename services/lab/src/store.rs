@@ -14,6 +14,7 @@ pub fn options(settings: &Settings) -> StoreOptions {
         busy_timeout_ms: store.busy_timeout_ms,
         readers: store.readers,
         read_limit_ms: store.read_limit_ms,
+        sync_ms: store.sync_ms,
         user_bytes: settings.limits.user_bytes,
         user_bytes_per_minute: settings.limits.user_bytes_per_minute,
         write_queue: store.write_queue,

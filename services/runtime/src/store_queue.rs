@@ -1,8 +1,8 @@
 //! Carries the operations of one session to the store, in order, without waiting for one before giving the next.
 //!
 //! Every operation is put into the store's queue the moment it is given, so that operations of one turn share a commit.
-//! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and words
-//! are not stored before they were written to a socket.
+//! Two things make one wait, and with it all that come after it: a reply that is not begun cannot be finished, and a piece of
+//! a reply is not stored before it was written to a socket. What is written down before each word is sent is the journal's.
 //!
 //! What a full disk refused did not happen, and the machine says so. The end of a reply did happen: it is owed to the
 //! store, and tried again before whatever comes next, so that nothing is being said for ever.
@@ -77,8 +77,17 @@ impl StoreQueue {
     /// Takes an operation. `sent` is what was sent last, where the operation keeps words of a reply; `measured` what it
     /// cost, where it reports that.
     pub fn keep(&mut self, id: OpId, op: StoreOp, measured: Option<Measurement>, sent: SentLast, at_ms: i64) {
+        if let StoreOp::ReplyBegun { response_id, item, after } = &op {
+            let after = after.as_deref().or(self.head.as_deref());
+            self.store.begin_words(&self.session, &item.id, response_id, after);
+        }
         self.waiting.push_back(Waiting { id, op, measured, at_ms, sent });
         self.advance();
+    }
+
+    /// Words that are about to be sent.
+    pub fn write_words(&self, item_id: &str, words: &str) {
+        self.store.write_words(&self.session, item_id, words);
     }
 
     /// Starts what may start: to be called when frames were written.

@@ -318,6 +318,7 @@ impl SessionTask {
                 let left = self.connections.send(&to, event);
                 happenings.extend(left.into_iter().map(|conn| Happening::Detached { conn }));
             }
+            Output::Words { item_id, text } => self.queue.write_words(&item_id, &text),
             Output::Store { id, op } => self.store(id, op, happenings),
             Output::Generate(generate) => self.generations.begin(generate),
             Output::Recall { generation, arguments, shown } => self.search_past(generation, arguments, shown),

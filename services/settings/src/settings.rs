@@ -94,6 +94,7 @@ sections! {
         pub busy_timeout_ms: u64 = time(0..=600_000),
         pub readers: u32 = whole(1..=64),
         pub read_limit_ms: u64 = time(0..=600_000),
+        pub sync_ms: u64 = time(1..=3_600_000),
         /// 0: for ever.
         pub retention_days: u64 = time(0..=36_500),
         pub write_queue: usize = whole(1..=1 << 20),

@@ -39,6 +39,7 @@ async fn measure(
         busy_timeout_ms: 5_000,
         readers: 2,
         read_limit_ms: 0,
+        sync_ms: 1000,
         user_bytes: 0,
         user_bytes_per_minute: 0,
         write_queue: 1024,

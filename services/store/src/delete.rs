@@ -147,6 +147,9 @@ impl Store {
             Ok(())
         })
         .await?;
+        if let Some(journal) = self.journal() {
+            journal.forget(session);
+        }
         self.remove_rows(session.key).await
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::error::Result;
+use crate::journal::Journal;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
 use crate::records::SessionRef;
@@ -27,6 +28,8 @@ pub struct Store {
     read_limit: Option<Duration>,
     is_closing: Arc<AtomicBool>,
     pub(crate) quota: Arc<Quota>,
+    /// None: a command, in which nothing is said.
+    journal: Option<Arc<Journal>>,
 }
 
 /// Steps of SQLite's machine after which a statement looks whether it is to go on: about a tenth of a millisecond.
@@ -45,6 +48,11 @@ impl Store {
         };
         let orders = start_writer(opened.connection, kept, options)?;
         let read_limit = Some(Duration::from_millis(options.read_limit_ms)).filter(|limit| !limit.is_zero());
+        // Also a command that is alone with the store closes what a crash left.
+        let (journal, said) = match alone {
+            true => Journal::open(&options.path).map(|(journal, said)| (Some(Arc::new(journal)), said))?,
+            false => (None, Vec::new()),
+        };
         let store = Store {
             path: options.path.as_path().into(),
             orders,
@@ -54,13 +62,19 @@ impl Store {
             read_limit,
             is_closing: Arc::default(),
             quota: Arc::new(Quota::new(options)),
+            journal: journal.clone().filter(|_| options.opened_by == OpenedBy::Service),
         };
         if alone {
-            let closed = store.close_what_a_crash_left(now_ms).await?;
+            let closed = store.close_what_a_crash_left(said, now_ms).await?;
             if closed > 0 {
                 tracing::warn!(replies = closed, "replies that a crash cut off are marked interrupted");
             }
             store.finish_removals().await?;
+        }
+        if let Some(journal) = &journal {
+            journal.clear();
+            let pause = Duration::from_millis(options.sync_ms.max(1));
+            tokio::spawn(Journal::sync_every(Arc::downgrade(journal), pause));
         }
         drop(repairing);
         Ok(store)
@@ -74,6 +88,9 @@ impl Store {
     /// `Error::Closed`.
     pub async fn close(&self) -> Result<(), Error> {
         self.is_closing.store(true, Ordering::Relaxed);
+        if let Some(journal) = self.journal() {
+            journal.close();
+        }
         self.readers.close().await;
         self.key_reader.close().await;
         let (answer, stopped) = oneshot::channel();
@@ -128,6 +145,10 @@ impl Store {
         let (work, answer) = Work::new(work);
         self.orders.send(Order::Upkeep(work)).await.map_err(|_| Error::Closed)?;
         answer.await
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_deref()
     }
 
     pub(crate) async fn read<T>(&self, ask: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>) -> Result<T, Error> {
@@ -226,6 +247,7 @@ mod tests {
             read_limit_ms,
             user_bytes: 0,
             user_bytes_per_minute: 0,
+            sync_ms: 1000,
             write_queue: 16,
             commit_group: 16,
             wal_limit_bytes: 1 << 20,

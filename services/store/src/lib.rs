@@ -14,6 +14,7 @@ mod ids;
 mod import;
 mod item_form;
 mod items;
+mod journal;
 mod keys;
 mod lock;
 mod measurements;

@@ -33,6 +33,8 @@ pub struct StoreOptions {
     pub write_queue: usize,
     /// Writes that share a transaction.
     pub commit_group: usize,
+    /// What a reply says is flushed to the disk as often as this. Its process may die at any moment and takes nothing of it.
+    pub sync_ms: u64,
     /// Beyond this the write-ahead log is cut back when it can be.
     pub wal_limit_bytes: u64,
     /// The file may not grow beyond this many pages; None is the disk's own limit.
@@ -84,7 +86,7 @@ fn pool(options: &StoreOptions, connections: u32) -> SqlitePool {
 }
 
 /// Other users of the machine may not read what people say at home. SQLite gives its other files the same rights.
-fn create_private_file(path: &Path) -> std::io::Result<()> {
+pub fn create_private_file(path: &Path) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new();
     file.write(true).create(true).truncate(false);
     let mut folder = std::fs::DirBuilder::new();
@@ -210,6 +212,7 @@ mod tests {
             busy_timeout_ms: 1234,
             readers: 2,
             read_limit_ms: 0,
+            sync_ms: 1000,
             user_bytes: 0,
             user_bytes_per_minute: 0,
             write_queue: 1,

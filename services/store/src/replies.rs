@@ -1,15 +1,16 @@
 //! A reply while it is being said.
 //!
-//! The order is: send a piece, then store it. So the store may be a piece behind what a client saw, and never ahead: no
-//! crash makes the history claim words that no client was sent. The next start finds a reply that a crash cut off and
-//! makes it a version like any other, marked interrupted, with the pieces that were stored.
+//! The order is: write words into the journal, send them, store them as a piece. So nothing that a client heard is lost when
+//! the process is killed, and the history claims at most the words that were about to be sent. The next start finds a reply
+//! that a crash cut off and makes it a version like any other, marked interrupted, with all of these words.
 
 use crate::error::Result;
-use crate::item_form::{chars, extend};
+use crate::item_form::{chars, extend, said};
+use crate::journal::SaidReply;
 use crate::versions::{insert_item, insert_next_version, version_of};
 use crate::writer::Answer;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
-use session::{Item, ItemBody, ItemPlace};
+use session::{Item, ItemBody, ItemPlace, ItemStatus, Role};
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 use std::sync::Arc;
@@ -29,6 +30,21 @@ impl OpenReply {
 }
 
 impl Store {
+    /// Before the first words of a reply are sent, as early as it is known; `after` is the item that it stands behind.
+    pub fn begin_words(&self, session: &SessionRef, item: &str, response: &str, after: Option<&str>) {
+        if let Some(journal) = self.journal() {
+            let (item, response, after) = (item.to_owned(), response.to_owned(), after.map(str::to_owned));
+            journal.begin(SaidReply { session: session.key, item, response, after, text: String::new() });
+        }
+    }
+
+    /// Before each time that words are sent.
+    pub fn write_words(&self, session: &SessionRef, item: &str, words: &str) {
+        if let Some(journal) = self.journal() {
+            journal.say(session, item, words);
+        }
+    }
+
     /// Takes the reply's place in the conversation. The item is empty.
     pub async fn begin_reply(
         &self,
@@ -38,13 +54,17 @@ impl Store {
         response: &str,
         now_ms: i64,
     ) -> Result<OpenReply, Error> {
-        let response = Some(response.to_owned());
-        self.write_session(session, now_ms, async move |connection, session| {
+        let (item_id, response) = (item.id.clone(), Some(response.to_owned()));
+        let write = self.write_session(session, now_ms, async move |connection, session| {
             let how = (Change::Begun, VersionStatus::InProgress);
             let (version_key, begun) = insert_item(connection, session, item, place, response, how, now_ms).await?;
             Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
-        })
-        .await
+        });
+        let begun = write.await;
+        if let (Err(_), Some(journal)) = (&begun, self.journal()) {
+            journal.end(session, &item_id);
+        }
+        begun
     }
 
     /// Call after sending, with what was sent since the last piece: a sentence, or a few words after some time. The answer
@@ -73,7 +93,7 @@ impl Store {
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
         let OpenReply { session, version_key, begun } = reply.clone();
-        self.write_session(&session, now_ms, async move |connection, session| {
+        let write = self.write_session(&session, now_ms, async move |connection, session| {
             let query = sqlx::query("SELECT 1 FROM items WHERE current = ? AND being_said = 1").bind(version_key);
             if query.fetch_optional(&mut *connection).await?.is_none() {
                 return Err(Error::NotInProgress { item: begun.item_id.clone() }.into());
@@ -81,13 +101,17 @@ impl Store {
             let sent_chars = Some(chars(&body));
             let said = ItemVersion { status, sent_chars, body, created_at_ms: now_ms, ..ItemVersion::clone(&begun) };
             finish(connection, session, version_key, said).await
-        })
-        .await
+        });
+        let finished = write.await;
+        if let Some(journal) = self.journal().filter(|_| !finished.as_ref().is_err_and(Error::may_pass)) {
+            journal.end(&session, reply.item_id());
+        }
+        finished
     }
 
     /// What a crash cut off is closed, as far as it was stored. Called once at start, by the service that holds the lock.
-    pub(crate) async fn close_what_a_crash_left(&self, now_ms: i64) -> Result<usize, Error> {
-        self.write(async move |connection| close_all(connection, now_ms).await).await
+    pub(crate) async fn close_what_a_crash_left(&self, said: Vec<SaidReply>, now_ms: i64) -> Result<usize, Error> {
+        self.write(async move |connection| close_all(connection, said, now_ms).await).await
     }
 }
 
@@ -113,7 +137,11 @@ pub async fn add_pieces(connection: &mut SqliteConnection, version_key: i64, ite
     Ok(())
 }
 
-async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<usize> {
+/// `words` is what the journal has of them: as much as the pieces, or more.
+async fn close_all(connection: &mut SqliteConnection, words: Vec<SaidReply>, now_ms: i64) -> Result<usize> {
+    for reply in &words {
+        begin_lost(connection, reply, now_ms).await?;
+    }
     let query = sqlx::query(
         "SELECT v.*, s.user AS session_user, s.id AS session_id
          FROM items i JOIN item_versions v ON v.key = i.current JOIN sessions s ON s.key = i.session
@@ -123,10 +151,15 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<usi
     for row in &rows {
         let (user, id): (&str, &str) = (row.try_get("session_user")?, row.try_get("session_id")?);
         let session = SessionRef { key: row.try_get("session")?, user: user.into(), id: id.into() };
-        let (begun_key, mut said) = (row.try_get("key")?, version_of(row, id)?);
-        add_pieces(connection, begun_key, &mut said).await?;
-        (said.status, said.created_at_ms) = (VersionStatus::Interrupted, now_ms);
-        finish(connection, &session, begun_key, said).await?;
+        let (begun_key, mut reply) = (row.try_get("key")?, version_of(row, id)?);
+        add_pieces(connection, begun_key, &mut reply).await?;
+        let written = words.iter().find(|words| words.session == session.key && words.item == reply.item_id);
+        if let Some(rest) = written.and_then(|words| words.text.strip_prefix(&said(&reply.body))) {
+            extend(&mut reply.body, rest);
+            reply.sent_chars = Some(chars(&reply.body));
+        }
+        (reply.status, reply.created_at_ms) = (VersionStatus::Interrupted, now_ms);
+        finish(connection, &session, begun_key, reply).await?;
     }
     let responses = sqlx::query(
         "UPDATE responses SET status = 'incomplete', finished_at_ms = ?,
@@ -134,4 +167,28 @@ async fn close_all(connection: &mut SqliteConnection, now_ms: i64) -> Result<usi
     );
     responses.bind(now_ms).execute(connection).await?;
     Ok(rows.len())
+}
+
+/// A reply was heard before the database had even its begin.
+async fn begin_lost(connection: &mut SqliteConnection, reply: &SaidReply, now_ms: i64) -> Result<()> {
+    let query = sqlx::query_as(
+        "SELECT user, id FROM sessions WHERE key = ?1 AND deleted_at_ms IS NULL
+            AND NOT EXISTS (SELECT 1 FROM items WHERE session = ?1 AND item_id = ?2)",
+    );
+    let session: Option<(String, String)> =
+        query.bind(reply.session).bind(&reply.item).fetch_optional(&mut *connection).await?;
+    let Some((user, id)) = session.filter(|_| !reply.text.is_empty()) else { return Ok(()) };
+    let session = SessionRef { key: reply.session, user: user.into(), id: id.into() };
+    let query = sqlx::query("SELECT 1 FROM items WHERE session = ? AND item_id = ? AND deleted = 0");
+    let place = match &reply.after {
+        None => ItemPlace::Head,
+        Some(after) => match query.bind(session.key).bind(after).fetch_optional(&mut *connection).await? {
+            Some(_) => ItemPlace::After(after.clone()),
+            None => ItemPlace::End,
+        },
+    };
+    let item = Item::new(&reply.item, ItemBody::message(Role::Assistant, ""), ItemStatus::InProgress);
+    let how = (Change::Begun, VersionStatus::InProgress);
+    insert_item(connection, &session, item, place, Some(reply.response.clone()), how, now_ms).await?;
+    Ok(())
 }

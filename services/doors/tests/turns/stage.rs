@@ -37,6 +37,8 @@ pub struct Stage {
     cutter: Cutter,
     /// What was sent of each item of a reply.
     sent: HashMap<String, String>,
+    /// What the store was given of each of them before it was sent.
+    written: HashMap<String, String>,
 }
 
 /// What one client heard, and what it makes of it: as LiveKit does, it mirrors the conversation.
@@ -120,6 +122,7 @@ impl Stage {
             closed: Vec::new(),
             store,
             store_answers: true,
+            written: HashMap::new(),
             unanswered: VecDeque::new(),
             names: Names::default(),
             event_ids: HashSet::new(),
@@ -219,8 +222,14 @@ impl Stage {
         self.machine.handle(happening, self.now, &mut out);
         for output in out {
             match output {
+                Output::Words { item_id, text } => self.written.entry(item_id).or_default().push_str(&text),
                 Output::Send { to, event } => {
                     assert!(!to.is_empty());
+                    if let Event::TextDelta { item_id, text, .. } = &event
+                        && let Some(written) = self.written.get(item_id)
+                    {
+                        assert!(written.contains(text), "{text:?} is sent before it is written: {written:?}");
+                    }
                     for conn in to {
                         let Some(ear) = self.clients.get_mut(&conn) else { continue };
                         let mut frames = Vec::new();

@@ -202,8 +202,13 @@ impl Outbox {
                 }
                 Step::Send { to, .. } if to.is_empty() => {}
                 Step::Send { to, event, said: bytes, .. } => {
-                    if let (Some(bytes), Event::TextDelta { item_id, .. }) = (bytes, &event) {
-                        self.said.insert(item_id.clone(), bytes);
+                    if let (Some(bytes), Event::TextDelta { item_id, text, .. }) = (bytes, &event) {
+                        let before = self.said.insert(item_id.clone(), bytes).unwrap_or(0);
+                        // A client that comes in the middle of a reply hears again what others have heard.
+                        let new = text.get(text.len().saturating_sub(bytes.saturating_sub(before))..);
+                        if let Some(new) = new.filter(|new| !new.is_empty()) {
+                            out.push(Output::Words { item_id: item_id.clone(), text: new.to_owned() });
+                        }
                         said.push(Said::Bytes { item_id: item_id.clone(), bytes });
                     }
                     out.push(Output::Send { to, event });

@@ -14,6 +14,11 @@ pub enum Output {
         to: Vec<ConnId>,
         event: Event,
     },
+    /// Words of a reply that is kept are about to be sent for the first time: they are written down before.
+    Words {
+        item_id: String,
+        text: String,
+    },
     /// Must be answered with `StoreAcked` or `StoreFailed`. Operations of a session take effect in this order.
     Store {
         id: OpId,

@@ -1,0 +1,187 @@
+//! What replies say, written down before it is sent. The system keeps what a process wrote, so these words survive a process
+//! that is killed before the database has committed them. The next start gives them to the replies that were cut off.
+//!
+//! A file beside the store, a line of JSON a delta, without a flush: the first word comes no later for it. Now and then it is
+//! flushed (`store.sync_ms`), which bounds what a power cut takes. It holds the words of running replies only.
+
+use crate::open::create_private_file;
+use crate::{Error, SessionRef};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Beyond this, what running replies said is written anew without the replies that are over.
+const REWRITTEN_AT_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SaidReply {
+    pub session: i64,
+    pub item: String,
+    pub response: String,
+    /// The item it stands behind; None: at the head.
+    pub after: Option<String>,
+    pub text: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line {
+    Begun(SaidReply),
+    Said { session: i64, item: String, text: String },
+}
+
+pub struct Journal {
+    path: PathBuf,
+    written: Mutex<Written>,
+    is_dirty: AtomicBool,
+}
+
+struct Written {
+    /// None: the store is closed.
+    file: Option<File>,
+    bytes: u64,
+    running: HashMap<(i64, String), SaidReply>,
+}
+
+impl Journal {
+    /// The journal, and what replies of the process before had said.
+    pub fn open(store: &Path) -> Result<(Journal, Vec<SaidReply>), Error> {
+        let mut path = store.as_os_str().to_owned();
+        path.push("-words");
+        let path = PathBuf::from(path);
+        let failed = |error| Error::from_io(store, error);
+        create_private_file(&path).map_err(failed)?;
+        let left = read(&String::from_utf8_lossy(&std::fs::read(&path).map_err(failed)?));
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
+        let written = Mutex::new(Written { file: Some(file), bytes: 0, running: HashMap::new() });
+        Ok((Journal { path, written, is_dirty: AtomicBool::new(false) }, left))
+    }
+
+    /// What was left is in the database.
+    pub fn clear(&self) {
+        self.change(|written| written.rewrite(&self.path));
+    }
+
+    /// A reply begins. What is said of one that was not begun here is not kept.
+    pub fn begin(&self, reply: SaidReply) {
+        self.change(|written| {
+            written.running.insert((reply.session, reply.item.clone()), reply.clone());
+            written.append(&Line::Begun(reply))
+        });
+    }
+
+    pub fn say(&self, session: &SessionRef, item: &str, text: &str) {
+        self.change(|written| {
+            let Some(reply) = written.running.get_mut(&(session.key, item.to_owned())) else { return Ok(()) };
+            reply.text.push_str(text);
+            written.append(&Line::Said { session: session.key, item: item.to_owned(), text: text.to_owned() })
+        });
+    }
+
+    /// The database has all of it, or the reply never was.
+    pub fn end(&self, session: &SessionRef, item: &str) {
+        self.change(|written| {
+            let was_running = written.running.remove(&(session.key, item.to_owned())).is_some();
+            let is_due = written.running.is_empty() || written.bytes > REWRITTEN_AT_BYTES;
+            if was_running && is_due { written.rewrite(&self.path) } else { Ok(()) }
+        });
+    }
+
+    /// The session is deleted: none of its words stay.
+    pub fn forget(&self, session: &SessionRef) {
+        self.change(|written| {
+            written.running.retain(|(key, _), _| *key != session.key);
+            if written.bytes > 0 { written.rewrite(&self.path) } else { Ok(()) }
+        });
+    }
+
+    /// The store is closed: what is said from here on is not kept.
+    pub fn close(&self) {
+        self.change(|written| {
+            written.file = None;
+            Ok(())
+        });
+    }
+
+    /// Flushes what was written, as long as there is a journal.
+    pub async fn sync_every(journal: Weak<Journal>, pause: Duration) {
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(journal) = journal.upgrade() else { return };
+            if !journal.is_dirty.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            let file =
+                journal.written.lock().unwrap_or_else(PoisonError::into_inner).file.as_ref().map(File::try_clone);
+            let Some(file) = file else { return };
+            let synced = tokio::task::spawn_blocking(move || file?.sync_data()).await;
+            if let Ok(Err(error)) = synced {
+                tracing::warn!(%error, "what replies say could not be flushed to the disk");
+            }
+        }
+    }
+
+    /// Words that cannot be written here are kept all the same, a sentence later.
+    fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = change(&mut written) {
+            tracing::warn!(%error, "what a reply says could not be written before it is sent");
+        }
+        self.is_dirty.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Written {
+    fn append(&mut self, line: &Line) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.bytes += text.len() as u64;
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(&text))
+    }
+
+    /// Only what running replies said stays. The old file counts until the new one is whole.
+    fn rewrite(&mut self, path: &Path) -> std::io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if self.running.is_empty() {
+            self.bytes = 0;
+            return file.set_len(0);
+        }
+        let mut text = Vec::new();
+        for reply in self.running.values() {
+            serde_json::to_writer(&mut text, &Line::Begun(reply.clone()))?;
+            text.push(b'\n');
+        }
+        let new = path.with_extension("new-words");
+        create_private_file(&new)?;
+        let mut file = OpenOptions::new().append(true).open(&new)?;
+        file.set_len(0)?;
+        file.write_all(&text)?;
+        std::fs::rename(&new, path)?;
+        (self.file, self.bytes) = (Some(file), text.len() as u64);
+        Ok(())
+    }
+}
+
+/// A line that was cut off, and what follows it, was not sent.
+fn read(text: &str) -> Vec<SaidReply> {
+    let mut replies: HashMap<(i64, String), SaidReply> = HashMap::new();
+    for line in text.lines() {
+        match serde_json::from_str(line) {
+            Ok(Line::Begun(reply)) => {
+                replies.insert((reply.session, reply.item.clone()), reply);
+            }
+            Ok(Line::Said { session, item, text }) => {
+                if let Some(reply) = replies.get_mut(&(session, item)) {
+                    reply.text.push_str(&text);
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    replies.into_values().collect()
+}
