@@ -7,7 +7,8 @@ use crate::cache::EvictionRights;
 use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
 use crate::request::{
-    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, StopReason,
+    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
+    StopReason,
 };
 use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
@@ -22,6 +23,7 @@ pub(crate) struct ActiveRequest {
     pub class: RequestClass,
     pub speculative: bool,
     pub owner: Option<OwnerId>,
+    pub scope: ReuseScope,
     pub ctx_size: usize,
     pub kv: KvFormats,
     pub max_new_tokens: usize,

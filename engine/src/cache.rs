@@ -17,7 +17,7 @@ use crate::executor::Executor;
 use crate::limits::EngineLimits;
 use crate::memory::MemoryMeter;
 use crate::network::Network;
-use crate::request::{OwnerId, PrefillReason};
+use crate::request::{OwnerId, PrefillReason, ReuseScope};
 use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
 use evicted::Evicted;
 use eviction::{Victim, least_valuable};
@@ -68,6 +68,20 @@ pub(crate) struct PrefixQuery<'a> {
     pub limit: usize,
     /// What may be evicted for a sequence that is read from disk.
     pub rights: EvictionRights,
+    pub owner: Option<OwnerId>,
+    pub scope: ReuseScope,
+}
+
+impl PrefixQuery<'_> {
+    /// What the request may know of a sequence.
+    fn shown<'a>(&self, past: &'a [u32], sequence: &CachedSequence) -> &'a [u32] {
+        sequence.scope.shown(past, &self.scope, self.tokens)
+    }
+
+    /// A file says whose it is, and not where its instructions end.
+    fn may_read(&self, stored: &StoredSequence) -> bool {
+        stored.user == self.scope.user || (stored.owner.is_some() && stored.owner == self.owner)
+    }
 }
 
 /// Prompts of all conversations begin alike, with what the template puts first. Fewer common tokens than this mean nothing.
@@ -138,10 +152,12 @@ impl SequenceCache {
         }
         self.uses += 1;
         let layout = sequence.state.layout;
+        let user = sequence.scope.user;
+        let is_ours = |old: &CacheEntry| old.sequence.state.layout == layout && old.sequence.scope.user == user;
         // A sequence that this one continues has nothing that this one lacks.
-        self.entries.retain(|old| old.sequence.state.layout != layout || !tokens.starts_with(&old.tokens));
+        self.entries.retain(|old| !is_ours(old) || !tokens.starts_with(&old.tokens));
         if !sequence.speculative {
-            for old in self.entries.iter_mut().filter(|old| old.sequence.state.layout == layout) {
+            for old in self.entries.iter_mut().filter(|old| is_ours(old)) {
                 // A conversation that comes back to it makes it needed again.
                 old.left |= common_prefix(&old.tokens, &tokens) >= old.tokens.len() / 4 * 3;
                 old.saved |= old.left;
@@ -151,11 +167,13 @@ impl SequenceCache {
     }
 
     /// Marks the sequence from which a prompt will begin as just used, so that it is evicted last.
-    pub fn touch(&mut self, tokens: &[u32], layout: PageLayout) {
+    pub fn touch(&mut self, tokens: &[u32], layout: PageLayout, scope: ReuseScope) {
         self.uses += 1;
         let uses = self.uses;
         let ours = self.entries.iter_mut().filter(|entry| entry.sequence.state.layout == layout);
-        let best = ours.map(|entry| (entry.sequence.reach(common_prefix(&entry.tokens, tokens)).0, entry));
+        let known =
+            |entry: &CacheEntry| common_prefix(entry.sequence.scope.shown(&entry.tokens, &scope, tokens), tokens);
+        let best = ours.map(|entry| (entry.sequence.reach(known(entry)).0, entry));
         if let Some((1.., entry)) = best.max_by_key(|(reached, _)| *reached) {
             entry.used = uses;
         }
@@ -182,6 +200,7 @@ impl SequenceCache {
             if sequence.state.layout != layout {
                 continue;
             }
+            let past = query.shown(past, sequence);
             let common = common_prefix(past, tokens);
             // A running sequence may not have all of its given tokens yet.
             let changed = common < past.len().min(sequence.given_tokens);
@@ -199,7 +218,7 @@ impl SequenceCache {
         let reason = self.reason(query, known, reached, is_edited);
         let sequence = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
             Some(running_at) => running[running_at].1.branch(network, executor, reached),
-            None => self.begin_from(network, executor, at, reached),
+            None => self.begin_from(network, executor, at, reached, query.scope),
         });
         PrefixMatch { sequence, reason }
     }
@@ -207,8 +226,10 @@ impl SequenceCache {
     /// What caused most of the computation of a prompt whose first `known` tokens are cached, and the first `reached` reused.
     fn reason(&self, query: PrefixQuery, known: usize, reached: usize, is_edited: bool) -> PrefillReason {
         let PrefixQuery { tokens, limit, .. } = query;
-        let evicted = self.evicted.known(tokens).min(limit);
-        let foreign = self.disk.as_ref().map_or(0, |disk| disk.known_to_others(tokens)).min(limit);
+        let evicted = self.evicted.known(tokens, query.scope.user).min(limit);
+        let others =
+            self.disk.iter().flat_map(DiskCache::stored).filter(|stored| !stored.ours && query.may_read(stored));
+        let foreign = others.map(|stored| common_prefix(&stored.tokens, tokens)).max().unwrap_or(0).min(limit);
         let lost = known.min(limit).saturating_sub(reached);
         if evicted > reached.max(known) {
             PrefillReason::Evicted { known_tokens: evicted }
@@ -234,18 +255,23 @@ impl SequenceCache {
         query: PrefixQuery,
         running: &[(&[u32], &CachedSequence)],
     ) {
-        let PrefixQuery { tokens, layout, limit, rights } = query;
+        let PrefixQuery { tokens, layout, limit, rights, .. } = query;
         let Some(disk) = &mut self.disk else { return };
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
         let all = kept.chain(running.iter().copied()).filter(|(_, sequence)| sequence.state.layout == layout);
         let here =
-            all.map(|(past, sequence)| sequence.reach(common_prefix(past, tokens).min(limit)).0).max().unwrap_or(0);
+            all.map(|(past, sequence)| sequence.reach(common_prefix(query.shown(past, sequence), tokens).min(limit)).0);
+        let here = here.max().unwrap_or(0);
         let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
         let reach = |stored: &StoredSequence| {
             let limit = common_prefix(&stored.tokens, tokens).min(limit);
             stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
         };
-        let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && ours(stored.kv));
+        let there = disk
+            .stored()
+            .iter()
+            .enumerate()
+            .filter(|(_, stored)| stored.ours && ours(stored.kv) && query.may_read(stored));
         let best = there.map(|(at, stored)| (reach(stored), at)).max();
         let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
             return;
@@ -274,17 +300,24 @@ impl SequenceCache {
         let state = end.restore(&pages, shape, layout, &self.meter, executor.cpu());
         let snapshots = snapshots.into_iter().map(Arc::new).collect();
         let sequence = CachedSequence::new(state, self.limits.recurrence_log_tokens);
-        let sequence = CachedSequence { snapshots, owner, given_tokens: reached, ..sequence };
+        let sequence = CachedSequence { snapshots, owner, scope: query.scope, given_tokens: reached, ..sequence };
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: true, left: false });
     }
 
-    fn begin_from(&mut self, network: &Network, executor: &mut Executor, at: usize, reached: usize) -> CachedSequence {
-        let whole = self.entries[at].sequence.state.position == reached;
-        if whole {
+    fn begin_from(
+        &mut self,
+        network: &Network,
+        executor: &mut Executor,
+        at: usize,
+        reached: usize,
+        scope: ReuseScope,
+    ) -> CachedSequence {
+        let is_ours = self.entries[at].sequence.scope.user == scope.user;
+        if is_ours && self.entries[at].sequence.state.position == reached {
             return self.entries.remove(at).sequence;
         }
         let sequence = self.entries[at].sequence.branch(network, executor, reached);
-        if self.entries[at].sequence.speculative {
+        if is_ours && self.entries[at].sequence.speculative {
             self.entries.remove(at);
         } else {
             self.entries[at].used = self.uses;
@@ -307,7 +340,7 @@ impl SequenceCache {
                 Victim::Sequence { entry } => {
                     let entry = self.entries.remove(entry);
                     if !entry.sequence.speculative {
-                        self.evicted.remember(&entry.tokens, entry.sequence.owner);
+                        self.evicted.remember(&entry.tokens, entry.sequence.owner, entry.sequence.scope.user);
                     }
                 }
             }

@@ -9,7 +9,7 @@ use crate::executor::Executor;
 use crate::memory::MemoryKind;
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
-use crate::request::OwnerId;
+use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{PAGE_TOKENS, SequenceState};
 
@@ -24,6 +24,7 @@ pub(crate) struct CachedSequence {
     pub speculative: bool,
     /// The owner with which `Engine::forget` drops it.
     pub owner: Option<OwnerId>,
+    pub scope: ReuseScope,
     /// Tokens that came with the request. After them are the opening of the reply and the reply. The next prompt may render
     /// these differently, which does not count as an edit.
     pub given_tokens: usize,
@@ -38,8 +39,8 @@ impl CachedSequence {
     /// A sequence that ends at `state`, without snapshots.
     pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {
         let recurrence_log = RecurrenceLog::new(&state.shape, recurrence_log_tokens, &state.meter);
-        let (snapshots, speculative, owner) = (Vec::new(), false, None);
-        CachedSequence { state, snapshots, recurrence_log, speculative, owner, given_tokens: 0 }
+        let (snapshots, speculative, owner, scope) = (Vec::new(), false, None, ReuseScope::default());
+        CachedSequence { state, snapshots, recurrence_log, speculative, owner, scope, given_tokens: 0 }
     }
 
     /// Adds its bytes to `bytes`, by kind. Shared parts that are in `seen` already do not count.
@@ -96,7 +97,8 @@ impl CachedSequence {
             _ => self.state.branch(),
         };
         let given_tokens = self.given_tokens.min(reached);
-        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner: self.owner, given_tokens }
+        let CachedSequence { owner, scope, .. } = *self;
+        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner, scope, given_tokens }
     }
 
     /// Whether its parts agree.

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use kernels::format::Format;
 
-use crate::cached_sequence::{CachedSequence, common_prefix};
+use crate::cached_sequence::CachedSequence;
 use crate::memory::MemoryMeter;
 use crate::request::OwnerId;
 use crate::snapshot::Snapshot;
@@ -43,6 +43,8 @@ pub(crate) struct StoredSequence {
     /// The file is of the running model. Files of other models wait for these to run again.
     pub ours: bool,
     pub owner: Option<OwnerId>,
+    /// `ReuseScope::user`.
+    pub user: Option<u64>,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub snapshots: Format,
@@ -123,7 +125,9 @@ impl DiskCache {
     pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, format: Format) {
         self.collect();
         let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
-        let held = self.stored.iter().any(|stored| stored.ours && stored.kv == kv && stored.tokens.starts_with(tokens));
+        let user = sequence.scope.user;
+        let is_ours = |stored: &StoredSequence| stored.ours && stored.kv == kv && stored.user == user;
+        let held = self.stored.iter().any(|stored| is_ours(stored) && stored.tokens.starts_with(tokens));
         if held || tokens.len() < self.limits.min_tokens || sequence.speculative {
             return;
         }
@@ -138,7 +142,7 @@ impl DiskCache {
         if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
             snapshots.push(Arc::new(Snapshot::of(&sequence.state, format)));
         }
-        let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner));
+        let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner, user));
         let names = file::page_names(tokens, kv, &self.model);
         let waiting = names.clone();
         let head = file::SequenceHead::new(&self.model, kv, format, tokens.len() as u64, snapshots.len() as u32);
@@ -165,12 +169,6 @@ impl DiskCache {
 
     pub fn stored(&self) -> &[StoredSequence] {
         &self.stored
-    }
-
-    /// How many tokens of a prompt are stored for other models.
-    pub fn known_to_others(&self, tokens: &[u32]) -> usize {
-        let others = self.stored.iter().filter(|stored| !stored.ours);
-        others.map(|stored| common_prefix(&stored.tokens, tokens)).max().unwrap_or(0)
     }
 
     /// Reads a sequence up to one of its positions; `shared` are its first pages that are in memory. A damaged file is deleted.

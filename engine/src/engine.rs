@@ -161,6 +161,7 @@ impl Engine {
             class: request.class,
             speculative: request.speculative,
             owner: request.owner,
+            scope: request.scope,
             ctx_size: request.ctx_size,
             kv: request.kv,
             max_new_tokens: request.max_new_tokens,

@@ -34,6 +34,6 @@ pub use kernels::peak;
 pub use kernels::product::Precision;
 pub use limits::EngineLimits;
 pub use request::{
-    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, StopReason,
-    ThinkingOptions,
+    EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
+    StopReason, ThinkingOptions,
 };

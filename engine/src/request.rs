@@ -19,6 +19,7 @@ pub struct EngineRequest {
     pub class: RequestClass,
     /// Whose data this is: `Engine::forget` drops what was computed for it. None: it stays until it is evicted.
     pub owner: Option<OwnerId>,
+    pub scope: ReuseScope,
     /// The prompt may never be asked for. What is computed for it is evicted first, and is never written to disk.
     pub speculative: bool,
     /// 0: the prompt is computed and cached, without a reply.
@@ -43,6 +44,7 @@ impl EngineRequest {
             kv,
             class: RequestClass::Talk,
             owner: None,
+            scope: ReuseScope::default(),
             speculative: false,
             max_new_tokens: 0,
             sampling: SamplingOptions::default(),
@@ -58,6 +60,29 @@ impl EngineRequest {
 /// A conversation that can be forgotten. The caller chooses the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub u64);
+
+/// Which requests may reuse what is computed for this one, and see by their counts that it was there: those of the same
+/// user all of it, those of other users the first tokens, if these are the first ones of both and are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReuseScope {
+    /// The caller chooses the numbers. Requests without one are of one user.
+    pub user: Option<u64>,
+    /// Where the instructions end. 0: other users share nothing.
+    pub shared_tokens: usize,
+}
+
+impl ReuseScope {
+    /// What a request of the scope `asking` for `tokens` may know of the sequence `past` of this scope.
+    pub(crate) fn shown<'a>(&self, past: &'a [u32], asking: &ReuseScope, tokens: &[u32]) -> &'a [u32] {
+        let shared = self.shared_tokens;
+        let is_shared = shared == asking.shared_tokens && shared <= past.len() && tokens.starts_with(&past[..shared]);
+        match self.user == asking.user {
+            true => past,
+            false if is_shared => &past[..shared],
+            false => &[],
+        }
+    }
+}
 
 /// How urgent a request is. A more urgent one is computed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

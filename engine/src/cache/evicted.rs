@@ -14,34 +14,35 @@ const MOST_SEQUENCES: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Evicted {
-    /// For each sequence the hashes of its prefixes, each `HASHED_TOKENS` longer than the one before.
-    sequences: VecDeque<(Option<OwnerId>, Vec<u64>)>,
+    /// For each sequence its owner, its user, and the hashes of its prefixes, each `HASHED_TOKENS` longer than the one before.
+    sequences: VecDeque<(Option<OwnerId>, Option<u64>, Vec<u64>)>,
 }
 
 impl Evicted {
-    pub fn remember(&mut self, tokens: &[u32], owner: Option<OwnerId>) {
+    pub fn remember(&mut self, tokens: &[u32], owner: Option<OwnerId>, user: Option<u64>) {
         let hashes: Vec<u64> = hashes(tokens).collect();
         if hashes.is_empty() {
             return;
         }
-        self.sequences.retain(|(_, theirs)| !hashes.starts_with(theirs));
-        self.sequences.push_back((owner, hashes));
+        self.sequences.retain(|(_, by, theirs)| *by != user || !hashes.starts_with(theirs));
+        self.sequences.push_back((owner, user, hashes));
         if self.sequences.len() > MOST_SEQUENCES {
             self.sequences.pop_front();
         }
     }
 
-    /// How many tokens of this prompt were cached once.
-    pub fn known(&self, tokens: &[u32]) -> usize {
+    /// How many tokens of this prompt were cached once for this user.
+    pub fn known(&self, tokens: &[u32], user: Option<u64>) -> usize {
         if self.sequences.is_empty() {
             return 0;
         }
         let hashes: Vec<u64> = hashes(tokens).collect();
-        self.sequences.iter().map(|(_, theirs)| common_prefix(theirs, &hashes)).max().unwrap_or(0) * HASHED_TOKENS
+        let ours = self.sequences.iter().filter(|(_, by, _)| *by == user);
+        ours.map(|(_, _, theirs)| common_prefix(theirs, &hashes)).max().unwrap_or(0) * HASHED_TOKENS
     }
 
     pub fn forget(&mut self, owner: OwnerId) {
-        self.sequences.retain(|(owned_by, _)| *owned_by != Some(owner));
+        self.sequences.retain(|(owned_by, ..)| *owned_by != Some(owner));
     }
 }
 
@@ -61,14 +62,15 @@ mod tests {
     fn a_sequence_is_known_by_its_beginning_until_it_is_forgotten() {
         let mut evicted = Evicted::default();
         let past: Vec<u32> = (0..300).collect();
-        evicted.remember(&past, Some(OwnerId(1)));
-        assert_eq!(evicted.known(&past), 256);
-        assert_eq!(evicted.known(&past[..130]), 128);
-        assert_eq!(evicted.known(&[&past[..200], &[7; 100]].concat()), 192);
-        assert_eq!(evicted.known(&past[1..]), 0);
+        evicted.remember(&past, Some(OwnerId(1)), Some(3));
+        assert_eq!((evicted.known(&past, None), evicted.known(&past, Some(4))), (0, 0));
+        assert_eq!(evicted.known(&past, Some(3)), 256);
+        assert_eq!(evicted.known(&past[..130], Some(3)), 128);
+        assert_eq!(evicted.known(&[&past[..200], &[7; 100]].concat(), Some(3)), 192);
+        assert_eq!(evicted.known(&past[1..], Some(3)), 0);
         evicted.forget(OwnerId(2));
-        assert_eq!(evicted.known(&past), 256);
+        assert_eq!(evicted.known(&past, Some(3)), 256);
         evicted.forget(OwnerId(1));
-        assert_eq!(evicted.known(&past), 0);
+        assert_eq!(evicted.known(&past, Some(3)), 0);
     }
 }

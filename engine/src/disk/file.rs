@@ -84,14 +84,15 @@ pub(super) struct WriteJob {
     pub pages: KvPages,
 }
 
-/// The name of a sequence's file: the same for the same tokens, owner and formats. It begins with the owner, so that an
-/// owner's files are found without reading them.
-pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>) -> String {
+/// The name of a sequence's file: the same for the same tokens, owner, user and formats. It begins with the owner, so that an
+/// owner's files are found without reading them; the user follows, behind an `u`.
+pub(super) fn name(tokens: &[u32], kv: KvFormats, owner: Option<OwnerId>, user: Option<u64>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for number in tokens.iter().copied().chain([kv.key.to_gguf(), kv.value.to_gguf()]) {
         hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
-    format!("{}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
+    let user = user.map(|user| format!("u{user:016x}-")).unwrap_or_default();
+    format!("{}{user}{hash:016x}.{EXTENSION}", owner.map(prefix).unwrap_or_default())
 }
 
 /// The beginning of the names of an owner's files.
@@ -102,6 +103,11 @@ pub(super) fn prefix(owner: OwnerId) -> String {
 fn owner_of(path: &Path) -> Option<OwnerId> {
     let (owner, _) = path.file_stem()?.to_str()?.split_once('-')?;
     u64::from_str_radix(owner, 16).ok().map(OwnerId)
+}
+
+fn user_of(path: &Path) -> Option<u64> {
+    let user = path.file_stem()?.to_str()?.split('-').find_map(|part| part.strip_prefix('u'))?;
+    u64::from_str_radix(user, 16).ok()
 }
 
 /// The names of a sequence's full pages.
@@ -219,8 +225,21 @@ pub(super) fn stored(
     let (kv, snapshots) = head.formats()?;
     let (tokens, positions, names) = contents;
     let page_file_bytes = (size_of::<PageHead>() as u64 + 8).saturating_add(head.page_bytes);
-    let (owner, bytes) = (owner_of(&path), head.file_bytes().unwrap_or(0));
-    Ok(StoredSequence { path, ours, owner, tokens, kv, snapshots, positions, names, bytes, page_file_bytes, used: 0 })
+    let (owner, user, bytes) = (owner_of(&path), user_of(&path), head.file_bytes().unwrap_or(0));
+    Ok(StoredSequence {
+        path,
+        ours,
+        owner,
+        user,
+        tokens,
+        kv,
+        snapshots,
+        positions,
+        names,
+        bytes,
+        page_file_bytes,
+        used: 0,
+    })
 }
 
 /// The full pages that a sequence's file names.

@@ -41,7 +41,7 @@ impl Engine {
             let bytes = shape.fixed_bytes() + shape.snapshot_bytes(self.limits.snapshots);
             let rights = self.requests[at].rights();
             if let Ok(layout) = shape.layout(self.requests[at].kv) {
-                self.cache.touch(&self.requests[at].tokens, layout);
+                self.cache.touch(&self.requests[at].tokens, layout, self.requests[at].scope);
             }
             if !self.make_room(bytes, rights) {
                 if let Some(last) = less_urgent {
@@ -73,7 +73,8 @@ impl Engine {
         let running: Vec<(&[u32], &CachedSequence)> =
             running.map(|(other, sequence)| (&other.tokens[..sequence.state.position], sequence)).collect();
         let (network, executor) = (&self.network, &mut self.executor);
-        let query = PrefixQuery { tokens: &request.tokens, layout, limit, rights: request.rights() };
+        let (rights, scope) = (request.rights(), request.scope);
+        let query = PrefixQuery { tokens: &request.tokens, layout, limit, rights, owner: request.owner, scope };
         let found = self.cache.find(network, executor, query, &running);
         let mut sequence = match found.sequence {
             Some(sequence) => sequence,
@@ -82,7 +83,7 @@ impl Engine {
                 CachedSequence::new(state, self.limits.recurrence_log_tokens)
             }
         };
-        (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
+        (sequence.speculative, sequence.owner, sequence.scope) = (request.speculative, request.owner, request.scope);
         sequence.given_tokens = request.given_tokens;
         let reused_tokens = sequence.state.position;
         if request.marks.contains(&reused_tokens) {

@@ -3,7 +3,7 @@
 use super::support::*;
 use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, PrefillReason, RequestClass, StopReason};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, PrefillReason, RequestClass, ReuseScope, StopReason};
 use kernels::format::Format;
 
 #[test]
@@ -39,6 +39,45 @@ fn what_was_computed_is_not_computed_again() {
     // The branch that was left is still cached.
     let back = answer(&mut engine, request(&next, 10));
     assert_eq!((back.tokens, back.report.computed_tokens), (second.tokens, 1));
+}
+
+/// A user who guesses what another one said learns from no count how far the guess agrees.
+#[test]
+fn what_one_user_said_is_not_known_to_another() {
+    let instructions = words(46, 1);
+    let ask = |user: Option<u64>, shared_tokens: usize, said: &[u32]| EngineRequest {
+        scope: ReuseScope { user, shared_tokens },
+        ..request(&[&instructions[..], said].concat(), 1)
+    };
+    let secret = words(100, 2);
+    for saved in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine("dense-tied", LIMITS);
+        engine.use_disk(disk(folder.path()));
+        answer(&mut engine, ask(Some(1), 46, &secret));
+        if saved {
+            engine.save_all();
+            drop(engine);
+            engine = self::engine("dense-tied", LIMITS);
+            engine.use_disk(disk(folder.path()));
+        }
+        let half = [&secret[..50], &words(50, 3)].concat();
+        let shared = if saved { 0 } else { 46 };
+        for (user, guess) in [(Some(2), &secret), (Some(3), &half), (Some(4), &words(100, 4)), (None, &secret)] {
+            let report = answer(&mut engine, ask(user, 46, guess)).report;
+            let reason = if shared == 0 { PrefillReason::Cold } else { PrefillReason::NewText };
+            // Those who came before it have brought the instructions back.
+            let is_first = user == Some(2);
+            let expected = if is_first { (shared, reason) } else { (46, PrefillReason::NewText) };
+            assert_eq!((report.reused_tokens, report.reason), expected, "{user:?}");
+        }
+        // A part of the instructions is no more shared than what was said.
+        let report = answer(&mut engine, ask(Some(5), 23, &secret)).report;
+        assert_eq!((report.reused_tokens, report.reason), (0, PrefillReason::Cold));
+        let again = answer(&mut engine, ask(Some(1), 46, &secret)).report;
+        // From disk it is taken up at a mark.
+        assert_eq!(again.reused_tokens, if saved { 138 } else { 145 }, "it is still there for its user");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use settings::{Preset, Settings};
 use source::Source;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Identity, Store};
+use store::{Identity, Store, past_user};
 
 /// What the handlers need; cheap to clone.
 #[derive(Clone)]
@@ -73,10 +73,12 @@ impl Completions {
         }
         // After a request in the background no user goes on talking.
         let goes_on = request.priority == Priority::Talk;
-        let warm =
-            goes_on.then(|| Warm { model: self.model.clone(), prompt: request.prompt.clone(), preset: preset.clone() });
+        let user = past_user(&identity.user);
+        let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), preset.clone());
+        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
-        let asked = ModelRequest { preparation: Some(preparation), ..model_request(request, preset.clone()) };
+        let preparation = Some(preparation);
+        let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
         let answer = self.model.ask(asked);
         let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
         Ok(Completion { source, warm, session_id: None })
@@ -195,6 +197,7 @@ struct Warm {
     model: Model,
     prompt: Prompt,
     preset: Arc<Preset>,
+    user: u64,
 }
 
 impl Warm {
@@ -206,10 +209,10 @@ impl Warm {
         if !is_said || has_calls || said.is_empty() {
             return;
         }
-        let Warm { model, mut prompt, preset } = self;
+        let Warm { model, mut prompt, preset, user } = self;
         prompt.messages.push(Message::new(MessageRole::Assistant, said));
         prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
-        let mut asked = ModelRequest::new(prompt, preset);
+        let mut asked = ModelRequest { user: Some(user), ..ModelRequest::new(prompt, preset) };
         (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
         let mut answer = model.ask(asked);
         tokio::spawn(async move { while answer.next().await.is_some() {} });

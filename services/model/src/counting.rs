@@ -56,6 +56,7 @@ fn preparer(file: &Path) -> Result<Preparer, Error> {
         template,
         precision: Precision::Integer,
         native_ctx: u32::MAX,
+        shares_users: false,
         stop_tokens: Vec::new(),
         grammars: Default::default(),
     })

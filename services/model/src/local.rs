@@ -231,6 +231,7 @@ impl Recipe {
             precision: opened.network.precision,
             native_ctx: self.native_ctx,
             longest_token_bytes: opened.tokenizer.longest_token_bytes(),
+            shares_users: self.memory.shared_between_users,
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };

@@ -5,7 +5,7 @@
 use crate::engine_options::{kv_formats, request_class, sampling, thinking};
 use crate::measure::{Counted, Measured};
 use crate::request::{ModelRequest, Purpose};
-use engine::{EngineRequest, OwnerId, Precision};
+use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
 use session::{Failure, FailureCode, JsonText, MessageRole, Part, ResponseFormat, ToolChoice};
 use settings::{Preset, Thinking};
@@ -24,6 +24,8 @@ pub(crate) struct Preparer {
     pub native_ctx: u32,
     /// Bytes of text that one token can stand for at most.
     pub longest_token_bytes: usize,
+    /// Users reuse what was computed for others.
+    pub shares_users: bool,
     pub stop_tokens: Vec<u32>,
     /// Made once, beside the first requests: it takes a second for a large vocabulary.
     pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,
@@ -53,6 +55,9 @@ impl Preparer {
         let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         // The last mark of a reply is in its opening.
         request.given_tokens = (asked.purpose == Purpose::Reply).then(|| marks.iter().rev().nth(1).copied()).flatten();
+        let has_instructions = chat.messages.first().is_some_and(|message| message["role"] == "system");
+        let shared_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
+        request.scope = ReuseScope { user: asked.user.filter(|_| !self.shares_users), shared_tokens };
         request.marks = marks;
         request.class = request_class(asked.priority);
         request.owner = asked.past_owner.map(OwnerId);

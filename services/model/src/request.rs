@@ -18,6 +18,8 @@ pub struct ModelRequest {
     pub purpose: Purpose,
     /// The session whose words these are: `Model::forget` drops what is computed of them.
     pub past_owner: Option<u64>,
+    /// The user whose words these are: other users reuse no more of them than the instructions. None: of the service itself.
+    pub user: Option<u64>,
     /// None: the preset's reply reserve, or what is left of the window if that is less.
     pub max_tokens: Option<u32>,
     /// A longer prompt fails as too long, because the session can make it shorter. None: all that the window holds.
@@ -55,6 +57,7 @@ impl ModelRequest {
             priority: Priority::Talk,
             purpose: Purpose::Reply,
             past_owner: None,
+            user: None,
             max_tokens: None,
             prompt_limit_tokens: None,
             options: GenerationOptions::default(),

@@ -52,8 +52,13 @@ impl SessionTools {
         request.options.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
         request.tool_choice = config.tool_choice.clone();
         request.parallel_tool_calls = config.parallel_tool_calls;
-        request.past_owner = Some(self.session.past_owner());
+        self.own(&mut request);
         request
+    }
+
+    /// What is computed for the request is the session's, and no other user's.
+    pub fn own(&self, request: &mut ModelRequest) {
+        (request.past_owner, request.user) = (Some(self.session.past_owner()), Some(self.session.past_user()));
     }
 }
 

@@ -42,7 +42,9 @@ pub use keys::{ApiKey, ClientSecret, Identity, Scope};
 pub use measurements::{ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
-pub use records::{Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus};
+pub use records::{
+    Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,
+};
 pub use replies::OpenReply;
 pub use responses::FinishedResponse;
 pub use search::{HistorySearch, Hit};

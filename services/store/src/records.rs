@@ -38,13 +38,26 @@ impl SessionRef {
 
     /// By which what was computed of this session is known, in memory and on disk, so that it can go with the session.
     pub fn past_owner(&self) -> u64 {
-        let digest = Sha256::new().chain_update(&*self.user).chain_update([0]).chain_update(&*self.id).finalize();
-        digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+        number_of(Sha256::new().chain_update(&*self.user).chain_update([0]).chain_update(&*self.id))
+    }
+
+    /// By which what was computed of the user's words is known from that of other users.
+    pub fn past_user(&self) -> u64 {
+        past_user(&self.user)
     }
 
     pub(crate) fn missing(&self) -> Error {
         Error::NoSession { session: self.id.to_string() }
     }
+}
+
+/// `SessionRef::past_user`, for what is said in no session.
+pub fn past_user(user: &str) -> u64 {
+    number_of(Sha256::new().chain_update(user))
+}
+
+fn number_of(hash: Sha256) -> u64 {
+    hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// In which preset a session is, and in which arm of an experiment. It is kept: a later configuration does not move a

@@ -248,7 +248,7 @@ async fn ask(
     messages.extend(request.messages.iter().map(message_of));
     let prompt = prompt_with(&past.config, &context, messages);
     let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, effort.requests > 1);
-    ask.past_owner = Some(tools.session.past_owner());
+    tools.own(&mut ask);
     read(tools.model.ask(ask), effort).await
 }
 

@@ -43,6 +43,7 @@ sections! {
         pub token_cache_bytes: usize = bytes(0..=1 << 40),
         /// None: a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
+        pub shared_between_users: bool = bool(),
         /// None: nothing is kept on disk.
         pub disk_path: Option<PathBuf> = optional_path(),
         pub disk_bytes: u64 = bytes(1 << 20..=ANY),
