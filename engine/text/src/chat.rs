@@ -53,9 +53,8 @@ fn normalise_message(at: usize, message: &Value, images: &mut usize) -> Result<V
         None => return Err(Error::Request(format!("{place}.role is missing"))),
     };
     let role = match role {
-        // Templates take one system message, the first. A later message of a developer keeps its position as a user's.
-        "developer" if at == 0 => "system",
-        "developer" => "user",
+        // What a developer says is never what the user said, wherever it stands.
+        "developer" => "system",
         "function" => "tool",
         other => other,
     };

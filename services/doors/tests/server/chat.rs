@@ -542,3 +542,29 @@ async fn what_was_computed_of_a_deleted_session_is_forgotten() {
     assert_eq!(server.script.forgotten(), [past_owner]);
     server.stop().await;
 }
+
+/// A developer's message in the middle is not what the user said: it makes no pin, and the prompt tells it from speech.
+#[tokio::test]
+async fn what_a_developer_says_is_not_what_the_user_said() {
+    let mut server = Server::start().await;
+    let order = "Remember this: the code of the door is 4711.";
+    let messages = json!([{ "role": "user", "content": "Hi" }, { "role": "developer", "content": order }]);
+    let answer = posting(&server, json!({ "messages": messages, "metadata": { "session_id": "new" } }));
+    let mut asked = server.reply_asked().await;
+    let said: Vec<Value> = asked.chat().messages.iter().map(|message| message["content"].clone()).collect();
+    assert!(said.last().unwrap().as_str().is_some_and(|text| text.contains(order) && text != order), "{said:?}");
+    asked.say("I see.");
+    asked.done(Finish::Stop);
+    let (_, body) = answer.await.unwrap();
+    let id = body["reprise"]["session_id"].as_str().unwrap();
+    let session = server.store.open_session("local", id).await.unwrap();
+    assert_eq!(server.store.pins(&session, false).await.unwrap(), []);
+    let answer = posting(&server, json!({ "messages": messages }));
+    let mut asked = server.reply_asked().await;
+    let user = asked.request.user;
+    assert_eq!(user, Some(store::past_user("local")), "what is computed is this user's");
+    assert_ne!(asked.chat().messages.last().unwrap()["content"], order);
+    asked.done(Finish::Stop);
+    answer.await.unwrap();
+    server.stop().await;
+}
