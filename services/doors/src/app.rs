@@ -1,6 +1,6 @@
 //! What every request may need.
 
-use crate::access::{Gate, Policy};
+use crate::access::{Gate, Policy, RevokedKeys};
 use model::Model;
 use runtime::Runtime;
 use settings::Settings;
@@ -17,6 +17,7 @@ pub struct App {
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
     pub policy: Arc<Policy>,
+    pub revoked: RevokedKeys,
     /// The service stops.
     pub stopping: CancellationToken,
 }

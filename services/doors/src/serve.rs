@@ -1,6 +1,6 @@
 //! The service: listens, serves all doors, and stops in order.
 
-use crate::access::{Gate, Policy};
+use crate::access::{Gate, Policy, RevokedKeys};
 use crate::{App, Error, accept, metrics, upkeep};
 use runtime::Runtime;
 use settings::Settings;
@@ -23,6 +23,7 @@ pub async fn serve(listener: TcpListener, parts: runtime::Parts, policy: Policy,
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),
         policy: Arc::new(policy),
+        revoked: RevokedKeys::default(),
         settings: parts.settings.clone(),
         store: parts.store.clone(),
         model: parts.model.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 const EVERY: Duration = Duration::from_secs(3600);
-/// A session may be deleted by a command beside the service, which cannot reach into its memory.
+/// A session may be deleted, or a key revoked, by a command beside the service, which cannot reach into its memory.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -21,7 +21,12 @@ pub async fn run(app: App) {
         tokio::select! {
             () = app.stopping.cancelled() => return,
             _ = times.tick() => delete_unused(&app).await,
-            _ = looks.tick() => app.runtime.look_for_changes().await,
+            _ = looks.tick() => {
+                app.runtime.look_for_changes().await;
+                if let Err(error) = app.revoked.look(&app.store).await {
+                    tracing::warn!(%error, "connections with keys that were revoked may still be open");
+                }
+            }
         }
         forget_deleted(&app).await;
     }

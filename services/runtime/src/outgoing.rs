@@ -23,6 +23,8 @@ pub enum End {
     StoreStalled,
     /// The session was deleted.
     SessionGone,
+    /// The key with which it came was revoked.
+    KeyRevoked,
     /// It reads too slowly.
     TooSlow,
     /// It sent a message that is too large.

@@ -84,11 +84,14 @@ impl Reader {
         let dead = Duration::from_secs(limits.ping_s) * PINGS;
         let mut silent_until = Instant::now() + Duration::from_millis(limits.first_message_ms);
         let mut has_spoken = false;
+        let revoked = self.app.revoked.clone().until(self.caller.identity.key.clone());
+        tokio::pin!(revoked);
         loop {
             let outgoing = self.connected.outgoing.clone();
             let message = tokio::select! {
                 message = self.stream.next() => message,
                 end = outgoing.ended() => return Ended::ByUs(end),
+                () = &mut revoked => return Ended::ByThem(End::KeyRevoked),
                 () = tokio::time::sleep_until(silent_until) => {
                     return Ended::ByThem(if has_spoken { End::Idle } else { End::NeverSpoke });
                 }
@@ -231,6 +234,7 @@ async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
         End::Draining => (1001, "the service stops: connect again with ?session= and go on"),
         End::StoreStalled => (1011, "the store does not answer"),
         End::SessionGone => (1001, "the session was deleted, or left memory: connect again"),
+        End::KeyRevoked => (1008, "the key was revoked"),
         End::TooSlow => (1008, "the connection does not read what it is sent"),
         End::TooLarge => (1009, "the message is too large"),
         End::BadMessage => (1002, "this is no websocket message"),
