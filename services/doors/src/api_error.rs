@@ -111,7 +111,7 @@ impl From<runtime::Error> for ApiError {
             runtime::Error::NoSuchModel { .. } => {
                 ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message).param("model")
             }
-            runtime::Error::TooManySessions { .. } => {
+            runtime::Error::TooManySessions { .. } | runtime::Error::TooManySessionsOfUser { .. } => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", message).retry_after(5)
             }
             runtime::Error::ArmOfAnotherModel { .. } | runtime::Error::NoExperiment => {

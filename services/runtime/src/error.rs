@@ -12,6 +12,11 @@ pub enum Error {
         "{limit} sessions are in memory and all of them are in use: try again later, or raise limits.live_sessions"
     )]
     TooManySessions { limit: usize },
+    #[error(
+        "{limit} sessions of this user are in memory and all of them are in use: close some of their connections, or raise \
+         limits.live_sessions_per_user"
+    )]
+    TooManySessionsOfUser { limit: usize },
     #[error("there is no summary in use that could be undone: see the session's summaries")]
     NoSummaryToUndo,
     #[error("there is no such summary that was undone: see the session's summaries")]

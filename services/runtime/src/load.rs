@@ -83,6 +83,7 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
     let limits = &settings.limits;
     MachineLimits {
         session_items: usize::try_from(limits.session_items).unwrap_or(usize::MAX),
+        session_bytes: limits.session_bytes,
         responses_beside: limits.responses_beside,
         outbox_steps: limits.waiting_steps,
         speculate_ms: Some(settings.conversation.speculate_ms),

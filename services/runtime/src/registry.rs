@@ -217,12 +217,19 @@ impl Runtime {
                     entry.used_at = Instant::now();
                     return Ok(entry.clone());
                 }
-                if sessions.len() < self.shared.settings.limits.live_sessions {
+                let limits = &self.shared.settings.limits;
+                let is_ours = |other: &SessionRef| other.user() == session.user();
+                let has_most = sessions.keys().filter(|other| is_ours(other)).count() >= limits.live_sessions_per_user;
+                if !has_most && sessions.len() < limits.live_sessions {
                     let entry = self.start(session);
                     sessions.insert(session.clone(), entry.clone());
                     return Ok(entry);
                 }
-                idlest(&sessions).ok_or(Error::TooManySessions { limit: sessions.len() })?
+                let refused = match has_most {
+                    true => Error::TooManySessionsOfUser { limit: limits.live_sessions_per_user },
+                    false => Error::TooManySessions { limit: limits.live_sessions },
+                };
+                idlest(&sessions, |other| !has_most || is_ours(other)).ok_or(refused)?
             };
             // A session without a connection makes room.
             let _ = idlest.commands.send(Command::Leave).await;
@@ -252,8 +259,11 @@ impl Runtime {
         let task = async move {
             match load(shared, &session, written).await {
                 Ok(task) => {
-                    task.run(&mut waiting, &mut departed).await;
+                    let was_large = task.run(&mut waiting, &mut departed).await;
                     waiting.close();
+                    if was_large {
+                        tokio::task::spawn_blocking(give_memory_back);
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the session could not be loaded");
@@ -268,12 +278,22 @@ impl Runtime {
     }
 }
 
+/// The C library keeps what was freed for the next time, which may never come.
+fn give_memory_back() {
+    // SAFETY: the call takes no pointer, and may be made by any thread at any time.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// How long one waits for a session to make room.
 const LEAVING: Duration = Duration::from_secs(5);
 
-fn idlest(sessions: &HashMap<SessionRef, Entry>) -> Option<Entry> {
-    let unused = sessions.values().filter(|entry| entry.connections.load(Ordering::Relaxed) == 0);
-    unused.min_by_key(|entry| entry.used_at).cloned()
+fn idlest(sessions: &HashMap<SessionRef, Entry>, may_leave: impl Fn(&SessionRef) -> bool) -> Option<Entry> {
+    let unused = |entry: &Entry| entry.connections.load(Ordering::Relaxed) == 0;
+    let idle = sessions.iter().filter(|(session, entry)| may_leave(session) && unused(entry));
+    idle.map(|(_, entry)| entry).min_by_key(|entry| entry.used_at).cloned()
 }
 
 impl Entry {

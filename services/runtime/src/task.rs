@@ -104,18 +104,20 @@ impl Life {
 const MOST_TRIES: u32 = 4;
 
 impl SessionTask {
-    /// Runs until the session leaves memory. Commands that come too late are given back in the channel.
+    /// Runs until the session leaves memory, and returns whether it was large. Commands that come too late are given back in
+    /// the channel.
     pub async fn run(
         mut self,
         commands: &mut mpsc::Receiver<Command>,
         departures: &mut mpsc::UnboundedReceiver<ConnId>,
-    ) {
+    ) -> bool {
         let idle = Duration::from_secs(self.shared.settings.limits.live_session_idle_s);
         let written = self.connections.written();
         loop {
             self.tell_compactor().await;
             let tick = self.machine.next_deadline().map(|due| self.shared.started + Duration::from_millis(due));
             let unused = self.connections.is_empty() && self.machine.is_idle() && self.compactor.is_quiet();
+            let idle = if self.machine.is_large() { Duration::ZERO } else { idle };
             let leave = unused.then(|| self.life.used_at + idle);
             let drain = self.life.draining_by.filter(|_| !self.life.is_drained);
             let wake = [tick, drain, leave].into_iter().flatten().min();
@@ -149,6 +151,7 @@ impl SessionTask {
         self.connections.end_all(if self.life.deleted { End::SessionGone } else { End::Draining });
         self.queue.settle().await;
         tracing::debug!("the session leaves memory");
+        self.machine.is_large()
     }
 
     fn command(&mut self, command: Command) {

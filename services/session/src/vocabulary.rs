@@ -606,6 +606,11 @@ pub enum CompactionStage {
 pub enum Refusal {
     #[error("a session holds at most {limit} items: delete some")]
     TooManyItems { limit: usize },
+    #[error(
+        "{limit} bytes were added to the session since it came into memory (limits.session_bytes): close its connections \
+         and connect again"
+    )]
+    TooMuchText { limit: usize },
     #[error("there is no item '{item_id}' to place the new one after")]
     NoSuchPlace { item_id: String },
     #[error("there is an item '{item_id}' already: delete it first")]

@@ -301,6 +301,41 @@ async fn sessions_leave_memory_and_come_back() {
 }
 
 #[tokio::test]
+async fn one_users_sessions_keep_no_other_user_out() {
+    let change = |settings: &mut settings::Settings| {
+        (settings.limits.live_sessions, settings.limits.live_sessions_per_user) = (4, 2);
+    };
+    let (server, ann, bob) = locked(change).await;
+    let connect = async |key: &str| server.try_connect("", &[("authorization", key)]).await;
+    let (_one, two) = (connect(&ann).await.unwrap(), connect(&ann).await.unwrap());
+    assert_eq!(code(connect(&ann).await), (503, "too_many_sessions".into()));
+    let _bobs = connect(&bob).await.unwrap();
+    // A session that is not in use makes room for another one of its user.
+    drop(two);
+    let _three = loop {
+        if let Ok(client) = connect(&ann).await {
+            break client;
+        }
+        tokio::task::yield_now().await;
+    };
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_closes_its_connections() {
+    let (server, ann, bob) = locked(|_| {}).await;
+    let mut anns = server.try_connect("", &[("authorization", &ann)]).await.unwrap();
+    let mut bobs = server.try_connect("", &[("authorization", &bob)]).await.unwrap();
+    let keys = server.store.keys(Some("ann")).await.unwrap();
+    // As a command beside the service does it.
+    server.store.revoke_key(&keys[0].id, 2).await.unwrap();
+    assert_eq!(anns.closed().await, Closed(Some(1008)));
+    bobs.say(user("Hello")).await;
+    bobs.until("conversation.item.done").await;
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_told_in_openais_words() {
     let server = Server::start().await;
     for (method, path, status, code) in [

@@ -247,3 +247,21 @@ fn a_summary_takes_the_place_of_what_it_tells() {
     s.client(1, json!({"type": "response.create"}));
     assert_eq!(s.generations.last().unwrap().items.len(), 3);
 }
+
+#[test]
+fn a_session_takes_so_many_bytes_while_it_is_in_memory() {
+    let mut s = stage();
+    let long = "word ".repeat(190);
+    let mut heard = Vec::new();
+    for _ in 0..200 {
+        s.client(
+            1,
+            json!({"type": "conversation.item.create", "item": {"id": "a", "type": "message", "role": "user",
+            "content": [{"type": "input_text", "text": long}]}}),
+        );
+        s.client(1, json!({"type": "conversation.item.delete", "item_id": "a"}));
+        heard = s.heard(1);
+    }
+    assert!(s.machine.is_large());
+    assert_eq!(heard[0], "error too_much_text");
+}

@@ -83,6 +83,7 @@ pub fn start() -> Start {
         context: Context::default(),
         limits: MachineLimits {
             session_items: 50,
+            session_bytes: 100_000,
             responses_beside: 2,
             outbox_steps: 200,
             speculate_ms: None,

@@ -38,6 +38,8 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineLimits {
     pub session_items: usize,
+    /// Bytes of items that clients add while the session is in memory.
+    pub session_bytes: usize,
     /// Responses that may run beside the conversation at once.
     pub responses_beside: usize,
     /// Events and operations that may wait for the store.
@@ -68,7 +70,7 @@ pub struct Machine {
 impl Machine {
     pub fn new(start: Start) -> Machine {
         let conversation = Conversation::new(start.items, start.context);
-        let ledger = Ledger { ids: Ids::new(start.id_seed), conversation, outbox: Outbox::default() };
+        let ledger = Ledger { ids: Ids::new(start.id_seed), conversation, outbox: Outbox::default(), added_bytes: 0 };
         Machine {
             session_id: start.session_id,
             conversation_id: start.conversation_id,
@@ -135,6 +137,11 @@ impl Machine {
     /// No client is connected and nothing is under way: the session may leave memory.
     pub fn is_idle(&self) -> bool {
         !self.ledger.outbox.has_clients() && self.replies.open.is_empty() && self.is_settled()
+    }
+
+    /// Clients have added so much that the session should not stay in memory longer than it is used.
+    pub fn is_large(&self) -> bool {
+        self.ledger.added_bytes > self.limits.session_bytes / 4
     }
 
     /// The store has all that was said.
@@ -301,7 +308,8 @@ impl Machine {
     }
 
     fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
-        self.ledger.add_item(asker, item, place, self.limits.session_items)?;
+        self.ledger.check_room(&item, self.limits.session_items, self.limits.session_bytes)?;
+        self.ledger.add_item(asker, item, place)?;
         self.warming.wanted = true;
         Ok(())
     }

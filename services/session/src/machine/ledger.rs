@@ -14,6 +14,8 @@ pub struct Ledger {
     pub ids: Ids,
     pub conversation: Conversation,
     pub outbox: Outbox,
+    /// Of items that clients have added.
+    pub added_bytes: usize,
 }
 
 impl Ledger {
@@ -38,11 +40,17 @@ impl Ledger {
         Item::new(id, body, ItemStatus::Completed)
     }
 
-    /// The item is in the conversation at once; clients hear of it when it is stored.
-    pub fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace, limit: usize) -> Result<(), Refusal> {
-        if self.conversation.len() >= limit {
-            return Err(Refusal::TooManyItems { limit });
+    /// An item that was deleted since counts too: it has been in the store's and the compactor's hands.
+    pub fn check_room(&self, item: &NewItem, most_items: usize, most_bytes: usize) -> Result<(), Refusal> {
+        if self.conversation.len() >= most_items {
+            return Err(Refusal::TooManyItems { limit: most_items });
         }
+        let bytes = self.added_bytes + item.body.text_bytes();
+        if bytes <= most_bytes { Ok(()) } else { Err(Refusal::TooMuchText { limit: most_bytes }) }
+    }
+
+    /// The item is in the conversation at once; clients hear of it when it is stored.
+    pub fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
         if let ItemPlace::After(id) = place
             && self.conversation.announced(id).is_none()
         {
@@ -52,6 +60,7 @@ impl Ledger {
         if self.conversation.has(&item.id) {
             return Err(Refusal::ItemExists { item_id: item.id });
         }
+        self.added_bytes += item.body.text_bytes();
         let after = self.conversation.insert(item.clone(), true, place);
         let previous_item_id = self.conversation.previous_announced(&item.id);
         let (op, undo) = (StoreOp::ItemAdded { item: item.clone(), after }, Undo::Added(item.id.clone()));

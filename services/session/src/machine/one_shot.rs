@@ -29,7 +29,7 @@ impl OneShot {
             metadata: None,
         };
         let conversation = Conversation::new(Vec::new(), Context::default());
-        let mut ledger = Ledger { ids: Ids::new(id_seed), conversation, outbox: Outbox::default() };
+        let mut ledger = Ledger { ids: Ids::new(id_seed), conversation, outbox: Outbox::default(), added_bytes: 0 };
         ledger.outbox.attach(ConnId(0));
         OneShot { reply: Reply::new(GenerationId(0), response, None, 0), ledger, begun: false }
     }
