@@ -112,7 +112,7 @@ fn shown(path: &str, value: &Value) -> String {
         Value::String(text) => clean(text),
         Value::Array(list) => list.iter().map(|value| shown(path, value)).collect::<Vec<_>>().join(", "),
         _ if key.ends_with("_at_ms") => time(number as i64),
-        _ if key.ends_with("_bytes") => Bytes(number as u64).to_string(),
+        _ if key.contains("bytes") => Bytes(number as u64).to_string(),
         _ if key.contains("share") => format!("{:.1} %", number * 100.0),
         Value::Number(whole) if whole.is_u64() => whole.to_string(),
         _ if number != 0.0 && number.abs() < 0.01 => format!("{number:.1e}"),

@@ -3,6 +3,7 @@
 pub mod chat;
 pub mod doctor;
 pub mod keys;
+pub mod licenses;
 pub mod logits;
 pub mod plan;
 pub mod pull;

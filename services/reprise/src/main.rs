@@ -25,6 +25,8 @@ enum CliCommand {
     Doctor(commands::doctor::Args),
     Eval(lab::eval::Args),
     Keys(commands::keys::Args),
+    /// Prints the licences of this program and of all that it is made of
+    Licenses,
     Logits(commands::logits::Args),
     Plan(commands::plan::Args),
     Pull(commands::pull::Args),
@@ -39,6 +41,10 @@ fn main() -> ExitCode {
     // An HTTP client must know how TLS is done, also where it is not spoken.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
+    if let CliCommand::Licenses = cli.command {
+        commands::licenses::print();
+        return ExitCode::SUCCESS;
+    }
     let flags = match &cli.command {
         CliCommand::Serve(args) => args.flags(),
         _ => Vec::new(),
@@ -51,7 +57,7 @@ fn main() -> ExitCode {
         CliCommand::Ab(args) => lab::ab::run(args, &loaded.settings),
         CliCommand::Bench(args) => lab::bench::run(args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
-        CliCommand::Doctor(_) => Ok(()),
+        CliCommand::Doctor(_) | CliCommand::Licenses => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
         CliCommand::Keys(args) => commands::keys::run(args, &loaded.settings),
         CliCommand::Logits(args) => commands::logits::run(args, &loaded.settings),
