@@ -292,7 +292,7 @@ async fn a_disk_that_turns_read_only_refuses_what_is_new_and_loses_nothing() {
 
     std::fs::write(&switch, "").unwrap();
     for name in ["refused", "again"] {
-        assert!(!keep_or_hear(&mut client, name, "Is it kept?", "reprise.sqlite3").await);
+        assert!(!keep_or_hear(&mut client, name, "Is it kept?", "the service's log says why").await);
     }
     client.say(json!({"type": "response.create", "response": {"max_output_tokens": 5}})).await;
     let done = client.until("response.done").await["response"].clone();

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -72,7 +73,10 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
     http.timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(limits.handshake_ms))
         .max_buf_size(limits.header_bytes.max(SMALLEST_BUFFER));
-    let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    // A client that reads nothing holds what it is sent, and a reader of the store.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(Duration::from_millis(limits.write_ms)));
+    let serving = http.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

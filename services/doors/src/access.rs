@@ -2,10 +2,11 @@
 
 mod entry;
 mod gate;
+mod own;
 mod policy;
 mod revoked;
 
-pub use entry::{Caller, KEY_PROTOCOL, LOCAL_USER, Peer, guard, require};
+pub use entry::{Caller, KEY_PROTOCOL, LOCAL_USER, Peer, caller, guard, require};
 pub use gate::{ConnectionPlace, Gate, Left};
 pub use policy::{Policy, check_access};
 pub use revoked::RevokedKeys;

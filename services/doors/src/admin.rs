@@ -26,7 +26,8 @@ impl FromRequestParts<App> for OwnSession {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<OwnSession, ApiError> {
         let names = RawPathParams::from_request_parts(parts, app).await;
         let id = names.iter().flatten().find(|(name, _)| *name == "session_id").map(|(_, id)| id);
-        let user = parts.extensions.get::<Caller>().map(|caller| caller.identity.user.as_str());
-        Ok(OwnSession(app.store.open_session(user.unwrap_or_default(), id.unwrap_or_default()).await?))
+        let caller = parts.extensions.get::<Caller>();
+        let (id, caller) = id.zip(caller).ok_or_else(|| ApiError::bad("invalid_value", "the path names no session"))?;
+        Ok(OwnSession(app.gate.open_session(&app.store, caller, id).await?))
     }
 }

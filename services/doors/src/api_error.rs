@@ -99,7 +99,7 @@ impl From<store::Error> for ApiError {
         if status.is_server_error() {
             tracing::error!(%error, "the store could not do what a request needs");
         }
-        ApiError::new(status, code, error.to_string())
+        ApiError::new(status, code, error.to_client())
     }
 }
 
@@ -181,4 +181,27 @@ impl From<Failure> for ApiError {
 /// Whose fault a failure is, in the words that OpenAI's clients know.
 pub fn error_kind(code: FailureCode) -> &'static str {
     if code.is_clients_fault() { "invalid_request_error" } else { "server_error" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_the_store_tells_a_client_no_path_and_no_statement() {
+        let path = std::path::PathBuf::from("/home/ann/reprise.sqlite3");
+        let cause = "near \"SELECT\": syntax error".to_owned();
+        for error in [
+            store::Error::Defect { path: path.clone(), cause: cause.clone() },
+            store::Error::Corrupt { path: path.clone(), cause: cause.clone() },
+            store::Error::Disk { path: path.clone(), cause },
+            store::Error::Busy { path: path.clone() },
+            store::Error::Full { path: path.clone() },
+            store::Error::ReadOnly { path },
+        ] {
+            let told = ApiError::from(error);
+            assert!(told.status.is_server_error(), "{told:?}");
+            assert!(!told.message.contains("SELECT") && !told.message.contains("ann"), "{told:?}");
+        }
+    }
 }

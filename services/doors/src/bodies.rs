@@ -1,40 +1,66 @@
-//! Bodies of requests: read here, before any handler, so that one count knows what all of them take.
+//! Bodies of requests: read before any handler, in a limited time, so that one count knows what all of them take.
 
 use crate::ApiError;
 use crate::App;
-use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::Next;
-use axum::response::Response;
 use futures_util::StreamExt;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
-/// The handler finds the body in memory, and what was taken for it as an extension.
-pub async fn read(State(app): State<App>, request: Request, next: Next) -> Result<Response, ApiError> {
+/// Reads the body of a request that is let in. The handler finds it in memory, and what was taken for it as an extension.
+pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Request, ApiError> {
     let (mut parts, body) = request.into_parts();
-    let (limit, preparation) = (app.settings.limits.body_bytes, app.model.preparation());
-    let most = preparation.most_body_bytes();
+    let (limits, preparation) = (&app.settings.limits, app.model.preparation());
+    let mut share = preparation.share();
+    if body.is_end_stream() {
+        parts.extensions.insert(Arc::new(share));
+        return Ok(Request::from_parts(parts, body));
+    }
+    let (limit, most) = (limits.body_bytes as u64, preparation.most_body_bytes());
     let check = |bytes: u64| match bytes {
-        bytes if bytes > limit as u64 => Err(too_large(limit as u64, "limits.body_bytes")),
+        bytes if bytes > limit => Err(too_large(limit, "limits.body_bytes")),
         bytes if bytes > most => Err(too_large(most, "memory.prepare_bytes, about twelve for each of a body")),
         _ => Ok(()),
     };
     let stated = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-    check(stated.unwrap_or(0))?;
-    let mut share = preparation.share();
-    let mut bytes = Vec::with_capacity(stated.unwrap_or(0) as usize);
+    let mut place = app.gate.body(address);
+    let mut bytes = Vec::new();
     let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| ApiError::bad("invalid_body", "the body could not be read to its end"))?;
-        check((bytes.len() + piece.len()) as u64)?;
-        share.add_body(piece.len()).await?;
-        bytes.extend_from_slice(&piece);
+    let read = async {
+        check(stated.unwrap_or(0))?;
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| ApiError::bad("invalid_body", "the body could not be read to its end"))?;
+            check((bytes.len() + piece.len()) as u64)?;
+            place.take(piece.len())?;
+            share.add_body(piece.len()).await?;
+            bytes.extend_from_slice(&piece);
+        }
+        share.take_work(bytes.len() as u64).await?;
+        Ok(())
+    };
+    match timeout(Duration::from_millis(limits.body_ms), read).await {
+        Ok(Ok(())) => {
+            parts.extensions.insert(Arc::new(share));
+            Ok(Request::from_parts(parts, Body::from(bytes)))
+        }
+        Ok(Err(error)) => {
+            // What is on its way is read, because closing on unread bytes would take the answer back.
+            let _ = timeout(LEFTOVER, async { while pieces.next().await.is_some_and(|piece| piece.is_ok()) {} }).await;
+            Err(error)
+        }
+        Err(_) => {
+            let message = format!("the body did not come within {} ms (limits.body_ms)", limits.body_ms);
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
     }
-    share.take_work(bytes.len() as u64).await?;
-    parts.extensions.insert(Arc::new(share));
-    Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
 }
+
+/// How long the rest of a body is read that is not wanted.
+const LEFTOVER: Duration = Duration::from_secs(1);
 
 fn too_large(most: u64, key: &str) -> ApiError {
     let message = format!("the body is larger than {most} bytes ({key}): send less, or raise that");

@@ -5,6 +5,7 @@ mod durable;
 mod source;
 
 use crate::ApiError;
+use crate::access::{Caller, Gate};
 use futures_util::{StreamExt, stream};
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
 use runtime::Runtime;
@@ -18,7 +19,7 @@ use settings::{Preset, Settings};
 use source::Source;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Identity, Store, past_user};
+use store::{Store, past_user};
 
 /// What the handlers need; cheap to clone.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ pub struct Completions {
     pub model: Model,
     pub store: Store,
     pub runtime: Runtime,
+    pub gate: Arc<Gate>,
     pub wording: Arc<Wording>,
 }
 
@@ -61,19 +63,19 @@ impl Completions {
     /// Asks for a reply. `id` names it in the log and to the session's other clients.
     pub async fn ask(
         &self,
-        identity: &Identity,
+        caller: &Caller,
         id: &str,
         preset: &Arc<Preset>,
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
     ) -> Result<Completion, ApiError> {
         if let Some(session) = request.session_id.take() {
-            let (source, session_id) = durable::answer(self, identity, &session, request).await?;
+            let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion { source, warm: None, session_id: Some(session_id) });
         }
         // After a request in the background no user goes on talking.
         let goes_on = request.priority == Priority::Talk;
-        let user = past_user(&identity.user);
+        let user = past_user(&caller.identity.user);
         let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), preset.clone());
         let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);

@@ -1,14 +1,20 @@
 //! Whether the service can answer, and its numbers.
 
-use crate::App;
-use crate::metrics;
-use axum::Json;
+use crate::access::{self, Peer};
+use crate::{App, metrics};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
+use store::Scope;
 
-pub async fn health(State(app): State<App>) -> (StatusCode, Json<Value>) {
+/// What is wrong, and with which model, is for callers that look after the service.
+pub async fn health(
+    State(app): State<App>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> (StatusCode, Json<Value>) {
     let status = app.model.status();
     let (code, word) = if app.stopping.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
@@ -17,12 +23,12 @@ pub async fn health(State(app): State<App>) -> (StatusCode, Json<Value>) {
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
-    let body = json!({
-        "status": word,
-        "model": app.runtime.presets().model,
-        "trouble": status.trouble,
-        "sessions_in_memory": app.runtime.count(),
-    });
+    let mut body = json!({ "status": word });
+    if access::caller(&app, &headers, peer.map(|peer| peer.address), Scope::Admin).await.is_ok() {
+        body["model"] = json!(app.runtime.presets().model);
+        body["trouble"] = json!(status.trouble);
+        body["sessions_in_memory"] = json!(app.runtime.count());
+    }
     (code, Json(body))
 }
 

@@ -8,6 +8,7 @@
 use MetricKind::{Counter, Gauge, Histogram};
 use Unit::{Bytes, Count, CountPerSecond, Seconds};
 use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -119,16 +120,25 @@ pub fn render(now: &Now) -> String {
 
 /// Around every route: who asked for what, and how long the head of the answer took.
 pub async fn watch(request: Request, next: Next) -> Response {
-    let method = request.method().as_str().to_owned();
+    // A client may invent methods, and each would be a series.
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    };
     // The pattern, not the path: ids would make a series each.
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = matched.unwrap_or_else(|| "none".to_owned());
     let begin = Instant::now();
     let response = next.run(request).await;
     let status = response.status().as_u16().to_string();
-    let labels = [("method", method.clone()), ("route", route.clone()), ("status", status)];
+    let labels = [("method", method.to_owned()), ("route", route.clone()), ("status", status)];
     counter!("reprise_http_requests_total", &labels).increment(1);
-    let labels = [("method", method), ("route", route)];
+    let labels = [("method", method.to_owned()), ("route", route)];
     histogram!("reprise_http_request_seconds", &labels).record(begin.elapsed().as_secs_f64());
     response
 }

@@ -11,6 +11,7 @@ pub use models::{NamedModel, ps, pull, show, tags, version};
 pub use parse::OllamaBody;
 
 use crate::ApiError;
+use crate::access::Caller;
 use crate::completion::{self, Completions};
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -27,33 +28,33 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Identity, new_id};
+use store::new_id;
 
 type Parse = fn(&[u8], &Settings, &Wording) -> Result<OllamaRequest, ApiError>;
 
 /// `POST /api/chat`
 pub async fn chat(
     State(completions): State<Completions>,
-    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &identity, preparation, &body, parse::chat, LineShape::Chat).await
+    answer(&completions, &caller, preparation, &body, parse::chat, LineShape::Chat).await
 }
 
 /// `POST /api/generate`
 pub async fn generate(
     State(completions): State<Completions>,
-    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &identity, preparation, &body, parse::generate, LineShape::Generate).await
+    answer(&completions, &caller, preparation, &body, parse::generate, LineShape::Generate).await
 }
 
 async fn answer(
     completions: &Completions,
-    identity: &Identity,
+    caller: &Caller,
     preparation: Arc<PreparationShare>,
     body: &[u8],
     parse: Parse,
@@ -68,8 +69,8 @@ async fn answer(
         Work::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
     };
     let id = new_id("ollama")?;
-    tracing::debug!(id, user = %identity.user, model = name, stream, "a completion begins");
-    let completion = completions.ask(identity, &id, &preset, request, preparation).await?;
+    tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
+    let completion = completions.ask(caller, &id, &preset, request, preparation).await?;
     let reply = OllamaReply::new(name, shape);
     if !stream {
         return Ok(json_response(completion::whole(completion, reply).await?.whole()));

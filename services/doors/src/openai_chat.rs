@@ -8,6 +8,7 @@ mod parse;
 mod render;
 
 use crate::ApiError;
+use crate::access::Caller;
 use crate::completion::{self, Completions};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -25,14 +26,13 @@ use settings::Preset;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use store::Identity;
 
 pub use messages::tool;
 
 /// `POST /v1/chat/completions`
 pub async fn completions(
     State(chat): State<Completions>,
-    Extension(identity): Extension<Identity>,
+    Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -42,9 +42,9 @@ pub async fn completions(
     let name = chat.name_of(&preset);
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
-    let completion = chat.ask(&identity, short_id, &preset, completion, preparation).await?;
+    let completion = chat.ask(&caller, short_id, &preset, completion, preparation).await?;
     let session_id = completion.session_id.clone();
-    tracing::debug!(id, user = %identity.user, model = name, stream, session = session_id, "a completion begins");
+    tracing::debug!(id, user = %caller.identity.user, model = name, stream, session = session_id, "a completion begins");
     let reply = ChatReply::new(id, unix_seconds(), name, include_usage, session_id);
     if !stream {
         return Ok(Json(completion::whole(completion, reply).await?.whole()).into_response());

@@ -72,6 +72,8 @@ fn operation(route: &Route, words: &Words) -> Value {
     let common =
         [("401", "no key, or a wrong one"), ("403", "the key or the page may not do this"), ("429", "too much")];
     let common = common.into_iter().filter(|_| route.scope.is_some());
+    let bodies = [("408", "the body did not come in time"), ("413", "the body is too large")];
+    let common = common.chain(bodies.into_iter().filter(|_| route.body.is_some()));
     let error = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
     for (status, why) in words.refusals.iter().map(|(status, why)| (status.as_str(), why.as_str())).chain(common) {
         responses.insert(status.to_owned(), json!({ "description": why, "content": error }));

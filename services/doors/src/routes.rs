@@ -8,7 +8,7 @@ use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
-use crate::{App, bodies, console, health, metrics, ollama};
+use crate::{App, console, health, metrics, ollama};
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
@@ -87,19 +87,15 @@ async fn document() -> Json<Value> {
 
 impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, .. } = app.clone();
+        let App { settings, model, store, runtime, gate, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, wording }
+        Completions { settings, model, store, runtime, gate, wording }
     }
 }
 
 pub fn router(app: App) -> Router {
     let mut router: Router<App> = Router::new();
-    for Route { method, path, scope, handler, .. } in table() {
-        let handler = match method {
-            "post" => handler.layer(from_fn_with_state(app.clone(), bodies::read)),
-            _ => handler,
-        };
+    for Route { path, scope, handler, .. } in table() {
         let handler = match scope {
             Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
             None => handler,
@@ -111,7 +107,7 @@ pub fn router(app: App) -> Router {
         .route("/", get(console::page))
         .fallback(not_there)
         .method_not_allowed_fallback(not_this_way)
-        .layer(DefaultBodyLimit::max(app.settings.limits.body_bytes))
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.clone(), guard))
         .layer(from_fn(errors_of_the_door))
         .layer(from_fn(metrics::watch))

@@ -202,7 +202,7 @@ impl SessionTask {
             }
             Err(error) => {
                 tracing::error!(%error, "a change of the session could not be stored");
-                self.feed(Happening::StoreFailed { op, message: error.to_string() });
+                self.feed(Happening::StoreFailed { op, message: error.to_client() });
             }
         }
     }

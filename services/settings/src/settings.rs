@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::error::Error;
@@ -47,6 +48,7 @@ sections! {
         pub public: bool = bool(),
         pub allowed_origins: Vec<String> = list(),
         pub allowed_hosts: Vec<String> = list(),
+        pub trusted_proxies: Vec<IpNet> = networks(),
     }
 
     pub struct AuthSettings {
@@ -61,6 +63,9 @@ sections! {
         pub header_bytes: usize = bytes(1024..=1 << 20),
         pub body_bytes: usize = bytes(1024..=1 << 30),
         pub prepare_wait_ms: u64 = time(0..=600_000),
+        pub body_bytes_per_address: usize = bytes(1024..=1 << 40),
+        pub body_ms: u64 = time(1..=3_600_000),
+        pub write_ms: u64 = time(1..=3_600_000),
         pub handshake_ms: u64 = time(1..=600_000),
         pub first_message_ms: u64 = time(1..=86_400_000),
         pub idle_s: u64 = time(1..=ANY),
@@ -215,6 +220,18 @@ impl SectionReader<'_> {
         self.text_as(key, IpAddr::from([127, 0, 0, 1]), allowed, |text| match text {
             "localhost" => Err(Some("did you mean \"127.0.0.1\"".to_string())),
             text => text.parse().map_err(|_| None),
+        })
+    }
+
+    fn networks(&self, key: &'static str) -> Vec<IpNet> {
+        let network = |value: &Value| match value {
+            Value::Text(text) => text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| None),
+            _ => Err(None),
+        };
+        let allowed = "a list of addresses and networks such as [\"127.0.0.1\", \"10.0.0.0/8\"]";
+        self.read(key, Value::as_list, Vec::new(), allowed, |value| match value {
+            Value::List(values) => values.iter().map(network).collect(),
+            _ => Err(None),
         })
     }
 

@@ -105,6 +105,26 @@ impl Error {
         matches!(self, Busy { .. } | CannotOpen { .. } | Disk { .. } | Full { .. } | ReadOnly { .. })
     }
 
+    /// For a client, which learns no path of this machine and no statement.
+    pub fn to_client(&self) -> String {
+        match self {
+            Error::Busy { .. } => "the store is busy with another program's write: try again".to_owned(),
+            Error::Full { .. } => "the disk of the store is full: what was not acknowledged was not stored".to_owned(),
+            Error::ReadOnly { .. } => "the store cannot be written: the service's log says why".to_owned(),
+            Error::InUse { .. }
+            | Error::CannotOpen { .. }
+            | Error::Corrupt { .. }
+            | Error::Foreign { .. }
+            | Error::Newer { .. }
+            | Error::SchemaChanged { .. }
+            | Error::OldSchemaInUse { .. }
+            | Error::NoStore { .. }
+            | Error::Disk { .. }
+            | Error::Defect { .. } => "the store failed: the service's log says why".to_owned(),
+            told => told.to_string(),
+        }
+    }
+
     pub(crate) fn from_sqlx(path: &Path, error: sqlx::Error) -> Error {
         let (path, cause) = (path.to_path_buf(), error.to_string());
         let code = match &error {

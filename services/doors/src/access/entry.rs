@@ -3,6 +3,8 @@
 use super::policy::Refused;
 use crate::ApiError;
 use crate::App;
+use crate::bodies;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -17,6 +19,7 @@ pub const LOCAL_USER: &str = "local";
 /// Of the connection that a request came on.
 #[derive(Clone)]
 pub struct Peer {
+    /// Behind a trusted proxy the client's.
     pub address: IpAddr,
     /// Kept as long as the connection is used, also after it became a websocket.
     pub _place: Arc<super::gate::ConnectionPlace>,
@@ -28,6 +31,8 @@ pub struct Caller {
     pub identity: Identity,
     /// Under which limits are counted.
     pub account: String,
+    /// The id of the client secret that was presented, where it is one.
+    pub secret: Option<String>,
     pub address: IpAddr,
 }
 
@@ -35,8 +40,22 @@ pub struct Caller {
 pub const KEY_PROTOCOL: &str = "openai-insecure-api-key.";
 
 /// Before every route: where the request says it comes from, how large its headers are, how many came before.
-pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let origin = match check(&app, &request) {
+pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        let peer = Peer { address: app.gate.client(peer.address, request.headers()), ..peer.clone() };
+        request.extensions_mut().insert(peer);
+    }
+    // A refused body may be unread, so its connection ends: a client that used it again would fail.
+    let has_body = !request.body().is_end_stream();
+    let mut response = answer(&app, request, next).await;
+    if has_body && response.status().is_client_error() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn answer(app: &App, request: Request, next: Next) -> Response {
+    let origin = match check(app, &request) {
         Ok(origin) => origin,
         Err(error) => return error.into_response(),
     };
@@ -84,30 +103,33 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
 }
 
 /// Before a protected route: lets in who may do this.
-pub async fn require(State((app, scope)): State<(App, Scope)>, mut request: Request, next: Next) -> Response {
-    let address = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.address);
-    match identify(&app, request.headers(), address, scope).await {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller.identity.clone());
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
+pub async fn require(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
+    let address = request.extensions().get::<Peer>().map(|peer| peer.address);
+    match caller(&app, request.headers(), address, scope).await {
+        Ok(caller) => match bodies::read(&app, caller.address, request).await {
+            Ok(mut request) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(error) => error.into_response(),
+        },
         Err(error) => error.into_response(),
     }
 }
 
-async fn identify(app: &App, headers: &HeaderMap, address: IpAddr, scope: Scope) -> Result<Caller, ApiError> {
-    let identity = match presented(headers) {
+/// The caller, where it may do this.
+pub async fn caller(app: &App, headers: &HeaderMap, address: Option<IpAddr>, scope: Scope) -> Result<Caller, ApiError> {
+    let address = address.unwrap_or(IpAddr::from([0, 0, 0, 0]));
+    let presented = presented(headers);
+    let identity = match &presented {
         Some(key) => {
-            if app.policy.keys_required {
-                app.gate.may_try_key(address)?;
-            }
-            match app.store.identify(&key, runtime::wall_ms()).await? {
+            // A right key is let in, whatever was guessed from its address before.
+            match app.store.identify(key, runtime::wall_ms()).await? {
                 Some(identity) => identity,
                 // Stock clients insist on having some key.
                 None if !app.policy.keys_required => local(),
                 None => {
-                    app.gate.wrong_key(address);
+                    app.gate.wrong_key(address)?;
                     let message =
                         "the key is wrong, expired or revoked: make one with `reprise keys create --user NAME`";
                     return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
@@ -127,7 +149,9 @@ async fn identify(app: &App, headers: &HeaderMap, address: IpAddr, scope: Scope)
     }
     let account = identity.key.clone().unwrap_or_else(|| format!("user {}", identity.user));
     app.gate.request_of_key(&account)?;
-    Ok(Caller { identity, account, address })
+    let secret = identity.session.is_some().then(|| presented.as_deref().and_then(|key| key.split('_').nth(1)));
+    let secret = secret.map(|id| id.unwrap_or_default().to_owned());
+    Ok(Caller { identity, account, secret, address })
 }
 
 fn local() -> Identity {

@@ -1,16 +1,21 @@
 //! How much of everybody: connections and requests, by key and by address. Time is an argument.
 
+use super::own::BegunBySecrets;
 use crate::ApiError;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use ipnet::IpNet;
 use settings::{LimitSettings, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 pub struct Gate {
     started: Instant,
+    trusted_proxies: Vec<IpNet>,
+    pub(super) client_secret_s: u64,
+    pub(super) begun: BegunBySecrets,
     state: Mutex<State>,
 }
 
@@ -20,6 +25,8 @@ struct State {
     failures_of_address: Buckets<IpAddr>,
     connections: usize,
     connections_of: HashMap<Whose, usize>,
+    /// Of bodies that are being read.
+    body_bytes_of_address: HashMap<IpAddr, usize>,
     limits: LimitSettings,
 }
 
@@ -54,15 +61,24 @@ impl Gate {
             failures_of_address: Buckets::new(settings.auth.failures_per_minute, most),
             connections: 0,
             connections_of: HashMap::new(),
+            body_bytes_of_address: HashMap::new(),
             limits,
         };
-        Gate { started: Instant::now(), state: Mutex::new(state) }
+        Gate {
+            started: Instant::now(),
+            trusted_proxies: settings.server.trusted_proxies.clone(),
+            client_secret_s: settings.auth.client_secret_s,
+            begun: BegunBySecrets::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// A connection from this address, before anything of it is read.
     pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
         let state = &mut *self.lock();
-        let (limit, all) = (state.limits.connections_per_address, state.limits.connections);
+        let all = state.limits.connections;
+        // Behind a proxy are many clients.
+        let limit = if self.is_proxy(address) { all } else { state.limits.connections_per_address };
         if state.connections >= all {
             return Err(too_many(format!("the server has {all} connections already (limits.connections)")));
         }
@@ -95,6 +111,11 @@ impl Gate {
         Ok(ConnectionPlace { gate: self.clone(), of })
     }
 
+    /// A body that this address begins to send.
+    pub fn body(self: &Arc<Gate>, address: IpAddr) -> BodyPlace {
+        BodyPlace { gate: self.clone(), address: network(address), bytes: 0 }
+    }
+
     pub fn request_of_address(&self, address: IpAddr) -> Result<Left, ApiError> {
         let now = self.now();
         let taken = self.lock().requests_of_address.take(&network(address), now);
@@ -109,16 +130,43 @@ impl Gate {
             .map_err(|wait_s| too_fast("requests of this key", wait_s))
     }
 
-    /// Whether keys from this address are heard at all.
-    pub fn may_try_key(&self, address: IpAddr) -> Result<(), ApiError> {
+    /// Refused with a time to wait where this address guesses.
+    pub fn wrong_key(&self, address: IpAddr) -> Result<Left, ApiError> {
         let now = self.now();
-        let left = self.lock().failures_of_address.left(&network(address), now);
-        left.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
+        let taken = self.lock().failures_of_address.take(&network(address), now);
+        taken.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
     }
 
-    pub fn wrong_key(&self, address: IpAddr) {
-        let now = self.now();
-        let _ = self.lock().failures_of_address.take(&network(address), now);
+    /// Where a request comes from: its connection's address, or what the trusted proxies say that it came through. The last
+    /// proxy writes at the end, so the last address that is no proxy's is the client's; before it stands what it wrote.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        if !self.is_proxy(peer) {
+            return peer;
+        }
+        let lines = |name| headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+        let forwarded = lines(header::FORWARDED).flat_map(|line| line.split(',')).map(|hop| {
+            let mut pairs = hop.split(';').filter_map(|pair| pair.trim().split_once('='));
+            pairs.find(|(name, _)| name.eq_ignore_ascii_case("for")).map_or("", |(_, address)| address)
+        });
+        let mut hops: Vec<&str> = forwarded.collect();
+        if hops.is_empty() {
+            hops = lines(HeaderName::from_static("x-forwarded-for")).flat_map(|line| line.split(',')).collect();
+        }
+        let hops = hops.into_iter().rev().map(address_of);
+        // A hop without an address is the nearest that is known of the client.
+        let known = hops.take_while(Option::is_some).flatten();
+        let mut client = peer;
+        for address in known {
+            client = address;
+            if !self.is_proxy(address) {
+                break;
+            }
+        }
+        client
+    }
+
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(&address.to_canonical()))
     }
 
     fn now(&self) -> f64 {
@@ -150,6 +198,40 @@ impl Drop for ConnectionPlace {
     }
 }
 
+/// Room for a body, given back when this is dropped.
+pub struct BodyPlace {
+    gate: Arc<Gate>,
+    address: IpAddr,
+    bytes: usize,
+}
+
+impl BodyPlace {
+    pub fn take(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let state = &mut *self.gate.lock();
+        let limit = state.limits.body_bytes_per_address;
+        let taken = state.body_bytes_of_address.entry(self.address).or_default();
+        self.bytes += bytes;
+        *taken += bytes;
+        if *taken <= limit {
+            return Ok(());
+        }
+        let message = format!("your address sends more than {limit} bytes at once (limits.body_bytes_per_address)");
+        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_bytes", message).retry_after(1))
+    }
+}
+
+impl Drop for BodyPlace {
+    fn drop(&mut self) {
+        let taken = &mut self.gate.lock().body_bytes_of_address;
+        let left = taken.get(&self.address).map_or(0, |bytes| bytes.saturating_sub(self.bytes));
+        if left == 0 {
+            taken.remove(&self.address);
+        } else {
+            taken.insert(self.address, left);
+        }
+    }
+}
+
 /// Who may be told apart: one machine has one address of the old kind, and a whole network of the new kind.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -159,6 +241,13 @@ fn network(address: IpAddr) -> IpAddr {
         }
         v4 => v4,
     }
+}
+
+/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `"[2001:db8::1]:80"`.
+fn address_of(hop: &str) -> Option<IpAddr> {
+    let hop = hop.trim().trim_matches('"');
+    let bare = hop.strip_prefix('[').and_then(|rest| rest.split(']').next()).unwrap_or(hop);
+    bare.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|address| address.ip()))
 }
 
 fn too_many(message: String) -> ApiError {
@@ -203,16 +292,6 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         bucket.check(per_minute)?;
         bucket.spent += 1.0;
         Ok(bucket.left(per_minute))
-    }
-
-    /// As `take`, and takes nothing.
-    fn left(&self, key: &K, now: f64) -> Result<(), f64> {
-        let mut bucket = *self.buckets.get(key).unwrap_or(&self.crowd);
-        if self.buckets.contains_key(key) || self.buckets.len() >= self.most {
-            bucket.refill(self.per_minute, now);
-            bucket.check(self.per_minute)?;
-        }
-        Ok(())
     }
 
     fn bucket(&mut self, key: &K, now: f64) -> &mut Bucket {
@@ -270,7 +349,6 @@ mod tests {
         }
         let wait_s = buckets.take(&"ann", 0.0).unwrap_err();
         assert!((wait_s - 1.0).abs() < 1e-6, "{wait_s}");
-        assert!(buckets.left(&"ann", 0.5).is_err() && buckets.left(&"bob", 0.5).is_ok());
         assert!(buckets.take(&"ann", 0.9).is_err());
         assert!(buckets.take(&"ann", 1.0).is_ok() && buckets.take(&"ann", 1.0).is_err());
         assert_eq!(buckets.take(&"ann", 1000.0).unwrap().remaining, 59);
@@ -283,7 +361,7 @@ mod tests {
             buckets.take(&key, 0.0).unwrap();
         }
         assert!(buckets.take(&3, 0.0).is_ok() && buckets.take(&4, 0.0).is_ok());
-        assert!(buckets.take(&5, 0.0).is_err() && buckets.left(&6, 0.0).is_err());
+        assert!(buckets.take(&5, 0.0).is_err() && buckets.take(&6, 0.0).is_err());
         assert!(buckets.take(&0, 0.0).is_ok());
         // When the others are whole again they are forgotten.
         assert!(buckets.take(&5, 1000.0).is_ok());
@@ -321,14 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_close_the_door_for_their_address() {
+    fn wrong_keys_wait_by_their_address() {
         let gate = gate(|settings| settings.auth.failures_per_minute = 2);
         let [ann, bob]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
         for _ in 0..2 {
-            assert!(gate.may_try_key(ann).is_ok());
-            gate.wrong_key(ann);
+            assert!(gate.wrong_key(ann).is_ok());
         }
-        assert_eq!(gate.may_try_key(ann).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
-        assert!(gate.may_try_key(bob).is_ok());
+        assert_eq!(gate.wrong_key(ann).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(gate.wrong_key(bob).is_ok());
     }
 }

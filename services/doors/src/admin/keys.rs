@@ -21,6 +21,8 @@ pub struct ClientSecretRequest {
     /// As in session.update; what a new session begins with.
     #[schemars(with = "Option<SessionFields>")]
     session: Option<Value>,
+    /// The session that it may go on with. Otherwise it opens only those that it begins.
+    session_id: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -50,18 +52,22 @@ pub async fn create_client_secret(
     let body = if body.trim_ascii().is_empty() { b"{}" } else { &body[..] };
     let body: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad("invalid_json", format!("the body is not a JSON object: {error}")))?;
-    let ClientSecretRequest { expires_after, session } = reader::read(&body)?;
+    let ClientSecretRequest { expires_after, session, session_id } = reader::read(&body)?;
     let longest_s = app.settings.auth.client_secret_s;
     let seconds = expires_after.and_then(|after| after.seconds).unwrap_or(longest_s);
     if !(1..=longest_s).contains(&seconds) {
         let message = format!("from 1 to {longest_s} seconds (auth.client_secret_s)");
         return Err(ApiError::bad("invalid_value", message).param("expires_after.seconds"));
     }
-    let session = session.unwrap_or_else(|| json!({}));
+    let mut session = session.unwrap_or_else(|| json!({}));
     let model = session.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
     // What is wrong with it is told now, and not to the page that connects with the secret.
     app.runtime.presets().named(&model)?;
     let update = session_update(&session, &event_limits(&app.settings))?;
+    if let Some(id) = session_id {
+        app.gate.open_session(&app.store, &caller, &id).await?;
+        session["session_id"] = json!(id);
+    }
     let mut config = SessionConfig::new(app.settings.conversation.instructions.clone());
     config.apply(&update);
     let lifetime_ms = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);

@@ -4,6 +4,7 @@
 use super::source::{Listening, Source};
 use super::{CompletionRequest, Completions};
 use crate::ApiError;
+use crate::access::Caller;
 use crate::json::json_text;
 use runtime::Attach;
 use serde_json::json;
@@ -12,7 +13,7 @@ use session::{
     ConfigUpdate, Event, Input, ItemBody, ItemPlace, MaxTokens, Message, MessageRole, NewItem, ResponseRequest, Role,
 };
 use std::sync::Arc;
-use store::{Identity, new_id};
+use store::new_id;
 
 /// Asks for a session that is not there yet.
 const NEW: &str = "new";
@@ -21,15 +22,19 @@ const NEW: &str = "new";
 /// Returns the events and the session's id.
 pub async fn answer(
     completions: &Completions,
-    identity: &Identity,
+    caller: &Caller,
     id: &str,
     request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
     let model = request.model.clone();
     let inputs = inputs(request)?;
     let session = match id {
-        NEW => completions.runtime.create(&identity.user, &model, None).await?,
-        id => completions.store.open_session(&identity.user, id).await?,
+        NEW => {
+            let session = completions.runtime.create(&caller.identity.user, &model, None).await?;
+            completions.gate.began(caller, &session);
+            session
+        }
+        id => completions.gate.open_session(&completions.store, caller, id).await?,
     };
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };

@@ -51,7 +51,7 @@ pub async fn connect(
     let extensions = asked.extensions.is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let (session, replay) = match &asked.session {
         Some(id) => {
-            let session = app.store.open_session(&caller.identity.user, id).await?;
+            let session = app.gate.open_session(&app.store, &caller, id).await?;
             (session, asked.after.map_or(Replay::All, Replay::After))
         }
         None => {
@@ -59,7 +59,9 @@ pub async fn connect(
             let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
             let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
             let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
-            (app.runtime.create(&caller.identity.user, model, update.as_ref()).await?, Replay::Nothing)
+            let session = app.runtime.create(&caller.identity.user, model, update.as_ref()).await?;
+            app.gate.began(&caller, &session);
+            (session, Replay::Nothing)
         }
     };
     let extensions = Arc::new(AtomicBool::new(extensions));

@@ -12,4 +12,5 @@ mod ollama;
 mod recall;
 mod support;
 mod talk;
+mod trust;
 mod upstream;

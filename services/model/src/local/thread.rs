@@ -108,8 +108,9 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Submit(submit)) => {
-                    let trouble = shared.status().trouble.clone().unwrap_or_default();
-                    submit.writer.fail(Failure::new(FailureCode::Unavailable, trouble));
+                    // The trouble names files of this machine, so it is for the log and for those who look after it.
+                    let message = "the model cannot be opened: the service's log says why";
+                    submit.writer.fail(Failure::new(FailureCode::Unavailable, message));
                 }
                 Ok(Command::Stop { done }) => return Err(Some(done)),
                 Ok(_) => {}
