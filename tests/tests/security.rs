@@ -47,8 +47,9 @@ impl House {
         let (status, answer) = self.service.http(method, &path, &headers, body).await;
         let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
         match (status, answer["error"]["code"].as_str()) {
-            (401, Some("missing_api_key")) => "401".to_owned(),
-            (403, Some("insufficient_scope" | "unknown_origin")) => "403".to_owned(),
+            // Ollama's clients are told in text alone.
+            (401, Some("missing_api_key") | None) => "401".to_owned(),
+            (403, Some("insufficient_scope" | "unknown_origin") | None) => "403".to_owned(),
             (404, Some("session_not_found")) => "404".to_owned(),
             // What is asked for may not be there, or the request may lack something: it was let in.
             (200..=299 | 400 | 404 | 409 | 422 | 426, code) if code != Some("not_found") => "yes".to_owned(),

@@ -41,7 +41,7 @@ fn what_was_computed_is_not_computed_again() {
     assert_eq!((back.tokens, back.report.computed_tokens), (second.tokens, 1));
 }
 
-/// A user who guesses what another one said learns from no count how far the guess agrees.
+/// A user that guesses the words of another user learns from no count how far the guess agrees.
 #[test]
 fn what_one_user_said_is_not_known_to_another() {
     let instructions = words(46, 1);
@@ -66,7 +66,7 @@ fn what_one_user_said_is_not_known_to_another() {
         for (user, guess) in [(Some(2), &secret), (Some(3), &half), (Some(4), &words(100, 4)), (None, &secret)] {
             let report = answer(&mut engine, ask(user, 46, guess)).report;
             let reason = if shared == 0 { PrefillReason::Cold } else { PrefillReason::NewText };
-            // Those who came before it have brought the instructions back.
+            // The first request brings the instructions back into memory.
             let is_first = user == Some(2);
             let expected = if is_first { (shared, reason) } else { (46, PrefillReason::NewText) };
             assert_eq!((report.reused_tokens, report.reason), expected, "{user:?}");

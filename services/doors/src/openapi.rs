@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn what_is_for_everybody_is_said_here() {
         let open: Vec<_> = table().into_iter().filter(|route| route.scope.is_none()).map(|route| route.path).collect();
-        assert_eq!(open, ["/v1/realtime/schema.json", "/healthz", "/openapi.json"]);
+        assert_eq!(open, ["/v1/realtime/schema.json", "/api/version", "/healthz", "/openapi.json"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::journal::Journal;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
 use crate::records::SessionRef;
-use crate::writer::{Answer, Order, Work, start_writer};
+use crate::writer::{Order, StoreAnswer, Work, start_writer};
 use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use std::path::Path;
@@ -128,7 +128,7 @@ impl Store {
     pub(crate) fn write_later<T: Send + 'static>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    ) -> Result<Answer<T>, Error> {
+    ) -> Result<StoreAnswer<T>, Error> {
         let (work, answer) = Work::new(work);
         self.orders.try_send(Order::Write(work)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Error::Busy { path: self.path.to_path_buf() },

@@ -185,3 +185,59 @@ fn read(text: &str) -> Vec<SaidReply> {
     }
     replies.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(key: i64) -> SessionRef {
+        SessionRef { key, user: "ada".into(), id: "s".into() }
+    }
+
+    fn begun(session: i64, item: &str) -> SaidReply {
+        let (item, after) = (item.to_owned(), Some("u".to_owned()));
+        SaidReply { session, item, response: "resp".into(), after, text: String::new() }
+    }
+
+    /// By item, what the next process would find.
+    fn left(store: &Path) -> Vec<(String, String)> {
+        let (_, mut left) = Journal::open(store).unwrap();
+        left.sort_by(|a, b| a.item.cmp(&b.item));
+        left.into_iter().map(|reply| (reply.item, reply.text)).collect()
+    }
+
+    #[test]
+    fn what_runs_is_found_again_and_what_is_over_leaves_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store.sqlite3");
+        let file = folder.path().join("store.sqlite3-words");
+        let found = |item: &str, text: &str| (item.to_owned(), text.to_owned());
+        let (journal, _) = Journal::open(&store).unwrap();
+        journal.say(&session(1), "not begun", "x");
+        for (key, item) in [(1, "a"), (1, "b"), (2, "c")] {
+            journal.begin(begun(key, item));
+        }
+        for word in ["Good \"morning\",\n", "Grüße"] {
+            journal.say(&session(1), "a", word);
+            journal.say(&session(2), "c", word);
+        }
+        assert_eq!(
+            left(&store),
+            [found("a", "Good \"morning\",\nGrüße"), found("b", ""), found("c", "Good \"morning\",\nGrüße")]
+        );
+        // A line that was cut off ends it.
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &whole[..whole.len() - 4]).unwrap();
+        assert_eq!(left(&store)[2], found("c", "Good \"morning\",\n"));
+        std::fs::write(&file, &whole).unwrap();
+        journal.forget(&session(2));
+        assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße"), found("b", "")]);
+        journal.say(&session(1), "b", &"much ".repeat(300_000));
+        journal.end(&session(1), "b");
+        journal.say(&session(1), "a", "!");
+        assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße!")]);
+        assert!(std::fs::metadata(&file).unwrap().len() < 1000);
+        journal.end(&session(1), "a");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
+    }
+}

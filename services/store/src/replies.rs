@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::item_form::{chars, extend, said};
 use crate::journal::SaidReply;
 use crate::versions::{insert_item, insert_next_version, version_of};
-use crate::writer::Answer;
+use crate::writer::StoreAnswer;
 use crate::{Change, Error, ItemVersion, SessionRef, Store, VersionStatus};
 use session::{Item, ItemBody, ItemPlace, ItemStatus, Role};
 use sqlx::Row;
@@ -70,7 +70,7 @@ impl Store {
     /// Call after sending, with what was sent since the last piece: a sentence, or a few words after some time. The answer
     /// comes when the piece is on disk. `Error::Busy` means that the queue of writes is full and the piece was not taken;
     /// join it to the next one.
-    pub fn extend_reply(&self, reply: &OpenReply, text: String, sent_at_ms: i64) -> Result<Answer<()>, Error> {
+    pub fn extend_reply(&self, reply: &OpenReply, text: String, sent_at_ms: i64) -> Result<StoreAnswer<()>, Error> {
         let (item, version_key) = (reply.begun.item_id.clone(), reply.version_key);
         self.write_later(async move |connection| {
             let query = sqlx::query(

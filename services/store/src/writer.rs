@@ -31,12 +31,12 @@ type Value = Box<dyn Any + Send>;
 type Run = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> LocalBoxFuture<'c, Result<Value>> + Send>;
 
 /// Of work that returns a `T`.
-pub type Answer<T> = BoxFuture<'static, Result<T, Error>>;
+pub type StoreAnswer<T> = BoxFuture<'static, Result<T, Error>>;
 
 impl Work {
     pub fn new<T: Send + 'static>(
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T> + Send + 'static,
-    ) -> (Work, Answer<T>) {
+    ) -> (Work, StoreAnswer<T>) {
         let (answer, answered) = oneshot::channel::<Result<Value, Error>>();
         let run: Run =
             Box::new(move |connection| Box::pin(async move { Ok(Box::new(work(connection).await?) as Value) }));

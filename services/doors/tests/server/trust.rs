@@ -162,7 +162,11 @@ async fn a_body_that_is_too_large_ends_its_connection() {
 
 #[tokio::test]
 async fn an_answer_that_is_never_read_ends() {
-    let server = Server::with(|settings| settings.limits.write_ms = 500).await;
+    let server = Server::with(|settings| {
+        settings.limits.write_ms = 500;
+        settings.limits.session_bytes = 64 << 20;
+    });
+    let server = server.await;
     let mut client = server.connect("").await;
     let id = client.session_id().await;
     for _ in 0..24 {
