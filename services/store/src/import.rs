@@ -124,12 +124,15 @@ impl Importer {
         self.write_waiting().await?;
         let Some(open) = &self.open else { return Ok(()) };
         let (session, updated_at_ms) = (open.session.clone(), open.updated_at_ms);
+        // An old session stays as old: retention counts on from there.
+        let unused_ms = (self.now_ms - updated_at_ms).max(0);
         let shown = self.store.write(async move |connection| {
             if find_session(connection, &session.user, &session.id).await?.is_some() {
                 return Err(Error::SessionExists { session: session.id.to_string() }.into());
             }
-            let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ? WHERE key = ?");
-            let shown = show.bind(updated_at_ms).bind(session.key).execute(connection).await?;
+            let show =
+                sqlx::query("UPDATE sessions SET deleted_at_ms = NULL, updated_at_ms = ?, unused_ms = ? WHERE key = ?");
+            let shown = show.bind(updated_at_ms).bind(unused_ms).bind(session.key).execute(connection).await?;
             if shown.rows_affected() == 1 { Ok(()) } else { Err(session.missing().into()) }
         });
         shown.await.map_err(|error| self.explained(error))?;
