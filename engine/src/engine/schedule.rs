@@ -12,7 +12,7 @@ use crate::state::SequenceState;
 const BACKGROUND_PARTS: usize = 4;
 
 /// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
-/// a chunk in as many steps it takes little from those who talk.
+/// a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
 
 impl Engine {

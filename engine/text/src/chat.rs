@@ -53,8 +53,9 @@ fn normalise_message(at: usize, message: &Value, images: &mut usize) -> Result<V
         None => return Err(Error::Request(format!("{place}.role is missing"))),
     };
     let role = match role {
-        // What a developer says is never what the user said, wherever it stands.
-        "developer" => "system",
+        // Templates take one system message, the first. A later message of a developer keeps its position as a user's.
+        "developer" if at == 0 => "system",
+        "developer" => "user",
         "function" => "tool",
         other => other,
     };

@@ -28,6 +28,6 @@ impl FromRequestParts<App> for OwnSession {
         let id = names.iter().flatten().find(|(name, _)| *name == "session_id").map(|(_, id)| id);
         let caller = parts.extensions.get::<Caller>();
         let (id, caller) = id.zip(caller).ok_or_else(|| ApiError::bad("invalid_value", "the path names no session"))?;
-        Ok(OwnSession(app.gate.open_session(&app.store, caller, id).await?))
+        Ok(OwnSession(app.gate.begun.open_session(&app.store, caller, id).await?))
     }
 }

@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_store_tells_a_client_no_path_and_no_statement() {
-        let path = std::path::PathBuf::from("/home/ann/reprise.sqlite3");
+        let path = std::path::PathBuf::from("/var/lib/reprise/store.sqlite3");
         let cause = "near \"SELECT\": syntax error".to_owned();
         for error in [
             store::Error::Defect { path: path.clone(), cause: cause.clone() },

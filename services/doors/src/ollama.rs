@@ -20,7 +20,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use model::PreparationShare;
-use parse::{OllamaRequest, Work};
+use parse::{OllamaRequest, OllamaTask};
 use render::{LineShape, OllamaReply};
 use session::prompt::Wording;
 use settings::{Preset, Settings};
@@ -60,13 +60,13 @@ async fn answer(
     parse: Parse,
     shape: LineShape,
 ) -> Result<Response, ApiError> {
-    let OllamaRequest { name, stream, work, num_ctx, unused } =
+    let OllamaRequest { name, stream, task, num_ctx, unused } =
         parse(body, &completions.settings, &completions.wording)?;
     let preset = completions.runtime.presets().named(untagged(&name))?.clone();
     tell_once(&preset, num_ctx, &unused);
-    let request = match work {
-        Work::Reply(request) => *request,
-        Work::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
+    let request = match task {
+        OllamaTask::Reply(request) => *request,
+        OllamaTask::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
     };
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");

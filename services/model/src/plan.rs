@@ -8,7 +8,6 @@ pub use windows::{Cell, windows};
 
 use crate::engine_options::{kv_formats, limits, native_ctx};
 use crate::error::{Error, NoRoom};
-use crate::preparation::prepare_bytes;
 use engine::model_bytes::{host_weight_bytes, scratch_bytes};
 use engine::network::Network;
 use engine::state::{KvFormats, PAGE_TOKENS, StateShape};
@@ -220,6 +219,11 @@ impl Plan {
 /// `memory.total`, or three quarters of what there is.
 pub(crate) fn total_bytes(settings: &Settings) -> u64 {
     settings.memory.total.unwrap_or_else(|| machine_bytes() / 4 * 3)
+}
+
+/// What all requests together may take while they are prepared.
+pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
+    settings.memory.prepare_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
 }
 
 /// Memory of this machine, or of the container that it is taken for.

@@ -1,7 +1,7 @@
 //! Memory of what is prepared: bodies that are read, prompts that are rendered and cut into tokens. All of it is counted
 //! here, so that large requests at the same time wait for each other and the process stays under its ceiling.
 
-use crate::plan::total_bytes;
+use crate::plan::prepare_bytes;
 use session::{Failure, FailureCode, Part, Prompt};
 use settings::Settings;
 use std::sync::Arc;
@@ -38,11 +38,6 @@ const WORK_FOR_A_BYTE: u64 = 12;
 const SMALL_REQUESTS: u32 = 8;
 /// After a share of so many bytes the allocator gives back what it has left.
 const LARGE_KIB: usize = 16 << 10; // not a window: KiB of memory
-
-/// What all requests together may take while they are prepared.
-pub(crate) fn prepare_bytes(settings: &Settings) -> u64 {
-    settings.memory.prepare_bytes.unwrap_or_else(|| total_bytes(settings) / 16)
-}
 
 impl PreparationMemory {
     pub fn of(settings: &Settings) -> PreparationMemory {

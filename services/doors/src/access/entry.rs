@@ -1,5 +1,6 @@
 //! Checks that stand before every handler: where a request comes from, and which user it is.
 
+use super::caller::Caller;
 use super::policy::Refused;
 use crate::ApiError;
 use crate::App;
@@ -13,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use store::{Identity, Scope};
 
-/// Who talks where no keys are demanded.
+/// The user of all clients where no keys are demanded.
 pub const LOCAL_USER: &str = "local";
 
 /// Of the connection that a request came on.
@@ -23,17 +24,6 @@ pub struct Peer {
     pub address: IpAddr,
     /// Kept as long as the connection is used, also after it became a websocket.
     pub _place: Arc<super::gate::ConnectionPlace>,
-}
-
-/// Who asks, as the handlers of protected routes find it beside the store's `Identity`.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    pub identity: Identity,
-    /// Under which limits are counted.
-    pub account: String,
-    /// The id of the client secret that was presented, where it is one.
-    pub secret: Option<String>,
-    pub address: IpAddr,
 }
 
 /// Browsers cannot set headers on a websocket, so the key may come as a sub-protocol.

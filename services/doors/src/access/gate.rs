@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 pub struct Gate {
     started: Instant,
     trusted_proxies: Vec<IpNet>,
-    pub(super) client_secret_s: u64,
-    pub(super) begun: BegunBySecrets,
+    pub begun: BegunBySecrets,
     state: Mutex<State>,
 }
 
@@ -67,8 +67,7 @@ impl Gate {
         Gate {
             started: Instant::now(),
             trusted_proxies: settings.server.trusted_proxies.clone(),
-            client_secret_s: settings.auth.client_secret_s,
-            begun: BegunBySecrets::default(),
+            begun: BegunBySecrets::new(Duration::from_secs(settings.auth.client_secret_s)),
             state: Mutex::new(state),
         }
     }

@@ -1,6 +1,6 @@
 //! Which sessions a caller may open: a key those of its user, a client secret the one it was made for and those it began.
 
-use super::{Caller, Gate};
+use super::caller::Caller;
 use crate::ApiError;
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -12,19 +12,25 @@ use tokio::time::Instant;
 
 /// Sessions that client secrets began, until the secrets expire. A page that comes back later, or after a restart, asks
 /// for a secret that is made for its session.
-#[derive(Default)]
-pub struct BegunBySecrets(Mutex<HashMap<String, Begun>>);
+pub struct BegunBySecrets {
+    lifetime: Duration,
+    by_secret: Mutex<HashMap<String, Begun>>,
+}
 
 struct Begun {
     until: Instant,
     sessions: Vec<String>,
 }
 
-impl Gate {
+impl BegunBySecrets {
+    pub fn new(lifetime: Duration) -> BegunBySecrets {
+        BegunBySecrets { lifetime, by_secret: Mutex::default() }
+    }
+
     pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, ApiError> {
         if let Some(secret) = &caller.secret {
             let made_for = caller.identity.session.as_ref().and_then(|session| session.get("session_id"));
-            let begun = self.begun.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let begun = self.by_secret.lock().unwrap_or_else(PoisonError::into_inner);
             let is_begun = begun.get(secret).is_some_and(|begun| begun.sessions.iter().any(|own| own == id));
             if !is_begun && made_for.and_then(Value::as_str) != Some(id) {
                 let message = "a client secret opens only the sessions that it began: make one for this session, with \
@@ -39,9 +45,9 @@ impl Gate {
     pub fn began(&self, caller: &Caller, session: &SessionRef) {
         let Some(secret) = &caller.secret else { return };
         let now = Instant::now();
-        let mut begun = self.begun.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.by_secret.lock().unwrap_or_else(PoisonError::into_inner);
         begun.retain(|_, begun| begun.until > now);
-        let until = now + Duration::from_secs(self.client_secret_s);
+        let until = now + self.lifetime;
         let begun = begun.entry(secret.clone()).or_insert(Begun { until, sessions: Vec::new() });
         begun.sessions.push(session.id().to_owned());
     }

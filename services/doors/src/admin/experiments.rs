@@ -24,7 +24,7 @@ pub async fn feedback(State(app): State<App>, Extension(caller): Extension<Calle
     if !(-1..=1).contains(&value) {
         return Err(ApiError::bad("invalid_value", "value must be 1, -1 or 0").param("value"));
     }
-    let session = app.gate.open_session(&app.store, &caller, &session_id).await?;
+    let session = app.gate.begun.open_session(&app.store, &caller, &session_id).await?;
     app.store.set_feedback(&session, &response_id, value).await?;
     Ok(Json(json!({ "object": "feedback", "session_id": session_id, "response_id": response_id, "value": value })))
 }

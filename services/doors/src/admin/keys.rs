@@ -65,7 +65,7 @@ pub async fn create_client_secret(
     app.runtime.presets().named(&model)?;
     let update = session_update(&session, &event_limits(&app.settings))?;
     if let Some(id) = session_id {
-        app.gate.open_session(&app.store, &caller, &id).await?;
+        app.gate.begun.open_session(&app.store, &caller, &id).await?;
         session["session_id"] = json!(id);
     }
     let mut config = SessionConfig::new(app.settings.conversation.instructions.clone());

@@ -100,7 +100,7 @@ pub async fn search(
     let Query(SearchQuery { q, session, any, limit }) = question?;
     let user = &caller.identity.user;
     let session: Option<SessionRef> = match &session {
-        Some(id) => Some(app.gate.open_session(&app.store, &caller, id).await?),
+        Some(id) => Some(app.gate.begun.open_session(&app.store, &caller, id).await?),
         None => None,
     };
     let hits = app

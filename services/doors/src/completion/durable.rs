@@ -31,10 +31,10 @@ pub async fn answer(
     let session = match id {
         NEW => {
             let session = completions.runtime.create(&caller.identity.user, &model, None).await?;
-            completions.gate.began(caller, &session);
+            completions.gate.begun.began(caller, &session);
             session
         }
-        id => completions.gate.open_session(&completions.store, caller, id).await?,
+        id => completions.gate.begun.open_session(&completions.store, caller, id).await?,
     };
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };

@@ -90,7 +90,7 @@ pub struct OllamaRequest {
     /// The model's name as the client wrote it.
     pub name: String,
     pub stream: bool,
-    pub work: Work,
+    pub task: OllamaTask,
     /// The window that the client wants.
     pub num_ctx: Option<u64>,
     /// Fields that mean nothing here.
@@ -98,7 +98,7 @@ pub struct OllamaRequest {
 }
 
 #[derive(Debug)]
-pub enum Work {
+pub enum OllamaTask {
     Reply(Box<CompletionRequest>),
     /// Nothing was said: the client wants the model in memory, or out of it.
     Load {
@@ -165,11 +165,11 @@ fn request(
     if messages.is_empty() {
         let unload = keep_alive
             .is_some_and(|keep| keep.as_f64() == Some(0.0) || matches!(keep.as_str(), Some("0" | "0s" | "0m")));
-        return Ok(OllamaRequest { name: model, stream, work: Work::Load { unload }, num_ctx, unused });
+        return Ok(OllamaRequest { name: model, stream, task: OllamaTask::Load { unload }, num_ctx, unused });
     }
     settle(&mut messages, wording);
     let stop = stop(options.stop, settings.limits.stop_strings)?;
-    let work = CompletionRequest {
+    let completion = CompletionRequest {
         prompt: Prompt { messages, tools: tools.iter().map(tool).collect(), options: thinking(think)? },
         model: super::untagged(&model).to_owned(),
         max_tokens: options.num_predict.and_then(|tokens| u32::try_from(tokens).ok()).filter(|tokens| *tokens > 0),
@@ -196,7 +196,7 @@ fn request(
         priority: Priority::Talk,
         session_id: None,
     };
-    Ok(OllamaRequest { name: model, stream, work: Work::Reply(Box::new(work)), num_ctx, unused })
+    Ok(OllamaRequest { name: model, stream, task: OllamaTask::Reply(Box::new(completion)), num_ctx, unused })
 }
 
 fn stop(stop: Option<Stop>, most: usize) -> Result<Vec<String>, ApiError> {
@@ -319,9 +319,9 @@ mod tests {
     }
 
     fn reply(body: Value) -> CompletionRequest {
-        match read_chat(body).unwrap().work {
-            Work::Reply(request) => *request,
-            work => panic!("{work:?}"),
+        match read_chat(body).unwrap().task {
+            OllamaTask::Reply(request) => *request,
+            task => panic!("{task:?}"),
         }
     }
 
@@ -362,16 +362,16 @@ mod tests {
         let asked = asked.unwrap();
         assert_eq!((asked.name.as_str(), asked.stream, asked.num_ctx), ("qwen3:latest", true, Some(8192)));
         assert!(asked.unused.is_empty());
-        let Work::Reply(asked) = asked.work else { panic!() };
+        let OllamaTask::Reply(asked) = asked.task else { panic!() };
         assert_eq!((asked.model.as_str(), asked.priority), ("qwen3", Priority::Talk));
         assert_eq!(asked.prompt.options.enable_thinking, Some(false));
     }
 
     #[test]
     fn nothing_said_loads_the_model() {
-        let of = |keep_alive: Value| read_chat(json!({ "model": "m", "keep_alive": keep_alive })).unwrap().work;
-        assert!(matches!(of(json!("5m")), Work::Load { unload: false }));
-        assert!(matches!(of(json!(0)), Work::Load { unload: true }));
+        let of = |keep_alive: Value| read_chat(json!({ "model": "m", "keep_alive": keep_alive })).unwrap().task;
+        assert!(matches!(of(json!("5m")), OllamaTask::Load { unload: false }));
+        assert!(matches!(of(json!(0)), OllamaTask::Load { unload: true }));
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         let wording = runtime::wording(&settings);
         let body = json!({ "model": "m", "system": "Be short.", "prompt": "Hi.", "stream": false });
         let asked = generate(body.to_string().as_bytes(), &settings, &wording).unwrap();
-        let Work::Reply(asked) = asked.work else { panic!() };
+        let OllamaTask::Reply(asked) = asked.task else { panic!() };
         assert_eq!(asked.prompt.messages.len(), 2);
         let body = json!({ "model": "m", "prompt": "Hi.", "raw": true });
         assert!(generate(body.to_string().as_bytes(), &settings, &wording).unwrap_err().message.contains("raw"));

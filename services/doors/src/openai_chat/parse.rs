@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use session::prompt::{Wording, settle};
-use session::{GenerationOptions, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
+use session::{GenerationOptions, MessageRole, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
 use settings::Settings;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -116,6 +116,12 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     }
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
     let mut prompt = prompt_of(chat)?;
+    // Templates read a later message of a developer as the user's. It is nothing that the user said.
+    for (message, given) in prompt.messages.iter_mut().zip(body["messages"].as_array().into_iter().flatten()) {
+        if given["role"] == "developer" {
+            message.role = MessageRole::System;
+        }
+    }
     if session_id.is_none() {
         settle(&mut prompt.messages, wording);
     }

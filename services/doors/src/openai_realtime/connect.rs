@@ -51,7 +51,7 @@ pub async fn connect(
     let extensions = asked.extensions.is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let (session, replay) = match &asked.session {
         Some(id) => {
-            let session = app.gate.open_session(&app.store, &caller, id).await?;
+            let session = app.gate.begun.open_session(&app.store, &caller, id).await?;
             (session, asked.after.map_or(Replay::All, Replay::After))
         }
         None => {
@@ -60,7 +60,7 @@ pub async fn connect(
             let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
             let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
             let session = app.runtime.create(&caller.identity.user, model, update.as_ref()).await?;
-            app.gate.began(&caller, &session);
+            app.gate.begun.began(&caller, &session);
             (session, Replay::Nothing)
         }
     };
