@@ -37,7 +37,7 @@ async fn large_requests_at_once_stay_under_the_ceiling_and_give_their_memory_bac
         println!("{:.1} MiB each: {told:?}; {:.0} MiB", mib(body.len() as u64), mib(service.memory_bytes("VmHWM")));
         for (status, code) in &told {
             let is_expected = match expected {
-                [] => [(400, "context_length_exceeded"), (503, "server_busy")].contains(&(*status, code.as_str())),
+                [] => [(400, "context_length_exceeded"), (503, "busy")].contains(&(*status, code.as_str())),
                 some => some.contains(&(*status, code.as_str())),
             };
             assert!(is_expected, "{status} {code}");
