@@ -17,12 +17,12 @@ use model::ModelStatus;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Where the numbers are collected. None until `collect`, and for commands that serve nobody.
+/// Where the numbers are collected. None until `collect`, and in commands that serve no clients.
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// A histogram's samples are drawn together so often.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// From what nobody notices to what nobody waits for.
+/// Seconds, from what no user notices to what no user waits for.
 const SECONDS: [f64; 15] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 15.0, 60.0];
 const TOKENS_PER_SECOND: [f64; 12] = [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
 
@@ -80,7 +80,7 @@ pub fn collect() {
         let recorder = builder.unwrap_or_default().build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("somebody else in this process collects the metrics");
+            tracing::warn!("other code in this process collects the metrics already");
         }
         describe();
         let upkeep = handle.clone();
@@ -118,7 +118,7 @@ pub fn render(now: &Now) -> String {
     handle.render()
 }
 
-/// Around every route: who asked for what, and how long the head of the answer took.
+/// Around every route: what a client asked for, and how long the head of the answer took.
 pub async fn watch(request: Request, next: Next) -> Response {
     // A client may invent methods, and each would be a series.
     let method = match *request.method() {
@@ -235,7 +235,7 @@ mod tests {
         assert!(missing.is_empty(), "{missing:?} are told, but not in the table or not described");
         // What only a server counts is told in its own tests.
         let untold: Vec<_> = table.difference(&told).filter(|name| !name.contains("_http_")).collect();
-        assert!(untold.is_empty(), "{untold:?} are in the table, and nobody tells them");
+        assert!(untold.is_empty(), "{untold:?} are in the table, and /metrics has none of them");
         let units = ["_total", "_seconds", "_bytes", "_tokens", "_per_second"];
         let now =
             ["reprise_connections", "reprise_sessions_in_memory", "reprise_engine_ready", "reprise_engine_requests"];

@@ -79,10 +79,7 @@ fn model_list(chat: &Completions) -> Vec<Value> {
             "reprise": { "preset": preset.name, "model": chat.runtime.presets().model, "ctx_size": preset.ctx_size },
         })
     };
-    let presets = chat.runtime.presets();
-    // The one that a client gets who asks for none comes first: many take the first.
-    let others = presets.iter().filter(|preset| preset.name != presets.chosen.name);
-    [&presets.chosen].into_iter().chain(others).map(of).collect()
+    chat.runtime.presets().chosen_first().map(of).collect()
 }
 
 fn completion_id() -> Result<String, ApiError> {

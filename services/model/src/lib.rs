@@ -36,7 +36,7 @@ pub use handle::Model;
 pub use measure::{Counted, Measured};
 pub use opened::{OpenedPreset, open, open_on, resolve};
 pub use plan::{Bytes, Cell, Plan, Window, machine_bytes, plan, windows};
-pub use preparation::{PreparationMemory, PreparationShare};
+pub use preparation::{PreparationMemory, PreparationShare, give_memory_back};
 pub use request::{ModelRequest, PLACEHOLDER, Purpose};
 pub use start::Started;
 pub use status::{ModelLoad, ModelStatus};

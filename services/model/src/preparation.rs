@@ -105,7 +105,7 @@ impl PreparationShare {
 impl Drop for PreparationShare {
     fn drop(&mut self) {
         if self.work.as_ref().is_some_and(|work| work.num_permits() >= LARGE_KIB) {
-            give_back_to_the_system();
+            give_memory_back();
         }
     }
 }
@@ -124,8 +124,9 @@ pub fn text_bytes(prompt: &Prompt) -> u64 {
     parts.map(bytes).sum()
 }
 
+/// The C library keeps what was freed for the next time, which may never come.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_back_to_the_system() {
+pub fn give_memory_back() {
     unsafe extern "C" {
         fn malloc_trim(pad: usize) -> std::ffi::c_int;
     }
@@ -135,7 +136,7 @@ fn give_back_to_the_system() {
 
 /// Other allocators give memory back by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_back_to_the_system() {}
+pub fn give_memory_back() {}
 
 #[cfg(test)]
 mod tests {

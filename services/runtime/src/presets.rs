@@ -31,6 +31,11 @@ impl Presets {
         self.presets.values()
     }
 
+    /// All of them, the chosen one first: many clients take the first.
+    pub fn chosen_first(&self) -> impl Iterator<Item = &Arc<Preset>> {
+        [&self.chosen].into_iter().chain(self.iter().filter(|preset| preset.name != self.chosen.name))
+    }
+
     pub fn names(&self) -> String {
         self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }

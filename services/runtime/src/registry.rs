@@ -262,7 +262,7 @@ impl Runtime {
                     let was_large = task.run(&mut waiting, &mut departed).await;
                     waiting.close();
                     if was_large {
-                        tokio::task::spawn_blocking(give_memory_back);
+                        tokio::task::spawn_blocking(model::give_memory_back);
                     }
                 }
                 Err(error) => {
@@ -275,15 +275,6 @@ impl Runtime {
         };
         tokio::spawn(task.instrument(span));
         entry
-    }
-}
-
-/// The C library keeps what was freed for the next time, which may never come.
-fn give_memory_back() {
-    // SAFETY: the call takes no pointer, and may be made by any thread at any time.
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    unsafe {
-        libc::malloc_trim(0);
     }
 }
 

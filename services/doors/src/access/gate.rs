@@ -1,4 +1,4 @@
-//! How much of everybody: connections and requests, by key and by address. Time is an argument.
+//! How much each key and each address may have: connections and requests, by key and by address. Time is an argument.
 
 use super::own::BegunBySecrets;
 use crate::ApiError;
@@ -231,7 +231,7 @@ impl Drop for BodyPlace {
     }
 }
 
-/// Who may be told apart: one machine has one address of the old kind, and a whole network of the new kind.
+/// What an address stands for: one machine has one address of the old kind, and a whole network of the new kind.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -61,15 +61,13 @@ pub async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /api/tags`: presets, the one that a client gets who asks for none first.
+/// `GET /api/tags`: presets, the chosen one first.
 pub async fn tags(State(completions): State<Completions>) -> Json<Value> {
-    let presets = completions.runtime.presets();
-    let others = presets.iter().filter(|preset| preset.name != presets.chosen.name);
-    let models = [&presets.chosen].into_iter().chain(others).map(|preset| listed(&completions, preset));
+    let models = completions.runtime.presets().chosen_first().map(|preset| listed(&completions, preset));
     Json(json!({ "models": models.collect::<Vec<_>>() }))
 }
 
-/// `GET /api/ps`: the model that is in memory, as the preset that a client gets who asks for none.
+/// `GET /api/ps`: the model that is in memory, as the chosen preset.
 pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
     let chosen = &completions.runtime.presets().chosen;
     let mut model = listed(&completions, chosen);

@@ -1,4 +1,4 @@
-//! What is told of a comparison, in words and numbers with their units: for the terminal and for the page.
+//! What the report and the page tell of a comparison, in words and numbers with their units: for the terminal and for the page.
 
 use super::ArmReport;
 use super::curves::Curve;

@@ -1,4 +1,5 @@
-//! What clients and replies change alike: the items, what is kept of them and what is told. And how it is taken back.
+//! What clients and replies change alike: the items, what the store keeps of them and what clients are told; and how a
+//! change is undone that the store refused.
 
 use super::conversation::Conversation;
 use super::happening::OpId;
