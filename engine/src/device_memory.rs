@@ -3,7 +3,7 @@
 use gpu::Device;
 use gpu::device::Processors;
 use kernels::product::Precision;
-use weights::{Matrix, MatrixUse, Model};
+use weights::{Matrix, MatrixUse, ModelWeights};
 
 use crate::error::Error;
 use crate::gpu_network::{device_bytes, scratch_bytes};
@@ -78,7 +78,7 @@ impl DeviceMemoryPlan {
     /// Plans before anything is copied. A model that leaves no room for a sequence is an error.
     pub fn new(
         facts: &DeviceFacts,
-        model: &Model,
+        model: &ModelWeights,
         precision: Precision,
         limits: &DeviceLimits,
     ) -> Result<DeviceMemoryPlan, Error> {

@@ -4,7 +4,7 @@
 use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::product::Precision;
-use weights::Model;
+use weights::ModelWeights;
 
 use crate::device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan};
 use crate::error::Error;
@@ -40,7 +40,7 @@ impl Executor {
     }
 
     /// Copies a model to a GPU. Its matrices must not be packed.
-    pub fn on_gpu(device: &Device, model: &Model, precision: Precision) -> Result<Executor, Error> {
+    pub fn on_gpu(device: &Device, model: &ModelWeights, precision: Precision) -> Result<Executor, Error> {
         let network = GpuNetwork::new(device, model, precision, model.layers.len())?;
         let kind = ExecutorKind::Gpu { network, work: GpuWorkspace::new(device)?, host: None };
         Ok(Executor { kind, meter: MemoryMeter::on(device) })
@@ -50,7 +50,7 @@ impl Executor {
     /// for sequences. `cpu` makes the threads for feed-forward parts that the plan leaves to the CPU.
     pub fn planned(
         device: &Device,
-        model: &Model,
+        model: &ModelWeights,
         precision: Precision,
         limits: &DeviceLimits,
         cpu: impl FnOnce() -> Cpu,

@@ -17,7 +17,7 @@ use gpu::rotation::{TurnsArguments, turns};
 use gpu::rows::{Forms, Halves, RowsArguments};
 use gpu::{Buffer, Device, Error};
 use kernels::product::Precision;
-use weights::{Model, Shape};
+use weights::{ModelWeights, Shape};
 
 use crate::network::{StepLane, rotation_of};
 use crate::state::StateShape;
@@ -65,7 +65,12 @@ struct GpuStep {
 impl GpuNetwork {
     /// Copies a model to the device, with the feed-forward parts of only the first `ffn_layers` layers. The matrices must not be
     /// packed.
-    pub fn new(device: &Device, model: &Model, precision: Precision, ffn_layers: usize) -> Result<GpuNetwork, Error> {
+    pub fn new(
+        device: &Device,
+        model: &ModelWeights,
+        precision: Precision,
+        ffn_layers: usize,
+    ) -> Result<GpuNetwork, Error> {
         let shape = model.shape.clone();
         gpu::attention::check(shape.q_heads, shape.kv_heads, shape.head_dim)?;
         gpu::delta::check(shape.key_dim, shape.value_dim)?;

@@ -2,17 +2,17 @@
 
 use kernels::cpu::CpuLevel;
 use kernels::product::Precision;
-use weights::{Matrix, MatrixUse, Mixer, Model};
+use weights::{Matrix, MatrixUse, Mixer, ModelWeights};
 
 use crate::network::Network;
 
 /// Bytes of a model's weights, as its file holds them.
-pub fn weight_bytes(model: &Model) -> usize {
+pub fn weight_bytes(model: &ModelWeights) -> usize {
     all_bytes(model, |matrix, _| bytes(matrix))
 }
 
 /// Bytes of a model's weights once the CPU has packed them. They need not be packed yet.
-pub fn host_weight_bytes(model: &Model, precision: Precision) -> usize {
+pub fn host_weight_bytes(model: &ModelWeights, precision: Precision) -> usize {
     all_bytes(model, |matrix, used_for| host_bytes(matrix, used_for, precision))
 }
 
@@ -24,7 +24,7 @@ pub fn host_bytes(matrix: &Matrix, used_for: MatrixUse, precision: Precision) ->
     }
 }
 
-fn all_bytes(model: &Model, of: impl Fn(&Matrix, MatrixUse) -> usize) -> usize {
+fn all_bytes(model: &ModelWeights, of: impl Fn(&Matrix, MatrixUse) -> usize) -> usize {
     let product = |matrix: &Matrix| of(matrix, MatrixUse::Products);
     let outside = match &model.head {
         Some(head) => of(&model.embed, MatrixUse::Rows) + product(head),

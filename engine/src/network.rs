@@ -13,7 +13,7 @@ use kernels::format::Format;
 use kernels::norm::rms_norm;
 use kernels::product::{Activations, Precision, Rounding, product, products};
 use kernels::rotation::Rotation;
-use weights::{Layer, Matrix, Mixer, Model, ModelBytes, Shape};
+use weights::{Layer, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
 
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
@@ -23,7 +23,7 @@ pub use workspace::Workspace;
 
 /// A model, with what the CPU needs to compute it.
 pub struct Network {
-    pub model: Model,
+    pub model: ModelWeights,
     pub state_shape: StateShape,
     pub precision: Precision,
     rounding: Rounding,
@@ -73,7 +73,7 @@ impl WantedLogits {
 }
 
 impl Network {
-    pub fn new(model: Model, precision: Precision) -> Network {
+    pub fn new(model: ModelWeights, precision: Precision) -> Network {
         let shape = &model.shape;
         let rotation = rotation_of(shape);
         let channels = shape.delta_channels();
@@ -206,7 +206,7 @@ pub(crate) fn rotation_of(shape: &Shape) -> Rotation {
 }
 
 /// Weights of 8 bits are so exact that coarse rounding of activations would be most of the error.
-fn rounding_for(model: &Model) -> Rounding {
+fn rounding_for(model: &ModelWeights) -> Rounding {
     let format = model.layers.first().map(|layer| match &layer.mixer {
         Mixer::Attention(weights) => weights.q.format,
         Mixer::Delta(weights) => weights.qkv.format,

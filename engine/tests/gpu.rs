@@ -16,7 +16,7 @@ use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
 use kernels::testing::distance;
-use weights::{Model, PackedPart};
+use weights::{ModelWeights, PackedPart};
 
 use golden::{GoldenFile, close, reference};
 
@@ -35,7 +35,7 @@ fn device() -> Option<Device> {
     gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
 }
 
-fn open(name: &str) -> Model {
+fn open(name: &str) -> ModelWeights {
     weights::open(&reference().join(name), true).unwrap()
 }
 
@@ -147,7 +147,7 @@ fn states_are_taken_on_the_way() {
 }
 
 /// The CPU's logits of all tokens, in one chunk.
-fn of_cpu(model: Model, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
+fn of_cpu(model: ModelWeights, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
     let network = Network::new(model, precision);
     let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
     let mut lanes =

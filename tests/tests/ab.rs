@@ -24,7 +24,7 @@ fn mean(report: &Value, metric: &str, arm: usize) -> f64 {
     row(report, metric)["cells"][arm]["mean"].as_f64().unwrap_or_else(|| panic!("no {metric} of arm {arm}"))
 }
 
-/// Half a window is full twice as often. Who asks again for what was played is only told.
+/// Half a window is full twice as often. A command that asks again for what was played is only told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_halved_window_is_compacted_more_often_and_a_replay_is_gone_on_with() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -114,7 +114,7 @@ async fn a_report_on_live_traffic_agrees_with_what_was_said() {
             }
         }
     }
-    // Who names a preset is in no arm.
+    // A client that names a preset is in no arm.
     let mut other = service.try_connect("?model=builtin", &[("authorization", keys[0].as_str())]).await.unwrap();
     other.ask_for("Hello", 12).await;
     other.until("response.done").await;

@@ -202,7 +202,7 @@ fn sessions_that_are_idle_and_sessions_that_talk() {
 
 #[test]
 fn a_service_that_is_not_there_or_does_not_start_is_told_in_words() {
-    // Port 1 is nobody's.
+    // No program listens on port 1.
     let output = bench(&["turns", "--url", "http://127.0.0.1:1", "--door", "realtime"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot connect"), "{output:?}");

@@ -125,7 +125,7 @@ async fn only_the_request_and_the_summary_are_computed() {
     service.stop().await;
 }
 
-/// Nobody tells how long a prompt is: neither the count of an upstream nor its usage.
+/// No server tells how long a prompt is: neither the count of an upstream nor its usage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_cannot_count_is_counted_for_with_a_margin() {
     const SUMMARY: &str = "## User\n- Ann has a sister called Lena, who comes on Friday with the dog.";

@@ -49,7 +49,7 @@ impl Page {
                 break line[at..].trim().to_owned();
             }
         };
-        // Somebody has to read what it says further.
+        // The test has to read what it says further.
         tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
         let address = debugger["ws://".len()..].split('/').next().expect("an address");
         let stream = TcpStream::connect(address).await.expect("a connection");
@@ -162,7 +162,7 @@ async fn a_page_talks_takes_a_thumb_and_says_when_old_turns_are_summarised() {
         page.until(&format!("document.querySelectorAll('.cost').length >= {turns} && reply === null")).await;
     }
     page.until(summarised).await;
-    // Who comes back sees what was said.
+    // A user that comes back sees what was said.
     let url = format!("http://{}/?again#{session}", service.address);
     page.ask("Page.navigate", json!({"url": url})).await.unwrap();
     let shown = page.until("location.search && document.querySelectorAll('.assistant').length").await;

@@ -215,7 +215,7 @@ async fn a_reply_that_found_no_room_is_stored_before_its_session_leaves_memory()
     let id = client.session_id().await;
     let (all, rest) = cut_off_by_a_full_disk(&mut stand_in, &service, &mut client).await;
     std::fs::remove_file(rest).unwrap();
-    // Nobody says anything more.
+    // No client says anything more.
     drop(client);
     let left = async {
         while service.get("/healthz").await["sessions_in_memory"] != 0 {
@@ -369,7 +369,7 @@ async fn what_is_deleted_is_gone_with_what_was_computed_of_it() {
     let others = pasts(folder.path());
     assert!(!others.is_empty());
 
-    // By the command, while nobody serves.
+    // By the command, while no service runs.
     let service = Service::in_folder(folder, &PASTS).await;
     let id = talk(&service, "", by_command).await;
     let folder = service.stop().await;
@@ -403,7 +403,7 @@ async fn what_is_deleted_is_gone_with_what_was_computed_of_it() {
     assert!(listed.contains(&kept_id) && !listed.contains(&id));
 }
 
-/// The same session, as if nobody had used it for so many days.
+/// The same session, as if it had not been used for so many days.
 fn aged(export: &str, days: i64) -> String {
     let mut lines = String::new();
     for line in export.lines() {
@@ -469,16 +469,16 @@ async fn a_session_that_is_exported_and_imported_is_the_same() {
     let id = talk(&service, "", "harmonicas").await;
     let folder = service.stop().await;
     let export = run_ok(folder.path(), &["sessions", "export", &id]).await;
-    let elsewhere = tempfile::tempdir().unwrap();
-    std::fs::write(elsewhere.path().join("a.jsonl"), &export).unwrap();
-    run_ok(elsewhere.path(), &["sessions", "import", "a.jsonl"]).await;
-    assert_eq!(run_ok(elsewhere.path(), &["sessions", "export", &id]).await, export);
-    let found = run_ok(elsewhere.path(), &["sessions", "search", "harmonicas"]).await;
+    let other_folder = tempfile::tempdir().unwrap();
+    std::fs::write(other_folder.path().join("a.jsonl"), &export).unwrap();
+    run_ok(other_folder.path(), &["sessions", "import", "a.jsonl"]).await;
+    assert_eq!(run_ok(other_folder.path(), &["sessions", "export", &id]).await, export);
+    let found = run_ok(other_folder.path(), &["sessions", "search", "harmonicas"]).await;
     assert!(found.contains("harmonicas") && found.contains("1 found"), "{found}");
-    let shown = run_ok(elsewhere.path(), &["sessions", "show", &id]).await;
+    let shown = run_ok(other_folder.path(), &["sessions", "show", &id]).await;
     assert!(shown.contains("harmonicas"), "{shown}");
     // And the conversation goes on there.
-    let service = Service::in_folder(elsewhere, &NO_PASTS).await;
+    let service = Service::in_folder(other_folder, &NO_PASTS).await;
     let mut client = service.connect(&format!("?session={id}")).await;
     let first = client.until("conversation.item.added").await;
     assert!(words(&first["item"]).contains("harmonicas"));

@@ -1,4 +1,4 @@
-//! Who may come in and what may be sent, with the real binary as it is configured from outside.
+//! Which clients may come in and what they may send, with the real binary as it is configured from outside.
 
 use serde_json::{Value, json};
 use tests::client::{Client, Closed, PATIENCE, Refused, user, words};
@@ -106,7 +106,7 @@ async fn a_connection_that_never_says_what_it_wants_is_closed() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(read.is_err() || answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{said:?}: {answer}");
     }
-    // Who says it is not hung up on, also when it says nothing more for longer than that.
+    // A client that says it is not hung up on, also when it says nothing more for longer than that.
     let mut client = service.connect("").await;
     client.session_id().await;
     let mut other = TcpStream::connect(&service.address).await.unwrap();
@@ -127,14 +127,14 @@ async fn connections_have_a_limit_for_an_address_and_one_for_all() {
     let message = one_too_many.body["error"]["message"].to_string();
     assert!(message.contains("limits.connections_per_address"), "{message}");
 
-    // Somebody else in the house is not kept out by that, up to the limit for all.
+    // Another client in the house is not kept out by that, up to the limit for all.
     let neighbour =
         Client::from([127, 0, 0, 2], &service.address).await.unwrap_or_else(|refused| panic!("{refused:?}"));
     let too_many = Client::from([127, 0, 0, 3], &service.address).await.err().expect("three are enough");
     assert_eq!(too_many.code(), (429, "too_many_connections".into()));
     assert!(too_many.body["error"]["message"].to_string().contains("(limits.connections)"), "{too_many:?}");
 
-    // Those who are in talk on, and who leaves gives the place back.
+    // Clients that are in talk on, and one that leaves gives its place back.
     first.say(user("Still here.")).await;
     first.until("conversation.item.done").await;
     drop((second, neighbour));

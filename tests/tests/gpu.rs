@@ -88,7 +88,7 @@ async fn a_service_outlives_a_gpu_that_it_cannot_open_again() {
     std::fs::write(&breaks, "").unwrap();
     let lost = ask(&service.address, &messages).await.expect_err("it breaks");
     assert!(lost.contains("what the GPU held") && lost.contains("ask again"), "{lost}");
-    // Nobody who waits has to do more than to ask again.
+    // A client that waits has to do no more than to ask again.
     let again = async {
         loop {
             match ask(&service.address, &messages).await {
@@ -103,7 +103,7 @@ async fn a_service_outlives_a_gpu_that_it_cannot_open_again() {
     assert!(cached > 16, "what was written was read: {again}");
 }
 
-/// A port that is free a moment later too: who begins anew asks for the same one.
+/// A port that is free a moment later too: a service that begins anew asks for the same one.
 fn free_port() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
 }

@@ -75,7 +75,7 @@ fn a_model_is_fetched_checked_and_not_fetched_again() {
     let again = home.pulled(&format!("{}/{REPO}/blob/main/{MODEL}", home.hub.url));
     assert_eq!(again["files"][0]["fetched_bytes"], 0);
     assert!(home.hub.seen().iter().all(|seen| !seen.download));
-    // A file of that name that is another one is somebody's.
+    // A file of that name that is another one belongs to the user.
     home.hub.put(MODEL, model().into_iter().rev().collect());
     assert!(home.refused(REPO, &[]).contains("is not the file that the hub has"));
     assert!(home.file(MODEL) == model());
@@ -143,7 +143,7 @@ fn what_is_damaged_never_gets_a_name() {
     assert!(error.contains("SHA-256") && error.contains("damages it"), "{error}");
     assert!(!home.names().contains(&MODEL.to_owned()));
 
-    // A part that somebody spoiled meanwhile, and a hub that knows no ranges.
+    // A part that was spoiled meanwhile, and a hub that knows no ranges.
     let home = Home::with(&[(MODEL, model())]);
     home.hub.next_downloads(&[Trouble::Cut(4000), Trouble::Status(500), Trouble::Status(500)]);
     home.refused(REPO, &["hub.retries=1"]);
@@ -193,8 +193,8 @@ fn what_cannot_be_fetched_is_told() {
     assert!(home.refused(REPO, &[]).contains("set a token (HF_TOKEN)"));
     home.hub.gate();
     assert!(home.refused(REPO, &[]).contains("accept its terms at http://"));
-    let elsewhere = home.refused("https://hub.example/a/b", &[]);
-    assert!(elsewhere.contains("set hub.url"), "{elsewhere}");
+    let refused = home.refused("https://hub.example/a/b", &[]);
+    assert!(refused.contains("set hub.url"), "{refused}");
     let nobody = home.refused(REPO, &["hub.url=http://127.0.0.1:1", "hub.retries=1"]);
     assert!(nobody.contains("try again"), "{nobody}");
 }

@@ -10,14 +10,14 @@ fn instructions() -> String {
 }
 
 /// What a reply read that was known, and its items.
-struct Told {
+struct CountedAnswer {
     computed: u64,
     reused: u64,
     reason: String,
     items: Vec<String>,
 }
 
-async fn answer(client: &mut Client) -> Told {
+async fn answer(client: &mut Client) -> CountedAnswer {
     client.say(json!({"type": "response.create", "response": {"max_output_tokens": 8}})).await;
     let done = client.until("response.done").await;
     let output = done["response"]["output"].as_array().unwrap();
@@ -30,7 +30,7 @@ async fn answer(client: &mut Client) -> Told {
         assert!(report["ms"][key].is_number(), "{report:#}");
     }
     let reason = report["reason"].as_str().unwrap().to_owned();
-    Told { computed: count("computed_tokens"), reused: count("reused_tokens"), reason, items }
+    CountedAnswer { computed: count("computed_tokens"), reused: count("reused_tokens"), reason, items }
 }
 
 async fn say(client: &mut Client, text: &str) -> String {

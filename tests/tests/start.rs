@@ -180,7 +180,7 @@ async fn it_is_ready_when_the_model_is_and_not_before() {
     let (status, body) = http(&address, "GET", "/healthz", &[], "").await;
     assert!(status == 503 && body.contains("starting"), "{status}: {body}");
 
-    // Nobody answers: it starts without, and says that it is not ready.
+    // No server answers: it starts without, and says that it is not ready.
     drop((asking, silent));
     let health = async |expected: u16| loop {
         let (status, body) = http(&address, "GET", "/healthz", &[], "").await;

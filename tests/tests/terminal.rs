@@ -1,4 +1,4 @@
-//! `reprise chat` as somebody sees it who sits before a terminal, with the real binary.
+//! `reprise chat` as a user before a terminal sees it, with the real binary.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -120,7 +120,7 @@ async fn the_built_in_model_talks_in_a_terminal_and_is_interrupted() {
             break;
         }
     }
-    // It may be done before anybody can press a key: then the key changes nothing, or is the end.
+    // It may be done before the test can press a key: then the key changes nothing, or is the end.
     for attempt in 0.. {
         assert!(attempt < 20, "the model never has much to say");
         terminal.press("Tell me a story.\n").await;

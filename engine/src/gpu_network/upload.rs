@@ -3,7 +3,9 @@
 use gpu::matrix::{self, DeviceMatrix};
 use gpu::{Buffer, Device, Error};
 use kernels::format::Format;
-use weights::{AttentionWeights, DeltaWeights, Ffn, Matrix, Mixer, Model, MoeWeights, SharedExpert, SwigluWeights};
+use weights::{
+    AttentionWeights, DeltaWeights, Ffn, Matrix, Mixer, ModelWeights, MoeWeights, SharedExpert, SwigluWeights,
+};
 
 pub struct GpuLayer {
     /// Among the layers with the same mixer.
@@ -27,7 +29,7 @@ pub fn matrix(device: &Device, matrix: &Matrix) -> Result<DeviceMatrix, Error> {
 }
 
 /// Copies the layer of this number; `with_ffn`: with its feed-forward part.
-pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
+pub fn layer(device: &Device, model: &ModelWeights, number: usize, with_ffn: bool) -> Result<GpuLayer, Error> {
     let (shape, layer) = (&model.shape, &model.layers[number]);
     let index = shape.layers[..number].iter().filter(|kind| **kind == shape.layers[number]).count();
     let mixer = match &layer.mixer {
@@ -66,7 +68,7 @@ pub fn layer(device: &Device, model: &Model, number: usize, with_ffn: bool) -> R
 }
 
 /// Bytes that a model's matrices take on a device: all but the feed-forward parts, and the feed-forward part of each layer.
-pub fn device_bytes(model: &Model) -> (usize, Vec<usize>) {
+pub fn device_bytes(model: &ModelWeights) -> (usize, Vec<usize>) {
     let bytes = |m: &Matrix| matrix::device_bytes(m.format, m.rows, m.cols);
     let mixers = model.layers.iter().map(|layer| layer.mixer.matrices().into_iter().map(bytes).sum::<usize>());
     let outside: usize = [&model.embed].into_iter().chain(&model.head).map(bytes).sum();

@@ -12,23 +12,23 @@ use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
-use crate::model::{Model, RawTensor};
+use crate::model::{ModelWeights, RawTensor};
 use crate::shape::Shape;
 use crate::tensors::Tensors;
-use parts::Parts;
+use parts::GgufParts;
 
 /// The model in a GGUF file; where the file is a part of a set, in the set.
-pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
+pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(path, parts::open(path, mmap)?)
 }
 
 /// The model in the bytes of one GGUF file; the path is for messages.
-pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<Model, Error> {
+pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
     load(path, parts::from_bytes(path, bytes)?)
 }
 
-fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
-    let Parts { metadata, mut tensors, headers } = parts;
+fn load(path: &Path, parts: GgufParts) -> Result<ModelWeights, Error> {
+    let GgufParts { metadata, mut tensors, headers } = parts;
     let arch = shape::architecture(&metadata)?;
     let mut shape = shape::shape(&metadata, arch, &tensors)?;
     let vocab = vocab::vocab(&metadata, shape.vocab)?;
@@ -57,7 +57,7 @@ fn load(path: &Path, parts: Parts) -> Result<Model, Error> {
 
     let name = metadata.text("general.name")?.filter(|name| !name.is_empty());
     let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Model {
+    Ok(ModelWeights {
         name: name.map_or_else(stem, shown),
         chat_template: metadata.text("tokenizer.chat_template")?.map(str::to_string),
         stop_tokens: vocab.stop_tokens,

@@ -11,19 +11,19 @@ use serde_json::Value;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
-use crate::model::{Model, VocabSource};
+use crate::model::{ModelWeights, VocabSource};
 use crate::stop;
 use crate::tensors::Tensors;
 use config::Config;
 pub use folder::Folder;
 
 /// The model in a folder.
-pub fn open(path: &Path, mmap: bool) -> Result<Model, Error> {
+pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
     load(folder::read(path, mmap)?)
 }
 
 /// The model in a folder's files, which are in memory already.
-pub fn load(folder: Folder) -> Result<Model, Error> {
+pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     let config_path = folder.path.join("config.json");
     let json = parse(&config_path, &folder.config)?;
     let config = Config::new(&config_path, &json)?;
@@ -72,7 +72,7 @@ pub fn load(folder: Folder) -> Result<Model, Error> {
     folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(true));
 
     let folder_name = || folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Model {
+    Ok(ModelWeights {
         name: config.name().map_or_else(folder_name, shown),
         chat_template: chat_template(&folder)?,
         stop_tokens: stop_tokens(&folder, &config, shape.vocab)?,

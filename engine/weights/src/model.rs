@@ -7,7 +7,7 @@ use crate::bytes::ModelBytes;
 use crate::shape::Shape;
 
 #[derive(Debug, Clone)]
-pub struct Model {
+pub struct ModelWeights {
     pub shape: Shape,
     /// [vocab, hidden]
     pub embed: Matrix,
@@ -28,7 +28,7 @@ pub struct Model {
     pub notes: Vec<String>,
 }
 
-impl Model {
+impl ModelWeights {
     /// Bytes of weights that one token of one sequence makes an executor read. Of the embedding one row is read, of the head
     /// all; where they are one matrix it is read as the head.
     pub fn bytes_per_token(&self) -> usize {
@@ -53,7 +53,7 @@ impl Model {
     }
 }
 
-impl Model {
+impl ModelWeights {
     /// A few bytes of each mapped file that matrices lie in.
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
         let of_layers = self.layers.iter().flat_map(|layer| [layer.mixer.matrices(), layer.ffn.matrices()].concat());

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bytes::{ModelBytes, Room};
 use crate::error::Error;
-use crate::model::{Ffn, Matrix, Mixer, Model, SwigluWeights};
+use crate::model::{Ffn, Matrix, Mixer, ModelWeights, SwigluWeights};
 use crate::packed::{self, Keeping, PackedFolder};
 
 /// Packs what there is a faster order for; the rest stays as it is. Memory of a mapped file is given back along the way,
@@ -18,7 +18,7 @@ use crate::packed::{self, Keeping, PackedFolder};
 /// With a folder, what an earlier start has packed is taken from there, and what was packed is put there: new memory can
 /// cost more than the packing (a virtual machine has to ask for every page of it), and a file's is there already.
 pub fn pack(
-    model: &mut Model,
+    model: &mut ModelWeights,
     part: PackedPart,
     cpu: &Cpu,
     folder: Option<&PackedFolder>,
@@ -174,7 +174,7 @@ fn to_f32(matrix: &mut Matrix) -> Result<(), Error> {
 }
 
 /// The matrices that products read.
-fn matrices(model: &mut Model, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
+fn matrices(model: &mut ModelWeights, part: PackedPart) -> Vec<(&mut Matrix, MatrixUse)> {
     use MatrixUse::{ExactProducts, Products};
     let (mut all, first) = match part {
         PackedPart::All => (vec![(model.head.as_mut().unwrap_or(&mut model.embed), Products)], 0),

@@ -6,13 +6,13 @@ mod folder;
 use folder::{Files, Tensor};
 use kernels::format::{Format, dequantize};
 use serde_json::json;
-use weights::{Ffn, LayerKind, Matrix, Mixer, Model};
+use weights::{Ffn, LayerKind, Matrix, Mixer, ModelWeights};
 
-fn load(files: &Files) -> Model {
+fn load(files: &Files) -> ModelWeights {
     load_shards(files, 1)
 }
 
-fn load_shards(files: &Files, shards: usize) -> Model {
+fn load_shards(files: &Files, shards: usize) -> ModelWeights {
     let folder = tempfile::tempdir().unwrap();
     files.write(folder.path(), shards);
     // Read, not mapped: the folder goes away.
@@ -32,7 +32,7 @@ fn values(matrix: &Matrix) -> Vec<f32> {
 }
 
 /// Some of everything: enough to see that two ways of writing a model lead to the same one.
-fn same(a: &Model, b: &Model) {
+fn same(a: &ModelWeights, b: &ModelWeights) {
     assert_eq!(a.shape, b.shape);
     assert_eq!(values(&a.embed), values(&b.embed));
     assert_eq!(a.output_norm, b.output_norm);

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use gguf::{File, Tensor, Value};
 use weights::{
-    AttentionWeights, Ffn, HeadOrder, LayerKind, Matrix, Mixer, Model, ModelBytes, SwigluWeights, VocabSource,
+    AttentionWeights, Ffn, HeadOrder, LayerKind, Matrix, Mixer, ModelBytes, ModelWeights, SwigluWeights, VocabSource,
 };
 
-fn load(file: &File) -> Model {
+fn load(file: &File) -> ModelWeights {
     weights::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&file.bytes())).unwrap()
 }
 
@@ -20,14 +20,14 @@ fn refused(file: &File) -> String {
     weights::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&file.bytes())).unwrap_err().to_string()
 }
 
-fn attention(model: &Model, layer: usize) -> &AttentionWeights {
+fn attention(model: &ModelWeights, layer: usize) -> &AttentionWeights {
     match &model.layers[layer].mixer {
         Mixer::Attention(weights) => weights,
         Mixer::Delta(_) => panic!("layer {layer} is linear"),
     }
 }
 
-fn experts(model: &Model, layer: usize) -> &[SwigluWeights] {
+fn experts(model: &ModelWeights, layer: usize) -> &[SwigluWeights] {
     match &model.layers[layer].ffn {
         Ffn::Moe(weights) => &weights.experts,
         Ffn::Dense(_) => panic!("layer {layer} is dense"),

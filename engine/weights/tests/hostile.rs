@@ -14,9 +14,9 @@ use folder::{Files, with_header};
 use gguf::{File, Value};
 use proptest::prelude::*;
 use serde_json::json;
-use weights::{Error, Model, ModelBytes};
+use weights::{Error, ModelBytes, ModelWeights};
 
-fn open_bytes(bytes: &[u8]) -> Result<Model, Error> {
+fn open_bytes(bytes: &[u8]) -> Result<ModelWeights, Error> {
     weights::gguf::from_bytes(Path::new("bad.gguf"), ModelBytes::copy_of(bytes))
 }
 
@@ -290,7 +290,7 @@ fn shard(bytes: &[u8]) -> String {
     load_folder(config.to_string().into_bytes(), bytes).expect_err("opens").to_string()
 }
 
-fn load_folder(config: Vec<u8>, shard: &[u8]) -> Result<Model, Error> {
+fn load_folder(config: Vec<u8>, shard: &[u8]) -> Result<ModelWeights, Error> {
     weights::hf::load(weights::hf::Folder {
         path: "bad".into(),
         config,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kernels::format::{Format, dequantize};
-use weights::{Ffn, HeadOrder, LayerKind, Matrix, Mixer, Model, Shape, VocabSource, open};
+use weights::{Ffn, HeadOrder, LayerKind, Matrix, Mixer, ModelWeights, Shape, VocabSource, open};
 
 const MODELS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "dense-yarn", "dense-wide", "moe"];
 
@@ -11,11 +11,11 @@ fn reference(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference")).join(name)
 }
 
-fn folder(name: &str) -> Model {
+fn folder(name: &str) -> ModelWeights {
     open(&reference(name), true).unwrap()
 }
 
-fn gguf(name: &str) -> Model {
+fn gguf(name: &str) -> ModelWeights {
     open(&reference(&format!("gguf/{name}.gguf")), true).unwrap()
 }
 

@@ -1,9 +1,9 @@
-//! `GET /`: a page to talk with, for who has no client yet. It knows no more than any other client.
+//! `GET /`: a page to talk with, for a user without a client. It knows no more than any other client.
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
 
-/// It talks to nobody but this server, and nobody may put it into a frame.
+/// The page may talk to this server only, and no other page may put it into a frame.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

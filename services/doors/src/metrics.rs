@@ -3,7 +3,7 @@
 //! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
 //! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `warm`) or the code of its failure; `reason` is `cold`,
 //! `new_text`, `edited` or `evicted`, of a rejection as the `compaction` crate names it; a compaction is `completed`,
-//! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say or who they are.
+//! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say, or a user's name.
 
 use MetricKind::{Counter, Gauge, Histogram};
 use Unit::{Bytes, Count, CountPerSecond, Seconds};

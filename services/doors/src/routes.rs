@@ -1,4 +1,4 @@
-//! The API as one table: what there is, who may use it, what the document says of it.
+//! The API as one table: each route, the scope that a key needs for it, what the document says of it.
 
 use crate::ApiError;
 use crate::access::{guard, require};

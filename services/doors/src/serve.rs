@@ -17,7 +17,7 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, Error> {
 }
 
 /// Serves until `stop`, then lets what is under way finish, for as long as `shutdown.drain_s` says.
-pub async fn serve(listener: TcpListener, parts: runtime::Parts, policy: Policy, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, parts: runtime::RuntimeParts, policy: Policy, stop: CancellationToken) {
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     let app = App {

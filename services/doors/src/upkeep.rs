@@ -1,4 +1,4 @@
-//! What is done now and then: sessions that nobody used for long, and secrets that expired, are deleted; what was computed
+//! What is done now and then: sessions unused for long and secrets that expired are deleted; what was computed
 //! of deleted sessions is dropped, because it holds the same words.
 
 use crate::App;

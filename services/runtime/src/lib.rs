@@ -34,4 +34,4 @@ pub use load::{random, wording};
 pub use outgoing::{End, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
 pub use placement::check as check_experiment;
 pub use presets::Presets;
-pub use registry::{Attach, Connected, Parts, Runtime};
+pub use registry::{Attach, Connected, Runtime, RuntimeParts};

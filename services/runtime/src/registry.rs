@@ -30,7 +30,7 @@ pub struct Runtime {
 
 /// What sessions need.
 #[derive(Clone)]
-pub struct Parts {
+pub struct RuntimeParts {
     pub settings: Arc<Settings>,
     pub store: Store,
     pub model: Model,
@@ -90,8 +90,8 @@ impl Drop for Departure {
 }
 
 impl Runtime {
-    pub fn new(parts: Parts) -> Runtime {
-        let Parts { settings, store, model, presets } = parts;
+    pub fn new(parts: RuntimeParts) -> Runtime {
+        let RuntimeParts { settings, store, model, presets } = parts;
         let (wording, gpu, started) = (Arc::new(wording(&settings)), Gpu::find().map(Arc::new), Instant::now());
         let shared = Shared { settings, store, model, presets, gpu, wording, started };
         let live = LiveSessions { sessions: Mutex::default(), left: Notify::new(), next_id: AtomicU64::new(1) };

@@ -1,4 +1,4 @@
-//! Pages that stay short enough to be read, and comments that name who acts.
+//! Pages that stay short enough to be read, and comments that name their actor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Who may use whom. The table in ARCHITECTURE.md is the law: it is read here, so it cannot say one thing while the
+//! Which room may use which. The table in ARCHITECTURE.md is the law: it is read here, so it cannot say one thing while the
 //! manifests do another.
 
 use std::collections::BTreeMap;

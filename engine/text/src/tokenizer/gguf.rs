@@ -1,7 +1,7 @@
 //! The vocabulary of a GGUF file: `tokenizer.ggml.tokens`, `.token_type`, `.merges`, `.pre`.
 
 use super::Tokenizer;
-use super::parts::{self, Parts};
+use super::parts::{self, TokenizerParts};
 use crate::Error;
 use tokenizers::models::bpe::Vocab;
 
@@ -50,7 +50,7 @@ pub fn read(tokens: Vec<String>, types: &[u32], merges: Vec<String>, pre: &str) 
             other => return Err(Error::Vocabulary(format!("token type {other} is not one of 0 to 6"))),
         }
     }
-    parts::build(Parts {
+    parts::build(TokenizerParts {
         count,
         normal,
         control,

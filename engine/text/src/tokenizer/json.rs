@@ -1,7 +1,7 @@
 //! Reads `tokenizer.json`. Only what byte-level BPE of this kind needs is understood; anything else is an error that
 //! says what was found, because ids that are nearly right are worse than none.
 
-use super::parts::{self, Parts};
+use super::parts::{self, TokenizerParts};
 use super::{Tokenizer, gguf};
 use crate::Error;
 use serde::Deserialize;
@@ -95,7 +95,7 @@ pub fn read(file: &[u8]) -> Result<Tokenizer, Error> {
     }
     let added: HashSet<u32> = added_tokens.iter().map(|added| added.id).collect();
     normal.retain(|_, id| !added.contains(id));
-    parts::build(Parts {
+    parts::build(TokenizerParts {
         count,
         normal,
         control: added_tokens.into_iter().map(|added| (added.content, added.id)).collect(),

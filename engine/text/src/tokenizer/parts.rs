@@ -7,7 +7,7 @@ use crate::Error;
 use tokenizers::models::bpe::{self, BPE, Merges, Vocab};
 use tokenizers::utils::SysRegex;
 
-pub struct Parts<'a> {
+pub struct TokenizerParts<'a> {
     /// Ids go from 0 to here, unused ones included.
     pub count: usize,
     /// Tokens that are reached by merging bytes, their bytes written as characters (byte_chars.rs).
@@ -29,7 +29,7 @@ pub fn pair_of(merge: &str) -> Result<(String, String), Error> {
     }
 }
 
-pub fn build(parts: Parts) -> Result<Tokenizer, Error> {
+pub fn build(parts: TokenizerParts) -> Result<Tokenizer, Error> {
     let words = SysRegex::new(parts.pattern)
         .map_err(|error| Error::Pattern { pattern: parts.pattern.to_string(), why: error.to_string() })?;
     let has_byte = |c: char| parts.normal.contains_key(&*c.encode_utf8(&mut [0; 4]));
@@ -46,7 +46,7 @@ pub fn build(parts: Parts) -> Result<Tokenizer, Error> {
     })
 }
 
-fn table(parts: &Parts) -> Result<TokenTable, Error> {
+fn table(parts: &TokenizerParts) -> Result<TokenTable, Error> {
     let mut tokens = vec![("", TokenKind::Unused); parts.count];
     let normal = parts.normal.iter().map(|(token, id)| (token, *id, TokenKind::Normal));
     let control = parts.control.iter().map(|(name, id)| (name, *id, TokenKind::Control));

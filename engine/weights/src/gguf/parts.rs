@@ -11,7 +11,7 @@ use crate::gguf::metadata::Metadata;
 use crate::gguf::read::{self, Header, TensorEntry};
 use crate::tensors::{Stored, Tensors, check_apart};
 
-pub(crate) struct Parts {
+pub(crate) struct GgufParts {
     /// Of the first part, which alone describes the model.
     pub metadata: Metadata,
     pub tensors: Tensors,
@@ -24,7 +24,7 @@ const SPLIT_COUNT: &str = "split.count";
 const SPLIT_TENSORS: &str = "split.tensors.count";
 
 /// The model that `path` is, or is a part of.
-pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
+pub(crate) fn open(path: &Path, mmap: bool) -> Result<GgufParts, Error> {
     let bytes = ModelBytes::open(path, mmap)?;
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;
@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, mmap: bool) -> Result<Parts, Error> {
 }
 
 /// A model of one part that is in memory already; the path is for messages.
-pub(crate) fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<Parts, Error> {
+pub(crate) fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<GgufParts, Error> {
     let header = read::header(path, &bytes)?;
     let count = split_count(&header.metadata)?;
     if count > 1 {
@@ -110,7 +110,7 @@ fn check_part(metadata: &Metadata, index: usize, count: usize) -> Result<(), Err
     Ok(())
 }
 
-fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<Parts, Error> {
+fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<GgufParts, Error> {
     let mut first: Option<Metadata> = None;
     let mut headers = Vec::new();
     let mut tensors = Tensors::new(parts.first().map_or(Path::new(""), |(path, ..)| path));
@@ -126,7 +126,7 @@ fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<Parts, Error> {
         let found = format!("{stated}, and {} tensors in the parts", tensors.len());
         return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
     }
-    Ok(Parts { metadata, tensors, headers })
+    Ok(GgufParts { metadata, tensors, headers })
 }
 
 fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &ModelBytes, header: &Header) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Ffn, LayerKind, Matrix, Mixer, Model, ModelBytes};
+use crate::{Ffn, LayerKind, Matrix, Mixer, ModelBytes, ModelWeights};
 
 const TINY: &str = r#"
 name = "Tiny"
@@ -62,7 +62,7 @@ fn an_outline_is_the_file_without_its_values() {
         let open = |bytes: &[u8]| crate::gguf::from_bytes(&path, ModelBytes::copy_of(bytes)).unwrap();
         let (ours, whole) = (open(&std::fs::read(&path).unwrap()), open(&whole));
         assert_eq!(ours.shape, whole.shape);
-        let sizes = |model: &Model| {
+        let sizes = |model: &ModelWeights| {
             let head = model.head.iter().chain([&model.embed]).map(|m| (m.format, m.rows, m.cols)).collect::<Vec<_>>();
             (head, model.layers.len())
         };
@@ -80,7 +80,7 @@ fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
-fn open_tiny(shape: SynthShape, mixture: Mixture) -> Model {
+fn open_tiny(shape: SynthShape, mixture: Mixture) -> ModelWeights {
     let (bytes, _) = write_tiny(shape, mixture, 2);
     crate::gguf::from_bytes(Path::new("tiny.gguf"), ModelBytes::copy_of(&bytes)).unwrap()
 }
@@ -143,7 +143,7 @@ fn experts_and_tied_heads_are_read_back() {
 }
 
 /// (name, format) of every matrix.
-fn formats(model: &Model) -> Vec<(String, &'static str)> {
+fn formats(model: &ModelWeights) -> Vec<(String, &'static str)> {
     let mut list = vec![("embed".to_string(), model.embed.format.name())];
     list.extend(model.head.iter().map(|head| ("head".to_string(), head.format.name())));
     for (i, layer) in model.layers.iter().enumerate() {

@@ -92,7 +92,7 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
     Ok(origin.and_then(|origin| HeaderValue::from_str(origin).ok()))
 }
 
-/// Before a protected route: lets in who may do this.
+/// Before a protected route: lets a caller in that may do this.
 pub async fn require(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
     let address = request.extensions().get::<Peer>().map(|peer| peer.address);
     match caller(&app, request.headers(), address, scope).await {

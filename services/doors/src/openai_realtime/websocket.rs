@@ -60,7 +60,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Pings that may go unanswered.
 const PINGS: u32 = 3;
 
-/// Who ended it. What is found out in reading ends it at once.
+/// Which side ended it. What the reader finds out ends it at once.
 enum Ended {
     ByUs(End),
     ByThem(End),

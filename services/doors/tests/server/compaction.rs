@@ -206,7 +206,7 @@ async fn a_full_window_is_compacted_in_the_silence() {
     assert_eq!(warmed[..warmed.len() - 1], after[..warmed.len() - 1]);
     let tools = model.tools.lock().unwrap().clone();
     assert_eq!((tools.first(), tools.last()), (Some(&0), Some(&1)), "what left can be searched from then on");
-    // Who deletes the session deletes what was computed for its summaries too.
+    // Deleting the session deletes what was computed for its summaries too.
     let owners: Vec<_> = model.owners.lock().unwrap().iter().copied().collect();
     assert!(matches!(owners[..], [Some(_)]), "{owners:?}");
 

@@ -1,4 +1,4 @@
-//! Who may come in, how much of everybody, and what becomes of connections that misbehave.
+//! Which clients may come in, how much each may take, and what becomes of connections that misbehave.
 
 use crate::client::{Client, Closed, Refused, user};
 use crate::support::{Chat, Server};
@@ -149,7 +149,7 @@ async fn nobody_sees_the_sessions_of_others() {
     let lines = server.text("GET", &format!("/v1/sessions/{id}/export"), &anns).await;
     assert!(lines.lines().count() >= 4 && lines.lines().last().unwrap().contains(r#""type":"end""#), "{lines}");
 
-    // Deleted: whoever is connected is told, and it is gone.
+    // Deleted: connected clients are told, and it is gone.
     assert_eq!(server.http("DELETE", &format!("/v1/sessions/{id}"), &anns, "").await.0, 200);
     assert_eq!(client.closed().await, Closed(Some(1001)));
     assert_eq!(server.http("GET", &format!("/v1/sessions/{id}"), &anns, "").await.0, 404);

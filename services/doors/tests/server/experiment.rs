@@ -1,4 +1,4 @@
-//! Arms on live traffic: who gets which, who is moved, and what is measured of a turn.
+//! Arms on live traffic: which user gets which arm, which is moved, and what is measured of a turn.
 
 use crate::client::Client;
 use crate::support::Server;
@@ -62,7 +62,7 @@ async fn a_session_is_in_an_arm_and_stays_there_until_it_is_moved() {
     let row = measured(&server, &id, 1).await.remove(0);
     assert_eq!((row.experiment.as_deref(), row.arm.as_deref()), (Some("windows"), Some(ARMS[0])));
     assert_eq!(row.preset, ARMS[0]);
-    // Who names a preset is in no arm.
+    // A client that names a preset is in no arm.
     let other = server.connect(&format!("?model={}", ARMS[1])).await.session_id().await;
     let other = server.store.open_session(LOCAL_USER, &other).await.unwrap();
     assert_eq!(server.store.session(&other).await.unwrap().placement.arm, None);
@@ -73,7 +73,7 @@ async fn a_session_is_in_an_arm_and_stays_there_until_it_is_moved() {
     let mut client = server.connect(&format!("?session={id}&extensions=reprise")).await;
     turn(&mut server, &mut client, "And now?").await;
     assert_eq!(measured(&server, &id, 2).await[1].arm.as_deref(), Some(ARMS[0]));
-    // Unless somebody asks for it.
+    // Unless a client asks for it.
     let path = format!("/v1/sessions/{id}/placement");
     let headers = [("content-type", "application/json")];
     let (status, placed) = server.http("POST", &path, &headers, "{}").await;
@@ -218,7 +218,7 @@ async fn a_turn_is_measured_as_it_was() {
     let mut asked = server.reply_asked().await;
     asked.prompt(60, 40);
     asked.say("It is on.");
-    // Nobody is there any more: that is no barge-in.
+    // The client has left: that is no barge-in.
     client.until("response.output_text.delta").await;
     drop(client);
     asked.cancelled().await;

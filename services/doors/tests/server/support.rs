@@ -4,7 +4,7 @@ use crate::client::{Client, PATIENCE, Refused};
 use doors::access::{LOCAL_USER, check_access};
 use model::scripted::{Asked, Script};
 use model::{Model, Purpose};
-use runtime::{Parts, Presets};
+use runtime::{Presets, RuntimeParts};
 use serde_json::Value;
 use settings::{Settings, Sources};
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let policy = check_access(&settings, &store).await.unwrap();
         let stop = CancellationToken::new();
-        let parts = Parts { settings: Arc::new(settings), store: store.clone(), model, presets };
+        let parts = RuntimeParts { settings: Arc::new(settings), store: store.clone(), model, presets };
         let task = tokio::spawn(doors::serve(listener, parts, policy, stop.clone()));
         Server { address, script, store, folder: Some(folder), stop, task }
     }
@@ -94,7 +94,7 @@ impl Server {
 
     async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> reqwest::Response {
         let url = format!("http://{}{path}", self.address);
-        // The HTTP library wants to know how TLS is done, also where nobody speaks it. Another test may have said so.
+        // The HTTP library wants to know how TLS is done, also where no server speaks it. Another test may have said so.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
         let mut request = client.request(method.parse().unwrap(), url).body(body.to_owned());

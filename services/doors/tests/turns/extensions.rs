@@ -1,4 +1,4 @@
-//! What only those hear and say who asked for it: partial transcripts, sentences, reports, notices.
+//! What only clients hear and say that asked for it: partial transcripts, sentences, reports, notices.
 
 use super::stage::*;
 use serde_json::json;
@@ -159,7 +159,7 @@ fn the_prompt_is_warmed_while_the_user_speaks() {
     s.now = 4100;
     s.input(Happening::Tick);
     assert_eq!(s.generations[6].items[1].text(), "No");
-    // Nobody is there: nothing is warmed.
+    // No client is there: nothing is warmed.
     s.now = 5000;
     s.detach(1);
     assert_eq!(s.stopped.last(), Some(&s.generations[6].generation));

@@ -160,7 +160,7 @@ fn the_session_is_told_in_full_and_to_everybody() {
     assert_eq!(told(&s, 1)["output_modalities"], json!(["text"]));
     assert_eq!((told(&s, 1).get("extensions"), &told(&s, 2)["extensions"]), (None, &json!(["reprise"])));
     assert_eq!(s.store.config.as_ref().unwrap().instructions, "Be kind.");
-    // Nothing changes: only who asked is told.
+    // Nothing changes: only the client that asked is told.
     s.heard(1);
     s.heard(2);
     s.client(1, json!({"type": "session.update", "session": {"type": "realtime"}}));

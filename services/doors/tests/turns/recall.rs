@@ -89,7 +89,7 @@ fn searches_have_a_limit_and_an_interruption_ends_them() {
     let asked = s.generations.last().unwrap();
     assert_eq!(asked.config.tool_choice, ToolChoice::None, "it was the last one");
     s.done();
-    // What comes after a cancel is nobody's.
+    // What comes after a cancel belongs to no response.
     let mut s = with_recall(true);
     s.ask("What was the code?");
     search(&mut s, "code");

@@ -260,7 +260,7 @@ fn a_store_that_never_answers_ends_in_goodbye() {
     }
     assert_eq!(s.closed, [(ConnId(1), CloseReason::StoreStalled)]);
     assert_eq!(s.stopped.len(), 1);
-    // It comes back after all: nobody heard a word.
+    // It comes back after all: the user heard no word of it.
     s.answer_store();
     assert_eq!(s.stored(), ["I1 assistant \"\" incomplete"]);
     assert_eq!(s.history(), s.stored());

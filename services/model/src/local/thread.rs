@@ -108,7 +108,7 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Submit(submit)) => {
-                    // The trouble names files of this machine, so it is for the log and for those who look after it.
+                    // The trouble names files of this machine, so it is for the log alone.
                     let message = "the model cannot be opened: the service's log says why";
                     submit.writer.fail(Failure::new(FailureCode::Unavailable, message));
                 }

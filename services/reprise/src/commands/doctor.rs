@@ -136,7 +136,7 @@ impl Findings {
         }
     }
 
-    fn model_file(&mut self, settings: &Settings) -> Option<(weights::Model, Preset)> {
+    fn model_file(&mut self, settings: &Settings) -> Option<(weights::ModelWeights, Preset)> {
         let name = &settings.model.preset;
         let found = model::resolve(settings, name).map_err(|error| error.to_string());
         let found = found.and_then(|(file, preset)| {
@@ -161,7 +161,7 @@ impl Findings {
     }
 
     /// The GPU, or why none computes; then whether it computes right, and whether the model fits.
-    fn gpu(&mut self, settings: &Settings, model: Option<&(weights::Model, Preset)>) {
+    fn gpu(&mut self, settings: &Settings, model: Option<&(weights::ModelWeights, Preset)>) {
         let chosen = settings.engine.device;
         if chosen == settings::DeviceChoice::Cpu {
             return self.add("GPU", Good, "engine.device is cpu: none is looked for");

@@ -8,7 +8,7 @@ use doors::access::{LOCAL_USER, check_access};
 use futures_util::FutureExt;
 use lab::opening;
 use model::Model;
-use runtime::{Parts, Presets, check_experiment, wall_ms};
+use runtime::{Presets, RuntimeParts, check_experiment, wall_ms};
 use settings::{Flag, LoadedSettings, Settings};
 use std::io::Write;
 use std::net::IpAddr;
@@ -134,7 +134,8 @@ async fn serve(settings: &Settings) -> Result<Then> {
     let presets = Presets::new(started.presets, chosen, &started.name);
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
-    let parts = Parts { settings: Arc::new(started.settings), store: store.clone(), model: started.model, presets };
+    let parts =
+        RuntimeParts { settings: Arc::new(started.settings), store: store.clone(), model: started.model, presets };
     // A request to stop stops the service, whatever else ends it.
     let (model, end) = (parts.model.clone(), stop.child_token());
     let (waiting, ends) = (model.clone(), end.clone());

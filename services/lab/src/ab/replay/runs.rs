@@ -9,7 +9,7 @@ use crate::script::ConversationScript;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use model::Model;
-use runtime::{Parts, Presets, Runtime, wall_ms};
+use runtime::{Presets, Runtime, RuntimeParts, wall_ms};
 use serde::{Deserialize, Serialize};
 use settings::{Preset, Settings};
 use std::fs::{self, File, OpenOptions};
@@ -226,7 +226,7 @@ impl ReplayService {
         store.put_user(USER, USER, wall_ms()).await?;
         let model = started.model;
         let settings = Arc::new(started.settings);
-        let runtime = Runtime::new(Parts { settings, store: store.clone(), model: model.clone(), presets });
+        let runtime = Runtime::new(RuntimeParts { settings, store: store.clone(), model: model.clone(), presets });
         Ok(ReplayService { store, model, runtime })
     }
 

@@ -7,7 +7,7 @@ use super::{Sessions, open};
 use anyhow::Result;
 use lab::output::{clean, clean_lines, print_json, print_rows};
 use model::Model;
-use runtime::{Parts, Presets, Runtime, wall_ms};
+use runtime::{Presets, Runtime, RuntimeParts, wall_ms};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -124,6 +124,6 @@ impl Sessions<'_> {
         let model = Model::counting(settings, &preset).await?;
         let presets = Presets::new(settings.presets.values().cloned(), settings.chosen()?.clone(), "");
         let settings = Arc::new(settings.clone());
-        Ok(Runtime::new(Parts { settings, store: self.store.clone(), model, presets }))
+        Ok(Runtime::new(RuntimeParts { settings, store: self.store.clone(), model, presets }))
     }
 }
