@@ -2,6 +2,7 @@
 
 use crate::opening::ReadyModel;
 use anyhow::{Result, bail};
+use engine::open::OpenedModel;
 use engine::state::KvFormats;
 use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestReport, StopReason};
 use serde_json::{Value, json};
@@ -53,8 +54,9 @@ impl LocalModel {
             snapshot_spacing_tokens: usize::MAX,
             recurrence_log_tokens: 0,
         };
-        let engine = Engine::new(executor, opened.network, opened.tokenizer.clone(), limits);
-        LocalModel { engine, tokenizer: opened.tokenizer, template: opened.template, preset: opened.preset, kv }
+        let OpenedModel { network, tokenizer, template, .. } = opened.model;
+        let engine = Engine::new(executor, network, tokenizer.clone(), limits);
+        LocalModel { engine, tokenizer, template, preset: opened.preset, kv }
     }
 
     pub fn encode(&self, body: &Value, thinking: bool) -> Result<TokenPrompt> {

@@ -48,11 +48,11 @@ impl ModelArgs {
         };
         let name = self.model.as_deref().unwrap_or(&settings.model.preset);
         let mut opened = model::open_on(finder, settings, name, precision, &mut progress())?;
-        for note in &opened.notes {
+        for note in &opened.model.notes {
             eprintln!("note: {note}");
         }
         let cpu = || Executor::on_cpu(Cpu::new(settings.engine.threads).pinned(settings.engine.pin_threads));
-        let (executor, device) = match opened.executor.take() {
+        let (executor, device) = match opened.model.executor.take() {
             None => (cpu(), None),
             Some((executor, memory)) => (executor, Some(memory)),
         };

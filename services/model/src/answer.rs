@@ -101,7 +101,7 @@ pub fn channel() -> (Writer, Answer) {
 }
 
 /// For the answer to a request. The text of a reply is cut into sentences.
-pub(crate) fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
+pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
     let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::new(limits));
     open(cutter, Some((request.purpose, request.priority)))
 }

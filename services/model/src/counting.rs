@@ -2,13 +2,16 @@
 
 use crate::answer::Answer;
 use crate::error::Error;
+use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::opened::resolve;
 use crate::prepare::Preparer;
-use crate::request::thinking_of;
+use crate::request::{ModelRequest, thinking_of};
+use crate::status::ModelStatus;
 use crate::template_input::chat_prompt;
 use crate::upstream::count;
 use engine::Precision;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use session::{Failure, FailureCode, Prompt};
 use settings::{Preset, Settings};
 use std::path::Path;
@@ -30,20 +33,32 @@ impl Counting {
         };
         Ok(Counting { preparer, margin: settings.upstream.count_margin })
     }
+}
 
-    pub fn refuse() -> Answer {
+impl Answerer for Counting {
+    fn ask(&self, _: ModelRequest) -> Answer {
         Answer::failed(Failure::new(FailureCode::Unavailable, "no model runs here; ask the service"))
     }
 
-    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+    fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         let chat = chat_prompt(prompt);
-        match &self.preparer {
-            Some(preparer) => preparer.measure(&chat, thinking_of(&chat.options, preset)),
-            None => {
-                let total = count::estimate(&chat, self.margin).await?;
-                Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+        Box::pin(async move {
+            match &self.preparer {
+                Some(preparer) => preparer.measure(&chat, thinking_of(&chat.options, preset)),
+                None => {
+                    let total = count::estimate(&chat, self.margin).await?;
+                    Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+                }
             }
-        }
+        })
+    }
+
+    fn status(&self) -> ModelStatus {
+        ModelStatus::default()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
     }
 }
 

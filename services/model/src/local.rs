@@ -9,6 +9,7 @@ use crate::answer::{Answer, Writer, channel_for};
 use crate::device::Finder;
 use crate::engine_options::{native_ctx, open_options, sentence_limits};
 use crate::error::Error;
+use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::opened::OpenedPreset;
 use crate::plan::Plan;
@@ -19,6 +20,7 @@ use crate::status::ModelStatus;
 use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
+use futures_util::future::{BoxFuture, FutureExt};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings};
@@ -83,14 +85,15 @@ struct Recipe {
 }
 
 impl Local {
-    /// `model` was opened for `plan`; it is opened again only after a failure.
+    /// The model was opened for `plan`; it is opened again only after a failure.
     pub fn start(
         settings: &Settings,
         finder: &Finder,
-        model: OpenedPreset,
+        opened: OpenedPreset,
         plan: &Plan,
         preparation: &PreparationMemory,
     ) -> Result<Local, Error> {
+        let OpenedPreset { model, file, preset } = opened;
         let precision = model.network.precision;
         let recipe = Recipe {
             options: open_options(settings, precision),
@@ -99,25 +102,14 @@ impl Local {
                 None => Finder::host(settings),
             },
             limits: plan.limits(settings, precision),
-            native_ctx: native_ctx(&model.network, &model.file)?,
+            native_ctx: native_ctx(&model.network, &file)?,
             is_on_device: model.executor.is_some(),
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
-            file: model.file,
+            file,
         };
-        let name = match model.preset.model.as_str() {
-            "" => model.network.model.name.clone(),
-            name => name.to_owned(),
-        };
-        let opened = OpenedModel {
-            network: model.network,
-            tokenizer: model.tokenizer,
-            template: model.template,
-            notes: Vec::new(),
-            keeping: model.keeping,
-            executor: model.executor,
-        };
-        let (engine, preparer) = recipe.cook(opened);
+        let name = if preset.model.is_empty() { model.network.model.name.clone() } else { preset.model };
+        let (engine, preparer) = recipe.cook(model);
         let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
@@ -133,7 +125,20 @@ impl Local {
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
 
-    pub fn ask(&self, mut request: ModelRequest) -> Answer {
+    /// Whether the engine's thread has done it. A command is not lost because the queue is full for a moment: it waits for
+    /// room.
+    fn tell(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> impl Future<Output = bool> {
+        let (done, is_done) = oneshot::channel();
+        let (commands, command) = (self.commands.clone(), command(done));
+        async move {
+            let sent = tokio::task::spawn_blocking(move || commands.send(command).is_ok()).await;
+            sent.unwrap_or(false) && is_done.await.is_ok()
+        }
+    }
+}
+
+impl Answerer for Local {
+    fn ask(&self, mut request: ModelRequest) -> Answer {
         let asked = Instant::now();
         let (writer, answer) = channel_for(&request, self.sentences);
         let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
@@ -167,44 +172,37 @@ impl Local {
         answer
     }
 
-    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
-        let share = self.preparation.share_for(prompt).await?;
-        let preparer = self.shared.preparer();
-        let chat = chat_prompt(prompt);
-        let thinking = thinking_of(&chat.options, preset);
-        let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
-        drop(share);
-        measured.unwrap_or_else(|_| Err(broke()))
+    fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
+        Box::pin(async move {
+            let share = self.preparation.share_for(prompt).await?;
+            let preparer = self.shared.preparer();
+            let chat = chat_prompt(prompt);
+            let thinking = thinking_of(&chat.options, preset);
+            let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
+            drop(share);
+            measured.unwrap_or_else(|_| Err(broke()))
+        })
     }
 
-    pub async fn forget(&self, past_owner: u64) -> Result<(), Failure> {
-        let (done, forgotten) = oneshot::channel();
-        let (commands, owner) = (self.commands.clone(), OwnerId(past_owner));
-        // Must not be lost because the queue is full for a moment: waits for room.
-        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Forget { owner, done })).await;
-        if matches!(sent, Ok(Ok(()))) && forgotten.await.is_ok() { Ok(()) } else { Err(stopped()) }
+    fn forget(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        let told = self.tell(move |done| Command::Forget { owner: OwnerId(past_owner), done });
+        told.map(|is_done| if is_done { Ok(()) } else { Err(stopped()) }).boxed()
     }
 
-    pub fn status(&self) -> ModelStatus {
+    fn status(&self) -> ModelStatus {
         self.shared.status().clone()
     }
 
-    pub async fn device_lost(&self) {
-        self.shared.device_lost.cancelled().await;
+    fn device_lost(&self) -> BoxFuture<'_, ()> {
+        self.shared.device_lost.cancelled().boxed()
     }
 
-    pub async fn shutdown(&self) {
-        let (done, stopped) = oneshot::channel();
-        let commands = self.commands.clone();
-        let sent = tokio::task::spawn_blocking(move || commands.send(Command::Stop { done })).await;
-        if matches!(sent, Ok(Ok(()))) {
-            let _ = stopped.await;
-        }
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.tell(|done| Command::Stop { done }).map(drop).boxed()
     }
 
-    /// The engine's thread meets a bug.
     #[cfg(test)]
-    pub fn panic(&self) {
+    fn panic(&self) {
         self.commands.send(Command::Panic).unwrap();
     }
 }

@@ -4,28 +4,17 @@ use crate::builtin;
 use crate::device::Finder;
 use crate::engine_options::{longest, native_ctx, open_options};
 use crate::error::Error;
-use engine::network::Network;
-use engine::open::{Keeping, ModelOptions};
-use engine::{DeviceMemoryPlan, Executor, Precision};
+use engine::Precision;
+use engine::open::{ModelOptions, OpenedModel};
 use settings::{Preset, Settings};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use text::{Template, Tokenizer};
 
-/// The weights of a model and what is needed to talk to it.
 pub struct OpenedPreset {
-    pub network: Network,
-    pub tokenizer: Arc<Tokenizer>,
-    pub template: Template,
+    /// A window that gave way is among its notes.
+    pub model: OpenedModel,
     pub file: PathBuf,
     /// With the window that the model file allows.
     pub preset: Preset,
-    /// What the file brought with it that is worth a line, and a window that gave way.
-    pub notes: Vec<String>,
-    /// Packed weights that are being written for the next start.
-    pub keeping: Option<Keeping>,
-    /// Where it lies and computes, if that is not the host.
-    pub executor: Option<(Executor, DeviceMemoryPlan)>,
 }
 
 /// The file or folder that a name stands for: a path, or a preset whose file is there.
@@ -54,18 +43,8 @@ pub fn resolve(settings: &Settings, name: &str) -> Result<(PathBuf, Preset), Err
     Ok((file, preset.clone()))
 }
 
-/// Opens what `resolve` finds. The preset's window gives way to a smaller one of the file, or the settings explain.
-/// `progress` is told how many bytes of how many are ready. The host computes.
-pub fn open(
-    settings: &Settings,
-    name: &str,
-    precision: Precision,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<OpenedPreset, Error> {
-    open_on(&Finder::host(settings), settings, name, precision, progress)
-}
-
-/// As `open`, on what `finder` finds.
+/// Opens what `resolve` finds, on what `finder` finds. The preset's window gives way to a smaller one of the file, or the
+/// settings explain. `progress` is told how many bytes of how many are ready.
 pub fn open_on(
     finder: &Finder,
     settings: &Settings,
@@ -76,15 +55,12 @@ pub fn open_on(
     let (file, preset) = resolve(settings, name)?;
     let finder = finder.with_room_for(longest(settings, &preset, precision));
     let options = ModelOptions { gpu: finder.find()?, ..open_options(settings, precision) };
-    let opened = engine::open::open_with(&file, &options, progress)?;
-    let mut notes = opened.notes;
+    let mut model = engine::open::open_with(&file, &options, progress)?;
     let mut settings = settings.clone();
-    notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
-    notes.extend(settings.fit_to_model(&preset.name, native_ctx(&opened.network, &file)?)?);
+    model.notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
+    model.notes.extend(settings.fit_to_model(&preset.name, native_ctx(&model.network, &file)?)?);
     let preset = settings.preset(&preset.name)?.clone();
-    let (network, tokenizer, template) = (opened.network, opened.tokenizer, opened.template);
-    let (keeping, executor) = (opened.keeping, opened.executor);
-    Ok(OpenedPreset { network, tokenizer, template, file, preset, notes, keeping, executor })
+    Ok(OpenedPreset { model, file, preset })
 }
 
 /// The first by name, so that the same folder gives the same model every time.

@@ -243,6 +243,7 @@ pub fn machine_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Finder;
     use crate::opened;
     use settings::{Flag, Sources};
 
@@ -256,8 +257,9 @@ mod tests {
 
     fn planned(flags: &[(&str, &str)]) -> Result<Plan, Error> {
         let settings = settings(flags);
-        let model = opened::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
-        plan(&settings, &model.network, None, &model.file, &model.preset, [&model.preset])
+        let model = opened::open_on(&Finder::host(&settings), &settings, "default", Precision::Integer, &mut |_, _| ())
+            .unwrap();
+        plan(&settings, &model.model.network, None, &model.file, &model.preset, [&model.preset])
     }
 
     #[test]
@@ -300,7 +302,8 @@ mod tests {
     #[test]
     fn a_device_has_its_own_ceiling() {
         let settings = settings(&[("memory.total", "256MiB")]);
-        let model = opened::open(&settings, "default", Precision::Integer, &mut |_, _| ()).unwrap();
+        let model = opened::open_on(&Finder::host(&settings), &settings, "default", Precision::Integer, &mut |_, _| ())
+            .unwrap();
         let mut device = DeviceMemoryPlan {
             name: "a card".to_owned(),
             total_bytes: 100 << 20,
@@ -312,7 +315,7 @@ mod tests {
             host_bytes: 0,
         };
         let of = |device: &DeviceMemoryPlan| {
-            plan(&settings, &model.network, Some(device), &model.file, &model.preset, [&model.preset])
+            plan(&settings, &model.model.network, Some(device), &model.file, &model.preset, [&model.preset])
         };
         let planned = of(&device).unwrap();
         assert_eq!((planned.engine_bytes(), planned.weight_bytes), (50 << 20, 0));

@@ -4,14 +4,13 @@ use crate::counting::Counting;
 use crate::device::Finder;
 use crate::engine_options::{native_ctx, precision};
 use crate::error::{Error, NoRoom};
-use crate::handle::{Kind, Model};
+use crate::handle::{Answerer, Model};
 use crate::local::Local;
 use crate::opened::open_on;
 use crate::plan::{Plan, plan};
 use crate::preparation::PreparationMemory;
 use crate::upstream::Upstream;
 use settings::{Preset, Settings};
-use std::sync::Arc;
 
 /// A model that runs, and what is known about it.
 pub struct Started {
@@ -60,8 +59,7 @@ impl Model {
         if settings.upstream.url.is_some() {
             return Ok(Model::start(settings).await?.model);
         }
-        let kind = Arc::new(Kind::Counting(Counting::of(settings, preset)?));
-        Ok(Model { kind, preparation: PreparationMemory::of(settings) })
+        Ok(Model::new(Counting::of(settings, preset)?, PreparationMemory::of(settings)))
     }
 }
 
@@ -83,7 +81,7 @@ async fn start_upstream(settings: &Settings, url: &str, key: Option<String>) -> 
     };
     let presets = settings.presets.values().filter(same).cloned().collect();
     let name = if status.model.is_empty() { chosen.model.clone() } else { status.model };
-    let model = Model { kind: Arc::new(Kind::Upstream(upstream)), preparation: PreparationMemory::of(&settings) };
+    let model = Model::new(upstream, PreparationMemory::of(&settings));
     Ok(Started { model, settings, presets, name, plan: None, notes })
 }
 
@@ -97,7 +95,7 @@ pub(crate) fn start_engine(
 ) -> Result<Started, Error> {
     let chosen = settings.model.preset.clone();
     let mut opened = open_on(finder, &settings, &chosen, precision(&settings), &mut progress)?;
-    let native_ctx = native_ctx(&opened.network, &opened.file)?;
+    let native_ctx = native_ctx(&opened.model.network, &opened.file)?;
     // Presets of the same file, or of the model that another file was named for, are windows of the same model. One that
     // asks for more than the file has is left out.
     let folder = settings.model.models_dir.clone();
@@ -107,7 +105,7 @@ pub(crate) fn start_engine(
         same_file || (renamed && preset.model == opened.preset.model)
     };
     let others: Vec<String> = settings.presets.values().filter(|p| same(p)).map(|p| p.name.clone()).collect();
-    let mut notes = opened.notes.clone();
+    let mut notes = opened.model.notes.clone();
     let mut presets = Vec::new();
     for name in others.iter().filter(|name| **name != chosen).chain([&chosen]) {
         match settings.fit_to_model(name, native_ctx) {
@@ -116,9 +114,9 @@ pub(crate) fn start_engine(
             Err(error) => notes.push(error.to_string()),
         }
     }
-    let memory = opened.executor.as_ref().map(|(_, memory)| memory.clone());
+    let memory = opened.model.executor.as_ref().map(|(_, memory)| memory.clone());
     let device = memory.as_ref();
-    let plan = match plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets) {
+    let plan = match plan(&settings, &opened.model.network, device, &opened.file, &opened.preset, &presets) {
         Ok(plan) => plan,
         // A window that the configuration does not name gives way to the machine as it does to the model.
         Err(Error::Memory(no_room))
@@ -131,13 +129,13 @@ pub(crate) fn start_engine(
                 .for_each(|preset| *preset = opened.preset.clone());
             let NoRoom { fits_tokens, key, .. } = *no_room;
             notes.push(format!("window {fits_tokens} tokens: more does not fit the memory ({key})"));
-            plan(&settings, &opened.network, device, &opened.file, &opened.preset, &presets)?
+            plan(&settings, &opened.model.network, device, &opened.file, &opened.preset, &presets)?
         }
         Err(error) => return Err(error),
     };
     let preparation = PreparationMemory::of(&settings);
     let local = Local::start(&settings, finder, opened, &plan, &preparation)?;
     let name = local.status().model;
-    let model = Model { kind: Arc::new(Kind::Engine(local)), preparation };
+    let model = Model::new(local, preparation);
     Ok(Started { model, settings, presets, name, plan: Some(plan), notes })
 }

@@ -11,12 +11,14 @@ mod wire;
 use crate::answer::{Answer, Writer, channel_for};
 use crate::engine_options::sentence_limits;
 use crate::error::Error;
+use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::request::{ModelRequest, Purpose};
 use crate::status::{ModelLoad, ModelStatus};
 use crate::template_input::chat_prompt;
 use count::Counter;
 use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
@@ -90,7 +92,13 @@ impl Upstream {
         Ok(Upstream { inner })
     }
 
-    pub fn ask(&self, request: ModelRequest) -> Answer {
+    pub fn ctx_size(&self) -> Option<u32> {
+        Some(self.inner.ctx_size.load(Ordering::Relaxed)).filter(|ctx_size| *ctx_size > 0)
+    }
+}
+
+impl Answerer for Upstream {
+    fn ask(&self, request: ModelRequest) -> Answer {
         let (writer, answer) = channel_for(&request, self.inner.sentences);
         if self.inner.stopped.is_cancelled() {
             writer.fail(stopped());
@@ -103,27 +111,26 @@ impl Upstream {
     }
 
     /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
-    pub async fn measure(&self, prompt: &Prompt, preset: &Preset) -> Result<Measured, Failure> {
+    fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         let chat = chat_prompt(prompt);
         let model = self.inner.status().model.clone();
-        let total = self.inner.counter.count(&chat, preset, &model, self.inner.key.as_deref()).await?;
-        Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+        Box::pin(async move {
+            let total = self.inner.counter.count(&chat, preset, &model, self.inner.key.as_deref()).await?;
+            Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
+        })
     }
 
-    pub fn ctx_size(&self) -> Option<u32> {
-        Some(self.inner.ctx_size.load(Ordering::Relaxed)).filter(|ctx_size| *ctx_size > 0)
-    }
-
-    pub fn status(&self) -> ModelStatus {
+    fn status(&self) -> ModelStatus {
         let mut status = self.inner.status().clone();
         status.load = ModelLoad::of(|priority| self.inner.open(priority).load(Ordering::Relaxed));
         status
     }
 
-    pub fn shutdown(&self) {
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
         self.inner.stopped.cancel();
         let mut status = self.inner.status();
         (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
+        ready(()).boxed()
     }
 }
 

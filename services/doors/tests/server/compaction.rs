@@ -1,9 +1,9 @@
 //! A conversation that outgrows its window, from the first full turn to the swap and back.
 
 use crate::client::{Client, PATIENCE};
+use crate::scripted::{Asked, Script};
 use crate::support::{Chat, Server};
 use model::Purpose;
-use model::scripted::{Asked, Script};
 use serde_json::{Value, json};
 use session::{Failure, FailureCode, Finish, Priority};
 use settings::Settings;
@@ -108,7 +108,7 @@ fn wants_a_search(messages: &[Value]) -> bool {
     messages.last().is_some_and(|last| last["role"] == "user" && content(last).starts_with("Do you recall"))
 }
 
-/// As the scripted backend counts.
+/// As the scripted model counts.
 fn count(messages: &[Value]) -> u64 {
     messages.iter().map(|message| 4 + content(message).split_whitespace().count() as u64).sum()
 }

@@ -10,6 +10,7 @@ mod doors;
 mod experiment;
 mod ollama;
 mod recall;
+mod scripted;
 mod support;
 mod talk;
 mod trust;

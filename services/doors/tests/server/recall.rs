@@ -2,9 +2,9 @@
 //! that knows nothing but its prompt and reads that perfectly, so what it cannot answer was not there.
 
 use crate::client::{Client, PATIENCE};
+use crate::scripted::Script;
 use crate::support::{Chat, Server};
 use model::Purpose;
-use model::scripted::Script;
 use serde_json::Value;
 use session::{Finish, Priority};
 use settings::Settings;

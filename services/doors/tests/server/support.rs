@@ -1,9 +1,9 @@
 //! A server to talk to.
 
 use crate::client::{Client, PATIENCE, Refused};
+use crate::scripted::{self, Asked, Script};
 use doors::access::{LOCAL_USER, check_access};
-use model::scripted::{Asked, Script};
-use model::{Model, Purpose};
+use model::Purpose;
 use runtime::{Presets, RuntimeParts};
 use serde_json::Value;
 use settings::{Settings, Sources};
@@ -43,7 +43,7 @@ impl Server {
         change(&mut settings);
         let store = open(folder.path()).await;
         store.put_user(LOCAL_USER, LOCAL_USER, 1).await.unwrap();
-        let (model, script) = Model::scripted();
+        let (model, script) = scripted::model();
         let chosen = settings.chosen().unwrap().clone();
         let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
         let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();
@@ -69,7 +69,7 @@ impl Server {
 
     /// For a test that plays the model in a task of its own.
     pub fn take_script(&mut self) -> Script {
-        let (_, nothing) = Model::scripted();
+        let (_, nothing) = scripted::model();
         std::mem::replace(&mut self.script, nothing)
     }
 

@@ -65,7 +65,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let mut filler = Filler::new(args.seed);
     let said: Vec<String> =
         filler.history(args.tokens * 2).into_iter().flat_map(|(said, answered)| [said, answered]).collect();
-    let mut tokens = opened.tokenizer.encode(&said.join(" "));
+    let mut tokens = opened.model.tokenizer.encode(&said.join(" "));
     if tokens.len() < args.tokens {
         bail!("the vocabulary of this model spells the past in {} tokens; ask for fewer with --tokens", tokens.len());
     }
@@ -74,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let mut rows = Vec::new();
     for every in &args.every {
         let meter = executor.meter();
-        let shape = opened.network.state_shape;
+        let shape = opened.model.network.state_shape;
         let new = || SequenceState::new(shape, kv, &meter);
         let mut states = (0..=FORMATS.len()).map(|_| new()).collect::<Result<Vec<_>, _>>()?;
         let mut drifts = FORMATS.map(|_| Drift::default());
@@ -85,14 +85,14 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             let read = &tokens[at..next];
             let lane = |state| opening::lane(state, read, WantedLogits::All);
             let mut lanes: Vec<StepLane> = states.iter_mut().map(lane).collect();
-            let Some(logits) = executor.forward(&opened.network, &mut lanes) else {
+            let Some(logits) = executor.forward(&opened.model.network, &mut lanes) else {
                 return Err(opening::lost(&executor));
             };
             if times > 0 {
                 let of_lane = logits.len() / states.len();
                 let (exact, others) = logits.split_at(of_lane);
                 for (drift, theirs) in drifts.iter_mut().zip(others.chunks_exact(of_lane)) {
-                    drift.add(exact, theirs, opened.network.shape().vocab);
+                    drift.add(exact, theirs, opened.model.network.shape().vocab);
                 }
             }
             bar.inc((next - at) as u64);

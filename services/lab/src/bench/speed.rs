@@ -59,13 +59,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     let ReadyModel { mut opened, mut executor, device, precision, kv } = args.model.open(settings)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     // Weights were packed and written for the next start, which will be faster.
-    let packed_now = opened.keeping.is_some();
+    let packed_now = opened.model.keeping.is_some();
     // What writes beside it would be measured too.
-    if let Some(Err(what)) = opened.keeping.take().map(Keeping::wait) {
+    if let Some(Err(what)) = opened.model.keeping.take().map(Keeping::wait) {
         eprintln!("note: {what}");
     }
     let longest = contexts.last().copied().unwrap_or_default() + args.decode;
-    let native_ctx = opened.network.shape().native_ctx;
+    let native_ctx = opened.model.network.shape().native_ctx;
     if longest > native_ctx {
         bail!("the model was made for {native_ctx} tokens, and the longest --ctx with --decode is {longest}");
     }
@@ -74,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
-    let bench = SpeedBench { network: &opened.network, kv, chunk, args, contexts: &contexts };
+    let bench = SpeedBench { network: &opened.model.network, kv, chunk, args, contexts: &contexts };
     let rounds = bench.rounds(&mut executor)?;
     // After the rounds, whose peaks of memory this would raise.
     let gpu = device.as_ref().map(|device| device.name.clone());
@@ -87,7 +87,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     };
     // Of a GPU it is not known.
     let int8_gops = executor.cpu().and_then(|_| byte_speed(threads));
-    let model = &opened.network.model;
+    let model = &opened.model.network.model;
     let token_bytes = model.bytes_per_token() as u64;
     let context = |(index, ctx): (usize, &usize)| {
         let seen: Vec<&SeenContext> = rounds.iter().map(|round| &round[index]).collect();

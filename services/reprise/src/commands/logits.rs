@@ -32,7 +32,7 @@ pub struct Args {
 
 pub fn run(args: Args, settings: &Settings) -> Result<()> {
     let ReadyModel { opened, mut executor, device, kv, .. } = args.model.open(settings)?;
-    let network = &opened.network;
+    let network = &opened.model.network;
     let tokens = opening::parse_tokens(&args.tokens)?;
     let vocab = network.shape().vocab;
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab) {

@@ -1,7 +1,7 @@
 //! A model whose answers a test gives, at the pace that the test likes.
 //!
 //! ```text
-//! let (model, mut script) = Model::scripted();
+//! let (model, mut script) = scripted::model();
 //! let mut asked = script.next().await;         // the next request
 //! asked.prompt(12, 4);
 //! asked.say("Hello");                          // ... look at what became of it ...
@@ -9,28 +9,30 @@
 //! asked.cancelled().await                      // or wait until it was cancelled
 //! ```
 
-use crate::answer::{Answer, Writer, channel_for};
-use crate::measure::{Counted, Measured};
-use crate::request::{ModelRequest, Purpose};
-use crate::status::ModelStatus;
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use model::{
+    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, Purpose, Writer,
+    channel_for,
+};
 use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Message, Part, Prompt, TurnReport, Usage};
-use std::sync::{Arc, Mutex, PoisonError};
+use settings::Preset;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// As in `config/default.toml`.
 const SENTENCES: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
-pub(crate) struct Scripted {
+struct Scripted {
     asked: mpsc::UnboundedSender<Asked>,
-    status: Arc<Mutex<ModelStatus>>,
+    status: Mutex<ModelStatus>,
     forgotten: Arc<Mutex<Vec<u64>>>,
 }
 
 /// The test's end.
 pub struct Script {
     asked: mpsc::UnboundedReceiver<Asked>,
-    status: Arc<Mutex<ModelStatus>>,
     forgotten: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -42,17 +44,16 @@ pub struct Asked {
     calls: usize,
 }
 
-impl Scripted {
-    pub fn new() -> (Scripted, Script) {
-        let (sender, asked) = mpsc::unbounded_channel();
-        let status =
-            Arc::new(Mutex::new(ModelStatus { ready: true, model: "scripted".into(), ..ModelStatus::default() }));
-        let forgotten = Arc::<Mutex<_>>::default();
-        let script = Script { asked, status: status.clone(), forgotten: forgotten.clone() };
-        (Scripted { asked: sender, status, forgotten }, script)
-    }
+pub fn model() -> (Model, Script) {
+    let (sender, asked) = mpsc::unbounded_channel();
+    let status = ModelStatus { ready: true, model: "scripted".into(), ..ModelStatus::default() };
+    let forgotten = Arc::<Mutex<_>>::default();
+    let scripted = Scripted { asked: sender, status: Mutex::new(status), forgotten: forgotten.clone() };
+    (Model::new(scripted, PreparationMemory::new(1 << 30, Duration::from_secs(5))), Script { asked, forgotten })
+}
 
-    pub fn ask(&self, request: ModelRequest) -> Answer {
+impl Answerer for Scripted {
+    fn ask(&self, request: ModelRequest) -> Answer {
         let (writer, answer) = channel_for(&request, SENTENCES);
         let window = request.prompt_limit_tokens.unwrap_or(u32::MAX).min(request.preset.ctx_size);
         let tokens = tokens_of(&request.prompt);
@@ -66,23 +67,24 @@ impl Scripted {
         answer
     }
 
-    pub fn measure(prompt: &Prompt) -> Measured {
-        Measured {
-            total: Counted::exactly(tokens_of(prompt)),
-            messages: prompt.messages.iter().map(tokens_of_message).collect(),
-        }
+    fn measure<'a>(&'a self, prompt: &'a Prompt, _: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
+        let total = Counted::exactly(tokens_of(prompt));
+        let messages = prompt.messages.iter().map(tokens_of_message).collect();
+        ready(Ok(Measured { total, messages })).boxed()
     }
 
-    pub fn status(&self) -> ModelStatus {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn status(&self) -> ModelStatus {
+        self.status.lock().unwrap().clone()
     }
 
-    pub fn forget(&self, past_owner: u64) {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(past_owner);
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.status.lock().unwrap().ready = false;
+        ready(()).boxed()
     }
 
-    pub fn shutdown(&self) {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
+    fn forget(&self, past_owner: u64) -> BoxFuture<'_, Result<(), Failure>> {
+        self.forgotten.lock().unwrap().push(past_owner);
+        ready(Ok(())).boxed()
     }
 }
 
@@ -99,23 +101,7 @@ impl Script {
 
     /// What was to be forgotten so far.
     pub fn forgotten(&self) -> Vec<u64> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn set_status(&self, status: ModelStatus) {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
-    }
-
-    /// Answers every request with this text, word by word, until the model is dropped.
-    pub async fn answer_all(mut self, reply: impl Fn(&ModelRequest) -> String) {
-        while let Some(mut asked) = self.asked.recv().await {
-            let text = reply(&asked.request);
-            asked.prompt(tokens_of(&asked.request.prompt), 0);
-            for word in text.split_inclusive(' ') {
-                asked.say(word);
-            }
-            asked.done(Finish::Stop);
-        }
+        self.forgotten.lock().unwrap().clone()
     }
 }
 
