@@ -33,18 +33,13 @@ impl Store {
     /// nothing was said in a day, and secrets that have expired. Between two sweeps a day is counted at most: a clock that
     /// was a year behind and is set right makes no session a year old. Returns the sessions' `past_owner`s.
     pub async fn sweep(&self, retention_ms: Option<i64>, now_ms: i64) -> Result<Vec<u64>, Error> {
-        self.write(async move |connection| {
-            let query = sqlx::query(
-                "UPDATE sessions SET swept_at_ms = ?1,
-                    unused_ms = unused_ms + min(max(?1 - coalesce(swept_at_ms, ?1), 0), ?2)
-                 WHERE deleted_at_ms IS NULL",
-            );
-            query.bind(now_ms).bind(DAY_MS).execute(&mut *connection).await?;
-            let query = sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?");
-            query.bind(now_ms).execute(connection).await?;
-            Ok(())
-        })
-        .await?;
+        let query = sqlx::query(
+            "UPDATE sessions SET swept_at_ms = ?1,
+                unused_ms = unused_ms + min(max(?1 - coalesce(swept_at_ms, ?1), 0), ?2)
+             WHERE deleted_at_ms IS NULL",
+        );
+        self.execute(query.bind(now_ms).bind(DAY_MS)).await?;
+        self.execute(sqlx::query("DELETE FROM client_secrets WHERE expires_at_ms < ?").bind(now_ms)).await?;
         let query = sqlx::query_as(
             "SELECT key, id, user FROM sessions s WHERE deleted_at_ms IS NULL AND unused_ms >= ?
                 AND updated_at_ms = created_at_ms AND NOT EXISTS (SELECT 1 FROM item_versions v WHERE v.session = s.key)",
@@ -92,13 +87,9 @@ impl Store {
 
     /// The service has dropped what it computed of these.
     pub async fn pasts_forgotten(&self, owners: Vec<u64>) -> Result<(), Error> {
-        self.write(async move |connection| {
-            let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
-            let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
-            query.bind(Json(owners)).execute(connection).await?;
-            Ok(())
-        })
-        .await
+        let owners: Vec<i64> = owners.into_iter().map(u64::cast_signed).collect();
+        let query = sqlx::query("DELETE FROM pasts_to_forget WHERE owner IN (SELECT value FROM json_each(?))");
+        self.execute(query.bind(Json(owners))).await.map(drop)
     }
 
     /// Finishes deletions that a crash cut off, and takes away what it left of imports (see `import.rs`).
@@ -116,10 +107,7 @@ impl Store {
         for removal in REMOVALS {
             let mut removed = ROWS_AT_ONCE;
             while removed == ROWS_AT_ONCE {
-                let some = self.write(async move |connection| {
-                    Ok(removal().bind(key).bind(ROWS_AT_ONCE as i64).execute(connection).await?.rows_affected())
-                });
-                removed = some.await?;
+                removed = self.execute(removal().bind(key).bind(ROWS_AT_ONCE as i64)).await?;
             }
         }
         Ok(())

@@ -8,7 +8,8 @@ use crate::quota::Quota;
 use crate::records::SessionRef;
 use crate::writer::{Order, StoreAnswer, Work, start_writer};
 use sqlx::Connection;
-use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use sqlx::query::Query;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,6 +108,24 @@ impl Store {
         let (work, answer) = Work::new(work);
         self.orders.send(Order::Write(work)).await.map_err(|_| Error::Closed)?;
         answer.await
+    }
+
+    /// One statement. Returns how many rows it changed.
+    pub(crate) async fn execute(&self, query: Query<'static, Sqlite, SqliteArguments>) -> Result<u64, Error> {
+        self.write(async move |connection| Ok(query.execute(connection).await?.rows_affected())).await
+    }
+
+    /// As `execute`, for a session that is still there. It was used now.
+    pub(crate) async fn execute_in(
+        &self,
+        session: &SessionRef,
+        now_ms: i64,
+        query: Query<'static, Sqlite, SqliteArguments>,
+    ) -> Result<u64, Error> {
+        let work = async move |connection: &mut SqliteConnection, _: &SessionRef| {
+            Ok(query.execute(connection).await?.rows_affected())
+        };
+        self.write_session(session, now_ms, work).await
     }
 
     /// A write to a session that is still there. It was used now.

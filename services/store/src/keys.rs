@@ -147,13 +147,10 @@ impl Store {
 
     /// By its id. From the next check on it is refused, and so is every secret made with it.
     pub async fn revoke_key(&self, id: &str, now_ms: i64) -> Result<(), Error> {
-        let id = id.to_owned();
-        self.write(async move |connection| {
-            let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
-            let revoked = query.bind(now_ms).bind(&id).execute(connection).await?;
-            if revoked.rows_affected() == 1 { Ok(()) } else { Err(Error::NoKey { key: id }.into()) }
-        })
-        .await
+        let key = id.to_owned();
+        let query = sqlx::query("UPDATE api_keys SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE id = ?");
+        let revoked = self.execute(query.bind(now_ms).bind(key.clone())).await?;
+        if revoked == 1 { Ok(()) } else { Err(Error::NoKey { key }) }
     }
 
     pub async fn create_client_secret(
@@ -164,18 +161,14 @@ impl Store {
         now_ms: i64,
     ) -> Result<ClientSecret, Error> {
         let Secret { id, shown, salt, hash } = Secret::new("ek")?;
-        let (user, api_key) = (identity.user.clone(), identity.key.clone());
         let expires_at_ms = now_ms.saturating_add(lifetime_ms);
-        self.write(async move |connection| {
-            let query = sqlx::query(
-                "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            );
-            let query = query.bind(id).bind(user).bind(api_key).bind(salt).bind(hash).bind(session);
-            query.bind(now_ms).bind(expires_at_ms).execute(connection).await?;
-            Ok(ClientSecret { value: shown, expires_at_ms })
-        })
-        .await
+        let query = sqlx::query(
+            "INSERT INTO client_secrets (id, user, api_key, salt, hash, session, created_at_ms, expires_at_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        );
+        let query = query.bind(id).bind(identity.user.clone()).bind(identity.key.clone()).bind(salt).bind(hash);
+        self.execute(query.bind(session).bind(now_ms).bind(expires_at_ms)).await?;
+        Ok(ClientSecret { value: shown, expires_at_ms })
     }
 
     /// None: refused, without a reason that would help to guess.

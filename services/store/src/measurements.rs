@@ -62,31 +62,22 @@ impl Store {
 
     /// The user talked over the reply that this item is of, after it was measured.
     pub async fn set_barged_in(&self, session: &SessionRef, item: &str) -> Result<(), Error> {
-        let (session, item) = (session.clone(), item.to_owned());
-        self.write(async move |connection| {
-            let query = sqlx::query(
-                "UPDATE measurements SET barged_in = 1 WHERE session = ?1 AND response IN
-                    (SELECT response FROM item_versions WHERE session = ?1 AND item_id = ?2 AND response IS NOT NULL)",
-            );
-            query.bind(session.key).bind(item).execute(connection).await?;
-            Ok(())
-        })
-        .await
+        let query = sqlx::query(
+            "UPDATE measurements SET barged_in = 1 WHERE session = ?1 AND response IN
+                (SELECT response FROM item_versions WHERE session = ?1 AND item_id = ?2 AND response IS NOT NULL)",
+        );
+        self.execute(query.bind(session.key).bind(item.to_owned())).await.map(drop)
     }
 
     /// The user's thumb (-1, 0, 1) for one response.
     pub async fn set_feedback(&self, session: &SessionRef, response: &str, feedback: i64) -> Result<(), Error> {
-        let (session, response) = (session.clone(), response.to_owned());
-        self.write(async move |connection| {
-            let query = sqlx::query(
-                "UPDATE measurements SET feedback = ? WHERE response = ? AND session =
-                    (SELECT key FROM sessions WHERE key = ? AND deleted_at_ms IS NULL)",
-            );
-            let query = query.bind(feedback.clamp(-1, 1)).bind(&response).bind(session.key);
-            let is_known = query.execute(connection).await?.rows_affected() > 0;
-            if is_known { Ok(()) } else { Err(Error::NoResponse { response }.into()) }
-        })
-        .await
+        let response = response.to_owned();
+        let query = sqlx::query(
+            "UPDATE measurements SET feedback = ? WHERE response = ? AND session =
+                (SELECT key FROM sessions WHERE key = ? AND deleted_at_ms IS NULL)",
+        );
+        let changed = self.execute(query.bind(feedback.clamp(-1, 1)).bind(response.clone()).bind(session.key)).await?;
+        if changed > 0 { Ok(()) } else { Err(Error::NoResponse { response }) }
     }
 
     pub async fn measurements(&self, session: &SessionRef) -> Result<Vec<Measurement>, Error> {

@@ -43,18 +43,16 @@ impl Store {
     }
 
     pub async fn finish_response(&self, session: &SessionRef, response: FinishedResponse) -> Result<(), Error> {
-        self.write_session(session, response.finished_at_ms, async move |connection, session| {
-            let query = sqlx::query(
-                "UPDATE responses SET status = ?, status_details = ?, usage = ?, finished_at_ms = ?
-                 WHERE session = ? AND id = ? AND status = 'in_progress'",
-            );
-            let details = response.details.as_ref().map_or(Value::Null, details_form);
-            let query = query.bind(status_word(response.status)).bind(details).bind(usage_form(&response.usage));
-            let query = query.bind(response.finished_at_ms).bind(session.key).bind(&response.id);
-            let is_known = query.execute(connection).await?.rows_affected() == 1;
-            if is_known { Ok(()) } else { Err(Error::NoResponse { response: response.id }.into()) }
-        })
-        .await
+        let FinishedResponse { id, status, details, usage, finished_at_ms } = response;
+        let query = sqlx::query(
+            "UPDATE responses SET status = ?, status_details = ?, usage = ?, finished_at_ms = ?
+             WHERE session = ? AND id = ? AND status = 'in_progress'",
+        );
+        let details = details.as_ref().map_or(Value::Null, details_form);
+        let query = query.bind(status_word(status)).bind(details).bind(usage_form(&usage)).bind(finished_at_ms);
+        let query = query.bind(session.key).bind(id.clone());
+        let finished = self.execute_in(session, finished_at_ms, query).await?;
+        if finished == 1 { Ok(()) } else { Err(Error::NoResponse { response: id }) }
     }
 }
 

@@ -9,16 +9,11 @@ use sqlx::sqlite::SqliteConnection;
 impl Store {
     /// Makes the user, or gives an existing one the name.
     pub async fn put_user(&self, id: &str, name: &str, now_ms: i64) -> Result<(), Error> {
-        let (id, name) = (id.to_owned(), name.to_owned());
-        self.write(async move |connection| {
-            let query = sqlx::query(
-                "INSERT INTO users (id, name, created_at_ms) VALUES (?, ?, ?)
-                 ON CONFLICT (id) DO UPDATE SET name = excluded.name",
-            );
-            query.bind(id).bind(name).bind(now_ms).execute(connection).await?;
-            Ok(())
-        })
-        .await
+        let query = sqlx::query(
+            "INSERT INTO users (id, name, created_at_ms) VALUES (?, ?, ?)
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name",
+        );
+        self.execute(query.bind(id.to_owned()).bind(name.to_owned()).bind(now_ms)).await.map(drop)
     }
 
     pub async fn users(&self) -> Result<Vec<User>, Error> {
@@ -61,27 +56,17 @@ impl Store {
     }
 
     pub async fn set_config(&self, session: &SessionRef, config: &SessionConfig, now_ms: i64) -> Result<(), Error> {
-        let config = config.clone();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let query = sqlx::query("UPDATE sessions SET instructions = ?, tools = ?, settings = ? WHERE key = ?");
-            let query = query.bind(&config.instructions).bind(tools_form(&config)).bind(settings_form(&config));
-            query.bind(session.key).execute(connection).await?;
-            Ok(())
-        })
-        .await
+        let query = sqlx::query("UPDATE sessions SET instructions = ?, tools = ?, settings = ? WHERE key = ?");
+        let query = query.bind(config.instructions.clone()).bind(tools_form(config)).bind(settings_form(config));
+        self.execute_in(session, now_ms, query.bind(session.key)).await.map(drop)
     }
 
     /// Another window for a session: only when a user asks for it.
     pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
-        let placement = placement.clone();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let query =
-                sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");
-            let query = query.bind(placement.preset).bind(placement.ctx_size as i64).bind(placement.experiment);
-            query.bind(placement.arm).bind(session.key).execute(connection).await?;
-            Ok(())
-        })
-        .await
+        let Placement { preset, ctx_size, experiment, arm } = placement.clone();
+        let query = sqlx::query("UPDATE sessions SET preset = ?, ctx_size = ?, experiment = ?, arm = ? WHERE key = ?");
+        let query = query.bind(preset).bind(ctx_size as i64).bind(experiment).bind(arm).bind(session.key);
+        self.execute_in(session, now_ms, query).await.map(drop)
     }
 }
 

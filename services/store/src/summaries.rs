@@ -176,14 +176,12 @@ impl Store {
     }
 
     pub async fn remove_pin(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
-        let id = id.to_owned();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let query =
-                sqlx::query("UPDATE pins SET removed_at_ms = ? WHERE session = ? AND id = ? AND removed_at_ms IS NULL");
-            let removed = query.bind(now_ms).bind(session.key).bind(&id).execute(connection).await?;
-            if removed.rows_affected() == 1 { Ok(()) } else { Err(Error::NoPin { pin: id }.into()) }
-        })
-        .await
+        let pin = id.to_owned();
+        let query =
+            sqlx::query("UPDATE pins SET removed_at_ms = ? WHERE session = ? AND id = ? AND removed_at_ms IS NULL");
+        let query = query.bind(now_ms).bind(session.key).bind(pin.clone());
+        let removed = self.execute_in(session, now_ms, query).await?;
+        if removed == 1 { Ok(()) } else { Err(Error::NoPin { pin }) }
     }
 
     /// Another one than before: the session's summaries or pins were changed.
