@@ -3,9 +3,10 @@
 use std::fmt;
 
 use config::Value;
+use strum::VariantArray;
 
 /// In the order in which layers are laid: a later one wins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 pub enum SettingsLayer {
     /// `config/default.toml` inside the binary.
     #[default]
@@ -16,14 +17,6 @@ pub enum SettingsLayer {
     Environment,
     Flag,
 }
-
-const LAYERS: [SettingsLayer; 5] = [
-    SettingsLayer::Default,
-    SettingsLayer::ModelFile,
-    SettingsLayer::UserFile,
-    SettingsLayer::Environment,
-    SettingsLayer::Flag,
-];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -44,7 +37,7 @@ impl Origin {
         let mut parts = value.origin().unwrap_or_default().splitn(3, '\0');
         let mut part = || parts.next().unwrap_or_default();
         let (place, layer, key) = (part().to_string(), part(), part().to_string());
-        let layer = layer.parse().ok().and_then(|number: usize| LAYERS.get(number));
+        let layer = layer.parse().ok().and_then(|number: usize| SettingsLayer::VARIANTS.get(number));
         Origin { layer: layer.copied().unwrap_or_default(), place, key }
     }
 

@@ -118,12 +118,13 @@ impl SectionReader<'_> {
     }
 
     pub fn list(&self, key: &'static str) -> Vec<String> {
-        let text = |value: &Value| match value {
-            Value::Text(text) => Ok(text.clone()),
-            _ => Err(None),
-        };
-        self.read(key, Value::as_list, Vec::new(), "a list of texts such as [\"one\", \"two\"]", |value| match value {
-            Value::List(values) => values.iter().map(text).collect(),
+        self.list_of(key, "a list of texts such as [\"one\", \"two\"]", |text| Ok(text.to_string()))
+    }
+
+    pub fn list_of<T>(&self, key: &'static str, allowed: &str, parse: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
+        let entry = |value: &Value| if let Value::Text(text) = value { parse(text) } else { Err(None) };
+        self.read(key, Value::as_list, Vec::new(), allowed, |value| match value {
+            Value::List(values) => values.iter().map(entry).collect(),
             _ => Err(None),
         })
     }

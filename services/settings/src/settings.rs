@@ -224,15 +224,9 @@ impl SectionReader<'_> {
     }
 
     fn networks(&self, key: &'static str) -> Vec<IpNet> {
-        let network = |value: &Value| match value {
-            Value::Text(text) => text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| None),
-            _ => Err(None),
-        };
         let allowed = "a list of addresses and networks such as [\"127.0.0.1\", \"10.0.0.0/8\"]";
-        self.read(key, Value::as_list, Vec::new(), allowed, |value| match value {
-            Value::List(values) => values.iter().map(network).collect(),
-            _ => Err(None),
-        })
+        let parse = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| None);
+        self.list_of(key, allowed, parse)
     }
 
     /// None: 0.

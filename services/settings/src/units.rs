@@ -2,7 +2,9 @@
 //!
 //! Not with `bytesize` and `humantime`: they read "8GB" as 8,000,000,000 bytes and "1M" as a month, which are mistakes here.
 
-use toml::value::{Datetime, Offset};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 /// "8GiB" or "1048576" in bytes, or a hint what was probably meant. Only binary units: "8GB" means 8,000,000,000 to one user
 /// and 2^33 to another.
@@ -59,24 +61,11 @@ pub(crate) fn share(text: &str) -> Option<f64> {
 
 /// "2026-12-01", "2026-12-01T08:30:00Z" or "2026-12-01 08:30+01:00" as milliseconds since 1970. Without an offset it is UTC.
 pub(crate) fn moment(text: &str) -> Option<i64> {
-    let Datetime { date, time, offset } = text.trim().parse().ok()?;
-    let date = date.filter(|date| date.year >= 1970)?;
-    // A year begins in March here, so that its leap day is its last day.
-    let (month, day) = ((i64::from(date.month) + 9) % 12, i64::from(date.day));
-    let year = i64::from(date.year) - i64::from(month >= 10);
-    let leap_days = year / 4 - year / 100 + year / 400;
-    let days = year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - DAYS_TO_1970;
-    let minutes = time.map_or(0, |time| i64::from(time.hour) * 60 + i64::from(time.minute));
-    let seconds = time.and_then(|time| time.second).map_or(0, i64::from);
-    let offset_minutes = match offset {
-        Some(Offset::Custom { minutes }) => i64::from(minutes),
-        Some(Offset::Z) | None => 0,
-    };
-    Some(((days * 1440 + minutes - offset_minutes) * 60 + seconds) * 1000)
+    let text = text.trim();
+    let in_utc = || text.parse::<DateTime>()?.to_zoned(TimeZone::UTC).map(|moment| moment.timestamp());
+    let moment = text.parse::<Timestamp>().or_else(|_| in_utc()).ok()?;
+    Some(moment.as_second() * 1000).filter(|ms| *ms >= 0)
 }
-
-/// Days from the first of March of the year 0 to 1970.
-const DAYS_TO_1970: i64 = 719_468;
 
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();

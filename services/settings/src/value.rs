@@ -70,17 +70,12 @@ impl Value {
 /// Text of the environment becomes the type that the key wants. Text that cannot stays text, which the key then refuses.
 impl Value {
     pub fn as_text(&self) -> Value {
-        match self {
-            Value::Raw(text) => Value::Text(text.clone()),
-            other => other.clone(),
-        }
+        if let Value::Raw(text) = self { Value::Text(text.clone()) } else { self.clone() }
     }
 
     pub fn as_bool(&self) -> Value {
-        match self {
-            Value::Raw(text) => text.parse().map_or(Value::Text(text.clone()), Value::Bool),
-            other => other.clone(),
-        }
+        let Value::Raw(text) = self else { return self.clone() };
+        text.parse().map_or(Value::Text(text.clone()), Value::Bool)
     }
 
     pub fn as_number(&self) -> Value {

@@ -2,7 +2,7 @@
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::reader::{SectionReader, sections};
+use crate::reader::{Parsed, SectionReader, sections};
 
 sections! {
     pub struct UpstreamSettings {
@@ -38,22 +38,12 @@ const URL: &str = "a URL that begins with http:// or https://";
 
 impl SectionReader<'_> {
     fn url(&self, key: &'static str) -> String {
-        self.text_as(key, String::new(), URL, |url| {
-            if is_url(url) { Ok(url.trim_end_matches('/').to_string()) } else { Err(None) }
-        })
+        self.text_as(key, String::new(), URL, url)
     }
 
     fn optional_url(&self, key: &'static str) -> Option<String> {
-        self.text_as(key, None, &format!("\"\", or {URL}"), |url| match url {
-            "" => Ok(None),
-            url => {
-                if is_url(url) {
-                    Ok(Some(url.to_string()))
-                } else {
-                    Err(None)
-                }
-            }
-        })
+        let allowed = format!("\"\", or {URL}");
+        self.text_as(key, None, &allowed, |text| if text.is_empty() { Ok(None) } else { url(text).map(Some) })
     }
 
     /// The name of an environment variable that holds a secret.
@@ -66,6 +56,7 @@ impl SectionReader<'_> {
     }
 }
 
-fn is_url(text: &str) -> bool {
-    text.starts_with("http://") || text.starts_with("https://")
+fn url(text: &str) -> Parsed<String> {
+    let is_url = text.starts_with("http://") || text.starts_with("https://");
+    if is_url { Ok(text.trim_end_matches('/').to_string()) } else { Err(None) }
 }
