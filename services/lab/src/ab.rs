@@ -10,23 +10,18 @@ mod show;
 mod turns;
 mod view;
 
-use anyhow::{Context, Result};
+use crate::output::{print_json, write_file};
+use anyhow::Result;
 use curves::Curve;
 use experiment::Comparison;
 use recall::RecallRow;
 use serde::Serialize;
 use settings::Settings;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Compares presets (windows, formats of keys and values, thinking) side by side
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: AbCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum AbCommand {
+pub enum AbCommand {
     Report(report::Args),
     Replay(Box<replay::Args>),
 }
@@ -54,8 +49,8 @@ struct ArmReport {
     recall: Vec<RecallRow>,
 }
 
-pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    match args.what {
+pub fn run(command: AbCommand, settings: &Settings) -> Result<()> {
+    match command {
         AbCommand::Report(args) => report::run(&args, settings),
         AbCommand::Replay(args) => replay::run(&args, settings),
     }
@@ -63,11 +58,7 @@ pub fn run(args: Args, settings: &Settings) -> Result<()> {
 
 fn tell(report: &ArmReport, output: &OutputArgs) -> Result<()> {
     if let Some(file) = &output.html {
-        write(file, &page::page(report)?)?;
+        write_file(file, &page::page(report)?)?;
     }
-    if output.json { crate::output::print_json(report) } else { show::print(report, output.html.as_deref()) }
-}
-
-fn write(file: &Path, text: &str) -> Result<()> {
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    if output.json { print_json(report) } else { show::print(report, output.html.as_deref()) }
 }

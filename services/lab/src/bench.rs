@@ -12,7 +12,7 @@ mod steps;
 mod turns;
 
 use crate::charts::{self, Chart};
-use crate::output::{print_json, print_report};
+use crate::output::{print_json, print_report, write_file};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use settings::Settings;
@@ -84,7 +84,7 @@ impl BenchOutput {
     /// For people: what was measured, the tables and the charts.
     fn tell(&self, measured: &Value, tables: &[&Value], charts: &[Chart]) -> Result<()> {
         if let Some(file) = &self.plot {
-            std::fs::write(file, charts::svg(charts)?).with_context(|| format!("cannot write {}", file.display()))?;
+            write_file(file, &charts::svg(charts)?)?;
         }
         if self.json {
             return print_json(measured);

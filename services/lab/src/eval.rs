@@ -17,20 +17,14 @@ use talker::Talker;
 use task::{CompactedCase, EvalQuestion, Judged};
 
 /// Measures what a model can
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: EvalCommand,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum EvalCommand {
+pub enum EvalCommand {
     Builtin(Builtin),
 }
 
 /// Recall, tool calls and summaries, on the sets of models/builtin/eval
 #[derive(Debug, clap::Args)]
-struct Builtin {
+pub struct Builtin {
     /// A preset, a GGUF file or a Hugging Face folder
     #[arg(long, default_value = "builtin")]
     model: String,
@@ -53,10 +47,8 @@ struct Builtin {
     precision: Option<PrecisionArg>,
 }
 
-pub fn run(args: Args, settings: &Settings) -> Result<()> {
-    match args.what {
-        EvalCommand::Builtin(args) => builtin(&args, settings),
-    }
+pub fn run(EvalCommand::Builtin(args): EvalCommand, settings: &Settings) -> Result<()> {
+    builtin(&args, settings)
 }
 
 /// Name, what it measures, and what was aimed at.

@@ -1,12 +1,13 @@
 //! What a command prints: tables, numbers, times, JSON, progress. Words from outside cannot command the terminal.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::Write;
+use std::path::Path;
 use text::template::utc;
 
 pub struct TextTable(comfy_table::Table);
@@ -38,6 +39,10 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;
     Ok(writeln!(out)?)
+}
+
+pub fn write_file(file: &Path, text: &str) -> Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Rows as a table. A column is its heading and the path of its value in a row.
@@ -144,6 +149,11 @@ pub fn clean_lines(text: &str) -> String {
 /// Also the marks that turn the direction of what follows.
 fn is_control(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// `2026-11-20 21:32`, in UTC.

@@ -19,12 +19,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum CliCommand {
-    Ab(lab::ab::Args),
+    #[command(subcommand)]
+    Ab(lab::ab::AbCommand),
     Bench(lab::bench::Args),
     Chat(commands::chat::Args),
     Doctor(commands::doctor::Args),
-    Eval(lab::eval::Args),
-    Keys(commands::keys::Args),
+    #[command(subcommand)]
+    Eval(lab::eval::EvalCommand),
+    #[command(subcommand)]
+    Keys(commands::keys::KeysAction),
     /// Prints the licences of this program and of all that it is made of
     Licenses,
     Logits(commands::logits::Args),

@@ -9,9 +9,9 @@ mod runs;
 use super::curves::curves;
 use super::recall::{AskedFact, recall};
 use super::turns::values;
-use super::{ArmReport, OutputArgs, tell, write};
+use super::{ArmReport, OutputArgs, tell};
 use crate::hardware::Hardware;
-use crate::output::mib;
+use crate::output::{mib, write_file};
 use crate::script::{ConversationScript, ScriptRecipe, generate};
 use anyhow::{Context, Result, bail};
 use experiment::{ArmTurn, Metric, compare, pair_blocks};
@@ -85,7 +85,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             fills: args.fills.clone(),
             reply_tokens: args.reply.map_or(DEFAULT_REPLY, |tokens| tokens as usize),
         })?;
-        return write(file, &script.text()?);
+        return write_file(file, &script.text()?);
     }
     if !args.pause.is_finite() || args.pause < 0.0 || args.runs == 0 || args.turns == Some(0) {
         bail!("--pause is seconds, --runs and --turns are numbers from 1 upwards");

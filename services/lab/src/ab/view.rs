@@ -3,6 +3,7 @@
 use super::ArmReport;
 use super::curves::Curve;
 use crate::charts::{Chart, Series};
+use crate::output::capitalised;
 use experiment::{
     ArmSummary, Better, ComparedUnit, Comparison, Difference, DifferenceVerdict, Metric, MetricRow, MetricUnit,
     Statistic,
@@ -176,11 +177,6 @@ fn letter(arm: usize) -> String {
 
 const LETTERS: [&str; 8] = ["A", "B", "C", "D", "E", "F", "G", "H"];
 const MARKS: [char; 8] = ['o', 'x', '+', '*', '#', '@', '%', '='];
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `reprise bench turns --table`: every case that a household meets, one after the other, in one table.
 
 use super::chat::ChatPlayer;
-use super::service::{BenchTarget, MeasuredService, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService};
 use super::steps::{Filler, Opening, PROMPT_TOKENS, TurnCost, TurnKind};
 use super::turns::{Args, Door, play};
 use anyhow::{Context, Result};
@@ -46,8 +46,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     // The longest history, which may have half as many tokens more than it was meant to, with what is said after it.
     let longest = args.histories.iter().copied().max().unwrap_or(SHORT_HISTORY).max(args.restart_history);
     let window = longest + longest / 2 + args.persona + 2 * SHORT_HISTORY;
-    let mut needs: Vec<(&str, String)> = no_rate_limits().into();
-    needs.push(("model.ctx_size", window.to_string()));
+    let needs = [("model.ctx_size", window.to_string())];
     let service = MeasuredService::open(&args.target, given, settings, &needs).await?;
     let mut cases = Cases { args, settings, service, rows: Vec::new(), played: Vec::new() };
     let done = cases.play_all(given).await;

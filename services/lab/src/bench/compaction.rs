@@ -3,7 +3,7 @@
 
 use super::BenchOutput;
 use super::realtime::RealtimePlayer;
-use super::service::{BenchTarget, MeasuredService, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService};
 use super::steps::{Opening, TurnCost, UserStep};
 use crate::charts::{Chart, Series};
 use crate::client::Arrival;
@@ -83,8 +83,7 @@ struct WindowTurn {
 }
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
-    let mut needs: Vec<(&str, String)> = no_rate_limits().to_vec();
-    needs.extend(args.ctx.map(|ctx| ("model.ctx_size", ctx.to_string())));
+    let needs = Vec::from_iter(args.ctx.map(|ctx| ("model.ctx_size", ctx.to_string())));
     let service = MeasuredService::open(&args.target, given, settings, &needs).await?;
     let recipe = ScriptRecipe {
         turns: args.turns,

@@ -139,6 +139,9 @@ fn arguments(given: &[OsString], file: &Path, preset: &str, folder: &Path, needs
         ("logging.level", "warn".to_owned()),
         ("store.path", file("store.sqlite3")),
         ("memory.disk_path", file(STATE)),
+        // A script talks faster than people do.
+        ("limits.requests_per_minute_per_key", REQUESTS_PER_MINUTE.to_string()),
+        ("limits.requests_per_minute_per_address", REQUESTS_PER_MINUTE.to_string()),
     ];
     arguments.extend(own.iter().chain(needs).map(|(key, value)| format!("--set={key}={value}").into()));
     arguments
@@ -150,12 +153,6 @@ fn last_words(log: &Path) -> String {
     let error = text.rfind("error: ").map_or("", |at| &text[at + "error: ".len()..]);
     let words = if error.is_empty() { &text } else { error };
     if words.trim().is_empty() { "it said nothing".to_owned() } else { words.trim().to_owned() }
-}
-
-/// A script talks faster than people do.
-pub fn no_rate_limits() -> [(&'static str, String); 2] {
-    ["limits.requests_per_minute_per_key", "limits.requests_per_minute_per_address"]
-        .map(|key| (key, REQUESTS_PER_MINUTE.to_string()))
 }
 
 /// In the folder of a service that was started here.

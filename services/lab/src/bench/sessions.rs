@@ -2,7 +2,7 @@
 
 use super::BenchOutput;
 use super::realtime::RealtimePlayer;
-use super::service::{BenchTarget, MeasuredService, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService};
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
@@ -74,18 +74,17 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     }
 }
 
-/// All come from one address and talk as fast as they can.
-fn needs(args: &Args, settings: &Settings) -> Vec<(&'static str, String)> {
+/// All come from one address.
+fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 4] {
     let limits = &settings.limits;
     let connections = args.idle + args.talking + SPARE;
-    let needs = [
+    [
         ("limits.connections", limits.connections),
         ("limits.connections_per_key", limits.connections_per_key),
         ("limits.connections_per_address", limits.connections_per_address),
         ("limits.live_sessions", limits.live_sessions),
     ]
-    .map(|(key, limit)| (key, limit.max(connections).to_string()));
-    needs.into_iter().chain(no_rate_limits()).collect()
+    .map(|(key, limit)| (key, limit.max(connections).to_string()))
 }
 
 /// Connections beside those that are counted.

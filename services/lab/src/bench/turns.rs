@@ -3,7 +3,7 @@
 use super::BenchOutput;
 use super::chat::ChatPlayer;
 use super::realtime::RealtimePlayer;
-use super::service::{BenchTarget, MeasuredService, no_rate_limits};
+use super::service::{BenchTarget, MeasuredService};
 use super::steps::{Filler, Opening, PROMPT_TOKENS, TURNS, TurnCost, TurnKind, UserStep};
 use crate::output::progress_bar;
 use anyhow::{Result, bail};
@@ -132,7 +132,7 @@ impl Player {
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     args.check()?;
-    let mut service = MeasuredService::open(&args.target, given, settings, &no_rate_limits()).await?;
+    let mut service = MeasuredService::open(&args.target, given, settings, &[]).await?;
     let played = play(args, settings, &mut service).await;
     let (machine, name) = (service.hardware(settings), service.name.clone());
     service.stop().await;

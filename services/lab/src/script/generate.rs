@@ -2,6 +2,7 @@
 
 use super::languages::{FactPattern, Language, Values};
 use super::{ConversationScript, ExpectedAnswer, ScriptHead, ScriptQuestion, ScriptTurn};
+use crate::output::capitalised;
 use anyhow::{Result, bail};
 use experiment::SeededRandom;
 use std::collections::HashSet;
@@ -170,11 +171,6 @@ fn talk(random: &mut SeededRandom, language: &Language) -> String {
 /// About three letters and a half a token, in these languages.
 fn tokens(text: &str) -> usize {
     text.chars().count() * 2 / 7 + TURN_TOKENS / 2
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]

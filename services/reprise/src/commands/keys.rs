@@ -8,14 +8,8 @@ use settings::Settings;
 use store::{Scope, Store};
 
 /// Makes, lists and revokes the keys with which programs come in
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    action: KeysAction,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum KeysAction {
+pub enum KeysAction {
     /// Makes a key and shows it, this once
     Create {
         /// Whose conversations it opens; made if not known yet
@@ -44,10 +38,10 @@ enum KeysAction {
     },
 }
 
-pub fn run(args: Args, settings: &Settings) -> Result<()> {
+pub fn run(action: KeysAction, settings: &Settings) -> Result<()> {
     // The first key comes before the first start: a service that is open to the network wants one.
-    let create = matches!(args.action, KeysAction::Create { .. });
-    with_store(settings, create, async |store| match args.action {
+    let create = matches!(action, KeysAction::Create { .. });
+    with_store(settings, create, async |store| match action {
         KeysAction::Create { user, name, scopes, json } => make(store, user, name, scopes, json).await,
         KeysAction::List { user, json } => list(store, user.as_deref(), json).await,
         KeysAction::Revoke { key } => revoke(store, &key).await,
