@@ -137,7 +137,8 @@ impl Runtime {
             config.apply(update);
         }
         let (user, title) = (user.to_owned(), String::new());
-        let new = SessionRecord { id, user, placement, title, config, created_at_ms: now_ms, updated_at_ms: now_ms };
+        let (created_at_ms, updated_at_ms, metadata) = (now_ms, now_ms, None);
+        let new = SessionRecord { id, user, placement, title, config, metadata, created_at_ms, updated_at_ms };
         Ok(self.shared.store.create_session(new).await?)
     }
 

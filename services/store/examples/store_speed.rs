@@ -61,6 +61,7 @@ async fn measure(
             placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: None },
             title: format!("writer {writer}"),
             config: SessionConfig::new(""),
+            metadata: None,
         };
         let session = store.create_session(new).await?;
         tasks.push(tokio::spawn(append_until(store.clone(), session, end)));

@@ -25,6 +25,20 @@ impl Store {
         .await
     }
 
+    /// All of them or none, at the end.
+    pub async fn append_all(&self, session: &SessionRef, items: Vec<Item>, now_ms: i64) -> Result<(), Error> {
+        let quota = self.quota.clone();
+        self.write_session(session, now_ms, async move |connection, session| {
+            for item in items {
+                quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
+                let how = (Change::Created, VersionStatus::Completed);
+                insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// The user heard only the first `heard_chars` characters of one part: that is what was said. What was sent beyond it
     /// stays in the version before.
     pub async fn truncate(

@@ -8,6 +8,7 @@ mod config_form;
 mod delete;
 mod error;
 mod export;
+mod fork;
 mod handle;
 mod health;
 mod ids;
@@ -46,7 +47,7 @@ pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,
 };
 pub use replies::OpenReply;
-pub use responses::FinishedResponse;
+pub use responses::{FinishedResponse, ResponseEnd, StoredResponse};
 pub use search::{HistorySearch, Hit};
 pub use summaries::{ContextStamp, MadeBy, Pin, Summary, SummaryKind};
 pub use view::View;

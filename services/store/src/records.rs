@@ -79,6 +79,9 @@ pub struct SessionRecord {
     pub title: String,
     #[serde(flatten, with = "crate::config_form")]
     pub config: SessionConfig,
+    /// What a client keeps with a session that it made as a conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
     pub created_at_ms: i64,
     pub updated_at_ms: i64,
 }
@@ -92,6 +95,7 @@ impl FromRow<'_, SqliteRow> for SessionRecord {
             placement: Placement::from_row(row)?,
             title: row.try_get("title")?,
             config: config_of(&id, row.try_get("instructions")?, &tools, &settings),
+            metadata: row.try_get("metadata")?,
             created_at_ms: row.try_get("created_at_ms")?,
             updated_at_ms: row.try_get("updated_at_ms")?,
             id,

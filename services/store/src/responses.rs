@@ -1,8 +1,12 @@
-//! Responses: what was asked of the model and how it ended. Only an export reads them.
+//! Responses: what was asked of the model and how it ended.
 
-use crate::{Error, SessionRef, Store};
+use crate::error::Result;
+use crate::versions::versions_of;
+use crate::{Error, ItemVersion, OrderKey, SessionRef, Store};
 use serde_json::{Value, json};
-use session::{JsonText, ResponseStatus, StatusDetails, Usage};
+use session::{Failure, FailureCode, JsonText, ResponseStatus, StatusDetails, Usage};
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedResponse {
@@ -14,7 +18,49 @@ pub struct FinishedResponse {
     pub finished_at_ms: i64,
 }
 
+/// A response as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredResponse {
+    pub session: SessionRef,
+    pub id: String,
+    pub status: ResponseStatus,
+    pub details: Option<StatusDetails>,
+    pub metadata: Value,
+    /// None: it is not over.
+    pub usage: Option<Usage>,
+    pub started_at_ms: i64,
+    /// What it said, as it stands today.
+    pub output: Vec<ItemVersion>,
+    /// Where it ends in its conversation. None: it stood beside it.
+    pub end: Option<ResponseEnd>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResponseEnd {
+    pub order_key: OrderKey,
+    /// The last item up to there. None: all were deleted.
+    pub last_item: Option<String>,
+    /// Nothing stands behind it.
+    pub is_last: bool,
+}
+
 impl Store {
+    /// Another user's response is not there.
+    pub async fn find_response(&self, user: &str, id: &str) -> Result<Option<StoredResponse>, Error> {
+        self.read_moment(async |reader| find_response(reader, user, id).await).await
+    }
+
+    /// It is not found any more; what it said stays in its conversation.
+    pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
+        let id = id.to_owned();
+        self.write_session(session, now_ms, async move |connection, session| {
+            let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
+            let is_gone = query.bind(session.key).bind(&id).execute(connection).await?.rows_affected() == 1;
+            if is_gone { Ok(()) } else { Err(Error::NoResponse { response: id }.into()) }
+        })
+        .await
+    }
+
     pub async fn begin_response(
         &self,
         session: &SessionRef,
@@ -54,6 +100,93 @@ impl Store {
         let finished = self.execute_in(session, finished_at_ms, query).await?;
         if finished == 1 { Ok(()) } else { Err(Error::NoResponse { response: id }) }
     }
+}
+
+async fn find_response(reader: &mut SqliteConnection, user: &str, id: &str) -> Result<Option<StoredResponse>> {
+    let query = sqlx::query(
+        "SELECT r.*, s.user AS session_user, s.id AS session_id
+         FROM responses r JOIN sessions s ON s.key = r.session
+         WHERE r.id = ? AND s.user = ? AND s.deleted_at_ms IS NULL",
+    );
+    let Some(row) = query.bind(id).bind(user).fetch_optional(&mut *reader).await? else { return Ok(None) };
+    let (user, session_id): (&str, &str) = (row.try_get("session_user")?, row.try_get("session_id")?);
+    let session = SessionRef { key: row.try_get("session")?, user: user.into(), id: session_id.into() };
+    let query = sqlx::query(
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ?1 AND v.response = ?2 AND i.deleted = 0
+            AND i.item_id IN (SELECT item_id FROM item_versions WHERE session = ?1 AND response = ?2)
+         ORDER BY i.place",
+    );
+    let output = versions_of(&query.bind(session.key).bind(id).fetch_all(&mut *reader).await?, &session.id)?;
+    let end = end_of(reader, &session, id).await?;
+    let mut response = response_of(&row, session)?;
+    (response.output, response.end) = (output, end);
+    Ok(Some(response))
+}
+
+/// Its items keep their place also where they were deleted or never said.
+async fn end_of(reader: &mut SqliteConnection, session: &SessionRef, id: &str) -> Result<Option<ResponseEnd>> {
+    let query = sqlx::query_scalar(
+        "SELECT max(i.place) FROM items i WHERE i.session = ?1
+            AND i.item_id IN (SELECT item_id FROM item_versions WHERE session = ?1 AND response = ?2)",
+    );
+    let order_key: Option<OrderKey> = query.bind(session.key).bind(id).fetch_one(&mut *reader).await?;
+    let Some(order_key) = order_key else { return Ok(None) };
+    let query = sqlx::query_scalar(
+        "SELECT item_id FROM items WHERE session = ? AND place <= ? AND deleted = 0 ORDER BY place DESC LIMIT 1",
+    );
+    let last_item = query.bind(session.key).bind(&order_key).fetch_optional(&mut *reader).await?;
+    let query = sqlx::query("SELECT 1 FROM items WHERE session = ? AND place > ? AND deleted = 0 LIMIT 1");
+    let is_last = query.bind(session.key).bind(&order_key).fetch_optional(reader).await?.is_none();
+    Ok(Some(ResponseEnd { order_key, last_item, is_last }))
+}
+
+fn response_of(row: &SqliteRow, session: SessionRef) -> Result<StoredResponse> {
+    let (details, usage): (Value, Value) = (row.try_get("status_details")?, row.try_get("usage")?);
+    Ok(StoredResponse {
+        session,
+        id: row.try_get("id")?,
+        status: status_of(row.try_get("status")?),
+        details: details_of(&details),
+        metadata: row.try_get("metadata")?,
+        usage: usage_of(&usage),
+        started_at_ms: row.try_get("started_at_ms")?,
+        output: Vec::new(),
+        end: None,
+    })
+}
+
+fn status_of(word: &str) -> ResponseStatus {
+    match word {
+        "in_progress" => ResponseStatus::InProgress,
+        "completed" => ResponseStatus::Completed,
+        "cancelled" => ResponseStatus::Cancelled,
+        "incomplete" => ResponseStatus::Incomplete,
+        _ => ResponseStatus::Failed,
+    }
+}
+
+fn details_of(form: &Value) -> Option<StatusDetails> {
+    match form["type"].as_str()? {
+        "cancelled" => Some(StatusDetails::Cancelled),
+        "incomplete" if form["reason"] == "max_output_tokens" => Some(StatusDetails::MaxOutputTokens),
+        "failed" => {
+            let is_clients_fault = form["error"]["type"] == "invalid_request_error";
+            let code = if is_clients_fault { FailureCode::InvalidRequest } else { FailureCode::EngineFailed };
+            let message = form["error"]["message"].as_str().unwrap_or_default();
+            Some(StatusDetails::Failed(Failure::new(code, message)))
+        }
+        _ => None,
+    }
+}
+
+fn usage_of(form: &Value) -> Option<Usage> {
+    Some(Usage {
+        input_tokens: form["input_tokens"].as_u64()?,
+        output_tokens: form["output_tokens"].as_u64()?,
+        cached_tokens: form["input_token_details"]["cached_tokens"].as_u64().unwrap_or(0),
+        reasoning_tokens: form["output_token_details"]["reasoning_tokens"].as_u64().unwrap_or(0),
+    })
 }
 
 fn status_word(status: ResponseStatus) -> &'static str {

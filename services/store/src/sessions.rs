@@ -3,6 +3,7 @@
 use crate::config_form::{settings_form, tools_form};
 use crate::error::Result;
 use crate::{Error, Placement, SessionLine, SessionRecord, SessionRef, Store, User};
+use serde_json::Value;
 use session::SessionConfig;
 use sqlx::sqlite::SqliteConnection;
 
@@ -61,6 +62,18 @@ impl Store {
         self.execute_in(session, now_ms, query.bind(session.key)).await.map(drop)
     }
 
+    /// What a client keeps with a conversation that it made.
+    pub async fn set_metadata(&self, session: &SessionRef, metadata: Value, now_ms: i64) -> Result<(), Error> {
+        let quota = self.quota.clone();
+        self.write_session(session, now_ms, async move |connection, session| {
+            quota.take(connection, session, metadata.to_string().len(), now_ms).await?;
+            let query = sqlx::query("UPDATE sessions SET metadata = ? WHERE key = ?");
+            query.bind(metadata).bind(session.key).execute(connection).await?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Another window for a session: only when a user asks for it.
     pub async fn set_placement(&self, session: &SessionRef, placement: &Placement, now_ms: i64) -> Result<(), Error> {
         let Placement { preset, ctx_size, experiment, arm } = placement.clone();
@@ -99,8 +112,8 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
     }
     let query = sqlx::query_scalar(
         "INSERT INTO sessions (id, user, preset, ctx_size, experiment, arm, title, instructions, tools, settings,
-            created_at_ms, updated_at_ms)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+            metadata, created_at_ms, updated_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let key = query
         .bind(&new.id)
@@ -113,6 +126,7 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         .bind(&new.config.instructions)
         .bind(tools_form(&new.config))
         .bind(settings_form(&new.config))
+        .bind(&new.metadata)
         .bind(new.created_at_ms)
         .bind(new.updated_at_ms)
         .fetch_one(connection)

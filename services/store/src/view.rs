@@ -8,7 +8,7 @@ use crate::versions::{changed_under, last_seq, order_key_of, versions_of};
 use crate::{Error, ItemVersion, OrderKey, Pin, SessionRecord, SessionRef, Store, Summary, VersionStatus};
 use session::{ItemBody, Role};
 use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 /// A session as it goes into a prompt: the newest applied summary and what was said after it.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +54,44 @@ impl Store {
                 None => OrderKey::default(),
             };
             items_after(reader, session, &from, i64::from(limit)).await
+        })
+        .await
+    }
+
+    /// The same, the last item first.
+    pub async fn items_backwards(
+        &self,
+        session: &SessionRef,
+        before: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<ItemVersion>, Error> {
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            let before = match before {
+                Some(item_id) => Some(order_key_of(reader, session, item_id).await?),
+                None => None,
+            };
+            let query = sqlx::query(
+                "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+                 WHERE i.session = ?1 AND (?2 IS NULL OR i.place < ?2) AND i.deleted = 0 ORDER BY i.place DESC LIMIT ?3",
+            );
+            let rows = query.bind(session.key).bind(before).bind(limit).fetch_all(&mut *reader).await?;
+            with_pieces(reader, session, rows).await
+        })
+        .await
+    }
+
+    /// One item as it stands today.
+    pub async fn item(&self, session: &SessionRef, item_id: &str) -> Result<ItemVersion, Error> {
+        self.read_moment(async |reader| {
+            check_session(reader, session).await?;
+            let query = sqlx::query(
+                "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+                 WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
+            );
+            let rows = query.bind(session.key).bind(item_id).fetch_all(&mut *reader).await?;
+            let found = with_pieces(reader, session, rows).await?.pop();
+            Ok(found.ok_or_else(|| Error::NoItem { item: item_id.to_owned() })?)
         })
         .await
     }
@@ -115,6 +153,15 @@ async fn items_after(
          WHERE i.session = ? AND i.place > ? AND i.deleted = 0 ORDER BY i.place LIMIT ?",
     );
     let rows = query.bind(session.key).bind(after).bind(limit).fetch_all(&mut *reader).await?;
+    with_pieces(reader, session, rows).await
+}
+
+/// A reply that is being said has what was stored of it.
+async fn with_pieces(
+    reader: &mut SqliteConnection,
+    session: &SessionRef,
+    rows: Vec<SqliteRow>,
+) -> Result<Vec<ItemVersion>> {
     let mut items = versions_of(&rows, &session.id)?;
     for (row, item) in rows.iter().zip(&mut items).filter(|(_, item)| item.status == VersionStatus::InProgress) {
         add_pieces(reader, row.try_get("key")?, item).await?;

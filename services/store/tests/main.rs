@@ -6,6 +6,7 @@ mod delete;
 mod keys;
 mod model;
 mod old_release;
+mod responses;
 mod search;
 mod statements;
 mod summaries;

@@ -61,6 +61,7 @@ pub fn new_session(user: &str, id: Option<&str>, now_ms: i64) -> SessionRecord {
         placement: Placement { preset: "small".into(), ctx_size: 1000, experiment: None, arm: Some("a".into()) },
         title: "Kitchen".into(),
         config: config(),
+        metadata: None,
     }
 }
 

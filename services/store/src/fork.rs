@@ -1,0 +1,117 @@
+//! A second session that begins as another one was at some place: what is said in either is not said in the other.
+//!
+//! As with an import, the new session is marked like a deleted one until all of it is there.
+
+use crate::error::Result;
+use crate::sessions::{insert_session, session_record};
+use crate::summaries::{insert_pin, insert_summary, pins_of_session, summaries_of_session};
+use crate::versions::{changed_under, insert_version, last_seq, versions_of};
+use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, Summary};
+use sqlx::sqlite::SqliteConnection;
+use std::collections::HashSet;
+
+/// Other writes wait for one group of rows at most.
+const ITEMS_AT_ONCE: i64 = 128;
+
+impl Store {
+    /// With the items up to `through` as they stand today, the summary that covers no more than these, and their pins.
+    pub async fn fork_session(
+        &self,
+        from: &SessionRef,
+        through: &OrderKey,
+        id: String,
+        now_ms: i64,
+    ) -> Result<SessionRef, Error> {
+        let record = self.session(from).await?;
+        let (created_at_ms, updated_at_ms) = (now_ms, now_ms);
+        let new = SessionRecord { id, metadata: None, created_at_ms, updated_at_ms, ..record };
+        let begun = self.write(async move |connection| {
+            let session = insert_session(connection, &new).await?;
+            let hide = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
+            hide.bind(now_ms).bind(session.key).execute(connection).await?;
+            Ok(session)
+        });
+        let session = begun.await?;
+        let copied = self.copy(from, through, &session, now_ms).await;
+        if copied.is_err()
+            && let Err(error) = self.remove_rows(session.key).await
+        {
+            tracing::warn!(%error, "the rest of a session that could not be forked stays hidden until the next start");
+        }
+        copied.map(|()| session)
+    }
+
+    async fn copy(&self, from: &SessionRef, through: &OrderKey, to: &SessionRef, now_ms: i64) -> Result<(), Error> {
+        let mut after = OrderKey::default();
+        loop {
+            let (from, through, to, quota) = (from.clone(), through.clone(), to.clone(), self.quota.clone());
+            let last = self.write(async move |connection| {
+                let items = items_between(connection, &from, &after, &through).await?;
+                let mut seq = last_seq(connection, &to).await?;
+                for item in &items {
+                    seq += 1;
+                    quota.take(connection, &to, item.body.text_bytes(), now_ms).await?;
+                    let copy = ItemVersion { seq, version: 1, change: Change::Created, ..item.clone() };
+                    insert_version(connection, &to, &copy).await?;
+                }
+                Ok(items.last().map(|item| item.order_key.clone()))
+            });
+            match last.await? {
+                Some(last) => after = last,
+                None => break,
+            }
+        }
+        let (from, through, to) = (from.clone(), through.clone(), to.clone());
+        self.write(async move |connection| {
+            copy_context(connection, &from, &through, &to).await?;
+            let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL WHERE key = ?");
+            show.bind(to.key).execute(connection).await?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn items_between(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    after: &OrderKey,
+    through: &OrderKey,
+) -> Result<Vec<ItemVersion>> {
+    session_record(connection, session).await?; // it may have been deleted meanwhile
+    let query = sqlx::query(
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ? AND i.place > ? AND i.place <= ? AND i.deleted = 0 AND i.being_said = 0
+         ORDER BY i.place LIMIT ?",
+    );
+    let query = query.bind(session.key).bind(after).bind(through).bind(ITEMS_AT_ONCE);
+    versions_of(&query.fetch_all(connection).await?, &session.id)
+}
+
+/// What stands for the past in the prompt, where it tells nothing that was said later.
+async fn copy_context(
+    connection: &mut SqliteConnection,
+    from: &SessionRef,
+    through: &OrderKey,
+    to: &SessionRef,
+) -> Result<()> {
+    let mut stands = None;
+    for summary in summaries_of_session(connection, from).await? {
+        let is_early = summary.is_in_use() && summary.to_order_key <= *through;
+        if is_early && !changed_under(connection, from, &summary.to_order_key, summary.through_seq).await? {
+            stands = Some(summary);
+        }
+    }
+    if let Some(summary) = stands {
+        let through_seq = last_seq(connection, to).await?;
+        insert_summary(connection, to, &Summary { version: 1, based_on: None, through_seq, ..summary }).await?;
+    }
+    let query = sqlx::query_scalar("SELECT item_id FROM items WHERE session = ?").bind(to.key);
+    let items: HashSet<String> = query.fetch_all(&mut *connection).await?.into_iter().collect();
+    for pin in pins_of_session(connection, from, false).await? {
+        if pin.source_item.as_ref().is_none_or(|item| items.contains(item)) {
+            insert_pin(connection, to, &pin).await?;
+        }
+    }
+    Ok(())
+}

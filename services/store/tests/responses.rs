@@ -1,0 +1,188 @@
+//! Responses by their ids, and sessions that branch off behind one.
+
+use crate::support::*;
+use crate::transfer::{export, import};
+use serde_json::json;
+use session::{Failure, FailureCode, Item, ItemStatus, ResponseStatus, Role, StatusDetails, Usage};
+use store::*;
+
+const USAGE: Usage = Usage { input_tokens: 7, cached_tokens: 3, output_tokens: 2, reasoning_tokens: 1 };
+
+/// A question and its answer, which is the item `a` and the number.
+async fn turn(store: &Store, session: &SessionRef, n: usize) {
+    say(store, session, &format!("u{n}"), &format!("question {n}"), 20).await;
+    let (id, item) = (format!("resp_{n}"), format!("a{n}"));
+    store.begin_response(session, &id, true, Some(&r#"{"room":"hall"}"#.into()), 20).await.unwrap();
+    let reply = begin(store, session, &item, &id, 20).await.unwrap();
+    let body = message(Role::Assistant, &format!("answer {n}"));
+    store.finish_reply(&reply, VersionStatus::Completed, body, 25).await.unwrap();
+    finish(store, session, &id, ResponseStatus::Completed, None).await;
+}
+
+async fn finish(store: &Store, session: &SessionRef, id: &str, status: ResponseStatus, details: Option<StatusDetails>) {
+    let response = FinishedResponse { id: id.into(), status, details, usage: USAGE, finished_at_ms: 26 };
+    store.finish_response(session, response).await.unwrap();
+}
+
+async fn found(store: &Store, id: &str) -> StoredResponse {
+    store.find_response("ada", id).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_response_is_found_by_its_id_and_its_user() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    turn(store, &session, 1).await;
+    let first = found(store, "resp_1").await;
+    assert_eq!((&first.session, first.status, first.usage), (&session, ResponseStatus::Completed, Some(USAGE)));
+    assert_eq!((first.metadata.clone(), first.started_at_ms), (json!({ "room": "hall" }), 20));
+    assert_eq!(first.output.iter().map(ItemVersion::said).collect::<Vec<_>>(), ["answer 1"]);
+    let end = first.end.unwrap();
+    assert_eq!((end.last_item.as_deref(), end.is_last), (Some("a1"), true));
+    for (user, id) in [("bob", "resp_1"), ("ada", "resp_none")] {
+        assert_eq!(store.find_response(user, id).await.unwrap(), None);
+    }
+    turn(store, &session, 2).await;
+    let end = found(store, "resp_1").await.end.unwrap();
+    assert_eq!((end.last_item.as_deref(), end.is_last), (Some("a1"), false));
+    // What it said can leave the conversation, and its place stays.
+    store.delete_item(&session, "a1", 30).await.unwrap();
+    let first = found(store, "resp_1").await;
+    assert_eq!((first.output, first.end.unwrap().last_item.as_deref()), (vec![], Some("u1")));
+    store.delete_session(&session, 40).await.unwrap();
+    assert_eq!(store.find_response("ada", "resp_2").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn how_it_ended_comes_back() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let failure = Failure::new(FailureCode::EngineFailed, "the engine failed");
+    for (n, (status, details)) in [
+        (ResponseStatus::Cancelled, Some(StatusDetails::Cancelled)),
+        (ResponseStatus::Incomplete, Some(StatusDetails::MaxOutputTokens)),
+        (ResponseStatus::Failed, Some(StatusDetails::Failed(failure))),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("resp_{n}");
+        store.begin_response(&session, &id, true, None, 20).await.unwrap();
+        let begun = found(store, &id).await;
+        assert_eq!((begun.status, begun.usage, begun.end), (ResponseStatus::InProgress, None, None));
+        finish(store, &session, &id, status, details.clone()).await;
+        let kept = found(store, &id).await;
+        assert_eq!((kept.status, kept.details), (status, details));
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_response_is_not_found_and_its_words_stay() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    turn(store, &session, 1).await;
+    store.delete_response(&session, "resp_1", 30).await.unwrap();
+    assert_eq!(store.find_response("ada", "resp_1").await.unwrap(), None);
+    let again = store.delete_response(&session, "resp_1", 31).await;
+    assert_eq!(again, Err(Error::NoResponse { response: "resp_1".into() }));
+    assert_eq!(texts(store, &session).await, ["question 1", "answer 1"]);
+    // One that is being said is not deleted.
+    store.begin_response(&session, "resp_2", true, None, 32).await.unwrap();
+    assert!(store.delete_response(&session, "resp_2", 33).await.is_err());
+}
+
+#[tokio::test]
+async fn a_fork_has_what_was_said_until_then() {
+    let mut fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let store = fixture.store.clone();
+    for n in 1..=3 {
+        turn(&store, &session, n).await;
+    }
+    store.delete_item(&session, "u1", 30).await.unwrap();
+    store.truncate(&session, "a2", 0, 6, 30).await.unwrap();
+    store.add_pin(&session, "the user likes tea", Some("u2"), MadeBy::Model, 31).await.unwrap();
+    store.add_pin(&session, "the user likes beer", Some("u3"), MadeBy::Model, 31).await.unwrap();
+    store.add_pin(&session, "speak slowly", None, MadeBy::User, 31).await.unwrap();
+    let end = found(&store, "resp_2").await.end.unwrap();
+    let fork = store.fork_session(&session, &end.order_key, "sess_fork".into(), 40).await.unwrap();
+    assert_eq!(texts(&store, &fork).await, ["answer 1", "question 2", "answer"]);
+    assert_eq!(texts(&store, &session).await, ["answer 1", "question 2", "answer", "question 3", "answer 3"]);
+    let (view, original) = (store.load(&fork).await.unwrap(), store.load(&session).await.unwrap());
+    assert_eq!(view.session.config, original.session.config);
+    assert_eq!(view.items[2].heard_chars, Some(6));
+    let pins: Vec<_> = view.pins.iter().map(|pin| pin.text.as_str()).collect();
+    assert_eq!(pins, ["the user likes tea", "speak slowly"]);
+    // Neither sees what is said in the other, and both are whole.
+    say(&store, &fork, "u4", "question 4", 50).await;
+    assert_eq!(texts(&store, &session).await.len(), 5);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    // Its responses are those of the session that they were made in.
+    assert_eq!(found(&store, "resp_2").await.session, session);
+    fixture.reopen(60).await;
+    assert_eq!(texts(&fixture.store, &fork).await.len(), 4);
+    store_forgets_a_deleted_original(&fixture.store, &session, &fork).await;
+}
+
+async fn store_forgets_a_deleted_original(store: &Store, session: &SessionRef, fork: &SessionRef) {
+    store.delete_session(session, 70).await.unwrap();
+    assert_eq!(texts(store, fork).await.len(), 4);
+    let order_key = store.load(fork).await.unwrap().items[0].order_key.clone();
+    let gone = store.fork_session(session, &order_key, "sess_other".into(), 80).await;
+    assert_eq!(gone.err(), Some(Error::NoSession { session: session.id().to_owned() }));
+    assert_eq!(store.list_sessions("ada", None, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_fork_has_the_summary_that_tells_nothing_of_later() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for n in 1..=200 {
+        turn(store, &session, n).await;
+    }
+    for (to, text) in [("a100", "half"), ("a150", "most")] {
+        let summary = Summary {
+            from_item: "u1".into(),
+            to_item: to.into(),
+            text: text.into(),
+            applied_at_ms: Some(30),
+            created_at_ms: 30,
+            ..Summary::default()
+        };
+        store.add_applied_summary(&session, summary, Vec::new()).await.unwrap();
+    }
+    let end = found(store, "resp_120").await.end.unwrap();
+    let fork = store.fork_session(&session, &end.order_key, "sess_fork".into(), 40).await.unwrap();
+    let view = store.load(&fork).await.unwrap();
+    assert_eq!(view.summary.as_ref().map(|summary| summary.text.as_str()), Some("half"));
+    assert!(!view.summary_is_stale);
+    assert_eq!((view.items.len(), view.items[0].said().as_str()), (40, "question 101"));
+    assert_eq!(store.items(&fork, None, 1000).await.unwrap().len(), 240);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn items_come_all_or_none_and_from_both_ends() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    let item = |id: &str, text: &str| Item::new(id, message(Role::User, text), ItemStatus::Completed);
+    store.append_all(&session, vec![item("a", "one"), item("b", "two"), item("c", "three")], 20).await.unwrap();
+    let refused = store.append_all(&session, vec![item("d", "four"), item("a", "again")], 21).await;
+    assert_eq!(refused, Err(Error::ItemExists { item: "a".into() }));
+    assert_eq!(texts(store, &session).await, ["one", "two", "three"]);
+    let said = |items: Vec<ItemVersion>| items.iter().map(ItemVersion::said).collect::<Vec<_>>();
+    assert_eq!(said(store.items_backwards(&session, None, 2).await.unwrap()), ["three", "two"]);
+    assert_eq!(said(store.items_backwards(&session, Some("b"), 2).await.unwrap()), ["one"]);
+    assert_eq!(store.item(&session, "b").await.unwrap().said(), "two");
+    assert_eq!(store.item(&session, "x").await, Err(Error::NoItem { item: "x".into() }));
+}
+
+#[tokio::test]
+async fn what_a_client_keeps_with_a_conversation_is_exported_and_imported() {
+    let (fixture, other) = (Fixture::new().await, Fixture::new().await);
+    let session = fixture.session().await;
+    assert_eq!(fixture.store.session(&session).await.unwrap().metadata, None);
+    fixture.store.set_metadata(&session, json!({ "room": "hall" }), 30).await.unwrap();
+    let imported = import(&other.store, None, &export(&fixture.store, &session).await).await.unwrap();
+    assert_eq!(other.store.session(&imported[0]).await.unwrap().metadata, Some(json!({ "room": "hall" })));
+}
