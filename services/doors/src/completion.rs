@@ -4,22 +4,26 @@
 mod durable;
 mod source;
 
+pub use durable::{MARK, bodies};
+
 use crate::ApiError;
 use crate::access::{Caller, Gate};
 use futures_util::{StreamExt, stream};
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
 use runtime::Runtime;
+use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::prompt::Wording;
 use session::{
-    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, Priority, Prompt, Response,
+    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Priority, Prompt, Response,
     ResponseStatus, ToolChoice,
 };
 use settings::{Preset, Settings};
 use source::Source;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Store, past_user};
+use store::{SessionRef, Store, past_user};
+use tokio_util::sync::CancellationToken;
 
 /// What the handlers need; cheap to clone.
 #[derive(Clone)]
@@ -85,6 +89,28 @@ impl Completions {
         let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
         Ok(Completion { source, warm, session_id: None })
     }
+
+    /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.
+    pub async fn take_turn(
+        &self,
+        session: &SessionRef,
+        turn: NewTurn,
+        metadata: Map<String, Value>,
+    ) -> Result<Result<Completion, Failure>, ApiError> {
+        let mut source = durable::take_turn(self, session, None, turn, metadata).await?;
+        if let Err(failure) = source.begun().await {
+            return Ok(Err(failure));
+        }
+        Ok(Ok(Completion { source, warm: None, session_id: Some(session.id().to_owned()) }))
+    }
+}
+
+impl Completions {
+    /// Reads a prompt ahead whose last message stands for what will be said.
+    pub fn warm(&self, caller: &Caller, preset: &Arc<Preset>, prompt: Prompt) {
+        let (model, preset, user) = (self.model.clone(), preset.clone(), past_user(&caller.identity.user));
+        Warm { model, prompt, preset, user }.begin();
+    }
 }
 
 fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelRequest {
@@ -98,8 +124,13 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 }
 
 impl Completion {
-    /// The next event of the response. None after the last.
-    async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
+    /// Cancels the response while it is read. It still ends as responses do.
+    pub fn canceller(&self) -> CancellationToken {
+        self.source.canceller()
+    }
+
+    /// The next event of the response. None after the last. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
         let event = self.source.next().await?;
         if let Ok(event) = &event
             && let Event::ResponseDone { response } = &**event
@@ -211,9 +242,15 @@ impl Warm {
         if !is_said || has_calls || said.is_empty() {
             return;
         }
-        let Warm { model, mut prompt, preset, user } = self;
-        prompt.messages.push(Message::new(MessageRole::Assistant, said));
-        prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
+        let mut warm = self;
+        warm.prompt.messages.push(Message::new(MessageRole::Assistant, said));
+        warm.prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
+        warm.begin();
+    }
+
+    /// Reads the prompt up to its last message.
+    fn begin(self) {
+        let Warm { model, prompt, preset, user } = self;
         let mut asked = ModelRequest { user: Some(user), ..ModelRequest::new(prompt, preset) };
         (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
         let mut answer = model.ask(asked);

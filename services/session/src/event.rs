@@ -5,7 +5,7 @@ use crate::vocabulary::{Event, Input};
 impl Input {
     /// Whether a response begins with it.
     pub fn wants_response(&self) -> bool {
-        matches!(self, Input::Respond(_) | Input::HeardAll { respond: true, .. })
+        matches!(self, Input::Respond(_) | Input::TakeTurn(_) | Input::HeardAll { respond: true, .. })
     }
 }
 

@@ -358,6 +358,8 @@ pub enum Input {
         item_id: String,
     },
     Respond(Box<ResponseRequest>),
+    /// All of it is done, or nothing.
+    TakeTurn(Box<NewTurn>),
     /// None: the response of the conversation.
     CancelResponse {
         response_id: Option<String>,
@@ -390,6 +392,16 @@ pub enum Heard {
     Ms(u64),
     /// Characters (Unicode scalar values).
     Chars(usize),
+}
+
+/// What a client says, and the response to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewTurn {
+    /// The last item as the client knows it: what was said since is no part of its conversation. None: whatever was said.
+    pub behind: Option<String>,
+    pub items: Vec<NewItem>,
+    /// The next turn will most likely have the same configuration.
+    pub request: ResponseRequest,
 }
 
 /// A response that a client wants. What it leaves out is as the session has it.
@@ -631,6 +643,8 @@ pub enum Refusal {
     TooManyResponses { limit: usize },
     #[error("no active response found")]
     NoActiveResponse,
+    #[error("something else was said since: go on from there, or try again")]
+    SaidSince,
     #[error("nothing was said: say something first")]
     NothingSaid,
     #[error("this could not be stored and did not happen: {cause}")]

@@ -7,13 +7,13 @@ use crate::ApiError;
 use crate::access::Caller;
 use crate::json::json_text;
 use runtime::Attach;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, ItemBody, ItemPlace, MaxTokens, Message, MessageRole, NewItem, ResponseRequest, Role,
+    ConfigUpdate, Event, Input, ItemBody, MaxTokens, Message, MessageRole, NewItem, NewTurn, ResponseRequest, Role,
 };
 use std::sync::Arc;
-use store::new_id;
+use store::{SessionRef, new_id};
 
 /// Asks for a session that is not there yet.
 const NEW: &str = "new";
@@ -27,7 +27,7 @@ pub async fn answer(
     request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
     let model = request.model.clone();
-    let inputs = inputs(request)?;
+    let (update, turn) = turn_of(request)?;
     let session = match id {
         NEW => {
             let session = completions.runtime.create(&caller.identity.user, &model, None).await?;
@@ -36,40 +36,49 @@ pub async fn answer(
         }
         id => completions.gate.begun.open_session(&completions.store, caller, id).await?,
     };
+    let source = take_turn(completions, &session, update, turn, Map::new()).await?;
+    Ok((source, session.id().to_owned()))
+}
+
+/// The name under which a response's metadata has the mark of the request that it answers.
+pub const MARK: &str = "client_event_id";
+
+/// Takes a turn in a session as any client does, and reads along. `metadata` are texts by names.
+pub async fn take_turn(
+    completions: &Completions,
+    session: &SessionRef,
+    update: Option<ConfigUpdate>,
+    mut turn: NewTurn,
+    mut metadata: Map<String, Value>,
+) -> Result<Source, ApiError> {
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
-    let (connected, written) = completions.runtime.attach(&session, attach).await?;
-    let mark = new_id("chat")?;
-    let metadata = json_text(&json!({ "client_event_id": mark }));
-    let listening = Listening::new(connected, written, mark, metadata.clone());
-    for mut input in inputs {
-        if let Input::Respond(request) = &mut input {
-            request.metadata = Some(metadata.clone());
-        }
+    let (connected, written) = completions.runtime.attach(session, attach).await?;
+    let mark = new_id("turn")?;
+    metadata.insert(MARK.to_owned(), json!(mark));
+    let metadata = json_text(&Value::Object(metadata));
+    turn.request.metadata = Some(metadata.clone());
+    let listening = Listening::new(connected, written, mark, metadata);
+    let configured = update.map(|update| Input::Configure(Box::new(update)));
+    for input in configured.into_iter().chain([Input::TakeTurn(Box::new(turn))]) {
         if !listening.say(input).await {
             break; // the session's end comes as an event
         }
     }
-    Ok((Source::Session(Box::new(listening)), session.id().to_owned()))
+    Ok(Source::Session(Box::new(listening)))
 }
 
 /// What the client says.
-fn inputs(request: CompletionRequest) -> Result<Vec<Input>, ApiError> {
-    let mut inputs = Vec::new();
+fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn), ApiError> {
     let mut messages = request.prompt.messages.iter().peekable();
-    if let Some(head) = messages.next_if(|message| message.role == MessageRole::System) {
-        let update = ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() };
-        inputs.push(Input::Configure(Box::new(update)));
-    }
-    for message in messages {
-        let item = |body| Input::AddItem { item: NewItem { id: None, body }, place: ItemPlace::End };
-        inputs.extend(bodies(message).into_iter().map(item));
-    }
+    let head = messages.next_if(|message| message.role == MessageRole::System);
+    let update = head.map(|head| ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() });
+    let items = messages.flat_map(bodies).map(|body| NewItem { id: None, body }).collect();
     if request.prompt.tools.iter().any(|tool| tool.name.is_empty()) {
         return Err(ApiError::bad("invalid_value", "a tool has no name").param("tools"));
     }
     let temperature = request.options.sampling.temperature;
-    inputs.push(Input::Respond(Box::new(ResponseRequest {
+    let asked = ResponseRequest {
         config: ConfigUpdate {
             tools: (!request.prompt.tools.is_empty()).then_some(request.prompt.tools),
             tool_choice: Some(request.tool_choice),
@@ -81,11 +90,12 @@ fn inputs(request: CompletionRequest) -> Result<Vec<Input>, ApiError> {
         },
         options: request.options,
         ..ResponseRequest::default()
-    })));
-    Ok(inputs)
+    };
+    Ok((update, NewTurn { behind: None, items, request: asked }))
 }
 
-fn bodies(message: &Message) -> Vec<ItemBody> {
+/// The items that a message is.
+pub fn bodies(message: &Message) -> Vec<ItemBody> {
     let text = message.text();
     match message.role {
         MessageRole::System => vec![ItemBody::message(Role::System, text)],

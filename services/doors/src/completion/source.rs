@@ -8,6 +8,7 @@ use session::machine::OneShot;
 use session::{Event, Failure, FailureCode, Input, JsonText, Refusal};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 pub enum Source {
     Model { answer: Answer, one_shot: Box<OneShot>, ready: VecDeque<Event> },
@@ -23,7 +24,12 @@ pub struct Listening {
     /// By which our response is.
     metadata: JsonText,
     response_id: Option<String>,
+    /// An event that was waited for and not taken.
+    ready: Option<Arc<Event>>,
     is_over: bool,
+    /// The client wants no more of it.
+    cancelled: CancellationToken,
+    cancel_is_told: bool,
     /// An event was passed on and is on its way to the client, so the session may keep it.
     owes_done: bool,
 }
@@ -31,6 +37,21 @@ pub struct Listening {
 impl Source {
     pub fn of_model(answer: Answer, one_shot: OneShot) -> Source {
         Source::Model { answer, one_shot: Box::new(one_shot), ready: VecDeque::new() }
+    }
+
+    pub async fn begun(&mut self) -> Result<(), Failure> {
+        match self {
+            Source::Model { .. } => Ok(()),
+            Source::Session(listening) => listening.begun().await,
+        }
+    }
+
+    /// Cancels the response; its events still come to their end.
+    pub fn canceller(&self) -> CancellationToken {
+        match self {
+            Source::Model { answer, .. } => answer.canceller(),
+            Source::Session(listening) => listening.cancelled.clone(),
+        }
     }
 
     /// The next event of the response. None after the last.
@@ -52,7 +73,9 @@ impl Source {
 impl Listening {
     pub fn new(connected: Connected, written: Written, mark: String, metadata: JsonText) -> Listening {
         let session = Some((connected, written));
-        Listening { session, mark, metadata, response_id: None, is_over: false, owes_done: false }
+        let (cancelled, cancel_is_told) = (CancellationToken::new(), false);
+        let (response_id, ready, is_over, owes_done) = (None, None, false, false);
+        Listening { session, mark, metadata, response_id, ready, is_over, cancelled, cancel_is_told, owes_done }
     }
 
     pub async fn say(&self, input: Input) -> bool {
@@ -62,13 +85,32 @@ impl Listening {
         }
     }
 
+    /// Waits until the session has taken what was said, or refused it.
+    async fn begun(&mut self) -> Result<(), Failure> {
+        self.ready = self.next().await.transpose()?;
+        Ok(())
+    }
+
     async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
+        if let Some(event) = self.ready.take() {
+            return Some(Ok(event));
+        }
         while !self.is_over {
-            let (_, written) = self.session.as_mut()?;
+            let (connected, written) = self.session.as_mut()?;
             if std::mem::take(&mut self.owes_done) {
                 written.done(1);
             }
-            let event = match written.next().await {
+            let next = tokio::select! {
+                next = written.next() => next,
+                () = self.cancelled.cancelled(), if !self.cancel_is_told && self.response_id.is_some() => {
+                    let response_id = self.response_id.clone();
+                    // Where it is over already the session refuses, and its end is on its way.
+                    connected.say(None, Input::CancelResponse { response_id }).await;
+                    self.cancel_is_told = true;
+                    continue;
+                }
+            };
+            let event = match next {
                 ToWrite::Event(event) => event,
                 ToWrite::End(end) => {
                     self.is_over = true;
@@ -121,7 +163,7 @@ impl Drop for Listening {
 
 fn failure_of(refusal: &Refusal) -> Failure {
     let code = match refusal {
-        Refusal::ResponseActive { .. } => FailureCode::Conflict,
+        Refusal::ResponseActive { .. } | Refusal::SaidSince => FailureCode::Conflict,
         Refusal::StoreFailed { .. } => FailureCode::StoreFailed,
         Refusal::Stopping => FailureCode::Unavailable,
         _ => FailureCode::InvalidRequest,

@@ -337,3 +337,59 @@ fn pieces_of_a_generation_that_is_over_are_ignored() {
     s.input(Happening::Delta { generation: GenerationId(999), delta: Delta::text("x", 1) });
     assert!(s.heard(1).is_empty());
 }
+
+fn take_turn(s: &mut Stage, behind: Option<&str>, words: &[&str], instructions: Option<&str>) {
+    let body = |text: &&str| ItemBody::message(Role::User, *text);
+    let items = words.iter().map(|text| NewItem { id: None, body: body(text) }).collect();
+    let config = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
+    let request = ResponseRequest { config, ..ResponseRequest::default() };
+    let turn = NewTurn { behind: behind.map(str::to_owned), items, request };
+    s.input(Happening::Said { conn: ConnId(1), input_id: None, input: Input::TakeTurn(Box::new(turn)) });
+}
+
+#[test]
+fn a_turn_is_taken_whole_or_not_at_all() {
+    let mut s = stage();
+    take_turn(&mut s, None, &["Hi", "Is it late?"], None);
+    s.content("No.");
+    // A second one while the first is answered leaves nothing behind.
+    take_turn(&mut s, None, &["Hello?"], None);
+    s.done();
+    let history = s.history();
+    assert_eq!(history.len(), 3, "{history:?}");
+    // What its client does not know was said since.
+    take_turn(&mut s, Some("item_unknown"), &["And now?"], None);
+    assert_eq!(s.history(), history);
+    let last = s.machine.entries().last().unwrap().item.id.clone();
+    take_turn(&mut s, Some(&last), &["And now?"], None);
+    s.content("Still not.");
+    s.done();
+    assert_eq!(s.history().len(), 5);
+    let refused = s.heard(1).into_iter().filter(|frame| frame.starts_with("error")).count();
+    assert_eq!(refused, 2);
+    s.check_agreement();
+}
+
+#[test]
+fn a_turn_that_finds_no_room_stores_nothing() {
+    let mut s = stage();
+    let words = vec!["word"; 51];
+    take_turn(&mut s, None, &words, None);
+    assert!(s.history().is_empty() && s.stored().is_empty());
+    s.check_agreement();
+}
+
+#[test]
+fn the_next_prompt_is_expected_to_be_as_the_last_turns() {
+    let mut s = stage();
+    let instructions = |s: &Stage| s.machine.ahead(Vec::new(), Default::default()).config.instructions.clone();
+    take_turn(&mut s, None, &["Hi"], Some("Be kind."));
+    assert_eq!(s.generations.last().unwrap().config.instructions, "Be kind.");
+    s.done();
+    assert_eq!(instructions(&s), "Be kind.");
+    // A response that differs once changes nothing for later.
+    s.ask("Hello?");
+    s.done();
+    assert_eq!(instructions(&s), "Be brief.");
+    assert_eq!(s.machine.config().instructions, "Be brief.");
+}

@@ -12,7 +12,7 @@ use crate::ids::Ids;
 use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
-    NewItem, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState,
+    NewItem, NewTurn, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState,
 };
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub struct Machine {
     limits: MachineLimits,
     words_per_minute: u32,
     config: Arc<SessionConfig>,
+    /// What the next response will most likely be asked with.
+    next_config: Arc<SessionConfig>,
     ledger: Ledger,
     replies: Replies,
     generation_count: u64,
@@ -71,13 +73,15 @@ impl Machine {
     pub fn new(start: Start) -> Machine {
         let conversation = Conversation::new(start.items, start.context);
         let ledger = Ledger { ids: Ids::new(start.id_seed), conversation, outbox: Outbox::default(), added_bytes: 0 };
+        let config = Arc::new(start.config);
         Machine {
             session_id: start.session_id,
             conversation_id: start.conversation_id,
             model: start.model,
             limits: start.limits,
             words_per_minute: start.words_per_minute,
-            config: Arc::new(start.config),
+            next_config: config.clone(),
+            config,
             ledger,
             replies: Replies::new(start.limits.responses_beside),
             generation_count: 0,
@@ -172,7 +176,7 @@ impl Machine {
             purpose: GenerationPurpose::WarmHistory,
             items,
             context: Arc::new(context),
-            config: self.config.clone(),
+            config: self.next_config.clone(),
             options: Arc::default(),
             max_tokens: Some(0),
         }
@@ -276,7 +280,8 @@ impl Machine {
                 done
             }
             Input::DeleteItem { item_id } => self.delete_item(&asker, item_id),
-            Input::Respond(request) => self.create_response(&request),
+            Input::Respond(request) => self.create_response(&request).map(drop),
+            Input::TakeTurn(turn) => self.take_turn(&asker, *turn),
             Input::CancelResponse { response_id } => self.cancel_response(response_id.as_deref()),
             Input::DropSpeech => {
                 self.ledger.outbox.send_to(asker.conn, Event::SpeechDropped);
@@ -301,6 +306,7 @@ impl Machine {
             return Ok(());
         }
         let old = std::mem::replace(&mut self.config, Arc::new(config.clone()));
+        self.next_config = self.config.clone();
         self.warming.wanted = true;
         let op = self.ledger.outbox.store_for(Some(asker), StoreOp::ConfigChanged { config }, Undo::Config(old));
         self.ledger.outbox.send_after(Some(op), Event::Configured(self.state()));
@@ -308,7 +314,7 @@ impl Machine {
     }
 
     fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
-        self.ledger.check_room(&item, self.limits.session_items, self.limits.session_bytes)?;
+        self.ledger.check_room(std::slice::from_ref(&item), self.limits.session_items, self.limits.session_bytes)?;
         self.ledger.add_item(asker, item, place)?;
         self.warming.wanted = true;
         Ok(())
@@ -357,10 +363,34 @@ impl Machine {
         let item = NewItem { id: item_id, body: ItemBody::message(Role::User, text) };
         self.add_item(asker, item, &ItemPlace::End)?;
         self.warming.buffer.clear();
-        if respond { self.create_response(&Default::default()) } else { Ok(()) }
+        if respond { self.create_response(&Default::default()).map(drop) } else { Ok(()) }
     }
 
-    fn create_response(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {
+    fn take_turn(&mut self, asker: &Asker, turn: NewTurn) -> Result<(), Refusal> {
+        let NewTurn { behind, items, request } = turn;
+        let in_conversation = self.is_for_conversation(&request)?;
+        self.replies.check_room(in_conversation)?;
+        let last = self.ledger.conversation.entries().last();
+        if behind.is_some_and(|behind| last.is_some_and(|last| last.item.id != behind)) {
+            return Err(Refusal::SaidSince);
+        }
+        self.ledger.check_room(&items, self.limits.session_items, self.limits.session_bytes)?;
+        let is_there = |item: &NewItem| item.id.clone().filter(|id| self.ledger.conversation.has(id));
+        if let Some(item_id) = items.iter().find_map(is_there) {
+            return Err(Refusal::ItemExists { item_id });
+        }
+        for item in items {
+            self.ledger.add_item(asker, item, &ItemPlace::End)?;
+        }
+        let config = self.create_response(&request)?;
+        if in_conversation {
+            self.next_config = config;
+        }
+        Ok(())
+    }
+
+    /// Returns what it is asked with.
+    fn create_response(&mut self, request: &ResponseRequest) -> Result<Arc<SessionConfig>, Refusal> {
         let in_conversation = self.is_for_conversation(request)?;
         self.replies.check_room(in_conversation)?;
         let (items, context) = match &request.input {
@@ -369,6 +399,7 @@ impl Machine {
         };
         let mut config = SessionConfig::clone(&self.config);
         config.apply(&request.config);
+        let config = Arc::new(config);
         let generation = self.next_generation();
         let response = Response {
             id: self.ledger.ids.next("resp"),
@@ -387,11 +418,12 @@ impl Machine {
             items,
             context,
             max_tokens: config.max_output_tokens.limit(),
-            config: Arc::new(config),
+            config: config.clone(),
             options: Arc::new(request.options.clone()),
         });
         if in_conversation {
             self.stop_warming();
+            self.next_config = self.config.clone();
         }
         let asked = in_conversation.then(|| generate.clone());
         self.ledger.outbox.at_once(Output::Generate(generate));
@@ -401,7 +433,7 @@ impl Machine {
         self.ledger.outbox.store(op, reply.undo());
         reply.start(&mut self.ledger, self.now);
         self.replies.open.push(reply);
-        Ok(())
+        Ok(config)
     }
 
     fn is_for_conversation(&self, request: &ResponseRequest) -> Result<bool, Refusal> {
@@ -503,7 +535,7 @@ impl Machine {
         let Some(Operation { asker, undo }) = self.ledger.outbox.operations.remove(&op) else { return };
         self.ledger.outbox.unsay(op);
         match undo {
-            Undo::Config(old) => self.config = old,
+            Undo::Config(old) => (self.config, self.next_config) = (old.clone(), old),
             Undo::Added(id) => {
                 self.ledger.outbox.unsay_item(&id);
                 self.ledger.never_was(op, &id);

@@ -42,11 +42,11 @@ impl Ledger {
     }
 
     /// An item that was deleted since counts too: it has been in the store's and the compactor's hands.
-    pub fn check_room(&self, item: &NewItem, most_items: usize, most_bytes: usize) -> Result<(), Refusal> {
-        if self.conversation.len() >= most_items {
+    pub fn check_room(&self, items: &[NewItem], most_items: usize, most_bytes: usize) -> Result<(), Refusal> {
+        if self.conversation.len() + items.len() > most_items {
             return Err(Refusal::TooManyItems { limit: most_items });
         }
-        let bytes = self.added_bytes + item.body.text_bytes();
+        let bytes = self.added_bytes + items.iter().map(|item| item.body.text_bytes()).sum::<usize>();
         if bytes <= most_bytes { Ok(()) } else { Err(Refusal::TooMuchText { limit: most_bytes }) }
     }
 
