@@ -43,8 +43,13 @@ impl Refused {
 impl Client {
     /// `query` is empty or begins with a question mark.
     pub async fn connect(address: &str, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+        Client::at(address, &format!("/v1/realtime{query}"), headers).await
+    }
+
+    /// At the address of another websocket.
+    pub async fn at(address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
         let stream = TcpStream::connect(address).await.expect("a connection");
-        Client::on(stream, address, query, headers).await
+        Client::on(stream, address, path, headers).await
     }
 
     /// From another address, such as 127.0.0.2.
@@ -52,7 +57,7 @@ impl Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((ip, 0).into()).expect("an address of its own");
         let stream = socket.connect(address.parse().expect("an address")).await.expect("a connection");
-        Client::on(stream, address, "", &[]).await
+        Client::on(stream, address, "/v1/realtime", &[]).await
     }
 
     /// A client with a small receive buffer: the server soon notices that it does not read.
@@ -60,12 +65,14 @@ impl Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
         let stream = socket.connect(address.parse().expect("an address")).await.expect("a connection");
-        Client::on(stream, address, query, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
+        Client::on(stream, address, &format!("/v1/realtime{query}"), &[])
+            .await
+            .unwrap_or_else(|refused| panic!("{refused:?}"))
     }
 
-    async fn on(stream: TcpStream, address: &str, query: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
+    async fn on(stream: TcpStream, address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {
         stream.set_nodelay(true).expect("it is a socket");
-        let mut request = format!("ws://{address}/v1/realtime{query}").into_client_request().expect("a URL");
+        let mut request = format!("ws://{address}{path}").into_client_request().expect("a URL");
         for (name, value) in headers {
             let name: HeaderName = name.parse().expect("a header's name");
             request.headers_mut().insert(name, value.parse().expect("a header's value"));

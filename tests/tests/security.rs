@@ -23,6 +23,8 @@ const COLUMNS: [&str; 7] =
 struct House {
     service: Service,
     session: String,
+    /// Another one, which may be deleted before it.
+    conversation: String,
     response: String,
 }
 
@@ -33,13 +35,19 @@ impl House {
         client.ask_for("Hello", 4).await;
         let report = client.until("turn.report").await;
         let response = report["response_id"].as_str().unwrap().to_owned();
-        House { service, session, response }
+        let (status, made) = service.http("POST", "/v1/conversations", key, "{}").await;
+        assert_eq!(status, 200, "{made}");
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let conversation = made["id"].as_str().unwrap().to_owned();
+        House { service, session, conversation, response }
     }
 
     /// What the table says of the answer.
     async fn ask(&self, route: &str, headers: &[(&str, &str)]) -> String {
         let (method, path) = route.split_once(' ').unwrap();
         let path = path.replace("{session_id}", &self.session).replace("{model}", "none").replace("{pin_id}", "none");
+        let path = path.replace("{response_id}", &self.response).replace("{conversation_id}", &self.conversation);
+        let path = path.replace("{item_id}", "none");
         let path = if path.ends_with("/search") { path + "?q=hello" } else { path };
         let feedback = json!({"session_id": self.session, "response_id": self.response, "value": 1}).to_string();
         let body = if path.ends_with("/feedback") { &feedback } else { "{}" };
@@ -50,7 +58,7 @@ impl House {
             // Ollama's clients are told in text alone.
             (401, Some("missing_api_key") | None) => "401".to_owned(),
             (403, Some("insufficient_scope" | "unknown_origin") | None) => "403".to_owned(),
-            (404, Some("session_not_found")) => "404".to_owned(),
+            (404, Some("session_not_found" | "response_not_found")) => "404".to_owned(),
             // What is asked for may not be there, or the request may lack something: it was let in.
             (200..=299 | 400 | 404 | 409 | 422 | 426, code) if code != Some("not_found") => "yes".to_owned(),
             (status, _) => panic!("{route}: {status} {answer}"),
@@ -80,7 +88,12 @@ async fn every_client_may_do_what_the_table_says_and_nothing_else() {
 
     let mut rows = table();
     // What deletes comes last.
-    rows.sort_by_key(|(route, _)| route == "DELETE /v1/sessions/{session_id}");
+    let last = [
+        "DELETE /v1/conversations/{conversation_id}",
+        "DELETE /v1/responses/{response_id}",
+        "DELETE /v1/sessions/{session_id}",
+    ];
+    rows.sort_by_key(|(route, _)| last.iter().position(|last| last == route).map_or(0, |at| at + 1));
     let mut wrong = Vec::new();
     for (route, cells) in &rows {
         // The owner comes last, and may delete what the others ask for.

@@ -13,6 +13,7 @@ pub use parse::OllamaBody;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
+use crate::notices::is_first;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -24,9 +25,8 @@ use parse::{OllamaRequest, OllamaTask};
 use render::{LineShape, OllamaReply};
 use session::prompt::Wording;
 use settings::{Preset, Settings};
-use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use store::new_id;
 
@@ -93,21 +93,14 @@ fn json_response(json: String) -> Response {
 
 /// What a client asks for and does not get stands in the log, once.
 fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: &[String]) {
-    /// As many different notices as are told of.
-    const NOTICES: usize = 256;
-    static TOLD: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(Mutex::default);
-    let first = |notice: String| {
-        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-        told.len() < NOTICES && told.insert(notice)
-    };
     if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
-        && first(format!("num_ctx of {}", preset.name))
+        && is_first(format!("num_ctx of {}", preset.name))
     {
         let (name, ctx_size) = (&preset.name, preset.ctx_size);
         tracing::warn!(num_ctx, ctx_size, preset = %name, "a client asks for a larger window than its preset has");
     }
     for field in unused {
-        if first(format!("field {field}")) {
+        if is_first(format!("field {field}")) {
             tracing::info!(field, "a client of Ollama's API sends a field that means nothing here");
         }
     }

@@ -21,6 +21,7 @@ pub use frames::SessionView;
 pub use parse::{Limits, Received, event_limits, parse, session_update};
 pub use render::{Renderer, item_value, session_view};
 pub use schema::schema;
+pub use websocket::{broken, say_goodbye};
 
 /// The name of our extensions in `?extensions=` and `session.extensions`.
 pub const EXTENSION: &str = "reprise";

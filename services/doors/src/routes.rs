@@ -6,6 +6,7 @@ use crate::admin::{context, experiments, keys, sessions};
 use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
+use crate::openai_responses::{self as responses, conversations};
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
 use crate::{App, console, health, metrics, ollama};
@@ -45,6 +46,36 @@ pub fn table() -> Vec<Route> {
         )
         .body(read::<keys::ClientSecretRequest>),
         route("post", "/v1/chat/completions", Talk, post(chat::completions), Object).body(read::<chat::ChatBody>),
+        route("post", "/v1/responses", Talk, post(responses::create), Object).body(read::<responses::ResponsesBody>),
+        route("get", "/v1/responses", Talk, get(responses::connect), Websocket)
+            .query(read::<responses::ResponsesQuery>),
+        route("get", "/v1/responses/{response_id}", Talk, get(responses::read), Object),
+        route("delete", "/v1/responses/{response_id}", Sessions, delete(responses::delete), Object),
+        route("post", "/v1/responses/{response_id}/cancel", Talk, post(responses::cancel), Object),
+        route("post", "/v1/conversations", Talk, post(conversations::create), Object)
+            .body(read::<conversations::NewConversation>),
+        route("get", "/v1/conversations/{conversation_id}", Talk, get(conversations::read), Object),
+        route("post", "/v1/conversations/{conversation_id}", Talk, post(conversations::update), Object)
+            .body(read::<conversations::ConversationUpdate>),
+        route("delete", "/v1/conversations/{conversation_id}", Sessions, delete(conversations::delete), Object),
+        route("get", "/v1/conversations/{conversation_id}/items", Talk, get(conversations::items), List)
+            .query(read::<conversations::ConversationItems>),
+        route("post", "/v1/conversations/{conversation_id}/items", Talk, post(conversations::add), List)
+            .body(read::<conversations::NewItems>),
+        route(
+            "get",
+            "/v1/conversations/{conversation_id}/items/{item_id}",
+            Talk,
+            get(conversations::read_item),
+            Object,
+        ),
+        route(
+            "delete",
+            "/v1/conversations/{conversation_id}/items/{item_id}",
+            Talk,
+            delete(conversations::delete_item),
+            Object,
+        ),
         route("get", "/v1/models", Talk, get(chat::models), List),
         route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
         route("post", "/api/chat", Talk, post(ollama::chat), Lines).body(read::<ollama::OllamaBody>),

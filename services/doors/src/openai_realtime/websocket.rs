@@ -160,7 +160,7 @@ fn rate_limits(left: Left) -> Vec<RateLimit> {
 }
 
 /// The library's error is not ours to match on, but its words tell a message that is too large from any other trouble.
-fn broken(error: &axum::Error) -> End {
+pub fn broken(error: &axum::Error) -> End {
     let words = error.to_string();
     if words.contains("too long") || words.contains("too large") {
         End::TooLarge
@@ -229,9 +229,9 @@ async fn send_all(sink: &mut SplitSink<WebSocket, Message>, frames: &mut Vec<Str
     sink.flush().await.is_ok()
 }
 
-async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
+pub async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
     let (code, reason) = match end {
-        End::Draining => (1001, "the service stops: connect again with ?session= and go on"),
+        End::Draining => (1001, "the service stops: connect again and go on"),
         End::StoreStalled => (1011, "the store does not answer"),
         End::SessionGone => (1001, "the session was deleted, or left memory: connect again"),
         End::KeyRevoked => (1008, "the key was revoked"),

@@ -10,6 +10,8 @@ mod doors;
 mod experiment;
 mod ollama;
 mod recall;
+mod responses;
+mod responses_socket;
 mod scripted;
 mod support;
 mod talk;

@@ -1,0 +1,179 @@
+//! OpenAI's Responses: the door of the Agents SDK, of Pipecat and LiveKit, and of Home Assistant's `openai_conversation`.
+//!
+//! A response is kept in a durable session unless its client says `store: false`, and the next one may go on from it. Over
+//! HTTP and over a websocket a request becomes events of one response, which `render` puts into the client's words.
+
+pub mod conversations;
+mod input;
+mod mistakes;
+mod parse;
+mod render;
+mod state;
+mod stateless;
+mod stored;
+mod tools;
+mod view;
+mod websocket;
+
+pub use parse::ResponsesBody;
+pub use stored::{cancel, delete, read};
+pub use websocket::{ResponsesQuery, connect};
+
+use crate::ApiError;
+use crate::access::Caller;
+use crate::completion::{self, Completion, Completions};
+use crate::notices::is_first;
+use axum::Extension;
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use model::PreparationShare;
+use parse::{GoesOnFrom, ResponsesRequest};
+use render::{FrameShape, ResponsesReply};
+use serde_json::{Map, Value, json};
+use session::Failure;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{SessionRef, StoredResponse};
+
+/// `POST /v1/responses`
+pub async fn create(
+    State(completions): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    Extension(preparation): Extension<Arc<PreparationShare>>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request = parse::parse(&body, &completions.settings)?;
+    drop(body);
+    if !request.generate {
+        let message = "generate is for frames of the websocket: leave it out";
+        return Err(ApiError::bad("unsupported_parameter", message).param("generate"));
+    }
+    let shape = if request.stream { FrameShape::Sse } else { FrameShape::Whole };
+    let (completion, reply) = answer(&completions, &caller, request, preparation, shape).await?;
+    if shape == FrameShape::Whole {
+        let reply = completion::whole(completion, reply).await.map_err(refused)?;
+        return Ok(Json(reply.whole()).into_response());
+    }
+    let frames = completion::streamed(completion, reply).await.map_err(refused)?;
+    let silence = Duration::from_millis(completions.settings.limits.comment_ms);
+    // An empty line, which every reader skips.
+    let frames = completion::kept_alive(frames, silence, "\n".to_owned()).map(Ok::<_, Infallible>);
+    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(frames)).into_response())
+}
+
+/// Asks for the reply.
+async fn answer(
+    completions: &Completions,
+    caller: &Caller,
+    mut request: ResponsesRequest,
+    preparation: Arc<PreparationShare>,
+    shape: FrameShape,
+) -> Result<(Completion, ResponsesReply), ApiError> {
+    tell_once(&request.unused);
+    let preset = completions.runtime.presets().named(&request.model)?.clone();
+    if request.store {
+        return keep(completions, caller, request, shape).await;
+    }
+    resolve_past(completions, caller, &mut request).await?;
+    let id = store::new_id("resp")?;
+    let base = base(&request, completions.name_of(&preset));
+    let reply = ResponsesReply::new(id.clone(), base, request.tells_reasoning, shape);
+    tracing::debug!(id, user = %caller.identity.user, stream = request.stream, "a response begins");
+    let asked = stateless::completion_request(request, &completions.wording)?;
+    let completion = completions.ask(caller, &id, &preset, asked, preparation).await?;
+    Ok((completion, reply))
+}
+
+/// Puts what was said in a durable session before the input of a response that is not kept.
+async fn resolve_past(
+    completions: &Completions,
+    caller: &Caller,
+    request: &mut ResponsesRequest,
+) -> Result<(), ApiError> {
+    let past = match request.goes_on_from.take() {
+        None => return Ok(()),
+        Some(GoesOnFrom::Conversation(id)) => {
+            let session = state::conversation(completions, caller, &id).await?;
+            state::past(completions, &session, None).await?
+        }
+        Some(GoesOnFrom::Response(id)) => {
+            let StoredResponse { session, end, .. } = state::previous(completions, caller, &id).await?;
+            let end = end.ok_or_else(|| state::previous_not_found(&id))?;
+            state::past(completions, &session, end.last_item.as_deref()).await?
+        }
+    };
+    request.input.splice(0..0, past);
+    Ok(())
+}
+
+/// Reads ahead what the next response will begin with. Returns the id by which it goes on from here, and the frames.
+fn prepared(
+    completions: &Completions,
+    caller: &Caller,
+    request: &ResponsesRequest,
+) -> Result<(String, Vec<String>), ApiError> {
+    tell_once(&request.unused);
+    let preset = completions.runtime.presets().named(&request.model)?;
+    // A durable session reads ahead by itself.
+    if request.goes_on_from.is_none() {
+        completions.warm(caller, preset, stateless::prompt_ahead(request, &completions.wording));
+    }
+    let id = store::new_id("resp")?;
+    let mut reply =
+        ResponsesReply::new(id.clone(), base(request, completions.name_of(preset)), false, FrameShape::Message);
+    let mut frames = Vec::new();
+    reply.nothing(&mut frames);
+    Ok((id, frames))
+}
+
+/// Asks for a reply in a durable session, which gives it its id.
+async fn keep(
+    completions: &Completions,
+    caller: &Caller,
+    request: ResponsesRequest,
+    shape: FrameShape,
+) -> Result<(Completion, ResponsesReply), ApiError> {
+    let (mut base, tells_reasoning) = (base(&request, String::new()), request.tells_reasoning);
+    let (completion, session) = state::take_turn(completions, caller, request).await?;
+    base.insert("model".to_owned(), json!(model_of(completions, &session).await?));
+    base.insert("conversation".to_owned(), json!({ "id": session.id() }));
+    tracing::debug!(session = session.id(), user = %caller.identity.user, "a response begins");
+    Ok((completion, ResponsesReply::new(String::new(), base, tells_reasoning, shape)))
+}
+
+/// The name of a session's preset: it keeps the one that it began with.
+async fn model_of(completions: &Completions, session: &SessionRef) -> Result<String, ApiError> {
+    let placement = completions.store.session(session).await?.placement;
+    let preset = completions.runtime.presets().of_session(&placement.preset, placement.ctx_size);
+    Ok(completions.name_of(&preset))
+}
+
+/// What stays the same in every response object of a response.
+fn base(request: &ResponsesRequest, model: String) -> Map<String, Value> {
+    let mut base = request.echo.clone();
+    base.insert("model".to_owned(), json!(model));
+    base.insert("created_at".to_owned(), json!(runtime::wall_ms() / 1000));
+    base
+}
+
+/// A prompt is an input here.
+fn refused(failure: Failure) -> ApiError {
+    let mut error = ApiError::from(failure);
+    if error.param.as_deref() == Some("messages") {
+        error.param = Some("input".to_owned());
+    }
+    error
+}
+
+fn tell_once(unused: &[String]) {
+    for field in unused {
+        if is_first(format!("responses {field}")) {
+            tracing::info!(field, "a client of the Responses API sends a field that is not done here");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Tools, which this protocol writes flat.
+
+use super::mistakes::{unsupported, wrong};
+use crate::json::json_text;
+use crate::reader::{Read, Wrong};
+use serde_json::{Value, json};
+use session::Tool;
+use settings::LimitSettings;
+
+pub fn tools(given: &[Value], limits: &LimitSettings) -> Read<Vec<Tool>> {
+    if given.len() > limits.tools {
+        let message = format!("{} tools are more than {} (limits.tools)", given.len(), limits.tools);
+        return Err(wrong("tools", message));
+    }
+    let tool = |(at, given)| tool(given).map_err(|wrong: Wrong| wrong.under(&format!("tools[{at}]")));
+    given.iter().enumerate().map(tool).collect()
+}
+
+fn tool(given: &Value) -> Read<Tool> {
+    match given["type"].as_str() {
+        Some("function") => {}
+        Some(other) => {
+            let message = format!("this server runs no tool of type '{other}': leave it out, or send a function");
+            return Err(unsupported("type", message));
+        }
+        None => return Err(Wrong::missing("type")),
+    }
+    // Some clients send the shape of chat completions.
+    let function = given.get("function").unwrap_or(given);
+    let name = function["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(|| Wrong::missing("name"))?;
+    let parameters = match &function["parameters"] {
+        Value::Null => None,
+        parameters @ Value::Object(_) => Some(json_text(parameters)),
+        _ => return Err(wrong("parameters", "parameters must be a JSON schema")),
+    };
+    let description = function["description"].as_str().map(str::to_owned);
+    Ok(Tool { name: name.to_owned(), description, parameters, verbatim: None })
+}
+
+/// As a response repeats them.
+pub fn tool_views(given: &[Value]) -> Vec<Value> {
+    let view = |given: &Value| {
+        let function = given.get("function").unwrap_or(given);
+        json!({
+            "type": "function",
+            "name": function["name"],
+            "description": function["description"],
+            "parameters": function["parameters"],
+            "strict": function["strict"].as_bool(),
+        })
+    };
+    given.iter().map(view).collect()
+}
