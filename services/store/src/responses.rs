@@ -52,13 +52,9 @@ impl Store {
 
     /// It is not found any more; what it said stays in its conversation.
     pub async fn delete_response(&self, session: &SessionRef, id: &str, now_ms: i64) -> Result<(), Error> {
-        let id = id.to_owned();
-        self.write_session(session, now_ms, async move |connection, session| {
-            let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
-            let is_gone = query.bind(session.key).bind(&id).execute(connection).await?.rows_affected() == 1;
-            if is_gone { Ok(()) } else { Err(Error::NoResponse { response: id }.into()) }
-        })
-        .await
+        let query = sqlx::query("DELETE FROM responses WHERE session = ? AND id = ? AND status <> 'in_progress'");
+        let is_gone = self.execute_in(session, now_ms, query.bind(session.key).bind(id.to_owned())).await? == 1;
+        if is_gone { Ok(()) } else { Err(Error::NoResponse { response: id.to_owned() }) }
     }
 
     pub async fn begin_response(
