@@ -18,6 +18,8 @@ ADDRESS = os.environ["REPRISE_ADDRESS"]
 HTTP_URL = f"http://{ADDRESS}/v1"
 WS_URL = f"ws://{ADDRESS}/v1"
 MODEL = "default"
+# What clients ask for that were told no name: whatever model runs.
+STOCK_MODEL = "gpt-4.1"
 # The service has no keys on this machine, but the clients insist on one.
 KEY = "not-needed"
 

@@ -20,6 +20,11 @@ async fn openai_python_chat() {
 }
 
 #[tokio::test]
+async fn openai_python_responses() {
+    python("openai_responses.py").await;
+}
+
+#[tokio::test]
 async fn openai_python_realtime() {
     python("openai_realtime.py").await;
 }
@@ -27,6 +32,11 @@ async fn openai_python_realtime() {
 #[tokio::test]
 async fn pipecat_chat() {
     python("pipecat_chat.py").await;
+}
+
+#[tokio::test]
+async fn pipecat_responses() {
+    python_with_sense("pipecat_responses.py").await;
 }
 
 #[tokio::test]
@@ -40,6 +50,11 @@ async fn livekit_chat() {
 }
 
 #[tokio::test]
+async fn livekit_responses() {
+    python_with_sense("livekit_responses.py").await;
+}
+
+#[tokio::test]
 async fn livekit_realtime() {
     python("livekit_realtime.py").await;
 }
@@ -47,6 +62,11 @@ async fn livekit_realtime() {
 #[tokio::test]
 async fn agents_sdk_chat() {
     python("agents_chat.py").await;
+}
+
+#[tokio::test]
+async fn agents_sdk_responses() {
+    python_with_sense("agents_responses.py").await;
 }
 
 #[tokio::test]
@@ -71,13 +91,23 @@ async fn npm_openai_realtime() {
 
 async fn python(script: &str) {
     let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    // A random model that draws lots says nothing now and then, where a client insists on words.
+    let service = Service::start(&["--set", "preset.sampling.temperature=0"]).await;
     // No __pycache__ in the sources.
-    run(venv.join("bin/python"), &["-B"], script, &[]).await;
+    run(service, venv.join("bin/python"), &["-B"], script, &[]).await;
+}
+
+/// With the built-in model, whose replies come to an end: some clients take it for a failure where a limit ends a reply.
+async fn python_with_sense(script: &str) {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let service = Service::with_the_built_in_model().await;
+    run(service, venv.join("bin/python"), &["-B"], script, &[]).await;
 }
 
 async fn node(script: &str) {
     let Some(folder) = packages("REPRISE_CLIENTS_NODE", "node_modules/openai") else { return };
-    run("node".into(), &[], script, &[("REPRISE_CLIENTS_NODE", &folder)]).await;
+    let service = Service::start(&["--set", "preset.sampling.temperature=0"]).await;
+    run(service, "node".into(), &[], script, &[("REPRISE_CLIENTS_NODE", &folder)]).await;
 }
 
 /// The folder that the variable names, where it has this in it.
@@ -95,9 +125,7 @@ fn packages(variable: &str, part: &str) -> Option<PathBuf> {
 }
 
 /// The script against a service of its own. Nothing of this machine's configuration, keys or proxies is seen by it.
-async fn run(program: PathBuf, arguments: &[&str], script: &str, environment: &[(&str, &Path)]) {
-    // A random model that draws lots says nothing now and then, where a client insists on words.
-    let service = Service::start(&["--set", "preset.sampling.temperature=0"]).await;
+async fn run(service: Service, program: PathBuf, arguments: &[&str], script: &str, environment: &[(&str, &Path)]) {
     let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/clients"));
     let output = Command::new(program)
         .args(arguments)
