@@ -1,4 +1,4 @@
-"""openai-python: responses, over HTTP and over a websocket. Each event is held against its model, as strict readers do."""
+"""openai-python: responses over HTTP and a websocket. Each event is held against its model, as strict readers do."""
 
 import json
 
