@@ -114,9 +114,9 @@ impl From<runtime::Error> for ApiError {
             runtime::Error::TooManySessions { .. } | runtime::Error::TooManySessionsOfUser { .. } => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_sessions", message).retry_after(5)
             }
-            runtime::Error::ArmOfAnotherModel { .. } | runtime::Error::NoExperiment => {
-                ApiError::bad("invalid_value", message).param("preset")
-            }
+            runtime::Error::ArmOfAnotherModel { .. }
+            | runtime::Error::PersonaOfAnotherModel { .. }
+            | runtime::Error::NoExperiment => ApiError::bad("invalid_value", message).param("preset"),
             runtime::Error::NoSummaryToUndo | runtime::Error::NoSummaryToRedo | runtime::Error::NoSummaryToEdit => {
                 ApiError::new(StatusCode::NOT_FOUND, "summary_not_found", message)
             }

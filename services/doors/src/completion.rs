@@ -10,12 +10,12 @@ use crate::ApiError;
 use crate::access::{Caller, Gate};
 use futures_util::{StreamExt, stream};
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
-use runtime::Runtime;
+use runtime::{ModelChoice, Runtime};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::prompt::Wording;
 use session::{
-    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Priority, Prompt, Response,
+    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt, Response,
     ResponseStatus, ToolChoice,
 };
 use settings::{Preset, Settings};
@@ -59,17 +59,12 @@ pub struct Completion {
 }
 
 impl Completions {
-    /// A preset's name as clients see it: the model's, where the preset is nothing but the defaults.
-    pub fn name_of(&self, preset: &Preset) -> String {
-        if preset.name == "default" { self.runtime.presets().model.clone() } else { preset.name.clone() }
-    }
-
     /// Asks for a reply. `id` names it in the log and to the session's other clients.
     pub async fn ask(
         &self,
         caller: &Caller,
         id: &str,
-        preset: &Arc<Preset>,
+        choice: &ModelChoice,
         mut request: CompletionRequest,
         preparation: Arc<PreparationShare>,
     ) -> Result<Completion, ApiError> {
@@ -77,10 +72,13 @@ impl Completions {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion { source, warm: None, session_id: Some(session_id) });
         }
+        if !choice.instructions.is_empty() {
+            prepend(&mut request.prompt.messages, &choice.instructions);
+        }
         // After a request in the background no user goes on talking.
         let goes_on = request.priority == Priority::Talk;
         let user = past_user(&caller.identity.user);
-        let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), preset.clone());
+        let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), choice.preset.clone());
         let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
@@ -107,9 +105,23 @@ impl Completions {
 
 impl Completions {
     /// Reads a prompt ahead whose last message stands for what will be said.
-    pub fn warm(&self, caller: &Caller, preset: &Arc<Preset>, prompt: Prompt) {
-        let (model, preset, user) = (self.model.clone(), preset.clone(), past_user(&caller.identity.user));
+    pub fn warm(&self, caller: &Caller, choice: &ModelChoice, mut prompt: Prompt) {
+        if !choice.instructions.is_empty() {
+            prepend(&mut prompt.messages, &choice.instructions);
+        }
+        let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
         Warm { model, prompt, preset, user }.begin();
+    }
+}
+
+/// A persona's instructions before the client's.
+fn prepend(messages: &mut Vec<Message>, instructions: &str) {
+    match messages.first_mut().filter(|message| message.role == MessageRole::System) {
+        Some(head) => {
+            let text = format!("{}\n\n{}", instructions.trim(), head.text().trim());
+            head.parts = vec![Part::Text(text)];
+        }
+        None => messages.insert(0, Message::new(MessageRole::System, instructions.trim())),
     }
 }
 

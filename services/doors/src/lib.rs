@@ -13,7 +13,6 @@ mod error;
 mod health;
 mod json;
 pub mod metrics;
-mod notices;
 mod ollama;
 mod openai_chat;
 pub mod openai_realtime;

@@ -13,7 +13,6 @@ pub use parse::OllamaBody;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
-use crate::notices::is_first;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -23,6 +22,7 @@ use futures_util::StreamExt;
 use model::PreparationShare;
 use parse::{OllamaRequest, OllamaTask};
 use render::{LineShape, OllamaReply};
+use runtime::first_time;
 use session::prompt::Wording;
 use settings::{Preset, Settings};
 use std::convert::Infallible;
@@ -62,15 +62,15 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let OllamaRequest { name, stream, task, num_ctx, unused } =
         parse(body, &completions.settings, &completions.wording)?;
-    let preset = completions.runtime.presets().named(untagged(&name))?.clone();
-    tell_once(&preset, num_ctx, &unused);
+    let choice = completions.runtime.presets().choose(untagged(&name))?;
+    tell_once(&choice.preset, num_ctx, &unused);
     let request = match task {
         OllamaTask::Reply(request) => *request,
         OllamaTask::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
     };
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
-    let completion = completions.ask(caller, &id, &preset, request, preparation).await?;
+    let completion = completions.ask(caller, &id, &choice, request, preparation).await?;
     let reply = OllamaReply::new(name, shape);
     if !stream {
         return Ok(json_response(completion::whole(completion, reply).await?.whole()));
@@ -94,13 +94,13 @@ fn json_response(json: String) -> Response {
 /// What a client asks for and does not get stands in the log, once.
 fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: &[String]) {
     if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
-        && is_first(format!("num_ctx of {}", preset.name))
+        && first_time(format!("num_ctx of {}", preset.name))
     {
         let (name, ctx_size) = (&preset.name, preset.ctx_size);
         tracing::warn!(num_ctx, ctx_size, preset = %name, "a client asks for a larger window than its preset has");
     }
     for field in unused {
-        if is_first(format!("field {field}")) {
+        if first_time(format!("field {field}")) {
             tracing::info!(field, "a client of Ollama's API sends a field that means nothing here");
         }
     }

@@ -12,7 +12,6 @@ use crate::access::Caller;
 use crate::completion::{self, Completions};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -21,8 +20,8 @@ use model::PreparationShare;
 pub use parse::ChatBody;
 use parse::ChatRequest;
 use render::ChatReply;
+use runtime::ModelChoice;
 use serde_json::{Value, json};
-use settings::Preset;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +37,12 @@ pub async fn completions(
 ) -> Result<Response, ApiError> {
     let ChatRequest { stream, include_usage, completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
     drop(body);
-    let preset = chat.runtime.presets().named(&completion.model)?.clone();
-    let name = chat.name_of(&preset);
+    let choice = chat.runtime.presets().choose(&completion.model)?;
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
-    let completion = chat.ask(&caller, short_id, &preset, completion, preparation).await?;
+    let completion = chat.ask(&caller, short_id, &choice, completion, preparation).await?;
     let session_id = completion.session_id.clone();
+    let name = choice.name;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, session = session_id, "a completion begins");
     let reply = ChatReply::new(id, unix_seconds(), name, include_usage, session_id);
     if !stream {
@@ -59,27 +58,25 @@ pub async fn completions(
 
 /// `GET /v1/models`
 pub async fn models(State(chat): State<Completions>) -> Json<Value> {
-    Json(json!({ "object": "list", "data": model_list(&chat) }))
+    let presets = chat.runtime.presets();
+    let models: Vec<Value> = presets.choices().map(|choice| listed(&choice, &presets.model)).collect();
+    Json(json!({ "object": "list", "data": models }))
 }
 
 /// `GET /v1/models/{model}`
 pub async fn model(State(chat): State<Completions>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
-    let preset = chat.runtime.presets().named(&name)?;
-    let known = model_list(&chat).into_iter().find(|model| model["id"] == chat.name_of(preset));
-    known.map(Json).ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "model_not_found", "there is no such model"))
+    let presets = chat.runtime.presets();
+    Ok(Json(listed(&presets.choose(&name)?, &presets.model)))
 }
 
-fn model_list(chat: &Completions) -> Vec<Value> {
-    let created = unix_seconds();
-    let of = |preset: &Arc<Preset>| {
-        json!({
-            "id": chat.name_of(preset), "object": "model", "created": created, "owned_by": "reprise",
-            // As other servers call it.
-            "max_model_len": preset.ctx_size,
-            "reprise": { "preset": preset.name, "model": chat.runtime.presets().model, "ctx_size": preset.ctx_size },
-        })
-    };
-    chat.runtime.presets().chosen_first().map(of).collect()
+fn listed(choice: &ModelChoice, model: &str) -> Value {
+    let ModelChoice { name, preset, .. } = choice;
+    json!({
+        "id": name, "object": "model", "created": unix_seconds(), "owned_by": "reprise",
+        // As other servers call it.
+        "max_model_len": preset.ctx_size,
+        "reprise": { "preset": preset.name, "model": model, "ctx_size": preset.ctx_size },
+    })
 }
 
 fn completion_id() -> Result<String, ApiError> {

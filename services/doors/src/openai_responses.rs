@@ -22,7 +22,6 @@ pub use websocket::{ResponsesQuery, connect};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completion, Completions};
-use crate::notices::is_first;
 use axum::Extension;
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -33,6 +32,7 @@ use futures_util::StreamExt;
 use model::PreparationShare;
 use parse::{GoesOnFrom, ResponsesRequest};
 use render::{FrameShape, ResponsesReply};
+use runtime::first_time;
 use serde_json::{Map, Value, json};
 use session::Failure;
 use std::convert::Infallible;
@@ -75,17 +75,17 @@ async fn answer(
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
     tell_once(&request.unused);
-    let preset = completions.runtime.presets().named(&request.model)?.clone();
+    let choice = completions.runtime.presets().choose(&request.model)?;
     if request.store {
         return keep(completions, caller, request, shape).await;
     }
     resolve_past(completions, caller, &mut request).await?;
     let id = store::new_id("resp")?;
-    let base = base(&request, completions.name_of(&preset));
+    let base = base(&request, choice.name.clone());
     let reply = ResponsesReply::new(id.clone(), base, request.tells_reasoning, shape);
     tracing::debug!(id, user = %caller.identity.user, stream = request.stream, "a response begins");
     let asked = stateless::completion_request(request, &completions.wording)?;
-    let completion = completions.ask(caller, &id, &preset, asked, preparation).await?;
+    let completion = completions.ask(caller, &id, &choice, asked, preparation).await?;
     Ok((completion, reply))
 }
 
@@ -118,14 +118,13 @@ fn prepared(
     request: &ResponsesRequest,
 ) -> Result<(String, Vec<String>), ApiError> {
     tell_once(&request.unused);
-    let preset = completions.runtime.presets().named(&request.model)?;
+    let choice = completions.runtime.presets().choose(&request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {
-        completions.warm(caller, preset, stateless::prompt_ahead(request, &completions.wording));
+        completions.warm(caller, &choice, stateless::prompt_ahead(request, &completions.wording));
     }
     let id = store::new_id("resp")?;
-    let mut reply =
-        ResponsesReply::new(id.clone(), base(request, completions.name_of(preset)), false, FrameShape::Message);
+    let mut reply = ResponsesReply::new(id.clone(), base(request, choice.name), false, FrameShape::Message);
     let mut frames = Vec::new();
     reply.nothing(&mut frames);
     Ok((id, frames))
@@ -150,7 +149,7 @@ async fn keep(
 async fn model_of(completions: &Completions, session: &SessionRef) -> Result<String, ApiError> {
     let placement = completions.store.session(session).await?.placement;
     let preset = completions.runtime.presets().of_session(&placement.preset, placement.ctx_size);
-    Ok(completions.name_of(&preset))
+    Ok(completions.runtime.presets().name_of(&preset).to_owned())
 }
 
 /// What stays the same in every response object of a response.
@@ -172,7 +171,7 @@ fn refused(failure: Failure) -> ApiError {
 
 fn tell_once(unused: &[String]) {
     for field in unused {
-        if is_first(format!("responses {field}")) {
+        if first_time(format!("responses {field}")) {
             tracing::info!(field, "a client of the Responses API sends a field that is not done here");
         }
     }

@@ -43,6 +43,11 @@ pub enum Error {
          some of {there_are}, or run the arms' model"
     )]
     ArmOfAnotherModel { arm: String, there_are: String },
+    #[error(
+        "the persona {persona:?} has the preset {preset:?}, which is none of the model that runs: use one of {there_are}, or \
+         leave it empty"
+    )]
+    PersonaOfAnotherModel { persona: String, preset: String, there_are: String },
     #[error("no experiment is configured: set [experiment], or name a preset")]
     NoExperiment,
     #[error("the service is stopping: connect again in a moment")]

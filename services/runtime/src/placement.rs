@@ -1,25 +1,24 @@
 //! Which preset a new session gets, and in which arm of the experiment it is. A session keeps both: what is configured later
 //! moves no session.
 
-use crate::{Error, Presets};
+use crate::{Error, ModelChoice, Presets};
 use experiment::{Arm, assign};
 use settings::{DrawnBy, Experiment, Preset, Settings};
 use store::Placement;
 
-/// `model` is what the client asked for: a client that names a preset gets it, and is in no arm.
+/// A client that names a preset gets it, and is in no arm.
 pub fn place(
     settings: &Settings,
     presets: &Presets,
     user: &str,
     session: &str,
-    model: &str,
+    choice: &ModelChoice,
     now_ms: i64,
 ) -> Result<Placement, Error> {
-    let named = presets.named(model)?;
     let running = settings.experiment.as_ref().filter(|experiment| experiment.runs_at(now_ms));
     match running {
-        Some(experiment) if presets.is_anything(model) => draw(experiment, presets, user, session),
-        _ => Ok(placement(named, None)),
+        Some(experiment) if choice.is_any_preset => draw(experiment, presets, user, session),
+        _ => Ok(placement(&choice.preset, None)),
     }
 }
 
@@ -91,11 +90,22 @@ mod tests {
         Presets::new(all, settings.chosen().unwrap().clone(), "qwen3.5-9b")
     }
 
+    fn placed(
+        settings: &Settings,
+        presets: &Presets,
+        user: &str,
+        session: &str,
+        model: &str,
+        now_ms: i64,
+    ) -> Placement {
+        place(settings, presets, user, session, &presets.choose(model).unwrap(), now_ms).unwrap()
+    }
+
     #[test]
     fn users_are_split_and_stay() {
         let settings = settings("");
         let presets = presets(&settings);
-        let of = |user: &str, session: &str| place(&settings, &presets, user, session, "", DURING_MS).unwrap();
+        let of = |user: &str, session: &str| placed(&settings, &presets, user, session, "", DURING_MS);
         let mut counts = std::collections::BTreeMap::new();
         for user in (0..200).map(|user| format!("user_{user}")) {
             let placed = of(&user, "sess_1");
@@ -112,7 +122,7 @@ mod tests {
     fn only_who_asks_for_nothing_while_it_runs_is_drawn() {
         let settings = settings("");
         let presets = presets(&settings);
-        let of = |model: &str, now_ms: i64| place(&settings, &presets, "bob", "sess_1", model, now_ms).unwrap();
+        let of = |model: &str, now_ms: i64| placed(&settings, &presets, "bob", "sess_1", model, now_ms);
         for model in ["", "gpt-realtime"] {
             assert!(of(model, DURING_MS).arm.is_some(), "{model}");
         }
@@ -130,9 +140,7 @@ mod tests {
         let settings = settings("by = \"session\"");
         let presets = presets(&settings);
         let arms: std::collections::BTreeSet<String> = (0..20)
-            .map(|session| {
-                place(&settings, &presets, "local", &format!("sess_{session}"), "", DURING_MS).unwrap().preset
-            })
+            .map(|session| placed(&settings, &presets, "local", &format!("sess_{session}"), "", DURING_MS).preset)
             .collect();
         assert_eq!(arms.len(), 2);
     }

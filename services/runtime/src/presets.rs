@@ -1,17 +1,32 @@
-//! The presets that a session may have: those whose model is the one that runs.
+//! The presets that a session may have, which are those whose model is the one that runs, and the personas that have them.
 
 use crate::Error;
-use settings::Preset;
+use crate::once::first_time;
+use settings::{Persona, Preset, Settings, UnknownModel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct Presets {
     presets: BTreeMap<String, Arc<Preset>>,
+    personas: BTreeMap<String, Persona>,
     /// What a session gets that asks for none.
     pub chosen: Arc<Preset>,
     /// The model's name as clients see it.
     pub model: String,
+    unknown: UnknownModel,
+}
+
+/// What a client means by the name of a model.
+#[derive(Clone, Debug)]
+pub struct ModelChoice {
+    /// As clients see it.
+    pub name: String,
+    pub preset: Arc<Preset>,
+    /// Of a persona: they stand before the client's. Empty: there are none.
+    pub instructions: String,
+    /// The client leaves the preset to us.
+    pub is_any_preset: bool,
 }
 
 /// What stock clients ask for that were told no other name.
@@ -24,38 +39,83 @@ impl Presets {
             presets.into_iter().map(|preset| (preset.name.clone(), Arc::new(preset))).collect();
         let chosen = Arc::new(chosen);
         presets.insert(chosen.name.clone(), chosen.clone());
-        Presets { presets, chosen, model: model.to_owned() }
+        let (personas, unknown) = (BTreeMap::new(), UnknownModel::Error);
+        Presets { presets, personas, chosen, model: model.to_owned(), unknown }
+    }
+
+    /// With what the configuration says of names. A persona's preset must be one of the model that runs.
+    pub fn with_names(mut self, settings: &Settings) -> Result<Presets, Error> {
+        for persona in settings.personas.values() {
+            if let Some(preset) = persona.preset.as_ref().filter(|preset| !self.presets.contains_key(*preset)) {
+                let (persona, preset) = (persona.name.clone(), preset.clone());
+                return Err(Error::PersonaOfAnotherModel { persona, preset, there_are: self.names() });
+            }
+        }
+        self.personas = settings.personas.clone();
+        self.unknown = settings.model.unknown;
+        Ok(self)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Preset>> {
         self.presets.values()
     }
 
-    /// All of them, the chosen one first: many clients take the first.
-    pub fn chosen_first(&self) -> impl Iterator<Item = &Arc<Preset>> {
-        [&self.chosen].into_iter().chain(self.iter().filter(|preset| preset.name != self.chosen.name))
+    /// What clients are offered: the chosen preset first, because many take the first; personas behind the presets.
+    pub fn choices(&self) -> impl Iterator<Item = ModelChoice> {
+        let others = self.iter().filter(|preset| preset.name != self.chosen.name);
+        let presets = [&self.chosen].into_iter().chain(others).map(|preset| self.choice(preset, false));
+        presets.chain(self.personas.values().map(|persona| self.choice_of_persona(persona)))
     }
 
+    /// Of the presets.
     pub fn names(&self) -> String {
         self.presets.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether a client that asks for this model leaves the preset to us.
-    pub fn is_anything(&self, name: &str) -> bool {
-        let is_preset = self.presets.contains_key(name);
-        !is_preset
-            && (name.is_empty() || name == self.model || name == self.chosen.model || name.starts_with(STOCK_NAMES))
+    /// What a client gets that asks for this name: a persona, a preset, the model itself, or nothing in particular.
+    pub fn choose(&self, name: &str) -> Result<ModelChoice, Error> {
+        if let Some(persona) = self.personas.get(name) {
+            return Ok(self.choice_of_persona(persona));
+        }
+        match self.named(name) {
+            Ok(preset) => Ok(self.choice(preset, !self.presets.contains_key(name))),
+            Err(_) if self.unknown == UnknownModel::Default => {
+                if first_time(format!("model {name}")) {
+                    let chosen = &self.chosen.name;
+                    tracing::warn!(model = name, preset = %chosen, "a client asks for a model that is not there");
+                }
+                Ok(self.choice(&self.chosen, true))
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// What a client means by the name of a model: a preset, the model itself, or nothing in particular.
+    /// As clients see it: one that is nothing but the defaults is called like the model.
+    pub fn name_of<'a>(&'a self, preset: &'a Preset) -> &'a str {
+        if preset.name == "default" { &self.model } else { &preset.name }
+    }
+
+    fn choice(&self, preset: &Arc<Preset>, is_any_preset: bool) -> ModelChoice {
+        let name = self.name_of(preset).to_owned();
+        ModelChoice { name, preset: preset.clone(), instructions: String::new(), is_any_preset }
+    }
+
+    fn choice_of_persona(&self, persona: &Persona) -> ModelChoice {
+        let preset = persona.preset.as_ref().and_then(|preset| self.presets.get(preset)).unwrap_or(&self.chosen);
+        let (name, instructions) = (persona.name.clone(), persona.instructions.clone());
+        ModelChoice { name, preset: preset.clone(), instructions, is_any_preset: persona.preset.is_none() }
+    }
+
+    /// A preset by its name or the model's. A persona is none.
     pub fn named(&self, name: &str) -> Result<&Arc<Preset>, Error> {
         if let Some(preset) = self.presets.get(name) {
             return Ok(preset);
         }
-        if self.is_anything(name) {
+        if name.is_empty() || name == self.model || name == self.chosen.model || name.starts_with(STOCK_NAMES) {
             return Ok(&self.chosen);
         }
-        let there_are = self.names();
+        let names = self.presets.keys().chain(self.personas.keys()).map(String::as_str);
+        let there_are = names.collect::<Vec<_>>().join(", ");
         Err(Error::NoSuchModel { name: name.to_owned(), there_are, chosen: self.chosen.name.clone() })
     }
 
@@ -98,6 +158,39 @@ mod tests {
         }
         let error = found("qwen3.5-9b-46k").unwrap_err().to_string();
         assert!(error.contains("qwen3.5-9b-16k, qwen3.5-9b-64k"), "{error}");
+    }
+
+    #[test]
+    fn a_persona_has_a_preset_and_instructions() {
+        let mut settings = Settings::load(&Sources::default()).unwrap().settings;
+        let mut persona = |name: &str, preset: Option<&str>| {
+            let (name, preset) = (name.to_owned(), preset.map(str::to_owned));
+            let instructions = format!("You are {name}.");
+            settings.personas.insert(name.clone(), Persona { name, preset, instructions, wyoming_port: 0 });
+        };
+        persona("butler", Some("qwen3.5-9b-16k"));
+        persona("gpt-cook", None);
+        let there = presets().with_names(&settings).unwrap();
+        let butler = there.choose("butler").unwrap();
+        assert_eq!((butler.name.as_str(), butler.preset.name.as_str()), ("butler", "qwen3.5-9b-16k"));
+        assert_eq!((butler.instructions.as_str(), butler.is_any_preset), ("You are butler.", false));
+        let cook = there.choose("gpt-cook").unwrap();
+        assert_eq!((cook.preset.name.as_str(), cook.is_any_preset), ("qwen3.5-9b-64k", true));
+        let names: Vec<String> = there.choices().map(|choice| choice.name).collect();
+        assert_eq!(names, ["qwen3.5-9b-64k", "qwen3.5-9b-16k", "butler", "gpt-cook"]);
+        let error = there.choose("maid").unwrap_err().to_string();
+        assert!(error.contains("qwen3.5-9b-64k, butler, gpt-cook"), "{error}");
+        // An operator names a preset to move a session.
+        assert!(there.named("butler").is_err());
+
+        settings.model.unknown = UnknownModel::Default;
+        let there = presets().with_names(&settings).unwrap();
+        assert_eq!(there.choose("maid").unwrap().preset.name, "qwen3.5-9b-64k");
+        assert!(there.named("maid").is_err());
+
+        settings.personas.get_mut("butler").unwrap().preset = Some("qwen3.5-4b".to_owned());
+        let error = presets().with_names(&settings).unwrap_err().to_string();
+        assert!(error.contains("\"butler\"") && error.contains("\"qwen3.5-4b\""), "{error}");
     }
 
     #[test]

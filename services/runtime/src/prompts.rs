@@ -28,7 +28,13 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Prompt {
-        let layout = Layout { instructions: &config.instructions, context, partial, wording: &self.wording };
+        let layout = Layout {
+            persona: &config.persona,
+            instructions: &config.instructions,
+            context,
+            partial,
+            wording: &self.wording,
+        };
         prompt_with(config, context, lay_out(items, &layout).messages)
     }
 

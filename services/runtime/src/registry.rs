@@ -7,7 +7,7 @@ use crate::outgoing::{Outgoing, OutgoingLimits, Written, outgoing};
 use crate::placement::{draw, place, placement};
 use crate::shared::Shared;
 use crate::task::{Command, refuse};
-use crate::{Error, Presets};
+use crate::{Error, ModelChoice, Presets};
 use model::{Gpu, Model};
 use session::machine::{ConnId, Replay};
 use session::{ConfigUpdate, Input, SessionConfig};
@@ -131,8 +131,9 @@ impl Runtime {
     pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
-        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, model, now_ms)?;
-        let mut config = SessionConfig::new(self.shared.settings.conversation.instructions.clone());
+        let choice = self.shared.presets.choose(model)?;
+        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, &choice, now_ms)?;
+        let mut config = self.first_config(&choice);
         if let Some(update) = update {
             config.apply(update);
         }
@@ -140,6 +141,14 @@ impl Runtime {
         let (created_at_ms, updated_at_ms, metadata) = (now_ms, now_ms, None);
         let new = SessionRecord { id, user, placement, title, config, metadata, created_at_ms, updated_at_ms };
         Ok(self.shared.store.create_session(new).await?)
+    }
+
+    /// What a session begins with: a persona's instructions take the place of the configured ones.
+    pub fn first_config(&self, choice: &ModelChoice) -> SessionConfig {
+        if choice.instructions.is_empty() {
+            return SessionConfig::new(self.shared.settings.conversation.instructions.clone());
+        }
+        SessionConfig { persona: choice.instructions.clone(), ..SessionConfig::new("") }
     }
 
     /// Connects to a session, which comes into memory if it is not there.

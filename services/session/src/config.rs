@@ -6,6 +6,7 @@ impl SessionConfig {
     /// What a session starts with: everything as the preset has it.
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
         SessionConfig {
+            persona: String::new(),
             instructions: instructions.into(),
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
@@ -38,7 +39,7 @@ impl SessionConfig {
             .tools
             .iter()
             .map(|tool| tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters));
-        self.instructions.len() + tools.sum::<usize>()
+        self.persona.len() + self.instructions.len() + tools.sum::<usize>()
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Context {
 /// What a prompt is made of besides the items.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
+    /// A persona's instructions.
+    pub persona: &'a str,
     pub instructions: &'a str,
     pub context: &'a Context,
     /// What the user has said so far and may go on saying: the last message.
@@ -61,7 +63,7 @@ pub fn leading(items: &[Arc<Item>]) -> usize {
 
 pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
     let leading = leading(items);
-    let mut head = vec![layout.instructions.trim().to_owned()];
+    let mut head = vec![layout.persona.trim().to_owned(), layout.instructions.trim().to_owned()];
     head.extend(items[..leading].iter().map(|item| words(item)));
     head.retain(|text| !text.is_empty());
 
@@ -247,7 +249,7 @@ mod tests {
     /// One line a message.
     fn lines(items: &[Arc<Item>], context: &Context, partial: Option<&str>) -> Vec<String> {
         let wording = wording();
-        let layout = Layout { instructions: "Be brief.", context, partial, wording: &wording };
+        let layout = Layout { persona: "", instructions: "Be brief.", context, partial, wording: &wording };
         lay_out(items, &layout).messages.iter().map(line).collect()
     }
 
@@ -386,7 +388,8 @@ mod tests {
         let preface = vec![Message::new(MessageRole::Tool, "Summary.")];
         let context = Context { preface, notes: vec!["It is 10:05.".into()], ..Context::default() };
         let wording = wording();
-        let layout = Layout { instructions: "Be brief.", context: &context, partial: None, wording: &wording };
+        let layout =
+            Layout { persona: "", instructions: "Be brief.", context: &context, partial: None, wording: &wording };
         let LaidOut { messages, message_of_item } = lay_out(&items, &layout);
         // system, preface, opening, hello, light, moment and call, on, note, thanks
         let expected = [Some(0), Some(3), None, Some(4), Some(5), Some(5), Some(6), Some(8)];

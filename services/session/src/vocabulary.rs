@@ -54,6 +54,8 @@ pub struct NewItem {
 /// Kept with the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
+    /// Instructions of the persona that the session began with. They stand before the client's, and no client changes them.
+    pub persona: String,
     pub instructions: String,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,

@@ -14,6 +14,7 @@ mod layers;
 mod load;
 mod nearest;
 mod origin;
+mod personas;
 mod preset;
 mod presets;
 mod print;
@@ -28,12 +29,14 @@ pub use experiment::{DrawnBy, Experiment, ExperimentArm};
 pub use findings::Effective;
 pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
+pub use personas::Persona;
 pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, SamplingSettings, Thinking};
 pub use print::print_config;
 pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
     LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, PrecisionChoice,
-    ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UpstreamSettings,
+    ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UnknownModel,
+    UpstreamSettings,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -11,7 +11,7 @@ use crate::origin::{Origin, SettingsLayer};
 use crate::presets::{self, Chosen, PresetLayer, PresetLayers};
 use crate::settings::{ModelSettings, Settings};
 use crate::sources::{self, Sources};
-use crate::{built_in, check, reader};
+use crate::{built_in, check, personas, reader};
 
 #[derive(Debug)]
 pub struct LoadedSettings {
@@ -34,7 +34,7 @@ impl Settings {
         let override_presets = overrides.each_mut().map(|layer| PresetLayer::take_from(layer, &findings));
         let merged = merge([&defaults].into_iter().chain(&overrides))?;
         let mut settings = reader::read(Some(&merged), "", &findings, |root| {
-            root.known(&["preset"]);
+            root.known(&["preset", "persona"]);
             Settings::read(root)
         });
         if findings.mistake_count() == 0 {
@@ -46,6 +46,7 @@ impl Settings {
         let layers = PresetLayers { default: default_presets, models, overrides: override_presets.into() };
         let chosen = Chosen { name: &settings.model.preset, overrides: overrides_of_chosen(&settings.model, &merged) };
         settings.presets = presets::resolve(&layers, &chosen, &findings)?;
+        settings.personas = personas::read(&merged, &settings.presets, &findings)?;
         if findings.mistake_count() == 0 {
             check::experiment(&settings, &findings);
         }

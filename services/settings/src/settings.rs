@@ -17,6 +17,7 @@ use strum::{IntoStaticStr, VariantArray};
 use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::nearest::hint;
+use crate::personas::Persona;
 use crate::preset::Preset;
 use crate::reader::{ANY, SectionReader, sections};
 use crate::value::Value;
@@ -25,6 +26,8 @@ sections! {
     pub struct Settings {
         /// Every preset by name, ready to use. "default" is always there.
         pub presets: BTreeMap<String, Preset> = filled_later(),
+        /// By name. None of them has a preset's.
+        pub personas: BTreeMap<String, Persona> = filled_later(),
         pub server: ServerSettings = section(ServerSettings::read),
         pub auth: AuthSettings = section(AuthSettings::read),
         pub limits: LimitSettings = section(LimitSettings::read),
@@ -116,6 +119,7 @@ sections! {
         pub path: Option<PathBuf> = optional_path(),
         /// Already in the chosen preset's `ctx_size`.
         pub ctx_size: Option<u32> = window(),
+        pub unknown: UnknownModel = choice(),
         pub models_dir: PathBuf = path(),
         pub presets_dir: Option<PathBuf> = optional_path(),
     }
@@ -153,6 +157,14 @@ sections! {
 pub enum KeysRequired {
     Auto,
     Always,
+}
+
+/// What a client gets that asks for a model that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum UnknownModel {
+    Error,
+    Default,
 }
 
 /// The role that a system message gets which is not at the head of the conversation.

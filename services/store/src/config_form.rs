@@ -15,6 +15,9 @@ struct ConfigForm {
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct Settings {
+    /// A persona's instructions.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    persona: String,
     tool_choice: Value,
     max_output_tokens: Value,
     temperature: Option<f64>,
@@ -51,6 +54,7 @@ impl Default for Settings {
 impl Settings {
     fn of(config: &SessionConfig) -> Settings {
         Settings {
+            persona: config.persona.clone(),
             tool_choice: match &config.tool_choice {
                 ToolChoice::Auto => json!("auto"),
                 ToolChoice::None => json!("none"),
@@ -112,6 +116,7 @@ pub fn config_of(session_id: &str, instructions: String, tools: &Value, settings
     });
     match read {
         Ok((tool_choice, max_output_tokens, settings)) => SessionConfig {
+            persona: settings.persona,
             tool_choice,
             max_output_tokens,
             temperature: settings.temperature,
@@ -162,6 +167,7 @@ mod tests {
     fn a_configuration_comes_back_as_it_was() {
         for tool_choice in [ToolChoice::None, ToolChoice::Required, ToolChoice::Function("light".into())] {
             let config = SessionConfig {
+                persona: "You are a butler.".into(),
                 instructions: "Be brief.".into(),
                 tools: vec![Tool {
                     name: "light".into(),

@@ -12,7 +12,7 @@ use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use session::{SessionConfig, SessionState};
+use session::SessionState;
 
 /// As OpenAI has it.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -62,13 +62,13 @@ pub async fn create_client_secret(
     let mut session = session.unwrap_or_else(|| json!({}));
     let model = session.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
     // What is wrong with it is told now, and not to the page that connects with the secret.
-    app.runtime.presets().named(&model)?;
+    let choice = app.runtime.presets().choose(&model)?;
     let update = session_update(&session, &event_limits(&app.settings))?;
     if let Some(id) = session_id {
         app.gate.begun.open_session(&app.store, &caller, &id).await?;
         session["session_id"] = json!(id);
     }
-    let mut config = SessionConfig::new(app.settings.conversation.instructions.clone());
+    let mut config = app.runtime.first_config(&choice);
     config.apply(&update);
     let lifetime_ms = i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
     let secret = app.store.create_client_secret(&caller.identity, session, lifetime_ms, wall_ms()).await?;

@@ -9,10 +9,10 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use runtime::ModelChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use settings::Preset;
 use std::sync::LazyLock;
 
 #[derive(Serialize)]
@@ -61,27 +61,28 @@ pub async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// `GET /api/tags`: presets, the chosen one first.
+/// `GET /api/tags`: presets, the chosen one first, and personas.
 pub async fn tags(State(completions): State<Completions>) -> Json<Value> {
-    let models = completions.runtime.presets().chosen_first().map(|preset| listed(&completions, preset));
+    let models = completions.runtime.presets().choices().map(|choice| listed(&completions, &choice));
     Json(json!({ "models": models.collect::<Vec<_>>() }))
 }
 
 /// `GET /api/ps`: the model that is in memory, as the chosen preset.
 pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
-    let chosen = &completions.runtime.presets().chosen;
-    let mut model = listed(&completions, chosen);
-    model.expires_at = Some(NEVER.to_owned());
-    model.size_vram = Some(0);
-    model.context_length = Some(chosen.ctx_size);
-    Json(json!({ "models": [model] }))
+    let model = completions.runtime.presets().choices().next().map(|chosen| ListedModel {
+        expires_at: Some(NEVER.to_owned()),
+        size_vram: Some(0),
+        context_length: Some(chosen.preset.ctx_size),
+        ..listed(&completions, &chosen)
+    });
+    Json(json!({ "models": model.into_iter().collect::<Vec<_>>() }))
 }
 
 /// `POST /api/show`
 pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result<Json<Value>, ApiError> {
     let NamedModel { model, .. } = named(&body)?;
-    let preset = completions.runtime.presets().named(untagged(&model))?;
-    let listed = listed(&completions, preset);
+    let choice = completions.runtime.presets().choose(untagged(&model))?;
+    let (listed, preset) = (listed(&completions, &choice), &choice.preset);
     let architecture = "reprise";
     let sampling = &preset.sampling;
     Ok(Json(json!({
@@ -101,7 +102,7 @@ pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result
 /// `POST /api/pull`: done for a model that is here.
 pub async fn pull(State(completions): State<Completions>, body: Bytes) -> Result<Response, ApiError> {
     let NamedModel { model, stream } = named(&body)?;
-    if let Err(error) = completions.runtime.presets().named(untagged(&model)) {
+    if let Err(error) = completions.runtime.presets().choose(untagged(&model)) {
         let message = format!("{error}. A new model is fetched with `reprise pull` where the service runs");
         return Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message));
     }
@@ -117,9 +118,8 @@ fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
 }
 
-fn listed(completions: &Completions, preset: &Preset) -> ListedModel {
-    let presets = completions.runtime.presets();
-    let name = completions.name_of(preset);
+fn listed(completions: &Completions, choice: &ModelChoice) -> ListedModel {
+    let (presets, name) = (completions.runtime.presets(), choice.name.clone());
     let bytes = completions.model.status().memory_bytes;
     let size = bytes.iter().find(|(kind, _)| *kind == "weights").map_or(0, |(_, bytes)| *bytes);
     let family = presets.model.clone();
@@ -127,7 +127,7 @@ fn listed(completions: &Completions, preset: &Preset) -> ListedModel {
         model: name.clone(),
         modified_at: timestamp(*FIRST_ASKED),
         size,
-        digest: digest(&format!("{name} {family} {}", preset.ctx_size)),
+        digest: digest(&format!("{name} {family} {}", choice.preset.ctx_size)),
         details: Details {
             parent_model: "",
             format: "gguf",

@@ -9,6 +9,7 @@ mod compaction;
 mod doors;
 mod experiment;
 mod ollama;
+mod personas;
 mod recall;
 mod responses;
 mod responses_socket;

@@ -47,7 +47,7 @@ impl Server {
         let chosen = settings.chosen().unwrap().clone();
         let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
         let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();
-        let presets = Presets::new(arms, chosen, "test-model");
+        let presets = Presets::new(arms, chosen, "test-model").with_names(&settings).unwrap();
         let listener = doors::listen(&settings).await.unwrap();
         let address = listener.local_addr().unwrap();
         let policy = check_access(&settings, &store).await.unwrap();

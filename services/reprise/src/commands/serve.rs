@@ -131,7 +131,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
     // A closed output is no reason not to serve.
     let _ = std::io::stdout().write_all(screen.to_string().as_bytes());
 
-    let presets = Presets::new(started.presets, chosen, &started.name);
+    let presets = Presets::new(started.presets, chosen, &started.name).with_names(&started.settings)?;
     check_experiment(&started.settings, &presets)?;
     let drain = Duration::from_secs(settings.shutdown.drain_s);
     let parts =

@@ -242,11 +242,12 @@ async fn ask(
     let mut context = tools.context(&past.base, &past.items);
     // They stand behind the conversation.
     context.notes.clear();
-    let wording = &tools.wording;
-    let layout = Layout { instructions: &past.config.instructions, context: &context, partial: None, wording };
+    let (config, wording) = (&past.config, &tools.wording);
+    let (persona, instructions) = (&*config.persona, &*config.instructions);
+    let layout = Layout { persona, instructions, context: &context, partial: None, wording };
     let mut messages = lay_out(&items, &layout).messages;
     messages.extend(request.messages.iter().map(message_of));
-    let prompt = prompt_with(&past.config, &context, messages);
+    let prompt = prompt_with(config, &context, messages);
     let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, effort.requests > 1);
     tools.own(&mut ask);
     read(tools.model.ask(ask), effort).await

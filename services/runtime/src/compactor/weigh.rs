@@ -89,7 +89,13 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Result<MeasuredItems, Failure> {
-        let layout = Layout { instructions: &config.instructions, context, partial, wording: &self.wording };
+        let layout = Layout {
+            persona: &config.persona,
+            instructions: &config.instructions,
+            context,
+            partial,
+            wording: &self.wording,
+        };
         let laid_out = lay_out(items, &layout);
         let has_head = laid_out.messages.first().is_some_and(|message| message.role == MessageRole::System);
         let preface = usize::from(has_head)..usize::from(has_head) + context.preface.len();
