@@ -1,6 +1,7 @@
 //! What every request may need.
 
 use crate::access::{Gate, Policy, RevokedKeys};
+use crate::completion::RecentTurns;
 use model::Model;
 use runtime::Runtime;
 use settings::Settings;
@@ -16,6 +17,7 @@ pub struct App {
     pub model: Model,
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
+    pub recent: Arc<RecentTurns>,
     pub policy: Arc<Policy>,
     pub revoked: RevokedKeys,
     /// The service stops.

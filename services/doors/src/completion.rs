@@ -2,9 +2,12 @@
 //! request, or in a durable session to which the request adds what is new.
 
 mod durable;
+mod listening;
+mod retries;
 mod source;
 
 pub use durable::{MARK, bodies};
+pub use retries::{RecentTurns, RequestAttempt};
 
 use crate::ApiError;
 use crate::access::{Caller, Gate};
@@ -15,8 +18,8 @@ use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::prompt::Wording;
 use session::{
-    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt, Response,
-    ResponseStatus, ToolChoice,
+    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt,
+    Response, ResponseStatus, ToolChoice,
 };
 use settings::{Preset, Settings};
 use source::Source;
@@ -33,6 +36,7 @@ pub struct Completions {
     pub store: Store,
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
+    pub recent: Arc<RecentTurns>,
     pub wording: Arc<Wording>,
 }
 
@@ -48,6 +52,8 @@ pub struct CompletionRequest {
     pub priority: Priority,
     /// A durable session to which the messages are added.
     pub session_id: Option<String>,
+    /// None: the door's clients send nothing again by themselves.
+    pub attempt: Option<RequestAttempt>,
 }
 
 /// One reply under way. A client that hangs up drops it, and with it the source.

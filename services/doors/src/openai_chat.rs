@@ -9,9 +9,10 @@ mod render;
 
 use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{self, Completions};
+use crate::completion::{self, Completions, RequestAttempt};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -33,9 +34,11 @@ pub async fn completions(
     State(chat): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { stream, include_usage, completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
+    let ChatRequest { stream, include_usage, mut completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
+    completion.attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     let choice = chat.runtime.presets().choose(&completion.model)?;
     let id = completion_id()?;

@@ -118,9 +118,9 @@ async fn document() -> Json<Value> {
 
 impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, gate, .. } = app.clone();
+        let App { settings, model, store, runtime, gate, recent, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, gate, wording }
+        Completions { settings, model, store, runtime, gate, recent, wording }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The service: listens, serves all doors, and stops in order.
 
 use crate::access::{Gate, Policy, RevokedKeys};
+use crate::completion::RecentTurns;
 use crate::{App, Error, accept, metrics, upkeep};
 use runtime::Runtime;
 use settings::Settings;
@@ -20,8 +21,10 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, Error> {
 pub async fn serve(listener: TcpListener, parts: runtime::RuntimeParts, policy: Policy, stop: CancellationToken) {
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
+    let limits = &parts.settings.limits;
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),
+        recent: Arc::new(RecentTurns::new(Duration::from_secs(limits.retry_s), limits.retry_turns)),
         policy: Arc::new(policy),
         revoked: RevokedKeys::default(),
         settings: parts.settings.clone(),

@@ -92,6 +92,8 @@ sections! {
         pub page_rows: usize = whole(1..=10_000),
         pub search_words: usize = whole(1..=1024),
         pub stop_strings: usize = whole(0..=1024),
+        pub retry_s: u64 = time(0..=3600),
+        pub retry_turns: usize = whole(1..=1 << 20),
         pub comment_ms: u64 = time(10..=60_000),
         pub id_chars: usize = whole(64..=4096),
         pub responses_beside: usize = whole(0..=1024),

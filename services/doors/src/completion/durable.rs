@@ -1,7 +1,8 @@
 //! A completion in a durable session: its messages are those that are new. It says them as any client does, asks for a
 //! response and reads along.
 
-use super::source::{Listening, Source};
+use super::listening::Listening;
+use super::source::Source;
 use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::access::Caller;
@@ -10,7 +11,8 @@ use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, ItemBody, MaxTokens, Message, MessageRole, NewItem, NewTurn, ResponseRequest, Role,
+    ConfigUpdate, Event, Input, ItemBody, MaxTokens, Message, MessageRole, NewItem, NewTurn, Part, ResponseRequest,
+    Role,
 };
 use std::sync::Arc;
 use store::{SessionRef, new_id};
@@ -27,17 +29,35 @@ pub async fn answer(
     request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
     let model = request.model.clone();
-    let (update, turn) = turn_of(request)?;
-    let session = match id {
-        NEW => {
+    let reply = match request.attempt {
+        Some(attempt) => completions.recent.reply(&caller.account, id, attempt),
+        None => Arc::default(),
+    };
+    let (update, mut turn) = turn_of(request)?;
+    // Before the lock, so that a client that hangs up meanwhile stops its response.
+    let reader = reply.clone().reader();
+    let mut progress = reply.progress().await;
+    let session = match progress.session.clone() {
+        Some(session) => session,
+        None if id == NEW => {
             let session = completions.runtime.create(&caller.identity.user, &model, None).await?;
             completions.gate.begun.began(caller, &session);
             session
         }
-        id => completions.gate.begun.open_session(&completions.store, caller, id).await?,
+        None => completions.gate.begun.open_session(&completions.store, caller, id).await?,
     };
-    let source = take_turn(completions, &session, update, turn, Map::new()).await?;
-    Ok((source, session.id().to_owned()))
+    let session_id = session.id().to_owned();
+    progress.session = Some(session.clone());
+    if progress.has_answer() {
+        tracing::info!(session = session_id, "a client that sends a request again gets the answer to the first one");
+        return Ok((Source::Shared(reader), session_id));
+    }
+    let left_over = progress.begin_again().await;
+    if progress.is_taken {
+        turn.items.clear();
+    }
+    progress.listen(listen(completions, &session, left_over, update, turn, Map::new()).await?);
+    Ok((Source::Shared(reader), session_id))
 }
 
 /// The name under which a response's metadata has the mark of the request that it answers.
@@ -48,9 +68,22 @@ pub async fn take_turn(
     completions: &Completions,
     session: &SessionRef,
     update: Option<ConfigUpdate>,
+    turn: NewTurn,
+    metadata: Map<String, Value>,
+) -> Result<Source, ApiError> {
+    let listening = listen(completions, session, Vec::new(), update, turn, metadata).await?;
+    Ok(Source::Session(Box::new(listening)))
+}
+
+/// `left_over` are items that no client has heard.
+async fn listen(
+    completions: &Completions,
+    session: &SessionRef,
+    left_over: Vec<String>,
+    update: Option<ConfigUpdate>,
     mut turn: NewTurn,
     mut metadata: Map<String, Value>,
-) -> Result<Source, ApiError> {
+) -> Result<Listening, ApiError> {
     let interest = |event: &Event| event.response_id().is_some() || matches!(event, Event::Refused { .. });
     let attach = Attach { replay: Replay::Nothing, interest: Arc::new(interest) };
     let (connected, written) = completions.runtime.attach(session, attach).await?;
@@ -59,17 +92,24 @@ pub async fn take_turn(
     let metadata = json_text(&Value::Object(metadata));
     turn.request.metadata = Some(metadata.clone());
     let listening = Listening::new(connected, written, mark, metadata);
+    for item_id in left_over {
+        listening.unsay(item_id).await;
+    }
     let configured = update.map(|update| Input::Configure(Box::new(update)));
     for input in configured.into_iter().chain([Input::TakeTurn(Box::new(turn))]) {
         if !listening.say(input).await {
             break; // the session's end comes as an event
         }
     }
-    Ok(Source::Session(Box::new(listening)))
+    Ok(listening)
 }
 
 /// What the client says.
 fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn), ApiError> {
+    let has_image = |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Image(_)));
+    if request.prompt.messages.iter().any(has_image) {
+        return Err(ApiError::bad("content_not_supported", "a session keeps no images: send text").param("messages"));
+    }
     let mut messages = request.prompt.messages.iter().peekable();
     let head = messages.next_if(|message| message.role == MessageRole::System);
     let update = head.map(|head| ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() });

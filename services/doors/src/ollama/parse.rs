@@ -195,6 +195,7 @@ fn request(
         parallel_tool_calls: true,
         priority: Priority::Talk,
         session_id: None,
+        attempt: None,
     };
     Ok(OllamaRequest { name: model, stream, task: OllamaTask::Reply(Box::new(completion)), num_ctx, unused })
 }

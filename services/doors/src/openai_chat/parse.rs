@@ -146,6 +146,7 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
         priority: priority(fields.service_tier.as_deref()),
         model: fields.model.unwrap_or_default(),
         session_id,
+        attempt: None,
     };
     Ok(ChatRequest { stream, include_usage, completion })
 }

@@ -28,6 +28,7 @@ pub fn completion_request(request: ResponsesRequest, wording: &Wording) -> Resul
         parallel_tool_calls: request.parallel_tool_calls,
         priority: request.priority,
         session_id: None,
+        attempt: None,
     })
 }
 

@@ -13,6 +13,7 @@ mod personas;
 mod recall;
 mod responses;
 mod responses_socket;
+mod retries;
 mod scripted;
 mod support;
 mod talk;

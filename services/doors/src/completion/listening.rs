@@ -1,0 +1,169 @@
+//! A completion as a client of its session: what is said over HTTP is kept, seen by the session's websockets, and never two
+//! replies at once.
+
+use runtime::{Connected, End, ToWrite, Written};
+use session::{Event, Failure, FailureCode, Input, JsonText, Refusal};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// Reads what a session tells and passes on what belongs to one response.
+pub struct Listening {
+    /// None: left to `Drop`.
+    session: Option<(Connected, Written)>,
+    /// By which our inputs are known among those of other clients.
+    mark: String,
+    /// By which our response is.
+    metadata: JsonText,
+    response_id: Option<String>,
+    /// An event that was waited for and not taken.
+    ready: Option<Arc<Event>>,
+    pub is_over: bool,
+    /// The client wants no more of it.
+    cancelled: CancellationToken,
+    cancel_is_told: bool,
+    /// An event was passed on and is on its way to the client, so the session may keep it.
+    owes_done: bool,
+}
+
+impl Listening {
+    pub fn new(connected: Connected, written: Written, mark: String, metadata: JsonText) -> Listening {
+        let session = Some((connected, written));
+        let (cancelled, cancel_is_told) = (CancellationToken::new(), false);
+        let (response_id, ready, is_over, owes_done) = (None, None, false, false);
+        Listening { session, mark, metadata, response_id, ready, is_over, cancelled, cancel_is_told, owes_done }
+    }
+
+    pub async fn say(&self, input: Input) -> bool {
+        match &self.session {
+            Some((connected, _)) => connected.say(Some(self.mark.clone()), input).await,
+            None => false,
+        }
+    }
+
+    /// Deletes an item. Nothing is told of that.
+    pub async fn unsay(&self, item_id: String) {
+        if let Some((connected, _)) = &self.session {
+            connected.say(None, Input::DeleteItem { item_id }).await;
+        }
+    }
+
+    pub fn canceller(&self) -> CancellationToken {
+        self.cancelled.clone()
+    }
+
+    /// Waits until the session has taken what was said, or refused it.
+    pub async fn begun(&mut self) -> Result<(), Failure> {
+        self.ready = self.next().await.transpose()?;
+        Ok(())
+    }
+
+    /// The next event of the response. None after the last.
+    pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
+        if let Some(event) = self.ready.take() {
+            return Some(Ok(event));
+        }
+        while !self.is_over {
+            let (connected, written) = self.session.as_mut()?;
+            if std::mem::take(&mut self.owes_done) {
+                written.done(1);
+            }
+            let next = tokio::select! {
+                next = written.next() => next,
+                () = self.cancelled.cancelled(), if !self.cancel_is_told && self.response_id.is_some() => {
+                    let response_id = self.response_id.clone();
+                    // Where it is over already the session refuses, and its end is on its way.
+                    connected.say(None, Input::CancelResponse { response_id }).await;
+                    self.cancel_is_told = true;
+                    continue;
+                }
+            };
+            let event = match next {
+                ToWrite::Event(event) => event,
+                ToWrite::End(end) => {
+                    self.is_over = true;
+                    let message = if end == End::Draining { "the service stops" } else { "the session ended" };
+                    return Some(Err(Failure::new(FailureCode::Unavailable, message)));
+                }
+            };
+            self.owes_done = true;
+            match &*event {
+                Event::Refused { input_id, refusal } if input_id.as_ref() == Some(&self.mark) => {
+                    self.is_over = true;
+                    return Some(Err(failure_of(refusal)));
+                }
+                Event::ResponseStarted { response } if response.metadata.as_ref() == Some(&self.metadata) => {
+                    self.response_id = Some(response.id.clone());
+                    return Some(Ok(event));
+                }
+                event_of if self.response_id.is_some() && event_of.response_id() == self.response_id.as_deref() => {
+                    self.is_over = matches!(event_of, Event::Reported { .. });
+                    return Some(Ok(event));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// What a response had become when its client had hung up.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    /// The session had taken what was said.
+    pub is_taken: bool,
+    /// Items of the response.
+    pub begun: Vec<String>,
+}
+
+impl Listening {
+    /// Cancels the response; the session keeps what was sent. `stopped` hears when the session says that it is over.
+    pub fn stop(mut self, stopped: oneshot::Sender<Stopped>) {
+        self.cancel(Some(stopped));
+    }
+
+    fn cancel(&mut self, stopped: Option<oneshot::Sender<Stopped>>) {
+        let Some((connected, mut written)) = self.session.take().filter(|_| !self.is_over) else { return };
+        let (mark, metadata, response_id) = (self.mark.clone(), self.metadata.clone(), self.response_id.clone());
+        let mut became = Stopped { is_taken: response_id.is_some(), begun: Vec::new() };
+        // The session waits to hear what became of each event before it keeps how the response ended.
+        written.done(u64::from(self.owes_done));
+        tokio::spawn(async move {
+            connected.say(Some(mark.clone()), Input::CancelResponse { response_id }).await;
+            loop {
+                let next = written.next().await;
+                written.done(1);
+                let ToWrite::Event(event) = next else { break };
+                match &*event {
+                    Event::ResponseStarted { response } => {
+                        became.is_taken |= response.metadata.as_ref() == Some(&metadata);
+                    }
+                    Event::ReplyStarted { item, .. } => became.begun.push(item.id.clone()),
+                    Event::ResponseDone { .. } => break,
+                    Event::Refused { input_id, .. } if input_id.as_ref() == Some(&mark) => break,
+                    _ => {}
+                }
+            }
+            if let Some(stopped) = stopped {
+                let _ = stopped.send(became);
+            }
+        });
+    }
+}
+
+/// A client that hangs up cancels its response.
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.cancel(None);
+    }
+}
+
+fn failure_of(refusal: &Refusal) -> Failure {
+    let code = match refusal {
+        Refusal::ResponseActive { .. } | Refusal::SaidSince => FailureCode::Conflict,
+        Refusal::StoreFailed { .. } => FailureCode::StoreFailed,
+        Refusal::Stopping => FailureCode::Unavailable,
+        _ => FailureCode::InvalidRequest,
+    };
+    Failure::new(code, refusal.to_string())
+}
