@@ -6,15 +6,15 @@ pub mod keys;
 pub mod sessions;
 
 use crate::access::Caller;
-use crate::{ApiError, App};
+use crate::{ApiError, App, reader};
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::body::{Bytes, HttpBody};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, RawPathParams, Request};
 use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::SessionRef;
 
-type Body<T> = Result<Json<T>, JsonRejection>;
 type Answer = Result<Json<Value>, ApiError>;
 
 /// The caller's session that the path names.
@@ -29,5 +29,32 @@ impl FromRequestParts<App> for OwnSession {
         let caller = parts.extensions.get::<Caller>();
         let (id, caller) = id.zip(caller).ok_or_else(|| ApiError::bad("invalid_value", "the path names no session"))?;
         Ok(OwnSession(app.gate.begun.open_session(&app.store, caller, id).await?))
+    }
+}
+
+/// A body of JSON.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<JsonBody<T>, ApiError> {
+        let bytes = Bytes::from_request(request, app).await;
+        let bytes = bytes.map_err(|error| ApiError::bad("invalid_body", error.body_text()))?;
+        let body: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))?;
+        Ok(JsonBody(reader::read(&body)?))
+    }
+}
+
+/// None: the request has no body.
+impl<T: DeserializeOwned> OptionalFromRequest<App> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Option<JsonBody<T>>, ApiError> {
+        if request.body().is_end_stream() {
+            return Ok(None);
+        }
+        <JsonBody<T> as FromRequest<App>>::from_request(request, app).await.map(Some)
     }
 }

@@ -3,7 +3,7 @@
 use crate::openai_realtime::ErrorBody;
 use crate::reader::Wrong;
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
@@ -69,7 +69,9 @@ impl IntoResponse for ApiError {
         let ApiError { kind, code, message, param, .. } = &self;
         let error = ErrorFields { message, kind, param: param.as_deref(), code };
         let mut response = (self.status, Json(ErrorAnswer { error })).into_response();
-        if let Some(seconds) = self.retry_after_s {
+        // Stock clients wait so long before they try again, and half a second where nothing is said.
+        let is_over_soon = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        if let Some(seconds) = self.retry_after_s.or(is_over_soon.then_some(1)) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -139,14 +141,6 @@ impl From<Wrong> for ApiError {
     }
 }
 
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> ApiError {
-        let code =
-            if rejection.status() == StatusCode::UNPROCESSABLE_ENTITY { "invalid_value" } else { "invalid_json" };
-        ApiError::bad(code, rejection.body_text())
-    }
-}
-
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> ApiError {
         ApiError::bad("invalid_value", rejection.body_text())
@@ -169,12 +163,20 @@ impl From<Failure> for ApiError {
             FailureCode::UpstreamFailed => StatusCode::BAD_GATEWAY,
             FailureCode::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         };
-        let error = ApiError::new(status, failure.code.word(), failure.message);
+        let error = ApiError::new(status, failure.code.word(), error_message(&failure));
         match failure.code {
             FailureCode::PromptTooLong => error.param("messages"),
             FailureCode::Busy | FailureCode::Unavailable => error.retry_after(1),
             _ => error,
         }
+    }
+}
+
+/// Clients find a prompt that is too long by these words, litellm among them: then they shorten it, or ask another model.
+pub fn error_message(failure: &Failure) -> String {
+    match failure.code {
+        FailureCode::PromptTooLong => format!("This model's maximum context length is exceeded: {}", failure.message),
+        _ => failure.message.clone(),
     }
 }
 

@@ -10,6 +10,7 @@ mod bodies;
 mod completion;
 mod console;
 mod error;
+mod fields;
 mod health;
 mod json;
 pub mod metrics;
@@ -22,6 +23,7 @@ mod reader;
 mod route;
 mod routes;
 mod serve;
+mod side_task;
 mod upkeep;
 
 pub use accept::while_starting;

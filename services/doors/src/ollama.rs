@@ -13,9 +13,12 @@ pub use parse::OllamaBody;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
+use crate::fields::note;
+use crate::side_task::{is_side_task, set_aside};
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -37,9 +40,10 @@ pub async fn chat(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &caller, preparation, &body, parse::chat, LineShape::Chat).await
+    answer(&completions, &caller, preparation, &headers, &body, parse::chat, LineShape::Chat).await
 }
 
 /// `POST /api/generate`
@@ -47,27 +51,32 @@ pub async fn generate(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    answer(&completions, &caller, preparation, &body, parse::generate, LineShape::Generate).await
+    answer(&completions, &caller, preparation, &headers, &body, parse::generate, LineShape::Generate).await
 }
 
 async fn answer(
     completions: &Completions,
     caller: &Caller,
     preparation: Arc<PreparationShare>,
+    headers: &HeaderMap,
     body: &[u8],
     parse: Parse,
     shape: LineShape,
 ) -> Result<Response, ApiError> {
     let OllamaRequest { name, stream, task, num_ctx, unused } =
         parse(body, &completions.settings, &completions.wording)?;
-    let choice = completions.runtime.presets().choose(untagged(&name))?;
-    tell_once(&choice.preset, num_ctx, &unused);
-    let request = match task {
+    let mut choice = completions.runtime.presets().choose(untagged(&name))?;
+    tell_once(&choice.preset, num_ctx, unused);
+    let mut request = match task {
         OllamaTask::Reply(request) => *request,
         OllamaTask::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
     };
+    if is_side_task(headers, stream, &request) {
+        set_aside(&mut request, &mut choice, &completions.wording);
+    }
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
     let completion = completions.ask(caller, &id, &choice, request, preparation).await?;
@@ -92,18 +101,14 @@ fn json_response(json: String) -> Response {
 }
 
 /// What a client asks for and does not get stands in the log, once.
-fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: &[String]) {
+fn tell_once(preset: &Preset, num_ctx: Option<u64>, unused: Vec<String>) {
     if let Some(num_ctx) = num_ctx.filter(|tokens| *tokens > u64::from(preset.ctx_size))
         && first_time(format!("num_ctx of {}", preset.name))
     {
         let (name, ctx_size) = (&preset.name, preset.ctx_size);
         tracing::warn!(num_ctx, ctx_size, preset = %name, "a client asks for a larger window than its preset has");
     }
-    for field in unused {
-        if first_time(format!("field {field}")) {
-            tracing::info!(field, "a client of Ollama's API sends a field that means nothing here");
-        }
-    }
+    note("ollama", unused);
 }
 
 /// Errors of this API, also those that other rooms make, in the words of its clients.

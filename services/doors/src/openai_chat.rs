@@ -10,6 +10,7 @@ mod render;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions, RequestAttempt};
+use crate::side_task::{is_side_task, set_aside};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -40,7 +41,10 @@ pub async fn completions(
     let ChatRequest { stream, include_usage, mut completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
     completion.attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
-    let choice = chat.runtime.presets().choose(&completion.model)?;
+    let mut choice = chat.runtime.presets().choose(&completion.model)?;
+    if is_side_task(&headers, stream, &completion) {
+        set_aside(&mut completion, &mut choice, &chat.wording);
+    }
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
     let completion = chat.ask(&caller, short_id, &choice, completion, preparation).await?;

@@ -1,6 +1,6 @@
 //! The door of the OpenAI Realtime protocol (GA) in text, with our extensions.
 //!
-//! What comes in is read tolerantly: unknown fields are ignored, `null` is the same as absent, and whatever cannot be
+//! What comes in is read tolerantly: the log names unknown fields once, `null` is the same as absent, and whatever cannot be
 //! understood becomes an `error` event that names the field. What goes out is exactly what stock clients expect; no
 //! event type beyond theirs unless a connection opted in to the extensions.
 
@@ -16,7 +16,7 @@ mod tests;
 mod websocket;
 
 pub use error::ErrorBody;
-pub use events::SessionFields;
+pub use events::{ResponseFields, SessionFields};
 pub use frames::SessionView;
 pub use parse::{Limits, Received, event_limits, parse, session_update};
 pub use render::{Renderer, item_value, session_view};

@@ -19,11 +19,13 @@ struct Words {
     refusals: BTreeMap<String, String>,
 }
 
-pub fn document(routes: &[Route]) -> Value {
+/// `keys_required`: on an address that only this machine reaches a key is let go.
+pub fn document(routes: &[Route], keys_required: bool) -> Value {
     let words = words();
     let mut paths: Map<String, Value> = Map::new();
     for route in routes {
-        let operation = words.get(&format!("{} {}", route.method, route.path)).map(|words| operation(route, words));
+        let operation =
+            words.get(&format!("{} {}", route.method, route.path)).map(|words| operation(route, words, keys_required));
         paths.entry(route.path).or_insert_with(|| json!({}))[route.method] = json!(operation);
     }
     json!({
@@ -51,7 +53,7 @@ fn words() -> BTreeMap<String, Words> {
     })
 }
 
-fn operation(route: &Route, words: &Words) -> Value {
+fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
     let mut parameters: Vec<Value> = path_parameters(route.path)
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
         .collect();
@@ -69,13 +71,13 @@ fn operation(route: &Route, words: &Words) -> Value {
         success["content"] = json!({ kind: { "schema": schema } });
     }
     let mut responses = Map::from_iter([(status.to_owned(), success)]);
-    let common =
-        [("401", "no key, or a wrong one"), ("403", "the key or the page may not do this"), ("429", "too much")];
-    let common = common.into_iter().filter(|_| route.scope.is_some());
-    let bodies = [("408", "the body did not come in time"), ("413", "the body is too large")];
-    let common = common.chain(bodies.into_iter().filter(|_| route.body.is_some()));
+    let common = EVERYWHERE.iter();
+    let common = common.chain(WITH_A_KEY.iter().filter(|_| route.scope.is_some()));
+    let common = common.chain(WITH_A_BODY.iter().filter(|_| route.body.is_some()));
+    let common = common.filter(|(status, _)| keys_required || *status != "401").copied();
     let error = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
-    for (status, why) in words.refusals.iter().map(|(status, why)| (status.as_str(), why.as_str())).chain(common) {
+    // What a route says of a status is said of it.
+    for (status, why) in common.chain(words.refusals.iter().map(|(status, why)| (status.as_str(), why.as_str()))) {
         responses.insert(status.to_owned(), json!({ "description": why, "content": error }));
     }
     let mut operation = json!({
@@ -88,11 +90,26 @@ fn operation(route: &Route, words: &Words) -> Value {
         operation["requestBody"] = json!({ "content": { "application/json": { "schema": body() } } });
     }
     if let Some(scope) = route.scope {
-        operation["security"] = json!([{ "key": [] }]);
+        operation["security"] = if keys_required { json!([{ "key": [] }]) } else { json!([{}, { "key": [] }]) };
         operation["x-scope"] = json!(scope);
     }
     operation
 }
+
+/// Why a request is refused, by status, before its route is looked at.
+const EVERYWHERE: [(&str, &str); 5] = [
+    ("400", "the request is wrong"),
+    ("403", "the key or the page may not do this"),
+    ("421", "this server is not known under that name"),
+    ("429", "too much"),
+    ("431", "the headers are too large"),
+];
+const WITH_A_KEY: [(&str, &str); 3] = [
+    ("401", "no key, or a wrong one"),
+    ("500", "the service has a defect, or the store failed"),
+    ("503", "the store or the model is not there, or the service stops"),
+];
+const WITH_A_BODY: [(&str, &str); 2] = [("408", "the body did not come in time"), ("413", "the body is too large")];
 
 fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|piece| piece.strip_prefix('{')?.strip_suffix('}'))
@@ -161,9 +178,20 @@ mod tests {
         assert_eq!(open, ["/v1/realtime/schema.json", "/api/version", "/healthz", "/openapi.json"]);
     }
 
+    /// On an address that only this machine reaches, clients that read the document are not to ask for a key.
+    #[test]
+    fn no_key_is_demanded_where_none_is_needed() {
+        let document = document(&table(), false);
+        let operations = document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap());
+        for (_, operation) in operations.filter(|(_, operation)| !operation["security"].is_null()) {
+            assert_eq!(operation["security"], json!([{}, { "key": [] }]), "{operation}");
+            assert!(operation["responses"]["401"].is_null(), "{operation}");
+        }
+    }
+
     #[test]
     fn the_document_is_a_promise() {
-        let mut document = document(&table());
+        let mut document = document(&table(), true);
         document["info"]["version"] = json!("…");
         insta::assert_json_snapshot!(document);
     }

@@ -10,8 +10,8 @@ use crate::openai_responses::{self as responses, conversations};
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
 use crate::{App, console, health, metrics, ollama};
-use axum::extract::{DefaultBodyLimit, FromRef};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, FromRef, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -112,8 +112,8 @@ pub fn table() -> Vec<Route> {
     ]
 }
 
-async fn document() -> Json<Value> {
-    Json(openapi::document(&table()))
+async fn document(State(app): State<App>) -> Json<Value> {
+    Json(openapi::document(&table(), app.policy.keys_required))
 }
 
 impl FromRef<App> for Completions {
@@ -149,9 +149,27 @@ pub fn router(app: App) -> Router {
 /// An error is told as the clients of its path read errors.
 async fn errors_of_the_door(request: axum::extract::Request, next: Next) -> Response {
     let is_ollama = request.uri().path().starts_with("/api/");
-    let response = next.run(request).await;
+    let response = in_json(next.run(request).await).await;
     if is_ollama { ollama::errors_in_our_words(response) } else { response }
 }
+
+/// What the HTTP library refuses by itself it tells as plain text.
+async fn in_json(response: Response) -> Response {
+    let is_text = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/plain");
+    let is_foreign = response.extensions().get::<ApiError>().is_none()
+        && (response.status().is_client_error() || response.status().is_server_error())
+        && response.headers().get(header::CONTENT_TYPE).is_none_or(is_text);
+    if !is_foreign {
+        return response;
+    }
+    let status = response.status();
+    let text = axum::body::to_bytes(response.into_body(), REFUSAL_BYTES).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let message = if text.is_empty() { status.canonical_reason().unwrap_or("refused") } else { &text };
+    ApiError::new(status, "invalid_request", message).into_response()
+}
+
+const REFUSAL_BYTES: usize = 4096;
 
 async fn not_there(request: axum::extract::Request) -> ApiError {
     let message = format!("there is no {}: see /openapi.json", request.uri().path());
@@ -168,7 +186,7 @@ async fn harden(response: Response) -> Response {
     let headers = [("x-content-type-options", "nosniff"), ("cache-control", "no-store")];
     let mut response = response.into_response();
     for (name, value) in headers {
-        response.headers_mut().entry(name).or_insert(axum::http::HeaderValue::from_static(value));
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }

@@ -1,6 +1,6 @@
 //! What stands in a session's prompt for what left it, over HTTP: summaries to read, undo, redo and edit, and pins.
 
-use super::{Answer, Body, OwnSession};
+use super::{Answer, JsonBody, OwnSession};
 use crate::App;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{Pin, Summary};
 
-#[derive(Default, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct SummaryVersion {
     /// The summary that is meant; else the one in use, or for redo the last that was undone.
     version: Option<u64>,
@@ -38,23 +38,27 @@ pub async fn summaries(State(app): State<App>, OwnSession(session): OwnSession) 
 pub async fn undo(
     State(app): State<App>,
     OwnSession(session): OwnSession,
-    body: Option<Json<SummaryVersion>>,
+    body: Option<JsonBody<SummaryVersion>>,
 ) -> Answer {
-    let Json(SummaryVersion { version }) = body.unwrap_or_default();
+    let version = body.and_then(|JsonBody(SummaryVersion { version })| version);
     Ok(Json(view(&app.runtime.undo_summary(&session, version).await?, false)))
 }
 
 pub async fn redo(
     State(app): State<App>,
     OwnSession(session): OwnSession,
-    body: Option<Json<SummaryVersion>>,
+    body: Option<JsonBody<SummaryVersion>>,
 ) -> Answer {
-    let Json(SummaryVersion { version }) = body.unwrap_or_default();
+    let version = body.and_then(|JsonBody(SummaryVersion { version })| version);
     Ok(Json(view(&app.runtime.redo_summary(&session, version).await?, true)))
 }
 
-pub async fn edit(State(app): State<App>, OwnSession(session): OwnSession, body: Body<SummaryEdit>) -> Answer {
-    let Json(SummaryEdit { text, version }) = body?;
+pub async fn edit(
+    State(app): State<App>,
+    OwnSession(session): OwnSession,
+    JsonBody(edit): JsonBody<SummaryEdit>,
+) -> Answer {
+    let SummaryEdit { text, version } = edit;
     Ok(Json(view(&app.runtime.edit_summary(&session, version, &text).await?, true)))
 }
 
@@ -63,8 +67,12 @@ pub async fn pins(State(app): State<App>, OwnSession(session): OwnSession) -> An
     Ok(Json(json!({ "object": "list", "data": pins, "has_more": false })))
 }
 
-pub async fn add_pin(State(app): State<App>, OwnSession(session): OwnSession, body: Body<NewPin>) -> Answer {
-    let Json(NewPin { text }) = body?;
+pub async fn add_pin(
+    State(app): State<App>,
+    OwnSession(session): OwnSession,
+    JsonBody(pin): JsonBody<NewPin>,
+) -> Answer {
+    let NewPin { text } = pin;
     Ok(Json(json!(app.runtime.add_pin(&session, &text).await?)))
 }
 

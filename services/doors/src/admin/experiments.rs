@@ -1,6 +1,6 @@
 //! What experiments need of clients: the user's thumb, and a way to move a session on purpose.
 
-use super::{Answer, Body, OwnSession};
+use super::{Answer, JsonBody, OwnSession};
 use crate::access::Caller;
 use crate::{ApiError, App};
 use axum::extract::State;
@@ -19,8 +19,12 @@ pub struct Feedback {
     value: i64,
 }
 
-pub async fn feedback(State(app): State<App>, Extension(caller): Extension<Caller>, body: Body<Feedback>) -> Answer {
-    let Json(Feedback { session_id, response_id, value }) = body?;
+pub async fn feedback(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(feedback): JsonBody<Feedback>,
+) -> Answer {
+    let Feedback { session_id, response_id, value } = feedback;
     if !(-1..=1).contains(&value) {
         return Err(ApiError::bad("invalid_value", "value must be 1, -1 or 0").param("value"));
     }
@@ -36,8 +40,11 @@ pub struct PlacementRequest {
     preset: Option<String>,
 }
 
-pub async fn place(State(app): State<App>, OwnSession(session): OwnSession, body: Body<PlacementRequest>) -> Answer {
-    let Json(PlacementRequest { preset }) = body?;
+pub async fn place(
+    State(app): State<App>,
+    OwnSession(session): OwnSession,
+    JsonBody(PlacementRequest { preset }): JsonBody<PlacementRequest>,
+) -> Answer {
     let id = session.id();
     let placed = app.runtime.move_session(&session, preset.as_deref()).await?;
     tracing::info!(

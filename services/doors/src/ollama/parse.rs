@@ -31,6 +31,11 @@ pub struct OllamaBody {
     #[serde(default)]
     options: Option<OllamaOptions>,
     keep_alive: Option<Value>,
+    /// These four are refused.
+    suffix: Option<Value>,
+    raw: Option<Value>,
+    template: Option<Value>,
+    context: Option<Value>,
     #[serde(flatten)]
     more: Map<String, Value>,
 }
@@ -106,9 +111,6 @@ pub enum OllamaTask {
     },
 }
 
-/// What `/api/generate` can carry and this service cannot do.
-const REFUSED: [&str; 4] = ["suffix", "raw", "template", "context"];
-
 pub fn chat(body: &[u8], settings: &Settings, wording: &Wording) -> Result<OllamaRequest, ApiError> {
     let mut body = read(body)?;
     let messages = messages(body.messages.take().unwrap_or_default())?;
@@ -119,7 +121,9 @@ pub fn generate(body: &[u8], settings: &Settings, wording: &Wording) -> Result<O
     let mut body = read(body)?;
     let is_said =
         |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && value != "" && value != &json!([]);
-    if let Some(name) = REFUSED.into_iter().find(|name| body.more.get(*name).is_some_and(is_said)) {
+    let refused =
+        [("suffix", &body.suffix), ("raw", &body.raw), ("template", &body.template), ("context", &body.context)];
+    if let Some((name, _)) = refused.into_iter().find(|(_, value)| value.as_ref().is_some_and(is_said)) {
         return Err(wrong(name, format!("{name} is not supported: send what the model shall read to /api/chat")));
     }
     let message = |role: &str, content, images| OllamaMessage {

@@ -3,6 +3,7 @@
 use super::messages::prompt_of;
 use crate::ApiError;
 use crate::completion::CompletionRequest;
+use crate::fields::{KnownFields, note};
 use crate::json::{ToolChoiceView, json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
@@ -14,6 +15,7 @@ use session::{GenerationOptions, MessageRole, Priority, ResponseFormat, Sampling
 use settings::Settings;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 /// As OpenAI has it, with what other servers know beside it.
 #[derive(Deserialize, JsonSchema)]
@@ -52,6 +54,31 @@ pub struct ChatBody {
     /// `priority`: a user waits. `flex`: in the background.
     service_tier: Option<String>,
     metadata: Option<Metadata>,
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    tools: Option<IgnoredAny>,
+    /// The older name, without the wrapping.
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    functions: Option<IgnoredAny>,
+    /// `none` and `minimal` do not think.
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<String>")]
+    reasoning_effort: Option<IgnoredAny>,
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<bool>")]
+    enable_thinking: Option<IgnoredAny>,
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<bool>")]
+    add_generation_prompt: Option<IgnoredAny>,
+    /// For the model's chat template.
+    #[expect(dead_code, reason = "read with the messages")]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    chat_template_kwargs: Option<IgnoredAny>,
+    /// Text only.
+    modalities: Option<Vec<String>>,
+    /// Refused: there is no search of the web here.
+    web_search_options: Option<Value>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -107,6 +134,12 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     if fields.n.is_some_and(|n| n != 1) {
         return Err(wrong("n", "only one choice at a time can be had: leave n out, or ask again for each").into());
     }
+    if fields.modalities.iter().flatten().any(|modality| modality != "text") {
+        return Err(wrong("modalities", "this server answers in text: leave modalities out").into());
+    }
+    if fields.web_search_options.is_some() {
+        return Err(wrong("web_search_options", "there is no search of the web here: give the model a tool").into());
+    }
     if chat.tools.len() > settings.limits.tools {
         let most = settings.limits.tools;
         return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", chat.tools.len())).into());
@@ -114,15 +147,21 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     if chat.messages.is_empty() {
         return Err(wrong("messages", "messages is empty: say something").into());
     }
+    let given = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    content_is_there(given)?;
+    only_text_and_images(given)?;
+    only_functions(&chat.tools)?;
+    note("chat completions", FIELDS.unread(&body));
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
     let mut prompt = prompt_of(chat)?;
     // Templates read a later message of a developer as the user's. It is nothing that the user said.
-    for (message, given) in prompt.messages.iter_mut().zip(body["messages"].as_array().into_iter().flatten()) {
+    for (message, given) in prompt.messages.iter_mut().zip(given) {
         if given["role"] == "developer" {
             message.role = MessageRole::System;
         }
     }
     if session_id.is_none() {
+        results_have_calls(given)?;
         settle(&mut prompt.messages, wording);
     }
     let stream = fields.stream.unwrap_or(false);
@@ -151,6 +190,72 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     Ok(ChatRequest { stream, include_usage, completion })
 }
 
+/// A message without words says nothing; an assistant's may have calls instead.
+fn content_is_there(messages: &[Value]) -> Read<()> {
+    let is_wordless = |message: &Value| message["content"].is_null() && message["role"] != "assistant";
+    match messages.iter().position(is_wordless) {
+        Some(at) => {
+            let message = "Invalid value for 'content': expected a string, got null.";
+            Err(wrong(&format!("messages.[{at}].content"), message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the model reads images is the model's.
+fn only_text_and_images(messages: &[Value]) -> Read<()> {
+    for (at, message) in messages.iter().enumerate() {
+        for (part_at, part) in message["content"].as_array().into_iter().flatten().enumerate() {
+            if let Some(kind) = part["type"].as_str().filter(|kind| !READ_PARTS.contains(kind)) {
+                let place = format!("messages.[{at}].content.[{part_at}].type");
+                return Err(wrong(&place, format!("content of type '{kind}' is not supported: send text")));
+            }
+        }
+    }
+    Ok(())
+}
+
+const READ_PARTS: [&str; 6] = ["text", "image_url", "image", "refusal", "input_text", "output_text"];
+
+fn only_functions(tools: &[Value]) -> Read<()> {
+    let other = |tool: &Value| tool["type"].as_str().is_some_and(|kind| kind != "function");
+    match tools.iter().position(other) {
+        Some(at) => Err(wrong(&format!("tools.[{at}].type"), "only tools of type 'function' can be had here")),
+        None => Ok(()),
+    }
+}
+
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::of::<ChatBody>());
+
+/// A result answers a call of the assistant's message before it.
+fn results_have_calls(messages: &[Value]) -> Read<()> {
+    let mut calls: Option<Vec<&Value>> = None;
+    for (at, message) in messages.iter().enumerate() {
+        match message["role"].as_str() {
+            Some("assistant") => {
+                let made = message["tool_calls"].as_array();
+                calls = made.map(|made| made.iter().map(|call| &call["id"]).collect());
+            }
+            Some("tool") => {
+                let (id, place) = (&message["tool_call_id"], format!("messages.[{at}]"));
+                let Some(calls) = &calls else {
+                    let message = "Invalid parameter: messages with role 'tool' must be a response to a preceding message \
+                                   with 'tool_calls'.";
+                    return Err(wrong(&format!("{place}.role"), message));
+                };
+                if !calls.contains(&id) {
+                    let message = format!(
+                        "Invalid parameter: 'tool_call_id' of {id} not found in 'tool_calls' of previous message."
+                    );
+                    return Err(wrong(&format!("{place}.tool_call_id"), message));
+                }
+            }
+            _ => calls = None,
+        }
+    }
+    Ok(())
+}
+
 /// A user waits for a reply whether or not it is streamed. A request that may wait says so: a client's own summary of the
 /// conversation, a task of the house.
 fn priority(service_tier: Option<&str>) -> Priority {
@@ -169,7 +274,7 @@ fn sampling(fields: &ChatBody) -> Read<SamplingOverrides> {
         logit_bias.push((token, if bias <= -100.0 { f32::NEG_INFINITY } else { bias as f32 }));
     }
     Ok(SamplingOverrides {
-        temperature: number("temperature", fields.temperature, 0.0..=5.0)?,
+        temperature: number("temperature", fields.temperature, 0.0..=2.0)?,
         top_p: number("top_p", fields.top_p, 0.0..=1.0)?,
         top_k: within("top_k", fields.top_k, 0..=1_000_000)?.map(|top_k| top_k as u32),
         min_p: number("min_p", fields.min_p, 0.0..=1.0)?,

@@ -1,6 +1,6 @@
 //! A session's events in the words of chat completions, as chunks of a stream and as a whole.
 
-use crate::api_error::{ErrorAnswer, ErrorFields, error_kind};
+use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
 use crate::completion::Render;
 use crate::json::logprob_view;
 use serde_json::{Value, json};
@@ -171,19 +171,15 @@ impl Render for ChatReply {
                 let logprobs = self.add_logprobs(logprobs);
                 out.push(self.chunk(json!({ "content": text }), logprobs));
             }
-            Event::ReplyStarted { item: Item { body: ItemBody::FunctionCall { call_id, name, .. }, .. }, .. } => {
-                let call = json!({
-                    "index": self.calls.len(), "id": call_id, "type": "function",
-                    "function": { "name": name, "arguments": "" },
-                });
-                self.calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: String::new() });
-                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
-            }
-            Event::ArgumentsDelta { json: text, .. } => {
-                let Some(call) = self.calls.last_mut() else { return Ok(()) };
-                call.arguments.push_str(text);
-                let call = json!({ "index": self.calls.len() - 1, "function": { "arguments": text } });
-                out.push(self.chunk(json!({ "tool_calls": [call] }), None));
+            // In one piece: some clients do not join pieces, and others act on the first.
+            Event::ReplyDone {
+                item: Item { body: ItemBody::FunctionCall { call_id, name, arguments }, .. }, ..
+            } => {
+                let call = Call { id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
+                let mut piece = call.value();
+                piece["index"] = json!(self.calls.len());
+                self.calls.push(call);
+                out.push(self.chunk(json!({ "tool_calls": [piece] }), None));
             }
             Event::ResponseDone { response } => return self.response_done(response, out),
             Event::Reported { report, .. } if self.finish_reason.is_some() => {
@@ -214,8 +210,8 @@ impl Render for ChatReply {
     /// The status is sent long ago: clients look for this in the stream.
     fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
         self.is_over = true;
-        let Failure { code, message } = failure;
-        let error = ErrorFields { message, kind: error_kind(*code), param: None, code: code.word() };
+        let (code, message) = (failure.code, error_message(failure));
+        let error = ErrorFields { message: &message, kind: error_kind(code), param: None, code: code.word() };
         out.push(json!(ErrorAnswer { error }).to_string());
     }
 

@@ -1,5 +1,5 @@
 //! What a client may say over the websocket, as it is written. `parse` makes inputs of it; the schema is derived from it.
-//! Fields that are not named here are ignored, and a field that is `null` is one that is not there.
+//! The log names fields that are not named here. A field that is `null` is one that is not there.
 
 use super::EXTENSION;
 use crate::json::ToolChoiceView;
@@ -67,6 +67,8 @@ pub struct SessionFields {
     #[serde(default, deserialize_with = "even_null")]
     pub reasoning: Option<Option<Reasoning>>,
     pub parallel_tool_calls: Option<bool>,
+    /// Refused: no prompts are stored here.
+    pub prompt: Option<Map<String, Value>>,
     pub extensions: Option<Vec<String>>,
 }
 
@@ -74,7 +76,6 @@ pub struct SessionFields {
 #[derive(Deserialize, JsonSchema)]
 pub struct ResponseFields {
     /// Always answered in text.
-    #[expect(dead_code, reason = "a client that asks for audio is answered in text")]
     #[schemars(with = "Option<Vec<Modality>>")]
     pub output_modalities: Option<Vec<Value>>,
     pub instructions: Option<String>,
@@ -87,6 +88,8 @@ pub struct ResponseFields {
     pub temperature: Option<f64>,
     pub reasoning: Option<Reasoning>,
     pub parallel_tool_calls: Option<bool>,
+    /// Refused: no prompts are stored here.
+    pub prompt: Option<Map<String, Value>>,
     /// `auto`, `none` (beside the conversation), or the conversation's id.
     pub conversation: Option<String>,
     /// In place of the conversation so far.

@@ -5,6 +5,7 @@ use super::events::{
     ClientEvent, InputFields, NewCall, NewCallOutput, NewContent, NewItemFields, NewMessage, NewPart, NewRole, NewTool,
     Reasoning, ResponseFields, SessionFields,
 };
+use crate::fields::{KnownFields, note};
 use crate::json::{json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use serde_json::{Map, Value, json};
@@ -13,6 +14,8 @@ use session::{
     MaxTokens, NewItem, ResponseRequest, Role, Tool,
 };
 use settings::Settings;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// How large the parts of an event may be; the values come from the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct Received {
     pub is_extension: bool,
     /// The extensions that the connection opts in to from now on.
     pub extensions: Option<Vec<String>>,
+    /// Fields that are not read.
+    pub unread: Vec<String>,
 }
 
 /// Reads one text message of the websocket.
@@ -49,16 +54,28 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
     if event_id.as_ref().is_some_and(|id| id.chars().count() > limits.id_chars) {
         return Err(Wrong::too_large("event_id", limits.id_chars, "characters").into());
     }
-    match event(&Value::Object(map), limits) {
+    let value = Value::Object(map);
+    match event(&value, limits) {
         Ok((input, extensions)) => {
             let is_extension = matches!(
                 input,
                 Input::Hear { .. } | Input::HeardAll { .. } | Input::TruncateItem { heard: Heard::Chars(_), .. }
             );
-            Ok(Received { event_id, input, is_extension, extensions })
+            let known = value["type"].as_str().and_then(|kind| FIELDS.get(kind));
+            let mut unread = known.map(|known| known.unread(&value)).unwrap_or_default();
+            unread.retain(|field| field != "event_id");
+            Ok(Received { event_id, input, is_extension, extensions, unread })
         }
         Err(wrong) => Err(ErrorBody::from(wrong).caused_by(event_id)),
     }
+}
+
+/// Of each kind of event.
+static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(|| KnownFields::of_kinds::<ClientEvent>());
+
+/// Names in the log, once, what is not read of a client's event.
+pub fn note_unread(unread: Vec<String>) {
+    note("realtime", unread);
 }
 
 const NO_AUDIO: &str = "this server takes no audio: send what the user said as text with conversation.item.create and \
@@ -130,6 +147,10 @@ fn config(fields: SessionFields, limits: &Limits) -> Read<ConfigUpdate> {
     if fields.temperature.flatten().is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err(Wrong::invalid("temperature", "between 0 and 2"));
     }
+    if fields.prompt.is_some() {
+        let message = "no prompts are stored here: put the prompt's words into instructions";
+        return Err(Wrong::new("prompt_not_supported", "prompt", message));
+    }
     let tool_choice = |value: &Value| {
         let allowed = "auto, none, required or a function's name";
         tool_choice_of(value).ok_or_else(|| Wrong::invalid("tool_choice", allowed))
@@ -155,7 +176,8 @@ fn config(fields: SessionFields, limits: &Limits) -> Read<ConfigUpdate> {
 }
 
 fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
-    let ResponseFields { instructions, tools, tool_choice, max_output_tokens, parallel_tool_calls, .. } = fields;
+    let ResponseFields { instructions, tools, tool_choice, max_output_tokens, parallel_tool_calls, prompt, .. } =
+        fields;
     let (temperature, reasoning) = (fields.temperature.map(Some), fields.reasoning.map(Some));
     let input_item = |(index, item)| {
         let item = match item {
@@ -175,6 +197,7 @@ fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
         temperature,
         reasoning,
         parallel_tool_calls,
+        prompt,
         ..SessionFields::default()
     };
     Ok(ResponseRequest {

@@ -1,7 +1,7 @@
 //! One websocket: a task that reads and a task that writes, so that neither waits for the other.
 
 use super::frames::RateLimit;
-use super::parse::{Limits, Received, parse};
+use super::parse::{Limits, Received, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
 use crate::App;
 use crate::access::{Caller, Left};
@@ -119,10 +119,11 @@ impl Reader {
             let message = "events are text messages, and this one is binary";
             return self.refuse(ErrorBody::new("invalid_json", message)).await;
         };
-        let Received { event_id, input, is_extension, extensions } = match parse(&text, &self.limits) {
+        let Received { event_id, input, is_extension, extensions, unread } = match parse(&text, &self.limits) {
             Ok(received) => received,
             Err(error) => return self.refuse(error).await,
         };
+        note_unread(unread);
         if is_extension && !self.extensions.load(Ordering::Relaxed) {
             let message = format!("connect with ?extensions={EXTENSION} or set session.extensions to use this event");
             let error = ErrorBody::new("extension_not_enabled", message).param("type");

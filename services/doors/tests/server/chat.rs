@@ -295,7 +295,7 @@ async fn mistakes_are_told_in_the_shape_that_clients_read() {
     let tool = json!({ "type": "function", "function": { "name": "f" } });
     let cases = [
         (says("x", json!({ "n": 2 })), "n", "one choice"),
-        (says("x", json!({ "temperature": 9 })), "temperature", "from 0 to 5"),
+        (says("x", json!({ "temperature": 9 })), "temperature", "from 0 to 2"),
         (says("x", json!({ "max_tokens": 0 })), "max_tokens", "from 1"),
         (says("x", json!({ "stream": "yes" })), "stream", "true or false"),
         (says("x", json!({ "stop": [1] })), "stop", "list of texts"),
