@@ -198,3 +198,72 @@ fn what_cannot_be_fetched_is_told() {
     let nobody = home.refused(REPO, &["hub.url=http://127.0.0.1:1", "hub.retries=1"]);
     assert!(nobody.contains("try again"), "{nobody}");
 }
+
+/// Over Ollama's API, where the operator allows it.
+mod through_ollamas_api {
+    use super::{MODEL, Value, model};
+    use serde_json::json;
+    use tests::hub::{REPO, StandInHub, Trouble};
+    use tests::service::Service;
+    use tokio::io::AsyncWriteExt;
+
+    async fn service(hub: &StandInHub) -> Service {
+        let url = format!("hub.url={}", hub.url);
+        let sets = [url.as_str(), "ollama.pull=true", "hub.retry_ms=1", "hub.silence_s=2"];
+        Service::start(&sets.iter().flat_map(|set| ["--set", *set]).collect::<Vec<_>>()).await
+    }
+
+    async fn pull(service: &Service, model: &str, stream: bool) -> (u16, Vec<Value>) {
+        let body = json!({ "model": model, "stream": stream, "insecure": false }).to_string();
+        let (status, text) = service.http("POST", "/api/pull", &[], &body).await;
+        (status, text.lines().map(|line| serde_json::from_str(line).expect(line)).collect())
+    }
+
+    #[tokio::test]
+    async fn a_model_is_fetched_with_lines_of_progress() {
+        let hub = StandInHub::start(&[(MODEL, model())]);
+        // Long enough for a line in the middle.
+        hub.next_downloads(&[Trouble::Stall(1000)]);
+        let service = service(&hub).await;
+        let (status, lines) = pull(&service, &format!("hf.co/{REPO}"), true).await;
+        assert_eq!(status, 200, "{lines:?}");
+        assert_eq!(lines.last().unwrap()["status"], "success");
+        let begun = lines.iter().find(|line| line["completed"].is_u64()).expect("a line of progress");
+        assert_eq!(begun["total"], model().len());
+        let digest = begun["digest"].as_str().unwrap();
+        assert!(digest.starts_with("sha256:") && begun["status"] == format!("pulling {}", &digest[7..19]), "{begun}");
+        assert!(std::fs::read(service.folder().join("data/models").join(MODEL)).unwrap() == model());
+
+        // It is there now. A name that no hub has is an error in a line, or a status.
+        assert_eq!(pull(&service, REPO, false).await, (200, vec![json!({ "status": "success" })]));
+        let (status, lines) = pull(&service, "nobody/nothing", false).await;
+        assert!(status == 502 && lines[0]["error"].as_str().unwrap().contains("nobody/nothing"), "{status} {lines:?}");
+        assert!(pull(&service, "nobody/nothing", true).await.1.last().unwrap()["error"].is_string());
+        assert_eq!(pull(&service, "no name", false).await.0, 404);
+        service.stop().await;
+    }
+
+    /// One at a time; another client reads along, and what is fetched outlives the client that asked for it.
+    #[tokio::test]
+    async fn a_client_that_hangs_up_loses_nothing() {
+        let hub = StandInHub::start(&[(MODEL, model()), ("other.gguf", vec![1; 10])]);
+        hub.next_downloads(&[Trouble::Stall(1000)]);
+        let service = service(&hub).await;
+        let name = format!("{REPO}/{MODEL}");
+        let body = json!({ "model": name }).to_string();
+        let mut client = tokio::net::TcpStream::connect(&service.address).await.unwrap();
+        let head = format!("POST /api/pull HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        client.write_all(head.replace("host: x", "host: localhost").as_bytes()).await.unwrap();
+        while !hub.seen().iter().any(|seen| seen.download) {
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        let (status, lines) = pull(&service, &format!("{REPO}/other.gguf"), false).await;
+        assert!(status == 503 && lines[0]["error"].as_str().unwrap().contains(MODEL), "{status} {lines:?}");
+        assert_eq!(pull(&service, &name, false).await.0, 200, "it reads along");
+        assert!(std::fs::read(service.folder().join("data/models").join(MODEL)).unwrap() == model());
+        let ranges: Vec<_> = hub.seen().into_iter().filter(|seen| seen.download).map(|seen| seen.range).collect();
+        assert_eq!(ranges, [Some("bytes=1000-".to_owned())], "gone on with, once");
+        service.stop().await;
+    }
+}

@@ -3,7 +3,6 @@
 use crate::ApiError;
 use crate::App;
 use crate::access::Peer;
-use crate::routes::router;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -23,10 +22,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+/// Where the service listens.
+pub struct Listeners {
+    pub main: TcpListener,
+    /// Answers at `/` as Ollama does.
+    pub ollama: Option<TcpListener>,
+}
+
 /// Takes connections until `stop`; those that are open then are told to end. Returns their tasks.
-pub async fn run(listener: TcpListener, app: App, stop: &CancellationToken) -> TaskTracker {
+pub async fn run(listener: TcpListener, router: Router, app: App, stop: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
-    let router = router(app.clone());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -94,20 +99,23 @@ async fn connection(app: App, router: Router, mut stream: TcpStream, address: So
 const SMALLEST_BUFFER: usize = 8192;
 const REFUSING: Duration = Duration::from_secs(1);
 
-/// Answers everybody with 503 until the future is done: a health check is told that the model is not there yet.
-pub async fn while_starting<T>(listener: &TcpListener, starting: impl Future<Output = T>) -> T {
-    let tell = async {
-        loop {
-            if let Ok((mut stream, _)) = listener.accept().await {
-                let message = "the model is being loaded: try again in a moment";
-                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).retry_after(1);
-                let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
-            }
-        }
-    };
+/// Answers all clients with 503 until the future is done: a health check is told that the model is not there yet.
+pub async fn while_starting<T>(listeners: &Listeners, starting: impl Future<Output = T>) -> T {
     tokio::select! {
         done = starting => done,
-        never = tell => never,
+        never = tell_starting(Some(&listeners.main)) => never,
+        never = tell_starting(listeners.ollama.as_ref()) => never,
+    }
+}
+
+async fn tell_starting<T>(listener: Option<&TcpListener>) -> T {
+    let Some(listener) = listener else { return std::future::pending().await };
+    loop {
+        if let Ok((mut stream, _)) = listener.accept().await {
+            let message = "the model is being loaded: try again in a moment";
+            let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message).retry_after(1);
+            let _ = tokio::time::timeout(REFUSING, refuse(&mut stream, error)).await;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::access::{Gate, Policy, RevokedKeys};
 use crate::completion::RecentTurns;
+use crate::pulls::Pulls;
 use model::Model;
 use runtime::Runtime;
 use settings::Settings;
@@ -18,6 +19,7 @@ pub struct App {
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
     pub recent: Arc<RecentTurns>,
+    pub pulls: Pulls,
     pub policy: Arc<Policy>,
     pub revoked: RevokedKeys,
     /// The service stops.

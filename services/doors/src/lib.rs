@@ -19,6 +19,7 @@ mod openai_chat;
 pub mod openai_realtime;
 mod openai_responses;
 mod openapi;
+mod pulls;
 mod reader;
 mod route;
 mod routes;
@@ -26,7 +27,7 @@ mod serve;
 mod side_task;
 mod upkeep;
 
-pub use accept::while_starting;
+pub use accept::{Listeners, while_starting};
 pub use api_error::ApiError;
 pub use app::App;
 pub use error::Error;

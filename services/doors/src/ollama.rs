@@ -5,10 +5,12 @@
 
 mod models;
 mod parse;
+mod pull;
 mod render;
 
-pub use models::{NamedModel, ps, pull, show, tags, version};
+pub use models::{NamedModel, ps, show, tags, version};
 pub use parse::OllamaBody;
+pub use pull::pull;
 
 use crate::ApiError;
 use crate::access::Caller;
@@ -89,6 +91,11 @@ async fn answer(
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
     let lines = completion::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// `GET /` and `HEAD /` on Ollama's own port, which programs look for.
+pub async fn running() -> &'static str {
+    "Ollama is running"
 }
 
 /// A name without a tag means the latest.

@@ -9,12 +9,12 @@ use crate::openai_realtime as realtime;
 use crate::openai_responses::{self as responses, conversations};
 use crate::openapi::{self, read, written};
 use crate::route::{Route, Success};
-use crate::{App, console, health, metrics, ollama};
+use crate::{App, health, metrics, ollama};
 use axum::extract::{DefaultBodyLimit, FromRef, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Json, Router};
 use serde_json::Value;
 use std::sync::Arc;
@@ -124,7 +124,8 @@ impl FromRef<App> for Completions {
     }
 }
 
-pub fn router(app: App) -> Router {
+/// `front` answers `/`: it is for people and not for programs, so it is no part of the table.
+pub fn router(app: App, front: MethodRouter<App>) -> Router {
     let mut router: Router<App> = Router::new();
     for Route { path, scope, handler, .. } in table() {
         let handler = match scope {
@@ -133,9 +134,8 @@ pub fn router(app: App) -> Router {
         };
         router = router.route(path, handler);
     }
-    // For people and not for programs, so it is no part of the table.
     router
-        .route("/", get(console::page))
+        .route("/", front)
         .fallback(not_there)
         .method_not_allowed_fallback(not_this_way)
         .layer(DefaultBodyLimit::disable())

@@ -1,8 +1,13 @@
 //! The service: listens, serves all doors, and stops in order.
 
+use crate::accept::Listeners;
 use crate::access::{Gate, Policy, RevokedKeys};
 use crate::completion::RecentTurns;
-use crate::{App, Error, accept, metrics, upkeep};
+use crate::pulls::Pulls;
+use crate::routes::router;
+use crate::{App, Error, accept, console, metrics, ollama, upkeep};
+use axum::routing::get;
+use futures_util::future::OptionFuture;
 use runtime::Runtime;
 use settings::Settings;
 use std::net::SocketAddr;
@@ -12,19 +17,28 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub async fn listen(settings: &Settings) -> Result<TcpListener, Error> {
-    let address = SocketAddr::new(settings.server.host, settings.server.port);
-    TcpListener::bind(address).await.map_err(|source| Error::CannotListen { address, source })
+pub async fn listen(settings: &Settings) -> Result<Listeners, Error> {
+    let bind = async |port: u16| {
+        let address = SocketAddr::new(settings.server.host, port);
+        TcpListener::bind(address).await.map_err(|source| Error::CannotListen { address, source })
+    };
+    let main = bind(settings.server.port).await?;
+    let ollama = match settings.ollama.port {
+        0 => None,
+        port => Some(bind(port).await?),
+    };
+    Ok(Listeners { main, ollama })
 }
 
 /// Serves until `stop`, then lets what is under way finish, for as long as `shutdown.drain_s` says.
-pub async fn serve(listener: TcpListener, parts: runtime::RuntimeParts, policy: Policy, stop: CancellationToken) {
+pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: Policy, stop: CancellationToken) {
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     let limits = &parts.settings.limits;
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),
         recent: Arc::new(RecentTurns::new(Duration::from_secs(limits.retry_s), limits.retry_turns)),
+        pulls: Pulls::default(),
         policy: Arc::new(policy),
         revoked: RevokedKeys::default(),
         settings: parts.settings.clone(),
@@ -34,7 +48,10 @@ pub async fn serve(listener: TcpListener, parts: runtime::RuntimeParts, policy: 
         stopping: stop.clone(),
     };
     let mut upkeep = tokio::spawn(upkeep::run(app.clone()));
-    let connections = accept::run(listener, app.clone(), &stop).await;
+    let main = accept::run(listeners.main, router(app.clone(), get(console::page)), app.clone(), &stop);
+    let front = get(ollama::running);
+    let also = listeners.ollama.map(|listener| accept::run(listener, router(app.clone(), front), app.clone(), &stop));
+    let (connections, more) = tokio::join!(main, OptionFuture::from(also));
     // A part of the time is kept for marking and storing what did not finish, and for goodbyes.
     let asked = Instant::now();
     let _ = tokio::time::timeout_at(asked + drain, async {
@@ -44,6 +61,9 @@ pub async fn serve(listener: TcpListener, parts: runtime::RuntimeParts, policy: 
         upkeep::forget_deleted(&app).await;
         app.model.shutdown().await;
         connections.wait().await;
+        if let Some(more) = more {
+            more.wait().await;
+        }
     })
     .await;
     // The next start goes on with it.

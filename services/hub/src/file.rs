@@ -15,7 +15,7 @@ use crate::listing::{Listed, Listing};
 use crate::name::Name;
 
 /// Bytes of a file that are there, of how many. May go back: what the hub cannot go on with is fetched anew.
-pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+pub type Progress<'p> = &'p mut (dyn FnMut(u64, u64) + Send);
 
 /// What became of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,13 @@ mod client;
 mod error;
 mod file;
 mod listing;
+mod model_files;
 mod name;
 
 pub use choose::choose;
 pub use client::{HubClient, HubOptions};
 pub use error::Error;
-pub use file::{Fetched, Progress, check_room};
+pub use file::{Fetched, Progress};
 pub use listing::{Listed, Listing};
+pub use model_files::ModelFiles;
 pub use name::Name;

@@ -34,9 +34,9 @@ pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, Sampling
 pub use print::print_config;
 pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
-    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, PrecisionChoice,
-    ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UnknownModel,
-    UpstreamSettings,
+    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, OllamaSettings,
+    PrecisionChoice, ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings,
+    UnknownModel, UpstreamSettings,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

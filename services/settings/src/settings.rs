@@ -37,6 +37,7 @@ sections! {
         pub model: ModelSettings = section(ModelSettings::read),
         pub upstream: UpstreamSettings = section(UpstreamSettings::read),
         pub hub: HubSettings = section(HubSettings::read),
+        pub ollama: OllamaSettings = section(OllamaSettings::read),
         pub conversation: ConversationSettings = section(ConversationSettings::read),
         pub speech: SpeechSettings = section(SpeechSettings::read),
         pub logging: LoggingSettings = section(LoggingSettings::read),
@@ -124,6 +125,11 @@ sections! {
         pub unknown: UnknownModel = choice(),
         pub models_dir: PathBuf = path(),
         pub presets_dir: Option<PathBuf> = optional_path(),
+    }
+
+    pub struct OllamaSettings {
+        pub port: u16 = whole(0..=65535),
+        pub pull: bool = bool(),
     }
 
     pub struct ConversationSettings {

@@ -1,14 +1,12 @@
 //! What models there are, for clients that list, choose and fetch them.
 
 use super::render::timestamp;
-use super::{json_response, untagged};
+use super::untagged;
 use crate::ApiError;
 use crate::completion::Completions;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use runtime::ModelChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,8 +44,8 @@ struct Details {
 pub struct NamedModel {
     /// `name` in older clients.
     #[serde(alias = "name")]
-    model: String,
-    stream: Option<bool>,
+    pub model: String,
+    pub stream: Option<bool>,
 }
 
 /// The model stays in memory while the service runs.
@@ -99,22 +97,7 @@ pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result
     })))
 }
 
-/// `POST /api/pull`: done for a model that is here.
-pub async fn pull(State(completions): State<Completions>, body: Bytes) -> Result<Response, ApiError> {
-    let NamedModel { model, stream } = named(&body)?;
-    if let Err(error) = completions.runtime.presets().choose(untagged(&model)) {
-        let message = format!("{error}. A new model is fetched with `reprise pull` where the service runs");
-        return Err(ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message));
-    }
-    let success = json!({ "status": "success" }).to_string();
-    if stream == Some(false) {
-        return Ok(json_response(success));
-    }
-    let lines = format!("{}\n{success}\n", json!({ "status": "pulling manifest" }));
-    Ok(([(axum::http::header::CONTENT_TYPE, "application/x-ndjson")], lines).into_response())
-}
-
-fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
+pub fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
 }
 

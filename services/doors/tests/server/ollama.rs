@@ -117,3 +117,38 @@ async fn models_are_listed_shown_and_here_already() {
     assert_eq!((&loaded["done_reason"], &loaded["response"]), (&json!("load"), &json!("")));
     server.stop().await;
 }
+
+/// Programs look for Ollama at 11434 and ask `HEAD /` first. The gate is the same on both ports.
+#[tokio::test]
+async fn a_port_of_its_own_answers_as_ollama_does() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (server, ann, _) = crate::doors::locked(|settings| settings.ollama.port = port).await;
+    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
+    let own = format!("http://127.0.0.1:{port}");
+    let main = format!("http://{}", server.address);
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+    assert_eq!(client.get(&own).send().await.unwrap().text().await.unwrap(), "Ollama is running");
+    for url in [&own, &main] {
+        assert_eq!(status(client.head(url)).await, 200, "{url}");
+        assert_eq!(status(client.get(format!("{url}/api/tags"))).await, 401, "{url}");
+        assert_eq!(status(client.get(format!("{url}/api/tags")).header("authorization", &ann)).await, 200, "{url}");
+        assert_eq!(status(client.get(format!("{url}/v1/models")).header("authorization", &ann)).await, 200, "{url}");
+        assert_eq!(status(client.get(url).header("origin", "https://evil.example")).await, 403, "{url}");
+        assert_eq!(status(client.get(url).header("host", "evil.example")).await, 421, "{url}");
+    }
+    assert!(client.get(&main).send().await.unwrap().text().await.unwrap().contains("<html"), "the page is there");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_here_is_fetched_only_where_that_is_allowed() {
+    let server = Server::start().await;
+    for stream in [true, false] {
+        let body = json!({ "model": "hf.co/someone/Model-GGUF", "stream": stream, "insecure": false });
+        let (status, error) = server.http("POST", "/api/pull", &[], &body.to_string()).await;
+        let message = error["error"].as_str().unwrap();
+        assert_eq!(status, 404);
+        assert!(message.contains("reprise pull") && message.contains("ollama.pull"), "{message}");
+    }
+    server.stop().await;
+}

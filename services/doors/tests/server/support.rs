@@ -48,12 +48,12 @@ impl Server {
         let arms = settings.experiment.iter().flat_map(|experiment| &experiment.arms);
         let arms: Vec<_> = arms.map(|arm| settings.presets[&arm.preset].clone()).collect();
         let presets = Presets::new(arms, chosen, "test-model").with_names(&settings).unwrap();
-        let listener = doors::listen(&settings).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listeners = doors::listen(&settings).await.unwrap();
+        let address = listeners.main.local_addr().unwrap();
         let policy = check_access(&settings, &store).await.unwrap();
         let stop = CancellationToken::new();
         let parts = RuntimeParts { settings: Arc::new(settings), store: store.clone(), model, presets };
-        let task = tokio::spawn(doors::serve(listener, parts, policy, stop.clone()));
+        let task = tokio::spawn(doors::serve(listeners, parts, policy, stop.clone()));
         Server { address, script, store, folder: Some(folder), stop, task }
     }
 

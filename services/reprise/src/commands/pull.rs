@@ -1,11 +1,10 @@
 //! `reprise pull`: fetches a model from a hub to where its preset looks for it.
 
-use std::cmp::Reverse;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hub::{Fetched, HubClient, Listed, Listing, Name};
+use hub::{Fetched, HubClient, Listed, Listing, ModelFiles, Name};
 use indicatif::HumanBytes;
 use lab::output::{print_json, progress_bar};
 use serde::Serialize;
@@ -114,9 +113,9 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     })?;
     let listing = hub.list(name).await?;
     let chosen = hub::choose(&name.repo, &listing, name.file.as_deref())?;
-    let places = Places::new(name, &chosen, &settings.model.models_dir);
-    let files = fetch_all(&hub, name, &listing, &chosen, &places).await?;
-    let model = places.model(&chosen);
+    let model_files = ModelFiles::new(name, chosen, &settings.model.models_dir);
+    let files = fetch_all(&hub, name, &listing, &model_files).await?;
+    let model = model_files.model();
     let trouble = weights::open(&model, true).err().map(|error| error.to_string());
     let knows = |preset: &&Preset| preset.model_path(&settings.model.models_dir).as_ref() == Some(&model);
     // The plainest name: others of the same model are other windows of it.
@@ -125,65 +124,28 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
     Ok(PulledModel { repo: name.repo.clone(), commit: listing.commit.clone(), model, files, took_s, preset, trouble })
 }
 
-/// Where files go, which is where presets look: GGUF files under their path in the repository, the files of a folder into one of
-/// the repository's name.
-struct Places {
-    folder: PathBuf,
-    is_folder: bool,
-}
-
-impl Places {
-    fn new(name: &Name, chosen: &[&Listed], models_dir: &Path) -> Places {
-        let is_folder = chosen.iter().any(|file| file.path.ends_with(".safetensors"));
-        Places { folder: if is_folder { models_dir.join(&name.repo) } else { models_dir.to_path_buf() }, is_folder }
-    }
-
-    fn of(&self, file: &Listed) -> PathBuf {
-        self.folder.join(&file.path)
-    }
-
-    fn model(&self, chosen: &[&Listed]) -> PathBuf {
-        let first = chosen.iter().map(|file| self.of(file)).min();
-        first.filter(|_| !self.is_folder).unwrap_or_else(|| self.folder.clone())
-    }
-}
-
-/// Names the parts of a folder's weights, where there are several.
-const INDEX: &str = "model.safetensors.index.json";
-
-/// What a model is known by comes last, its description or its first part: it is one when all of it is there.
-async fn fetch_all(
-    hub: &HubClient,
-    name: &Name,
-    listing: &Listing,
-    chosen: &[&Listed],
-    places: &Places,
-) -> Result<Vec<PulledFile>> {
-    let total: u64 = chosen.iter().map(|file| file.bytes).sum();
-    let bar = progress_bar(total, "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
+async fn fetch_all(hub: &HubClient, name: &Name, listing: &Listing, model: &ModelFiles<'_>) -> Result<Vec<PulledFile>> {
+    let bar =
+        progress_bar(model.bytes(), "{msg} {bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
-    let mut done = 0;
-    let mut reports = Vec::new();
-    let mut ordered = chosen.to_vec();
-    ordered.sort_by_key(|file| (file.path == "config.json", Reverse(file.path.as_str())));
-    hub::check_room(&places.folder, ordered.iter().map(|file| (*file, places.of(file))))?;
-    if places.is_folder && !chosen.iter().any(|file| file.path == INDEX) {
-        // Of what lay there before: it names other files.
-        let _ = std::fs::remove_file(places.folder.join(INDEX));
-    }
-    for file in ordered {
-        let to = places.of(file);
-        bar.set_message(file.path.clone());
-        let fetched = hub.fetch(name, listing, file, &to, &mut |there, _| bar.set_position(done + there)).await?;
-        done += file.bytes;
+    let (mut done, mut current): (u64, Option<Listed>) = (0, None);
+    let mut progress = |file: &Listed, there: u64| {
+        if current.as_ref().is_none_or(|current| current.path != file.path) {
+            done += current.replace(file.clone()).map_or(0, |before| before.bytes);
+            bar.set_message(file.path.clone());
+        }
+        bar.set_position(done + there);
+    };
+    let fetched = model.fetch(hub, name, listing, &mut progress).await?;
+    bar.finish_and_clear();
+    let report = |(file, path, fetched): (&Listed, PathBuf, Fetched)| {
         let fetched_bytes = match fetched {
             Fetched::There => 0,
             Fetched::New { bytes } => bytes,
         };
-        reports.push(PulledFile { path: to, bytes: file.bytes, sha256: file.sha256.clone(), fetched_bytes });
-    }
-    bar.finish_and_clear();
-    Ok(reports)
+        PulledFile { path, bytes: file.bytes, sha256: file.sha256.clone(), fetched_bytes }
+    };
+    Ok(fetched.into_iter().map(report).collect())
 }
 
 fn print(report: &PulledModel) {

@@ -103,12 +103,12 @@ async fn serve(settings: &Settings) -> Result<Then> {
     if !policy.keys_required {
         store.put_user(LOCAL_USER, LOCAL_USER, wall_ms()).await?;
     }
-    let listener = doors::listen(settings).await?;
-    let address = listener.local_addr().context("the address")?;
+    let listeners = doors::listen(settings).await?;
+    let address = listeners.main.local_addr().context("the address")?;
 
     eprintln!("loading the model of preset {} ...", settings.model.preset);
     let begin = Instant::now();
-    let started = doors::while_starting(&listener, start(settings));
+    let started = doors::while_starting(&listeners, start(settings));
     let started = tokio::select! {
         started = started => started?,
         () = stop.cancelled() => {
@@ -143,7 +143,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
         waiting.device_lost().await;
         ends.cancel();
     });
-    doors::serve(listener, parts, policy, end).await;
+    doors::serve(listeners, parts, policy, end).await;
     waits.abort();
     let device_is_lost = model.device_lost().now_or_never().is_some();
     let then = if device_is_lost && !stop.is_cancelled() { Then::BeginAnew } else { Then::End };

@@ -34,6 +34,9 @@ impl fmt::Display for Screen<'_> {
             writeln!(f, "  note      {note}")?;
         }
         writeln!(f, "  address   http://{}", self.address)?;
+        if settings.ollama.port > 0 {
+            writeln!(f, "  ollama    http://{}", SocketAddr::new(self.address.ip(), settings.ollama.port))?;
+        }
         writeln!(f, "  model     {} (loaded in {seconds:.1} s)", self.model)?;
         writeln!(f, "  window    {} tokens (preset {})", HumanCount(u64::from(chosen.ctx_size)), chosen.name)?;
         let (sessions, items) = (HumanCount(statistics.sessions), HumanCount(statistics.items));
