@@ -25,6 +25,23 @@ async fn openai_python_responses() {
 }
 
 #[tokio::test]
+async fn home_assistant() {
+    python("home_assistant.py").await;
+}
+
+/// With the release of openai-python that Home Assistant has, which lies beside the newest one.
+#[tokio::test]
+async fn home_assistant_with_its_own_pins() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "home-assistant/openai") else { return };
+    let pins = venv.join("home-assistant");
+    let pin = include_str!("../clients/requirements-home-assistant.txt").trim().replace("openai==", "");
+    for script in ["openai_chat.py", "home_assistant.py"] {
+        let environment = [("PYTHONPATH", pins.as_path()), ("OPENAI_PIN", Path::new(&pin))];
+        run(venv.join("bin/python"), &["-B"], script, &environment).await;
+    }
+}
+
+#[tokio::test]
 async fn openai_python_realtime() {
     python("openai_realtime.py").await;
 }

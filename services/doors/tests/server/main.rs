@@ -8,6 +8,7 @@ mod client;
 mod compaction;
 mod doors;
 mod experiment;
+mod home;
 mod ollama;
 mod personas;
 mod recall;
