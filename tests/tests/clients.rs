@@ -37,7 +37,8 @@ async fn home_assistant_with_its_own_pins() {
     let pin = include_str!("../clients/requirements-home-assistant.txt").trim().replace("openai==", "");
     for script in ["openai_chat.py", "home_assistant.py"] {
         let environment = [("PYTHONPATH", pins.as_path()), ("OPENAI_PIN", Path::new(&pin))];
-        run(venv.join("bin/python"), &["-B"], script, &environment).await;
+        let service = Service::start(&["--set", "preset.sampling.temperature=0"]).await;
+        run(service, venv.join("bin/python"), &["-B"], script, &environment).await;
     }
 }
 

@@ -225,7 +225,7 @@ fn only_functions(tools: &[Value]) -> Read<()> {
     }
 }
 
-static FIELDS: LazyLock<KnownFields> = LazyLock::new(|| KnownFields::of::<ChatBody>());
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(KnownFields::of::<ChatBody>);
 
 /// A result answers a call of the assistant's message before it.
 fn results_have_calls(messages: &[Value]) -> Read<()> {

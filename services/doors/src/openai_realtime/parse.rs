@@ -71,7 +71,7 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
 }
 
 /// Of each kind of event.
-static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(|| KnownFields::of_kinds::<ClientEvent>());
+static FIELDS: LazyLock<BTreeMap<String, KnownFields>> = LazyLock::new(KnownFields::of_kinds::<ClientEvent>);
 
 /// Names in the log, once, what is not read of a client's event.
 pub fn note_unread(unread: Vec<String>) {

@@ -55,7 +55,8 @@ async fn a_side_task_waits_behind_speech_and_is_no_turn() {
         messages: messages.iter().map(|role| (*role).to_owned()).collect(),
         is_sessions: false,
     };
-    let cases: [(&str, &[(&str, &str)], Value, &[&str]); 4] = [
+    type Headers<'a> = &'a [(&'static str, &'a str)];
+    let cases: [(&str, Headers, Value, &[&str]); 4] = [
         ("/v1/chat/completions", &[], body(TITLE, json!({})), &["user"]),
         ("/api/chat", &[], body(TITLE, json!({})), &["user"]),
         ("/v1/chat/completions", &[("x-task", "tags_generation")], body("Tags for this.", json!({})), &["user"]),
