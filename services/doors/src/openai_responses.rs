@@ -16,7 +16,7 @@ mod view;
 mod websocket;
 
 pub use parse::ResponsesBody;
-pub use stored::{cancel, delete, read};
+pub use stored::{StoredQuery, cancel, delete, read};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::ApiError;

@@ -49,7 +49,8 @@ pub fn table() -> Vec<Route> {
         route("post", "/v1/responses", Talk, post(responses::create), Object).body(read::<responses::ResponsesBody>),
         route("get", "/v1/responses", Talk, get(responses::connect), Websocket)
             .query(read::<responses::ResponsesQuery>),
-        route("get", "/v1/responses/{response_id}", Talk, get(responses::read), Object),
+        route("get", "/v1/responses/{response_id}", Talk, get(responses::read), Object)
+            .query(read::<responses::StoredQuery>),
         route("delete", "/v1/responses/{response_id}", Sessions, delete(responses::delete), Object),
         route("post", "/v1/responses/{response_id}/cancel", Talk, post(responses::cancel), Object),
         route("post", "/v1/conversations", Talk, post(conversations::create), Object)

@@ -11,7 +11,7 @@ use session::{
     ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn,
     Part, ResponseRequest, ResponseStatus, Role, ToolCall,
 };
-use store::{SessionRef, StoredResponse, new_id};
+use store::{ItemVersion, SessionRef, StoredResponse, VersionStatus, new_id};
 
 /// A response that its client may see: of its user, and of a session that it may open.
 pub async fn find(completions: &Completions, caller: &Caller, id: &str) -> Result<Option<StoredResponse>, ApiError> {
@@ -61,9 +61,19 @@ pub async fn take_turn(
     let session = match goes_on_from {
         None => {
             check_input(&request.input)?;
+            let log = kept(&request.input, completions)?;
+            let turn = turn_of(ResponsesRequest { input: Vec::new(), ..request.clone() }, completions)?;
+            if let Some(Known { session, last_item, items }) = known(completions, caller, &log).await? {
+                let items = log[items..].iter().map(|body| NewItem { id: None, body: body.clone() }).collect();
+                let own = NewTurn { behind: Some(last_item), items, ..turn.clone() };
+                match completions.take_turn(&session, own, metadata.clone()).await? {
+                    Ok(completion) => return Ok((completion, session)),
+                    Err(failure) if failure.code == FailureCode::Conflict => {}
+                    Err(failure) => return Err(failure.into()),
+                }
+            }
             let session = begin(completions, caller, &model, &request.input).await?;
-            let request = ResponsesRequest { input: Vec::new(), ..request };
-            return take(completions, session, turn_of(request, completions)?, metadata).await;
+            return take(completions, session, turn, metadata).await;
         }
         Some(GoesOnFrom::Conversation(id)) => conversation(completions, caller, &id).await?,
         Some(GoesOnFrom::Response(id)) => {
@@ -97,6 +107,42 @@ async fn take(
 ) -> Result<(Completion, SessionRef), ApiError> {
     let completion = completions.take_turn(&session, turn, metadata).await??;
     Ok((completion, session))
+}
+
+/// A session that has the begin of a log, and nothing else.
+struct Known {
+    session: SessionRef,
+    last_item: String,
+    items: usize,
+}
+
+/// Sessions that are looked at for it.
+const RECENT: u32 = 8;
+
+/// Clients that keep the log themselves send all of it with each turn. Where a session of theirs has all of it but what is
+/// new the turn is taken there: so a conversation is stored once.
+async fn known(completions: &Completions, caller: &Caller, log: &[ItemBody]) -> Result<Option<Known>, ApiError> {
+    let (store, most) = (&completions.store, u32::try_from(log.len()).unwrap_or(u32::MAX));
+    // The first turn goes on from nothing.
+    if !log.iter().any(|body| !matches!(body, ItemBody::Message { role: Role::User | Role::System, .. })) {
+        return Ok(None);
+    }
+    for (id, items) in store.recent_sessions(&caller.identity.user, most, RECENT).await? {
+        let Some(new) = log.len().checked_sub(items as usize).filter(|new| (1..log.len()).contains(new)) else {
+            continue;
+        };
+        let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
+        let past = &log[..log.len() - new];
+        let is_same =
+            |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
+        let last = store.items_backwards(&session, None, 1).await?.pop();
+        let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { continue };
+        let found = store.items(&session, None, most).await?;
+        if found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body)) {
+            return Ok(Some(Known { session, last_item: last.item_id, items: past.len() }));
+        }
+    }
+    Ok(None)
 }
 
 /// Begins a session with the input in it.

@@ -5,15 +5,24 @@ use super::view::{ResponseState, item_view, usage_view};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{Completions, MARK};
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use runtime::{Attach, ToWrite};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{Event, Input, ResponseStatus};
 use std::sync::Arc;
 use store::StoredResponse;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct StoredQuery {
+    /// Refused where it is true.
+    stream: Option<bool>,
+}
 
 type Answer = Result<Json<Value>, ApiError>;
 
@@ -22,7 +31,13 @@ pub async fn read(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
+    asked: Result<Query<StoredQuery>, QueryRejection>,
 ) -> Answer {
+    let Query(StoredQuery { stream }) = asked?;
+    if stream == Some(true) {
+        let message = "a response that is kept is not streamed: leave stream out";
+        return Err(ApiError::bad("unsupported_parameter", message).param("stream"));
+    }
     let found = found(&completions, &caller, &id).await?;
     view(&completions, found).await
 }
@@ -60,7 +75,8 @@ pub async fn cancel(
             }
         }
     }
-    read(State(completions), Extension(caller), Path(id)).await
+    let found = found(&completions, &caller, &id).await?;
+    view(&completions, found).await
 }
 
 async fn found(completions: &Completions, caller: &Caller, id: &str) -> Result<StoredResponse, ApiError> {

@@ -173,6 +173,39 @@ async fn a_response_goes_on_from_the_one_before_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_sent_again_and_again_is_stored_once() {
+    let mut server = Server::start().await;
+    let mut log = vec![json!({ "role": "developer", "content": "Be short." })];
+    let mut responses = Vec::new();
+    for (question, reply) in [("My cat is Tom.", "Noted."), ("And a dog.", "Two pets."), ("Thanks.", "Bye.")] {
+        log.push(json!({ "role": "user", "content": question }));
+        let (asked, response) = turn(&mut server, json!({ "input": log }), reply).await;
+        // The model reads what the client sent, wherever it is stored.
+        let expected: Vec<_> = log.iter().map(|item| item["content"].as_str().unwrap()).collect();
+        assert_eq!(said(&asked).iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), expected);
+        log.push(json!({ "role": "assistant", "content": reply }));
+        responses.push(response);
+    }
+    let sessions = |list: &Value| list["data"].as_array().unwrap().len();
+    let (_, list) = server.http("GET", "/v1/sessions", &[], "").await;
+    assert_eq!((sessions(&list), &list["data"][0]["items"]), (1, &json!(7)));
+    assert!(responses.iter().all(|response| response["conversation"] == responses[0]["conversation"]));
+    // A log that is another one stands on its own, and the first one stays as it was.
+    log[2] = json!({ "role": "assistant", "content": "No" });
+    log.truncate(5);
+    log.push(json!({ "role": "user", "content": "Really?" }));
+    let (_, other) = turn(&mut server, json!({ "input": log }), "Yes.").await;
+    assert_ne!(other["conversation"], responses[0]["conversation"]);
+    let (_, list) = server.http("GET", "/v1/sessions", &[], "").await;
+    assert_eq!((sessions(&list), &list["data"][1]["items"]), (2, &json!(7)));
+    // From an id that is not the last one any more it still branches off.
+    let next = json!({ "input": "And a fish.", "previous_response_id": id(&responses[0]) });
+    let (asked, _) = turn(&mut server, next, "Some.").await;
+    assert!(!json!(asked).to_string().contains("dog"), "{asked:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_call_and_its_result_are_two_responses() {
     let mut server = Server::start().await;
     let tools = json!([{ "type": "function", "name": "lamp", "parameters": { "type": "object" }, "strict": true }]);
@@ -286,6 +319,8 @@ async fn a_response_can_be_cancelled_from_another_connection() {
     assert!(text.contains("event: response.incomplete") && !text.contains("response.completed"), "{text}");
     let (_, kept) = server.http("GET", &format!("/v1/responses/{id}"), &[], "").await;
     assert_eq!(kept["output"][0]["content"][0]["text"], "Once upon");
+    let (status, error) = server.http("GET", &format!("/v1/responses/{id}?stream=true"), &[], "").await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("stream")));
     // It is over: a second time nothing happens.
     assert_eq!(server.http("POST", &format!("/v1/responses/{id}/cancel"), &[], "").await.1["status"], "cancelled");
     let (status, deleted) = server.http("DELETE", &format!("/v1/responses/{id}"), &[], "").await;
