@@ -7,7 +7,7 @@ mod retries;
 mod source;
 
 pub use durable::{MARK, bodies};
-pub use retries::{RecentTurns, RequestAttempt};
+pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 
 use crate::ApiError;
 use crate::access::{Caller, Gate};
@@ -97,15 +97,29 @@ impl Completions {
     /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.
     pub async fn take_turn(
         &self,
+        progress: &mut ReplyProgress,
         session: &SessionRef,
         turn: NewTurn,
         metadata: Map<String, Value>,
-    ) -> Result<Result<Completion, Failure>, ApiError> {
-        let mut source = durable::take_turn(self, session, None, turn, metadata).await?;
-        if let Err(failure) = source.begun().await {
-            return Ok(Err(failure));
-        }
-        Ok(Ok(Completion { source, warm: None, session_id: Some(session.id().to_owned()) }))
+    ) -> Result<Result<(), Failure>, ApiError> {
+        let listening = durable::listen(self, session, Vec::new(), None, turn, metadata).await?;
+        progress.session = Some(session.clone());
+        progress.listen(listening);
+        Ok(progress.begun().await)
+    }
+
+    /// The reply to a turn that its client may ask for again: it is taken and answered once. `first` takes it; where that
+    /// was done and no answer came, `again` asks for a response and adds nothing.
+    pub async fn take_turn_once(
+        &self,
+        caller: &Caller,
+        name: &str,
+        attempt: Option<RequestAttempt>,
+        first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
+        again: (NewTurn, Map<String, Value>),
+    ) -> Result<(Completion, SessionRef), ApiError> {
+        let (source, session) = durable::take_turn_once(self, caller, name, attempt, first, again).await?;
+        Ok((Completion { source, warm: None, session_id: Some(session.id().to_owned()) }, session))
     }
 }
 

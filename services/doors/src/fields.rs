@@ -90,6 +90,7 @@ mod tests {
     use crate::ollama::OllamaBody;
     use crate::openai_chat::ChatBody;
     use crate::openai_realtime::{ResponseFields, SessionFields};
+    use crate::openai_responses::ResponsesBody;
     use serde_json::json;
     use std::collections::BTreeSet;
 
@@ -139,6 +140,7 @@ mod tests {
     fn the_page_has_each_field_that_is_read() {
         assert_eq!(answered("Chat completions"), read_of::<ChatBody>());
         assert_eq!(answered("Ollama"), read_of::<OllamaBody>());
+        assert_eq!(answered("Responses"), read_of::<ResponsesBody>());
         assert_eq!(answered("Realtime sessions"), read_of::<SessionFields>());
         assert_eq!(answered("Realtime responses"), read_of::<ResponseFields>());
     }

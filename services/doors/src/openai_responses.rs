@@ -19,42 +19,45 @@ pub use parse::ResponsesBody;
 pub use stored::{StoredQuery, cancel, delete, read};
 pub use websocket::{ResponsesQuery, connect};
 
-use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{self, Completion, Completions};
+use crate::completion::{self, Completion, Completions, RequestAttempt};
+use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use model::PreparationShare;
 use parse::{GoesOnFrom, ResponsesRequest};
 use render::{FrameShape, ResponsesReply};
-use runtime::first_time;
+use runtime::ModelChoice;
 use serde_json::{Map, Value, json};
 use session::Failure;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{SessionRef, StoredResponse};
+use store::{SessionRecord, SessionRef, StoredResponse};
 
 /// `POST /v1/responses`
 pub async fn create(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(preparation): Extension<Arc<PreparationShare>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let request = parse::parse(&body, &completions.settings)?;
+    let attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     if !request.generate {
         let message = "generate is for frames of the websocket: leave it out";
         return Err(ApiError::bad("unsupported_parameter", message).param("generate"));
     }
     let shape = if request.stream { FrameShape::Sse } else { FrameShape::Whole };
-    let (completion, reply) = answer(&completions, &caller, request, preparation, shape).await?;
+    let (completion, reply) = answer(&completions, &caller, attempt, request, preparation, shape).await?;
     if shape == FrameShape::Whole {
         let reply = completion::whole(completion, reply).await.map_err(refused)?;
         return Ok(Json(reply.whole()).into_response());
@@ -70,14 +73,15 @@ pub async fn create(
 async fn answer(
     completions: &Completions,
     caller: &Caller,
+    attempt: Option<RequestAttempt>,
     mut request: ResponsesRequest,
     preparation: Arc<PreparationShare>,
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
-    tell_once(&request.unused);
+    fields::note("responses", std::mem::take(&mut request.unread));
     let choice = completions.runtime.presets().choose(&request.model)?;
     if request.store {
-        return keep(completions, caller, request, shape).await;
+        return keep(completions, caller, &choice, attempt, request, shape).await;
     }
     resolve_past(completions, caller, &mut request).await?;
     let id = store::new_id("resp")?;
@@ -117,7 +121,7 @@ fn prepared(
     caller: &Caller,
     request: &ResponsesRequest,
 ) -> Result<(String, Vec<String>), ApiError> {
-    tell_once(&request.unused);
+    fields::note("responses", request.unread.clone());
     let choice = completions.runtime.presets().choose(&request.model)?;
     // A durable session reads ahead by itself.
     if request.goes_on_from.is_none() {
@@ -134,22 +138,31 @@ fn prepared(
 async fn keep(
     completions: &Completions,
     caller: &Caller,
+    choice: &ModelChoice,
+    attempt: Option<RequestAttempt>,
     request: ResponsesRequest,
     shape: FrameShape,
 ) -> Result<(Completion, ResponsesReply), ApiError> {
     let (mut base, tells_reasoning) = (base(&request, String::new()), request.tells_reasoning);
-    let (completion, session) = state::take_turn(completions, caller, request).await?;
-    base.insert("model".to_owned(), json!(model_of(completions, &session).await?));
+    let (completion, session) = state::take_turn(completions, caller, attempt, request).await?;
+    base.insert("model".to_owned(), json!(model_of(completions, &session, Some(choice)).await?));
     base.insert("conversation".to_owned(), json!({ "id": session.id() }));
     tracing::debug!(session = session.id(), user = %caller.identity.user, "a response begins");
     Ok((completion, ResponsesReply::new(String::new(), base, tells_reasoning, shape)))
 }
 
-/// The name of a session's preset: it keeps the one that it began with.
-async fn model_of(completions: &Completions, session: &SessionRef) -> Result<String, ApiError> {
-    let placement = completions.store.session(session).await?.placement;
-    let preset = completions.runtime.presets().of_session(&placement.preset, placement.ctx_size);
-    Ok(completions.runtime.presets().name_of(&preset).to_owned())
+/// The name of a session's preset, which it keeps from its begin; or of its persona, where that was asked for.
+async fn model_of(
+    completions: &Completions,
+    session: &SessionRef,
+    choice: Option<&ModelChoice>,
+) -> Result<String, ApiError> {
+    let SessionRecord { placement, config, .. } = completions.store.session(session).await?;
+    if let Some(choice) = choice.filter(|choice| !config.persona.is_empty() && choice.instructions == config.persona) {
+        return Ok(choice.name.clone());
+    }
+    let presets = completions.runtime.presets();
+    Ok(presets.name_of(&presets.of_session(&placement.preset, placement.ctx_size)).to_owned())
 }
 
 /// What stays the same in every response object of a response.
@@ -167,12 +180,4 @@ fn refused(failure: Failure) -> ApiError {
         error.param = Some("input".to_owned());
     }
     error
-}
-
-fn tell_once(unused: &[String]) {
-    for field in unused {
-        if first_time(format!("responses {field}")) {
-            tracing::info!(field, "a client of the Responses API sends a field that is not done here");
-        }
-    }
 }

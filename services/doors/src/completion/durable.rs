@@ -2,6 +2,7 @@
 //! response and reads along.
 
 use super::listening::Listening;
+use super::retries::{ReplyProgress, RequestAttempt};
 use super::source::Source;
 use super::{CompletionRequest, Completions};
 use crate::ApiError;
@@ -63,20 +64,42 @@ pub async fn answer(
 /// The name under which a response's metadata has the mark of the request that it answers.
 pub const MARK: &str = "client_event_id";
 
-/// Takes a turn in a session as any client does, and reads along. `metadata` are texts by names.
-pub async fn take_turn(
+/// See `Completions::take_turn_once`.
+pub async fn take_turn_once(
     completions: &Completions,
-    session: &SessionRef,
-    update: Option<ConfigUpdate>,
-    turn: NewTurn,
-    metadata: Map<String, Value>,
-) -> Result<Source, ApiError> {
-    let listening = listen(completions, session, Vec::new(), update, turn, metadata).await?;
-    Ok(Source::Session(Box::new(listening)))
+    caller: &Caller,
+    name: &str,
+    attempt: Option<RequestAttempt>,
+    first: impl AsyncFnOnce(&mut ReplyProgress) -> Result<SessionRef, ApiError>,
+    (turn, metadata): (NewTurn, Map<String, Value>),
+) -> Result<(Source, SessionRef), ApiError> {
+    let reply = match attempt {
+        Some(attempt) => completions.recent.reply(&caller.account, name, attempt),
+        None => Arc::default(),
+    };
+    // Before the lock, so that a client that hangs up meanwhile stops its response.
+    let reader = reply.clone().reader();
+    let mut progress = reply.progress().await;
+    if let Some(session) = progress.session.clone() {
+        if progress.has_answer() {
+            tracing::info!(
+                session = session.id(),
+                "a client that sends a request again gets the answer to the first one"
+            );
+            return Ok((Source::Shared(reader), session));
+        }
+        let left_over = progress.begin_again().await;
+        if progress.is_taken {
+            progress.listen(listen(completions, &session, left_over, None, turn, metadata).await?);
+            return Ok((Source::Shared(reader), session));
+        }
+    }
+    let session = first(&mut progress).await?;
+    Ok((Source::Shared(reader), session))
 }
 
-/// `left_over` are items that no client has heard.
-async fn listen(
+/// Says what a client says, and reads along. `left_over` are items that no client has heard; `metadata` are texts by names.
+pub async fn listen(
     completions: &Completions,
     session: &SessionRef,
     left_over: Vec<String>,

@@ -16,8 +16,6 @@ pub struct Listening {
     /// By which our response is.
     metadata: JsonText,
     response_id: Option<String>,
-    /// An event that was waited for and not taken.
-    ready: Option<Arc<Event>>,
     pub is_over: bool,
     /// The client wants no more of it.
     cancelled: CancellationToken,
@@ -30,8 +28,8 @@ impl Listening {
     pub fn new(connected: Connected, written: Written, mark: String, metadata: JsonText) -> Listening {
         let session = Some((connected, written));
         let (cancelled, cancel_is_told) = (CancellationToken::new(), false);
-        let (response_id, ready, is_over, owes_done) = (None, None, false, false);
-        Listening { session, mark, metadata, response_id, ready, is_over, cancelled, cancel_is_told, owes_done }
+        let (response_id, is_over, owes_done) = (None, false, false);
+        Listening { session, mark, metadata, response_id, is_over, cancelled, cancel_is_told, owes_done }
     }
 
     pub async fn say(&self, input: Input) -> bool {
@@ -52,17 +50,8 @@ impl Listening {
         self.cancelled.clone()
     }
 
-    /// Waits until the session has taken what was said, or refused it.
-    pub async fn begun(&mut self) -> Result<(), Failure> {
-        self.ready = self.next().await.transpose()?;
-        Ok(())
-    }
-
     /// The next event of the response. None after the last.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
-        if let Some(event) = self.ready.take() {
-            return Some(Ok(event));
-        }
         while !self.is_over {
             let (connected, written) = self.session.as_mut()?;
             if std::mem::take(&mut self.owes_done) {

@@ -145,6 +145,17 @@ impl ReplyProgress {
         self.listening = Some(listening);
     }
 
+    /// Waits until the session has taken what was said. Nothing is left of what it refused.
+    pub async fn begun(&mut self) -> Result<(), Failure> {
+        match self.hear().await {
+            Some(Err(failure)) => {
+                *self = ReplyProgress::default();
+                Err(failure)
+            }
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
     async fn hear(&mut self) -> Option<Result<Arc<Event>, Failure>> {
         let heard = self.listening.as_mut()?.next().await;
         match &heard {

@@ -1,6 +1,5 @@
 //! Where the events of a completion come from: the model alone, or a durable session whose client the completion is.
 
-use super::listening::Listening;
 use super::retries::ReplyReader;
 use model::Answer;
 use session::machine::OneShot;
@@ -15,8 +14,7 @@ pub enum Source {
         one_shot: Box<OneShot>,
         ready: VecDeque<Event>,
     },
-    Session(Box<Listening>),
-    /// The same, for all attempts at one request.
+    /// A session's, for all attempts at one request.
     Shared(ReplyReader),
 }
 
@@ -25,18 +23,10 @@ impl Source {
         Source::Model { answer, one_shot: Box::new(one_shot), ready: VecDeque::new() }
     }
 
-    pub async fn begun(&mut self) -> Result<(), Failure> {
-        match self {
-            Source::Model { .. } | Source::Shared(_) => Ok(()),
-            Source::Session(listening) => listening.begun().await,
-        }
-    }
-
     /// Cancels the response; its events still come to their end.
     pub fn canceller(&self) -> CancellationToken {
         match self {
             Source::Model { answer, .. } => answer.canceller(),
-            Source::Session(listening) => listening.canceller(),
             Source::Shared(reader) => reader.canceller(),
         }
     }
@@ -52,7 +42,6 @@ impl Source {
                 }
                 ready.pop_front().map(|event| Ok(Arc::new(event)))
             }
-            Source::Session(listening) => listening.next().await,
             Source::Shared(reader) => reader.next().await,
         }
     }

@@ -66,8 +66,8 @@ pub async fn create(
     let body = if body.is_empty() { json!({}) } else { json_of(&body)? };
     let NewConversation { items, metadata } = crate::reader::read(&body)?;
     let metadata = parse::metadata(metadata.unwrap_or_default())?;
-    let input = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
-    let session = begin(&completions, &caller, "", &input.messages).await?;
+    let messages = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
+    let session = begin(&completions, &caller, "", &messages).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
 }
@@ -142,8 +142,8 @@ pub async fn add(
 ) -> Answer {
     let session = conversation(&completions, &caller, &id).await?;
     let NewItems { items } = crate::reader::read(&json_of(&body)?)?;
-    let input = of_items(&items, "items", &completions.settings.limits)?;
-    let bodies = kept(&input.messages, &completions)?;
+    let messages = of_items(&items, "items", &completions.settings.limits)?;
+    let bodies = kept(&messages, &completions)?;
     let mut ids = Ids::new(runtime::random()?);
     let items: Vec<NewItem> = bodies.into_iter().map(|body| NewItem { id: Some(ids.next("item")), body }).collect();
     let mut missing: HashSet<String> = items.iter().filter_map(|item| item.id.clone()).collect();

@@ -7,21 +7,13 @@ use serde_json::{Value, json};
 use session::{Message, MessageRole, Part, ToolCall};
 use settings::LimitSettings;
 
-/// What a client has said.
-#[derive(Debug, Default)]
-pub struct InputMessages {
-    pub messages: Vec<Message>,
-    /// Parts that mean nothing here.
-    pub unused: Vec<String>,
-}
-
 /// Text is a user's. None: nothing new.
-pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<InputMessages> {
+pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<Vec<Message>> {
     match given {
-        None | Some(Value::Null) => Ok(InputMessages::default()),
+        None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(text)) => {
             let text = bounded(text, limits).map_err(|wrong| wrong.under("input"))?;
-            Ok(InputMessages { messages: vec![Message::new(MessageRole::User, text)], unused: Vec::new() })
+            Ok(vec![Message::new(MessageRole::User, text)])
         }
         Some(Value::Array(items)) => of_items(items, "input", limits),
         Some(_) => Err(wrong("input", "input must be text or a list of items")),
@@ -29,31 +21,31 @@ pub fn input(given: Option<&Value>, limits: &LimitSettings) -> Read<InputMessage
 }
 
 /// `field`: where the list stands.
-pub fn of_items(items: &[Value], field: &str, limits: &LimitSettings) -> Read<InputMessages> {
-    let mut input = InputMessages::default();
+pub fn of_items(items: &[Value], field: &str, limits: &LimitSettings) -> Read<Vec<Message>> {
+    let mut messages = Vec::new();
     for (at, given) in items.iter().enumerate() {
-        item(given, &mut input, limits).map_err(|wrong| wrong.under(&format!("{field}[{at}]")))?;
+        item(given, &mut messages, limits).map_err(|wrong| wrong.under(&format!("{field}[{at}]")))?;
     }
-    Ok(input)
+    Ok(messages)
 }
 
-fn item(item: &Value, input: &mut InputMessages, limits: &LimitSettings) -> Read<()> {
+fn item(item: &Value, messages: &mut Vec<Message>, limits: &LimitSettings) -> Read<()> {
     let kind = match &item["type"] {
         Value::Null if item.get("role").is_some() => "message",
         Value::String(kind) => kind,
         _ => return Err(Wrong::missing("type")),
     };
     match kind {
-        "message" => input.messages.push(message(item, limits)?),
+        "message" => messages.push(message(item, limits)?),
         "function_call" => {
             let arguments = bounded(item["arguments"].as_str().unwrap_or("{}"), limits)?;
             let (id, name) = (call_id(item, limits)?, required(item, "name")?);
             let call = ToolCall { id: Some(id), name: name.to_owned(), arguments };
             // A call belongs to what the assistant said right before it.
-            match input.messages.last_mut() {
+            match messages.last_mut() {
                 Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
                 _ => {
-                    input.messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") });
+                    messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") });
                 }
             }
         }
@@ -64,7 +56,7 @@ fn item(item: &Value, input: &mut InputMessages, limits: &LimitSettings) -> Read
                 Value::Array(_) => Message { parts: parts(&item["output"], "output", limits)?, ..blank() }.text(),
                 other => other.to_string(),
             };
-            input.messages.push(Message::result(&call_id(item, limits)?, &bounded(&output, limits)?));
+            messages.push(Message::result(&call_id(item, limits)?, &bounded(&output, limits)?));
         }
         // A model reads again what it said, and not what it thought.
         "reasoning" => {}

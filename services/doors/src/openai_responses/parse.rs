@@ -1,9 +1,10 @@
 //! The body of a response. What is unknown is told of in the log, what cannot be done is refused by name.
 
-use super::input::{InputMessages, input};
+use super::input::input;
 use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
+use crate::fields::KnownFields;
 use crate::json::{json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
@@ -13,6 +14,7 @@ use session::{GenerationOptions, Message, Priority, ResponseFormat, SamplingOver
 use settings::Settings;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 /// As OpenAI has it.
 #[derive(Deserialize, JsonSchema)]
@@ -80,48 +82,7 @@ struct ReasoningFields {
     generate_summary: Option<String>,
 }
 
-/// Fields that are read, and those that mean nothing to a server at home: all others are told of in the log.
-const KNOWN: [&str; 38] = [
-    "background",
-    "conversation",
-    "generate",
-    "include",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "metadata",
-    "model",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "prompt",
-    "reasoning",
-    "service_tier",
-    "store",
-    "stream",
-    "stream_id",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "type",
-    // What follows means nothing here.
-    "client_metadata",
-    "context_management",
-    "event_id",
-    "max_tool_calls",
-    "moderation",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "stream_options",
-    "timeout",
-    "user",
-    "verbosity",
-];
+static FIELDS: LazyLock<KnownFields> = LazyLock::new(KnownFields::of::<ResponsesBody>);
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -147,7 +108,7 @@ pub struct ResponsesRequest {
     /// Fields of the response that repeat the request.
     pub echo: Map<String, Value>,
     /// Fields that are not done.
-    pub unused: Vec<String>,
+    pub unread: Vec<String>,
 }
 
 /// What was said before the input.
@@ -178,7 +139,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         let message = "tool_choice must be auto, none, required, or {type: function, name} (as here) of a function";
         tool_choice_of(choice).ok_or_else(|| unsupported("tool_choice", message))
     })?;
-    let InputMessages { messages, unused } = input(fields.input.as_ref(), &settings.limits)?;
+    let messages = input(fields.input.as_ref(), &settings.limits)?;
     let metadata = metadata(fields.metadata.take().unwrap_or_default())?;
     let max_output_tokens = within("max_output_tokens", fields.max_output_tokens, 1..=u64::from(u32::MAX))?;
     let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone());
@@ -189,9 +150,11 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     let options = options(&fields)?;
     let echo = echo(&fields, body, metadata.clone());
     let store = fields.store.unwrap_or(true);
-    let names = body.as_object().into_iter().flat_map(Map::keys).filter(|name| !KNOWN.contains(&name.as_str()));
-    let truncates = fields.truncation.as_deref() == Some("auto") && !store;
-    let unused = unused.into_iter().chain(names.cloned()).chain(truncates.then(|| "truncation".to_owned())).collect();
+    // A frame's own name.
+    let mut unread: Vec<String> = FIELDS.unread(body).into_iter().filter(|name| name != "type").collect();
+    if fields.truncation.as_deref() == Some("auto") && !store {
+        unread.push("truncation".to_owned());
+    }
     let summary = fields.reasoning.and_then(|reasoning| reasoning.summary.or(reasoning.generate_summary));
     Ok(ResponsesRequest {
         stream: fields.stream.unwrap_or(false),
@@ -211,7 +174,7 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
         goes_on_from,
         generate: fields.generate.unwrap_or(true),
         echo,
-        unused,
+        unread,
     })
 }
 

@@ -4,7 +4,7 @@ use super::parse::{GoesOnFrom, ResponsesRequest};
 use super::stateless::check_input;
 use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{Completion, Completions, bodies};
+use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies};
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use session::{
@@ -49,64 +49,83 @@ pub async fn conversation(completions: &Completions, caller: &Caller, id: &str) 
     opened.map_err(|error| ApiError { param: Some("conversation".to_owned()), ..error })
 }
 
-/// Takes the turn. A response that is not the last one any more is gone on from in a session of its own, so that what was
-/// said since is not seen.
+/// Takes the turn, once, however often its client sends it.
 pub async fn take_turn(
     completions: &Completions,
     caller: &Caller,
+    attempt: Option<RequestAttempt>,
     request: ResponsesRequest,
 ) -> Result<(Completion, SessionRef), ApiError> {
-    let (metadata, goes_on_from, model) =
-        (request.metadata.clone(), request.goes_on_from.clone(), request.model.clone());
-    let session = match goes_on_from {
+    let name = match &request.goes_on_from {
+        None => "new".to_owned(),
+        Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),
+    };
+    let turn = turn_of(ResponsesRequest { input: Vec::new(), ..request.clone() }, completions)?;
+    let again = (turn, request.metadata.clone());
+    let first = async |progress: &mut ReplyProgress| place(completions, caller, request, progress).await;
+    completions.take_turn_once(caller, &name, attempt, first, again).await
+}
+
+/// Finds or begins the session and takes the turn there. A response that is not the last one any more is gone on from in a
+/// session of its own, so that what was said since is not seen.
+async fn place(
+    completions: &Completions,
+    caller: &Caller,
+    request: ResponsesRequest,
+    progress: &mut ReplyProgress,
+) -> Result<SessionRef, ApiError> {
+    let (metadata, goes_on_from) = (request.metadata.clone(), request.goes_on_from.clone());
+    let (session, turn) = match goes_on_from {
         None => {
             check_input(&request.input)?;
             let log = kept(&request.input, completions)?;
             let turn = turn_of(ResponsesRequest { input: Vec::new(), ..request.clone() }, completions)?;
-            if let Some(Known { session, last_item, items }) = known(completions, caller, &log).await? {
+            if let Some(Known { session, last_item, items }) = known(completions, caller, &request.model, &log).await? {
                 let items = log[items..].iter().map(|body| NewItem { id: None, body: body.clone() }).collect();
                 let own = NewTurn { behind: Some(last_item), items, ..turn.clone() };
-                match completions.take_turn(&session, own, metadata.clone()).await? {
-                    Ok(completion) => return Ok((completion, session)),
-                    Err(failure) if failure.code == FailureCode::Conflict => {}
-                    Err(failure) => return Err(failure.into()),
+                if is_taken(completions, progress, &session, own, &metadata).await? {
+                    return Ok(session);
                 }
             }
-            let session = begin(completions, caller, &model, &request.input).await?;
-            return take(completions, session, turn, metadata).await;
+            (begin(completions, caller, &request.model, &request.input).await?, turn)
         }
-        Some(GoesOnFrom::Conversation(id)) => conversation(completions, caller, &id).await?,
+        Some(GoesOnFrom::Conversation(id)) => {
+            (conversation(completions, caller, &id).await?, turn_of(request, completions)?)
+        }
         Some(GoesOnFrom::Response(id)) => {
             let StoredResponse { session, end, .. } = previous(completions, caller, &id).await?;
             let end = end.ok_or_else(|| previous_not_found(&id))?;
             let turn = turn_of(request, completions)?;
             if end.is_last {
                 let own = NewTurn { behind: end.last_item, ..turn.clone() };
-                match completions.take_turn(&session, own, metadata.clone()).await? {
-                    Ok(completion) => return Ok((completion, session)),
-                    // Something was said since.
-                    Err(failure) if failure.code == FailureCode::Conflict => {}
-                    Err(failure) => return Err(failure.into()),
+                if is_taken(completions, progress, &session, own, &metadata).await? {
+                    return Ok(session);
                 }
             }
             let (new, now_ms) = (new_id("sess")?, runtime::wall_ms());
             let forked = completions.store.fork_session(&session, &end.order_key, new, now_ms).await?;
             completions.gate.begun.began(caller, &forked);
             tracing::debug!(from = session.id(), session = forked.id(), "a response branches off");
-            return take(completions, forked, turn, metadata).await;
+            (forked, turn)
         }
     };
-    take(completions, session, turn_of(request, completions)?, metadata).await
+    completions.take_turn(progress, &session, turn, metadata).await??;
+    Ok(session)
 }
 
-async fn take(
+/// False: something was said since.
+async fn is_taken(
     completions: &Completions,
-    session: SessionRef,
+    progress: &mut ReplyProgress,
+    session: &SessionRef,
     turn: NewTurn,
-    metadata: Map<String, Value>,
-) -> Result<(Completion, SessionRef), ApiError> {
-    let completion = completions.take_turn(&session, turn, metadata).await??;
-    Ok((completion, session))
+    metadata: &Map<String, Value>,
+) -> Result<bool, ApiError> {
+    match completions.take_turn(progress, session, turn, metadata.clone()).await? {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.code == FailureCode::Conflict => Ok(false),
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 /// A session that has the begin of a log, and nothing else.
@@ -121,7 +140,13 @@ const RECENT: u32 = 8;
 
 /// Clients that keep the log themselves send all of it with each turn. Where a session of theirs has all of it but what is
 /// new the turn is taken there: so a conversation is stored once.
-async fn known(completions: &Completions, caller: &Caller, log: &[ItemBody]) -> Result<Option<Known>, ApiError> {
+async fn known(
+    completions: &Completions,
+    caller: &Caller,
+    model: &str,
+    log: &[ItemBody],
+) -> Result<Option<Known>, ApiError> {
+    let choice = completions.runtime.presets().choose(model)?;
     let (store, most) = (&completions.store, u32::try_from(log.len()).unwrap_or(u32::MAX));
     // The first turn goes on from nothing.
     if !log.iter().any(|body| !matches!(body, ItemBody::Message { role: Role::User | Role::System, .. })) {
@@ -137,6 +162,11 @@ async fn known(completions: &Completions, caller: &Caller, log: &[ItemBody]) -> 
             |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
         let last = store.items_backwards(&session, None, 1).await?.pop();
         let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { continue };
+        let record = store.session(&session).await?;
+        let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
+        if !is_meant || record.config.persona != choice.instructions {
+            continue;
+        }
         let found = store.items(&session, None, most).await?;
         if found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body)) {
             return Ok(Some(Known { session, last_item: last.item_id, items: past.len() }));

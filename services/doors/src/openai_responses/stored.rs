@@ -88,7 +88,7 @@ async fn found(completions: &Completions, caller: &Caller, id: &str) -> Result<S
 
 async fn view(completions: &Completions, found: StoredResponse) -> Answer {
     let StoredResponse { session, id, status, details, metadata, usage, started_at_ms, output, .. } = found;
-    let model = super::model_of(completions, &session).await?;
+    let model = super::model_of(completions, &session, None).await?;
     let mut metadata = if let Value::Object(metadata) = metadata { metadata } else { Map::new() };
     metadata.shift_remove(MARK);
     let Value::Object(base) = json!({

@@ -228,7 +228,7 @@ impl Connection {
         }
         let said = (!request.store).then(|| request.input.clone());
         let (completion, reply) =
-            answer(&self.completions, &self.caller, request, Arc::new(share), FrameShape::Message).await?;
+            answer(&self.completions, &self.caller, None, request, Arc::new(share), FrameShape::Message).await?;
         Ok(Asked::Reply(Box::new(UnderWay { completion, reply, said })))
     }
 

@@ -205,6 +205,73 @@ async fn a_log_that_is_sent_again_and_again_is_stored_once() {
     server.stop().await;
 }
 
+/// As openai-python sends a request again by itself.
+fn posting_again(server: &Server, body: &Value, retries: u32) -> JoinHandle<(u16, Value)> {
+    let request = client().post(format!("http://{}/v1/responses", server.address)).body(body.to_string());
+    let request = request.header("x-stainless-retry-count", retries.to_string());
+    tokio::spawn(async move {
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap())
+    })
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_is_one_turn() {
+    let mut server = Server::start().await;
+    let (_, first) = turn(&mut server, json!({ "input": "Hi." }), "Hello.").await;
+    for body in [
+        json!({ "input": "My cat is Tom." }),
+        json!({ "input": "And you?", "conversation": first["conversation"] }),
+        json!({ "input": "And now?", "previous_response_id": id(&first) }),
+    ] {
+        // Its client hung up before an answer came, and then in the middle of one.
+        let cut = posting_again(&server, &body, 0);
+        let mut asked = server.reply_asked().await;
+        cut.abort();
+        asked.cancelled().await;
+        asked.done(Finish::Cancelled);
+        let answer = posting_again(&server, &body, 1);
+        let mut asked = server.reply_asked().await;
+        let all = json!(asked.chat().messages).to_string();
+        assert_eq!(all.matches(body["input"].as_str().unwrap()).count(), 1, "{all}");
+        asked.say("Fine.");
+        asked.done(Finish::Stop);
+        let (status, answered) = answer.await.unwrap();
+        assert_eq!(status, 200, "{answered}");
+        // The answer was lost on its way: the same comes again, and nothing is asked of the model.
+        let (status, again) = posting_again(&server, &body, 2).await.unwrap();
+        assert_eq!((status, &again["id"], &again["output"]), (200, &answered["id"], &answered["output"]));
+    }
+    let (_, list) = server.http("GET", "/v1/sessions", &[], "").await;
+    let items: Vec<&Value> = list["data"].as_array().unwrap().iter().map(|session| &session["items"]).collect();
+    // The first with its conversation's turn, the one that went on from it, and the new one.
+    assert_eq!(items.len(), 3, "{items:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_persona_is_one_where_it_was_asked_for() {
+    let mut server = Server::with(|settings| {
+        let (name, instructions) = ("anna".to_owned(), "You are Anna.".to_owned());
+        let persona = settings::Persona { name, preset: None, instructions, wyoming_port: 0 };
+        settings.personas.insert("anna".into(), persona);
+    })
+    .await;
+    let (asked, first) = turn(&mut server, json!({ "input": "Hi.", "model": "anna" }), "Hello.").await;
+    assert!(said(&asked)[0].1.contains("You are Anna."), "{asked:?}");
+    assert_eq!(first["model"], "anna");
+    let next = json!({ "input": "Who?", "model": "anna", "previous_response_id": id(&first) });
+    let (asked, _) = turn(&mut server, next, "Anna.").await;
+    assert!(said(&asked)[0].1.contains("You are Anna."), "{asked:?}");
+    // The same log asked of another is another conversation.
+    let log = json!([{ "role": "user", "content": "Hi." }, { "role": "assistant", "content": "Hello." },
+        { "role": "user", "content": "Who?" }]);
+    let (asked, other) = turn(&mut server, json!({ "input": log }), "The house.").await;
+    assert!(!json!(asked).to_string().contains("Anna"), "{asked:?}");
+    assert_ne!(other["conversation"], first["conversation"]);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_call_and_its_result_are_two_responses() {
     let mut server = Server::start().await;
