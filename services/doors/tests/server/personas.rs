@@ -61,6 +61,13 @@ async fn a_persona_speaks_through_every_door() {
     go_on["metadata"] = json!({ "session_id": reply["reprise"]["session_id"] });
     assert_eq!(asked_of(&mut server, "/v1/chat/completions", says(go_on)).await.0, both);
 
+    for store in [false, true] {
+        let body = json!({ "model": "butler", "input": "Is it late?", "store": store });
+        assert_eq!(asked_of(&mut server, "/v1/responses", body).await.0, "You are a butler.", "kept: {store}");
+        let body = json!({ "model": "butler", "input": "Hi.", "store": store, "instructions": "Speak French." });
+        assert_eq!(asked_of(&mut server, "/v1/responses", body).await.0, both, "kept: {store}");
+    }
+
     let mut socket = server.connect("?model=butler").await;
     let id = socket.session_id().await;
     socket.ask("Is it late?").await;
