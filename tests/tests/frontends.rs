@@ -82,3 +82,55 @@ async fn a_probe_takes_its_turn_between_two_streams() {
     talkers.into_iter().for_each(|talker| talker.reading.abort());
     service.stop().await;
 }
+
+/// What a client sends and this service does not read stands in the log, once; what would change the answer is refused by name.
+#[tokio::test]
+async fn no_field_is_let_go_in_silence() {
+    let service = Service::start(&["--set", "model.unknown=default"]).await;
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "maid", "store": true, "max_tokens": 1, "prediction": { "type": "content" } }),
+        ),
+        (
+            "/api/chat",
+            json!({ "model": "maid", "stream": false, "options": { "num_predict": 1, "mirostat": 1, "num_ctx": 9999999 } }),
+        ),
+    ] {
+        for _ in 0..2 {
+            let mut body = body.clone();
+            body["messages"] = json!([{ "role": "user", "content": "Hi." }]);
+            let (status, text) = service.http("POST", path, &[], &body.to_string()).await;
+            assert_eq!(status, 200, "{text}");
+        }
+    }
+    let mut client = service.connect("").await;
+    client.session_id().await;
+    let turn_detection = json!({ "type": "semantic_vad", "idle_timeout_ms": 5000 });
+    for _ in 0..2 {
+        let session = json!({ "type": "realtime", "tracing": "auto", "audio": { "input": { "turn_detection": turn_detection } } });
+        client.say(json!({ "type": "session.update", "session": session })).await;
+        client.until("session.updated").await;
+    }
+    for (session, code) in [
+        (json!({ "prompt": { "id": "pmpt_1" } }), "prompt_not_supported"),
+        (json!({ "tools": [{ "type": "mcp", "server_label": "x" }] }), "invalid_value"),
+    ] {
+        client.say(json!({ "type": "session.update", "session": session })).await;
+        client.expect_error(code).await;
+    }
+    let log = service.stop_and_read_log().await;
+    for named in [
+        "\"store\"",
+        "\"prediction.type\"",
+        "\"options.mirostat\"",
+        "\"session.tracing\"",
+        "\"session.audio.input.turn_detection.type\"",
+        "\"session.audio.input.turn_detection.idle_timeout_ms\"",
+        "num_ctx=9999999",
+        "model=\"maid\"",
+    ] {
+        let lines = log.lines().filter(|line| line.contains(named)).count();
+        assert_eq!(lines, 1, "{named} in\n{log}");
+    }
+}
