@@ -3,7 +3,7 @@
 use super::input::of_items;
 use super::mistakes::wrong;
 use super::parse;
-use super::state::{begin, conversation, kept};
+use super::state::{begin, conversation, kept, new_items};
 use super::view::item_view;
 use crate::access::Caller;
 use crate::completion::Completions;
@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
-use session::{Event, Ids, Input, Item, ItemPlace, NewItem, Refusal};
+use session::{Event, Input, Item, ItemPlace, MessageRole, Refusal};
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{ItemVersion, SessionRef};
@@ -67,7 +67,8 @@ pub async fn create(
     let NewConversation { items, metadata } = crate::reader::read(&body)?;
     let metadata = parse::metadata(metadata.unwrap_or_default())?;
     let messages = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
-    let session = begin(&completions, &caller, "", &messages).await?;
+    let brings_own = messages.first().is_some_and(|message| message.role == MessageRole::System);
+    let session = begin(&completions, &caller, "", brings_own, kept(&messages, &completions)?).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
 }
@@ -143,9 +144,7 @@ pub async fn add(
     let session = conversation(&completions, &caller, &id).await?;
     let NewItems { items } = crate::reader::read(&json_of(&body)?)?;
     let messages = of_items(&items, "items", &completions.settings.limits)?;
-    let bodies = kept(&messages, &completions)?;
-    let mut ids = Ids::new(runtime::random()?);
-    let items: Vec<NewItem> = bodies.into_iter().map(|body| NewItem { id: Some(ids.next("item")), body }).collect();
+    let items = new_items(kept(&messages, &completions)?, &completions)?;
     let mut missing: HashSet<String> = items.iter().filter_map(|item| item.id.clone()).collect();
     let inputs = items.into_iter().map(|item| Input::AddItem { item, place: ItemPlace::End });
     let mut added = Vec::new();

@@ -85,7 +85,7 @@ struct ReasoningFields {
 static FIELDS: LazyLock<KnownFields> = LazyLock::new(KnownFields::of::<ResponsesBody>);
 
 /// What a client asks for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ResponsesRequest {
     pub stream: bool,
     pub store: bool,

@@ -6,12 +6,13 @@ use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies};
 use axum::http::StatusCode;
+use runtime::ModelChoice;
 use serde_json::{Map, Value};
 use session::{
     ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn,
     Part, ResponseRequest, ResponseStatus, Role, ToolCall,
 };
-use store::{ItemVersion, SessionRef, StoredResponse, VersionStatus, new_id};
+use store::{ItemVersion, SessionRef, Store, StoredResponse, VersionStatus, new_id};
 
 /// A response that its client may see: of its user, and of a session that it may open.
 pub async fn find(completions: &Completions, caller: &Caller, id: &str) -> Result<Option<StoredResponse>, ApiError> {
@@ -49,20 +50,33 @@ pub async fn conversation(completions: &Completions, caller: &Caller, id: &str) 
     opened.map_err(|error| ApiError { param: Some("conversation".to_owned()), ..error })
 }
 
+/// A turn that a client wants, and what it goes on from.
+struct WantedTurn {
+    goes_on_from: Option<GoesOnFrom>,
+    model: String,
+    input: Vec<Message>,
+    /// Without items.
+    turn: NewTurn,
+    metadata: Map<String, Value>,
+}
+
 /// Takes the turn, once, however often its client sends it.
 pub async fn take_turn(
     completions: &Completions,
     caller: &Caller,
     attempt: Option<RequestAttempt>,
-    request: ResponsesRequest,
+    mut request: ResponsesRequest,
 ) -> Result<(Completion, SessionRef), ApiError> {
-    let name = match &request.goes_on_from {
+    let (goes_on_from, input) = (request.goes_on_from.take(), std::mem::take(&mut request.input));
+    let (model, metadata) = (std::mem::take(&mut request.model), std::mem::take(&mut request.metadata));
+    let turn = turn_of(request);
+    let name = match &goes_on_from {
         None => "new".to_owned(),
         Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),
     };
-    let turn = turn_of(ResponsesRequest { input: Vec::new(), ..request.clone() }, completions)?;
-    let again = (turn, request.metadata.clone());
-    let first = async |progress: &mut ReplyProgress| place(completions, caller, request, progress).await;
+    let again = (turn.clone(), metadata.clone());
+    let wanted = WantedTurn { goes_on_from, model, input, turn, metadata };
+    let first = async |progress: &mut ReplyProgress| place(completions, caller, wanted, progress).await;
     completions.take_turn_once(caller, &name, attempt, first, again).await
 }
 
@@ -71,31 +85,32 @@ pub async fn take_turn(
 async fn place(
     completions: &Completions,
     caller: &Caller,
-    request: ResponsesRequest,
+    wanted: WantedTurn,
     progress: &mut ReplyProgress,
 ) -> Result<SessionRef, ApiError> {
-    let (metadata, goes_on_from) = (request.metadata.clone(), request.goes_on_from.clone());
+    let WantedTurn { goes_on_from, model, input, turn, metadata } = wanted;
+    let bodies = kept(&input, completions)?;
     let (session, turn) = match goes_on_from {
         None => {
-            check_input(&request.input)?;
-            let log = kept(&request.input, completions)?;
-            let turn = turn_of(ResponsesRequest { input: Vec::new(), ..request.clone() }, completions)?;
-            if let Some(Known { session, last_item, items }) = known(completions, caller, &request.model, &log).await? {
-                let items = log[items..].iter().map(|body| NewItem { id: None, body: body.clone() }).collect();
+            check_input(&input)?;
+            if let Some(Known { session, last_item, items }) = known(completions, caller, &model, &bodies).await? {
+                let items = new_items(bodies[items..].to_vec(), completions)?;
                 let own = NewTurn { behind: Some(last_item), items, ..turn.clone() };
                 if is_taken(completions, progress, &session, own, &metadata).await? {
                     return Ok(session);
                 }
             }
-            (begin(completions, caller, &request.model, &request.input).await?, turn)
+            let brings_own = input.first().is_some_and(|message| message.role == MessageRole::System);
+            (begin(completions, caller, &model, brings_own, bodies).await?, turn)
         }
         Some(GoesOnFrom::Conversation(id)) => {
-            (conversation(completions, caller, &id).await?, turn_of(request, completions)?)
+            let turn = NewTurn { items: new_items(bodies, completions)?, ..turn };
+            (conversation(completions, caller, &id).await?, turn)
         }
         Some(GoesOnFrom::Response(id)) => {
+            let turn = NewTurn { items: new_items(bodies, completions)?, ..turn };
             let StoredResponse { session, end, .. } = previous(completions, caller, &id).await?;
             let end = end.ok_or_else(|| previous_not_found(&id))?;
-            let turn = turn_of(request, completions)?;
             if end.is_last {
                 let own = NewTurn { behind: end.last_item, ..turn.clone() };
                 if is_taken(completions, progress, &session, own, &metadata).await? {
@@ -153,56 +168,60 @@ async fn known(
         return Ok(None);
     }
     for (id, items) in store.recent_sessions(&caller.identity.user, most, RECENT).await? {
-        let Some(new) = log.len().checked_sub(items as usize).filter(|new| (1..log.len()).contains(new)) else {
-            continue;
-        };
-        let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
-        let past = &log[..log.len() - new];
-        let is_same =
-            |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
-        let last = store.items_backwards(&session, None, 1).await?.pop();
-        let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { continue };
-        let record = store.session(&session).await?;
-        let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
-        if !is_meant || record.config.persona != choice.instructions {
+        let Some((past, new)) = log.split_at_checked(items as usize) else { continue };
+        if past.is_empty() || new.is_empty() {
             continue;
         }
-        let found = store.items(&session, None, most).await?;
-        if found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body)) {
-            return Ok(Some(Known { session, last_item: last.item_id, items: past.len() }));
+        let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
+        match last_of(store, &session, past, &choice).await {
+            Ok(Some(last_item)) => return Ok(Some(Known { session, last_item, items: past.len() })),
+            // It may just have been deleted.
+            Ok(None) | Err(store::Error::NoSession { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(None)
 }
 
-/// Begins a session with the input in it.
+/// The last item of a session that has this past, and is what the client means by its model.
+async fn last_of(
+    store: &Store,
+    session: &SessionRef,
+    past: &[ItemBody],
+    choice: &ModelChoice,
+) -> Result<Option<String>, store::Error> {
+    let is_same = |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
+    let last = store.items_backwards(session, None, 1).await?.pop();
+    let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { return Ok(None) };
+    let record = store.session(session).await?;
+    let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
+    if !is_meant || record.config.persona != choice.instructions {
+        return Ok(None);
+    }
+    let found = store.items(session, None, u32::try_from(past.len() + 1).unwrap_or(u32::MAX)).await?;
+    let is_all = found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body));
+    Ok(is_all.then_some(last.item_id))
+}
+
+/// Begins a session with what was said in it. The configured instructions are for clients that bring none of their own.
 pub async fn begin(
     completions: &Completions,
     caller: &Caller,
     model: &str,
-    input: &[Message],
+    brings_own: bool,
+    bodies: Vec<ItemBody>,
 ) -> Result<SessionRef, ApiError> {
-    // The configured instructions are for clients that bring none.
-    let brings_own = input.first().is_some_and(|message| message.role == MessageRole::System);
     let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
     let session = completions.runtime.create(&caller.identity.user, model, Some(&update)).await?;
     completions.gate.begun.began(caller, &session);
-    add(completions, &session, items_of(input, completions)?).await?;
-    Ok(session)
-}
-
-/// Adds items where no client is connected, all of them or none.
-async fn add(completions: &Completions, session: &SessionRef, items: Vec<Item>) -> Result<(), ApiError> {
-    if items.is_empty() {
-        return Ok(());
-    }
-    Ok(completions.store.append_all(session, items, runtime::wall_ms()).await?)
-}
-
-fn items_of(input: &[Message], completions: &Completions) -> Result<Vec<Item>, ApiError> {
     let mut ids = Ids::new(runtime::random()?);
-    let bodies = kept(input, completions)?.into_iter();
-    Ok(bodies.map(|body| Item::new(ids.next("item"), body, ItemStatus::Completed)).collect())
+    let item = |body| Item::new(ids.next("item"), body, ItemStatus::Completed);
+    let items: Vec<Item> = bodies.into_iter().map(item).collect();
+    if !items.is_empty() {
+        // No client is connected yet, so the store alone is told.
+        completions.store.append_all(&session, items, runtime::wall_ms()).await?;
+    }
+    Ok(session)
 }
 
 /// What a session keeps of an input.
@@ -220,15 +239,18 @@ pub fn kept(input: &[Message], completions: &Completions) -> Result<Vec<ItemBody
     Ok(bodies)
 }
 
-fn turn_of(request: ResponsesRequest, completions: &Completions) -> Result<NewTurn, ApiError> {
-    let bodies = kept(&request.input, completions)?;
-    // Each is an event and an operation that wait for the store.
+/// Items for a session that clients may be connected to: each is an event and an operation that wait for the store.
+pub fn new_items(bodies: Vec<ItemBody>, completions: &Completions) -> Result<Vec<NewItem>, ApiError> {
     let most = completions.settings.limits.waiting_steps / 4;
     if bodies.len() > most {
         let message = format!("{} new items at once are more than {most} (limits.waiting_steps)", bodies.len());
         return Err(ApiError::bad("invalid_value", message).param("input"));
     }
-    let items = bodies.into_iter().map(|body| NewItem { id: None, body }).collect();
+    let mut ids = Ids::new(runtime::random()?);
+    Ok(bodies.into_iter().map(|body| NewItem { id: Some(ids.next("item")), body }).collect())
+}
+
+fn turn_of(request: ResponsesRequest) -> NewTurn {
     let temperature = request.options.sampling.temperature;
     let config = ConfigUpdate {
         instructions: request.instructions,
@@ -239,8 +261,8 @@ fn turn_of(request: ResponsesRequest, completions: &Completions) -> Result<NewTu
         reasoning_effort: Some(request.reasoning_effort),
         parallel_tool_calls: Some(request.parallel_tool_calls),
     };
-    let asked = ResponseRequest { config, options: request.options, ..ResponseRequest::default() };
-    Ok(NewTurn { behind: None, items, request: asked })
+    let request = ResponseRequest { config, options: request.options, ..ResponseRequest::default() };
+    NewTurn { behind: None, items: Vec::new(), request }
 }
 
 /// Everything that was said up to an item, as messages of a prompt: for a response that is not kept.
