@@ -63,6 +63,7 @@ pub struct LanguageWords {
     #[serde(skip)]
     pub code: &'static str,
     pub common: HashSet<String>,
+    pub questions: HashSet<String>,
     pub first_person: HashSet<String>,
     pub first_person_inside: Vec<String>,
     pub negations: HashSet<String>,

@@ -22,6 +22,6 @@ pub use context::{context_message, escape, missing_pins};
 pub use pins::{Admission, admit, detect as detect_pins, detect_before as detect_pin_before};
 pub use plan::{CompactionPlan, DropPlan, PlanMoment, SummaryPlan, TooLargePlan, TrimPlan, plan, prompt_tokens};
 pub use request::summary_request;
-pub use text::estimate_tokens;
+pub use text::{asks, estimate_tokens, stems};
 pub use types::{CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView, Speaker};
 pub use wording::LEFT_OUT;

@@ -15,6 +15,7 @@ mod connections;
 mod error;
 mod generations;
 mod load;
+mod look_back;
 pub mod metrics;
 mod once;
 mod outgoing;

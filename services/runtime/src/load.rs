@@ -87,7 +87,7 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
         responses_beside: limits.responses_beside,
         outbox_steps: limits.waiting_steps,
         speculate_ms: Some(settings.conversation.speculate_ms),
-        recalls: preset.recall,
+        recalls: preset.recall_tool_calls(),
     }
 }
 

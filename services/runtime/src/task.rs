@@ -4,6 +4,7 @@ use crate::Error;
 use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
 use crate::connections::{Connection, Connections};
 use crate::generations::Generations;
+use crate::look_back::{PastOf, look_back, question_of};
 use crate::outgoing::End;
 use crate::prompts::SessionTools;
 use crate::recall::recall;
@@ -16,12 +17,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use model::Counted;
 use session::machine::{CloseReason, ConnId, GenerationId, Happening, Machine, OpId, Output, Replay, StoreOp};
-use session::{Delta, Event, FailureCode, Finish, Input, Item, Refusal, ResponseStatus};
+use session::{Delta, Event, FailureCode, Finish, Input, Item, Message, Refusal, ResponseStatus};
+use settings::Recall;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// What the rest of the service may ask of a session.
 pub enum Command {
@@ -123,7 +125,10 @@ impl SessionTask {
             let wake = [tick, drain, leave].into_iter().flatten().min();
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => self.command(command),
+                    Some(command) => {
+                        self.look_back(&command).await;
+                        self.command(command);
+                    }
                     None => self.life.leaves = true,
                 },
                 Some(conn) = departures.recv() => self.depart(conn),
@@ -381,6 +386,26 @@ impl SessionTask {
         let tells_something = self.window.standing.covered_through.is_some();
         let is_shown = |id: &String| !tells_something || self.machine.items().iter().any(|item| item.id == *id);
         Some(ToCompactor::Changed { op: op.clone(), is_shown: about.is_none_or(is_shown), said_before })
+    }
+
+    /// Before a reply is asked for: what was said once of what the question is about comes before the question.
+    async fn look_back(&mut self, command: &Command) {
+        let tools = &self.window.tools;
+        let has_past = self.window.standing.covered_through.is_some();
+        let may_look = tools.preset.recall == Recall::Auto && has_past && !self.machine.is_replying();
+        let Command::Said { input, .. } = command else { return };
+        let Some(question) = Some(input).filter(|_| may_look).and_then(|input| question_of(input, &self.machine))
+        else {
+            return;
+        };
+        let shown = self.machine.items();
+        let preface = self.machine.context().preface.iter().map(Message::text).collect::<Vec<_>>().join("\n");
+        let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
+        let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);
+        let looked = timeout(wait, look_back(&self.shared.settings, &tools.store, &tools.session, &past)).await;
+        if let Ok(Some(note)) = looked {
+            self.feed(Happening::Noted { before: question.item_id, note });
+        }
     }
 
     /// The model wants to know what was said once.

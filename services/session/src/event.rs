@@ -47,7 +47,7 @@ impl Event {
                 }
                 Event::SentenceDone { sentence, .. } => sentence.text.len(),
                 Event::DoorFrame(frame) => frame.len(),
-                Event::RecallDone { query, .. } => query.len(),
+                Event::RecallDone { query, note, .. } => query.len() + note.as_ref().map_or(0, String::len),
                 Event::ResponseStarted { response } | Event::ResponseDone { response } => {
                     response.output.iter().map(|item| item.body.text_bytes()).sum()
                 }

@@ -2,6 +2,9 @@
 
 use crate::vocabulary::{Item, ItemBody, ItemStatus, Role};
 
+/// With this begins the id of a note of the past.
+pub const NOTE_OF_PAST: &str = "recall_note";
+
 impl Item {
     pub fn new(id: impl Into<String>, body: ItemBody, status: ItemStatus) -> Item {
         Item { id: id.into(), body, status }
@@ -16,6 +19,11 @@ impl Item {
             ItemBody::Message { role, .. } => Some(*role),
             ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => None,
         }
+    }
+
+    /// Words of the past that the service put before a question. Clients are not told of them.
+    pub fn is_note_of_past(&self) -> bool {
+        self.role() == Some(Role::System) && self.id.starts_with(NOTE_OF_PAST)
     }
 
     pub fn is_said_by_user(&self) -> bool {

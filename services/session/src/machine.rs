@@ -24,7 +24,7 @@ mod warming;
 
 pub use conversation::Entry;
 pub use core::{Machine, MachineLimits, Start};
-pub use happening::{ConnId, GenerationId, Happening, Millis, OpId, RecallResult, Replay};
+pub use happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, RecallResult, Replay};
 pub use one_shot::OneShot;
 pub use output::{CloseReason, Generate, GenerationPurpose, Output, StoreOp};
 pub use recall::{RECALL, RECALL_CALL_ID, has_recall, recall_tool};

@@ -58,7 +58,7 @@ pub struct LaidOut {
 
 /// Items at the head that are instructions: no summary tells them.
 pub fn leading(items: &[Arc<Item>]) -> usize {
-    items.iter().take_while(|item| item.role() == Some(Role::System)).count()
+    items.iter().take_while(|item| item.role() == Some(Role::System) && !item.is_note_of_past()).count()
 }
 
 pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
@@ -169,6 +169,7 @@ fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
     let is_system = |item: &Arc<Item>| item.role() == Some(Role::System);
     let followed = items.get(index + 1).and_then(|item| item.role());
     is_system(&items[index])
+        && !items[index].is_note_of_past()
         && !matches!(followed, Some(Role::User | Role::System))
         && items[..index].iter().rev().find(|item| !is_system(item)).and_then(|item| item.role())
             == Some(Role::Assistant)

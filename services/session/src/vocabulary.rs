@@ -515,11 +515,13 @@ pub enum Event {
         item: Item,
         place: Option<Placed>,
     },
-    /// The model searched what is no longer in its prompt, and found something in so many places.
+    /// What is no longer in the prompt was searched, and something was found in so many places. By the model, or by the
+    /// service, which put the note before the question.
     RecallDone {
         response_id: String,
         query: String,
         places: usize,
+        note: Option<String>,
     },
     ResponseDone {
         response: Box<Response>,

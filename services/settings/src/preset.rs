@@ -23,14 +23,26 @@ pub struct Preset {
     pub kv: Kv,
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
+    pub recall: Recall,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
-    pub recall: u32,
+    pub recall_calls: u32,
     pub compaction: CompactionSettings,
     /// Of replies without thinking; see [`Preset::sampling_for`].
     pub sampling: SamplingSettings,
     pub sampling_thinking: SamplingSettings,
     shares: Shares,
     ctx_size_from: Origin,
+}
+
+/// How what left the prompt comes back to a question about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Recall {
+    Off,
+    /// The model searches.
+    Tool,
+    /// The service searches by itself, and the model too.
+    Auto,
 }
 
 sections! {
@@ -87,6 +99,11 @@ pub struct CompactionSettings {
 }
 
 impl Preset {
+    /// Searches that the model may make for one reply.
+    pub fn recall_tool_calls(&self) -> u32 {
+        if self.recall == Recall::Off { 0 } else { self.recall_calls }
+    }
+
     /// Where the model's file or folder lies on this machine, or will lie once it is pulled. None where the preset names no source.
     pub fn model_path(&self, models_dir: &Path) -> Option<PathBuf> {
         let pulled = self.source.file.as_ref().or(self.source.repo.as_ref());
@@ -182,7 +199,8 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let ctx_size = r.whole("ctx_size", 128..=u64::from(u32::MAX));
     let reply_reserve = r.tokens("reply_reserve_tokens");
     let thinking = read_thinking(r);
-    let recall = r.whole("recall", 0..=100);
+    let recall = r.choice("recall");
+    let recall_calls = r.whole("recall_calls", 0..=100);
     let source = r.section("source", ModelSource::read);
     let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
@@ -196,6 +214,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         reply_reserve_tokens: 0,
         thinking,
         recall,
+        recall_calls,
         compaction,
         sampling: r.section("sampling", SamplingSettings::read),
         sampling_thinking: r.section("sampling_thinking", SamplingSettings::read),

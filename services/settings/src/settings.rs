@@ -141,6 +141,9 @@ sections! {
         pub speculate_ms: u64 = time(0..=600_000),
         pub recall_hits: u32 = whole(1..=100),
         pub recall_excerpt_words: u32 = whole(1..=64),
+        pub recall_note: String = text(),
+        pub recall_note_words: u32 = whole(8..=256),
+        pub recall_wait_ms: u64 = time(0..=10_000),
     }
 
     pub struct SpeechSettings {

@@ -93,6 +93,32 @@ impl Store {
         }
         Ok(hits)
     }
+
+    /// In how many versions of items a word stands that begins so. None: in more than one of `one_of`, or in more than
+    /// `most`; a few are never too many. With it how many versions there are.
+    pub async fn count_words(
+        &self,
+        beginnings: &[String],
+        one_of: u64,
+        few: u64,
+        most: u64,
+    ) -> Result<(Vec<Option<u64>>, u64), Error> {
+        self.read_search(async |reader| {
+            let versions = sqlx::query_scalar("SELECT coalesce(max(key), 0) FROM item_versions");
+            let versions: i64 = versions.fetch_one(&mut *reader).await?;
+            let versions = versions.unsigned_abs();
+            let most = (versions / one_of.max(1)).clamp(few, most.max(few)) as i64;
+            let mut counts = Vec::with_capacity(beginnings.len());
+            for (term, _) in beginnings.iter().map(|word| term(&format!("{word}*")).unwrap_or_default()) {
+                let count =
+                    sqlx::query_scalar("SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ?1 LIMIT ?2 + 1)");
+                let count: i64 = count.bind(term).bind(most).fetch_one(&mut *reader).await?;
+                counts.push((count <= most).then_some(count.unsigned_abs()));
+            }
+            Ok((counts, versions))
+        })
+        .await
+    }
 }
 
 /// A word with a star stands for every word that begins like it.

@@ -103,7 +103,14 @@ pub enum Extension<'a> {
         text_end: usize,
     },
     #[serde(rename = "response.recall.done")]
-    RecallDone { response_id: &'a str, query: &'a str, places: usize },
+    RecallDone {
+        response_id: &'a str,
+        query: &'a str,
+        places: usize,
+        /// Where the service searched by itself: what it put before the question.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<&'a str>,
+    },
     #[serde(rename = "context.updated")]
     ContextUpdated { tokens: u64, margin_tokens: u64, ctx_size: u64, fill: f64, arm: Option<&'a str> },
     #[serde(rename = "compaction.started")]

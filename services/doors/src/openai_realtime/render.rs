@@ -139,8 +139,9 @@ impl Renderer {
                 let Sentence { index, ref text, text_start, text_end } = *sentence;
                 self.extend(Extension::SentenceDone { response_id, item_id, index, text, text_start, text_end }, out);
             }
-            Event::RecallDone { response_id, query, places } => {
-                self.extend(Extension::RecallDone { response_id, query, places: *places }, out);
+            Event::RecallDone { response_id, query, places, note } => {
+                let (places, note) = (*places, note.as_deref());
+                self.extend(Extension::RecallDone { response_id, query, places, note }, out);
             }
             Event::Reported { response_id, report } => self.extend(turn_report(response_id, report), out),
             &Event::ContextUpdated { tokens, margin_tokens, ctx_size, fill, ref arm } => {

@@ -369,7 +369,7 @@ fn every_event() -> Vec<Event> {
                 ..response(ResponseStatus::Incomplete)
             }),
         },
-        Event::RecallDone { response_id: response_id.clone(), query: "tea".into(), places: 2 },
+        Event::RecallDone { response_id: response_id.clone(), query: "tea".into(), places: 2, note: None },
         Event::ContextUpdated { tokens: 20, margin_tokens: 0, ctx_size: 100, fill: 0.2, arm: None },
         compaction(CompactionStage::Started),
         compaction(CompactionStage::Completed { tokens_after: 30 }),

@@ -7,7 +7,7 @@ use crate::support::{Chat, Server};
 use model::Purpose;
 use serde_json::Value;
 use session::{Finish, Priority};
-use settings::Settings;
+use settings::{Recall, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio::time::timeout;
@@ -36,6 +36,8 @@ enum Zone {
     Pinned,
     Tail,
     Summarised,
+    /// The service put the user's words before the question.
+    Noted,
     History,
 }
 
@@ -101,6 +103,7 @@ fn newest_facts(messages: &[Value]) -> String {
 }
 
 const SUMMARISED: usize = 4;
+const NOTE: &str = "The user said before: ";
 
 /// The value behind these words, and where they stand.
 fn find(messages: &[Value], wanted: &str) -> Option<(Zone, String)> {
@@ -110,6 +113,7 @@ fn find(messages: &[Value], wanted: &str) -> Option<(Zone, String)> {
             let Some((before, after)) = line.split_once(wanted) else { continue };
             let value: String = after.chars().take_while(char::is_ascii_digit).collect();
             let zone = match message["role"].as_str() {
+                _ if before.contains(NOTE) => Zone::Noted,
                 Some("user") => Zone::Tail,
                 _ if before.contains("Remember") => Zone::Pinned,
                 _ => Zone::Summarised,
@@ -138,13 +142,38 @@ async fn talk(client: &mut Client, says: &str) {
 
 #[tokio::test]
 async fn pins_are_always_recalled_and_everything_else_is_found_somewhere() {
-    let small = |settings: &mut Settings| {
-        settings.presets.values_mut().for_each(|preset| *preset = preset.with_ctx_size(WINDOW));
+    let zones = remembered(Recall::Tool).await;
+    // What is in no prompt is found by its words, as long as others do not have the same.
+    let [right, asked] = zones.get(&Zone::History).copied().unwrap_or_default();
+    assert!(asked > 10 && right * 10 >= asked * 9, "only in the history: {right} of {asked}");
+    assert!(!zones.contains_key(&Zone::Noted));
+}
+
+#[tokio::test]
+async fn what_a_question_is_about_stands_before_it_without_a_search_of_the_model() {
+    let zones = remembered(Recall::Auto).await;
+    let [right, asked] = zones.get(&Zone::Noted).copied().unwrap_or_default();
+    let missed = zones.get(&Zone::History).map_or(0, |[_, asked]| *asked);
+    assert!(right > 10 && right * 10 >= (asked + missed) * 9, "noted: {right} of {asked}, and {missed} without");
+}
+
+/// Right answers and questions, by where the answer stood.
+async fn remembered(recall: Recall) -> BTreeMap<Zone, [usize; 2]> {
+    let small = move |settings: &mut Settings| {
+        settings.conversation.recall_wait_ms = 10_000;
+        settings.presets.values_mut().for_each(|preset| {
+            *preset = preset.with_ctx_size(WINDOW);
+            preset.recall = recall;
+            if recall == Recall::Auto {
+                preset.recall_calls = 0;
+            }
+        });
     };
     let mut server = Server::with(small).await;
     let answers = Answers::default();
     let model = tokio::spawn(read_prompts(server.take_script(), answers.clone()));
     let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
     let mut zones: BTreeMap<Zone, [usize; 2]> = BTreeMap::new();
     for fact in 0..FACTS + ASKED_AFTER[3] {
         if fact < FACTS {
@@ -170,9 +199,16 @@ async fn pins_are_always_recalled_and_everything_else_is_found_somewhere() {
         let [right, asked] = zones.get(&zone).copied().unwrap_or_default();
         assert!(asked > 0 && right == asked, "{zone:?}: {right} of {asked}");
     }
-    // What is in no prompt is found by its words, as long as others do not have the same.
-    let [right, asked] = zones.get(&Zone::History).copied().unwrap_or_default();
-    assert!(asked > 10 && right * 10 >= asked * 9, "only in the history: {right} of {asked}");
+    // A note is no item that clients are told of, also when they come back.
+    let mut again = server.connect(&format!("?extensions=reprise&session={id}")).await;
+    again.say(serde_json::json!({ "type": "session.update", "session": { "type": "realtime" } })).await;
+    again.until("session.updated").await;
+    assert!(again.heard.len() > FACTS);
+    for client in [&client, &again] {
+        let told = client.heard.iter().filter(|event| event["item"].to_string().contains(NOTE)).count();
+        assert_eq!(told, 0);
+    }
     model.abort();
     server.stop().await;
+    zones
 }

@@ -67,6 +67,8 @@ struct CompactionTally {
     pins_in_prompt: [usize; 2],
     /// Facts that were told as something to remember when there was no room for another pin.
     pins_refused: usize,
+    /// Notes of the past that hold the answer, and others.
+    notes: [usize; 2],
     /// Right answers and questions, by where the fact stood.
     recall: BTreeMap<&'static str, [usize; 2]>,
 }
@@ -80,6 +82,8 @@ struct WindowTurn {
     while_summarising: bool,
     /// The model searched the past before it spoke, which is two replies.
     searched: bool,
+    /// The service put words of the past before what was said.
+    noted: bool,
 }
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
@@ -171,12 +175,18 @@ impl<'a> LongConversation<'a> {
         let cost = self.player.turn(number + 1, step, &mut |arrival| events.push(arrival.clone())).await?;
         let new = self.player.items[items..].iter().cloned();
         self.turn_of_item.extend(new.map(|item| (item, number)));
-        let searched = events.iter().any(|arrival| arrival.event["type"] == "response.recall.done");
+        let recalls = || events.iter().filter(|arrival| arrival.event["type"] == "response.recall.done");
+        let note: String = recalls().filter_map(|recall| recall.event["note"].as_str()).collect();
+        let searched = recalls().any(|recall| recall.event["note"].is_null());
         for arrival in events {
             self.notice(&arrival, number).await?;
         }
         if let Some(question) = asks {
             self.score(question);
+        }
+        if !note.is_empty() {
+            let is_right = asks.is_some_and(|question| question.expects.is_met_by(&note));
+            self.seen.notes[usize::from(!is_right)] += 1;
         }
         self.seen.turns.push(WindowTurn {
             cost,
@@ -184,6 +194,7 @@ impl<'a> LongConversation<'a> {
             after_swap,
             while_summarising,
             searched,
+            noted: !note.is_empty(),
         });
         let until = Instant::now() + Duration::from_millis(self.args.pause_ms);
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -272,7 +283,7 @@ impl<'a> LongConversation<'a> {
         // The first turn reads the instructions, and a search of the past is two replies.
         let turns = || seen.turns.iter().skip(1).filter(|turn| !turn.searched);
         let waits = |of: fn(&&WindowTurn) -> bool| turns().filter(of).filter_map(|turn| turn.cost.first_token_ms);
-        let ordinary = median(waits(|turn| !turn.after_swap && !turn.while_summarising));
+        let ordinary = median(waits(|turn| !turn.after_swap && !turn.while_summarising && !turn.noted));
         let after_swap = median(waits(|turn| turn.after_swap && !turn.while_summarising));
         let meanwhile = || waits(|turn| turn.while_summarising);
         let queues = turns().filter(|turn| turn.while_summarising).filter_map(|turn| turn.cost.queue_ms);
@@ -306,6 +317,9 @@ impl<'a> LongConversation<'a> {
             "pins_in_prompt": seen.pins_in_prompt,
             "pins_refused": seen.pins_refused,
             "recall": seen.recall,
+            // With the answer, and without: what was said may be about something that was not asked.
+            "notes": seen.notes,
+            "noted_ratio": over_ordinary(median(waits(|turn| turn.noted && !turn.while_summarising))),
         });
         let points = |wanted: bool| {
             let turns = seen.turns.iter().filter(|turn| turn.after_swap == wanted);

@@ -79,7 +79,7 @@ struct MeasuredItems {
 impl SessionTools {
     /// What stands in the prompt besides these items.
     pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
-        standing.context(items, &self.limits, self.preset.recall > 0)
+        standing.context(items, &self.limits, self.preset.recall_tool_calls() > 0)
     }
 
     async fn measure(

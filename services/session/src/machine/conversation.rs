@@ -73,6 +73,15 @@ impl Conversation {
         at.checked_sub(1).map(|before| self.entries[before].item.id.clone())
     }
 
+    /// Where an item stands that comes right before this one.
+    pub fn place_before(&self, id: &str) -> ItemPlace {
+        match self.index_of(id).map(|index| index.checked_sub(1)) {
+            None => ItemPlace::End,
+            Some(None) => ItemPlace::Head,
+            Some(Some(before)) => ItemPlace::After(self.entries[before].item.id.clone()),
+        }
+    }
+
     /// The item that clients see before this one; None at the head.
     pub fn previous_announced(&self, id: &str) -> Option<String> {
         let index = self.index_of(id)?;
@@ -140,7 +149,7 @@ impl Conversation {
             Some(None) => return,
         };
         // Instructions at the head stand whatever is summarised.
-        let is_instruction = |entry: &&Entry| entry.item.role() == Some(Role::System);
+        let is_instruction = |entry: &&Entry| entry.item.role() == Some(Role::System) && !entry.item.is_note_of_past();
         let leading = self.entries.iter().take_while(is_instruction).count();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.covered = (leading..covered).contains(&index);

@@ -1,7 +1,7 @@
 //! The machine: what happens to a session goes to the part that it is about.
 
 use super::conversation::{Conversation, Entry};
-use super::happening::{ConnId, GenerationId, Happening, Millis, OpId, Replay};
+use super::happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, Replay};
 use super::ledger::Ledger;
 use super::outbox::{Asker, Operation, Outbox, Said, Undo};
 use super::output::{Generate, GenerationPurpose, Output, StoreOp};
@@ -64,6 +64,8 @@ pub struct Machine {
     replies: Replies,
     generation_count: u64,
     warming: Warming,
+    /// Clients hear of it with the response that it is for.
+    noted: Option<NoteOfPast>,
     draining: bool,
     /// When this happens.
     now: Millis,
@@ -86,6 +88,7 @@ impl Machine {
             replies: Replies::new(start.limits.responses_beside),
             generation_count: 0,
             warming: Warming::default(),
+            noted: None,
             draining: false,
             now: 0,
         }
@@ -115,6 +118,10 @@ impl Machine {
                 if let Some(reply) = self.replies.of_generation(generation) {
                     reply.recalled(results, &mut self.ledger);
                 }
+            }
+            Happening::Noted { before, note } => {
+                self.ledger.add_note(note.text.clone(), before.as_deref());
+                self.noted = Some(note);
             }
             Happening::Tell(event) => self.ledger.outbox.send(event),
             Happening::TellOne { conn, event } => self.ledger.outbox.send_to(conn, event),
@@ -194,6 +201,11 @@ impl Machine {
 
     pub fn config(&self) -> &SessionConfig {
         &self.config
+    }
+
+    /// What the user has said of what is not an item yet.
+    pub fn heard(&self) -> &str {
+        &self.warming.buffer
     }
 
     /// The items that are said, in order, but for those that a summary tells.
@@ -370,7 +382,7 @@ impl Machine {
         let NewTurn { behind, items, request } = turn;
         let in_conversation = self.is_for_conversation(&request)?;
         self.replies.check_room(in_conversation)?;
-        let last = self.ledger.conversation.entries().last();
+        let last = self.ledger.conversation.entries().iter().rfind(|entry| !entry.item.is_note_of_past());
         if behind.is_some_and(|behind| last.is_some_and(|last| last.item.id != behind)) {
             return Err(Refusal::SaidSince);
         }
@@ -391,6 +403,7 @@ impl Machine {
 
     /// Returns what it is asked with.
     fn create_response(&mut self, request: &ResponseRequest) -> Result<Arc<SessionConfig>, Refusal> {
+        let noted = self.noted.take();
         let in_conversation = self.is_for_conversation(request)?;
         self.replies.check_room(in_conversation)?;
         let (items, context) = match &request.input {
@@ -432,6 +445,10 @@ impl Machine {
         let mut reply = Reply::new(generation, response, asked, self.limits.recalls);
         self.ledger.outbox.store(op, reply.undo());
         reply.start(&mut self.ledger, self.now);
+        if let Some(NoteOfPast { query, text, places }) = noted {
+            let (response_id, note) = (reply.response.id.clone(), Some(text));
+            self.ledger.outbox.send(Event::RecallDone { response_id, query, places, note });
+        }
         self.replies.open.push(reply);
         Ok(config)
     }

@@ -54,6 +54,11 @@ pub enum Happening {
         generation: GenerationId,
         results: Vec<RecallResult>,
     },
+    /// What was said once about the question that comes now: it stands before this item, or before the next one.
+    Noted {
+        before: Option<String>,
+        note: NoteOfPast,
+    },
     /// Something that all clients are to be told.
     Tell(Event),
     /// Something that one client is to be told.
@@ -73,6 +78,16 @@ pub enum Replay {
     All,
     /// Items after this one; all of them if it is unknown.
     After(String),
+}
+
+/// What the service looked up by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoteOfPast {
+    /// What the question is about.
+    pub query: String,
+    /// As the model reads it.
+    pub text: String,
+    pub places: usize,
 }
 
 /// What a search of the past found.

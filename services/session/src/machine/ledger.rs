@@ -6,6 +6,7 @@ use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
 use crate::ids::Ids;
+use crate::item::NOTE_OF_PAST;
 use crate::speech;
 use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
 use std::sync::Arc;
@@ -72,7 +73,19 @@ impl Ledger {
 
     /// An item that is kept and stands in the prompt, and of which clients are not told. Returns its id.
     pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace) -> String {
-        let item = Item::new(self.new_item_id(), body, ItemStatus::Completed);
+        let item_id = self.new_item_id();
+        self.add_unannounced(item_id, body, place)
+    }
+
+    /// Words of the past before the question that they are about.
+    pub fn add_note(&mut self, text: String, before: Option<&str>) {
+        let place = before.map_or(ItemPlace::End, |id| self.conversation.place_before(id));
+        let item_id = self.ids.next(NOTE_OF_PAST);
+        self.add_unannounced(item_id, ItemBody::message(Role::System, text), &place);
+    }
+
+    fn add_unannounced(&mut self, item_id: String, body: ItemBody, place: &ItemPlace) -> String {
+        let item = Item::new(item_id, body, ItemStatus::Completed);
         let item_id = item.id.clone();
         let after = self.conversation.insert(item.clone(), false, place);
         self.outbox.store(StoreOp::ItemAdded { item, after }, Undo::Added(item_id.clone()));

@@ -25,12 +25,12 @@ pub fn has_recall(config: &SessionConfig, context: &Context) -> bool {
     context.recall && config.tools.iter().all(|tool| tool.name != RECALL)
 }
 
-/// Items of calls that the service made and answered.
+/// Items that the service made by itself: calls with their answers, and notes of the past.
 pub fn is_hidden(item: &Item) -> bool {
     match &item.body {
         ItemBody::FunctionCall { call_id, .. } | ItemBody::FunctionCallOutput { call_id, .. } => {
             call_id.starts_with(RECALL_CALL_ID)
         }
-        ItemBody::Message { .. } => false,
+        ItemBody::Message { .. } => item.is_note_of_past(),
     }
 }

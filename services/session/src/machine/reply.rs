@@ -386,7 +386,8 @@ impl Reply {
         for (call_id, _) in std::mem::take(&mut self.recalls) {
             let RecallResult { query, text, places } = results.next().unwrap_or_default();
             self.add_hidden(ItemBody::FunctionCallOutput { call_id, output: text }, ledger);
-            ledger.outbox.send(Event::RecallDone { response_id: self.response.id.clone(), query, places });
+            let response_id = self.response.id.clone();
+            ledger.outbox.send(Event::RecallDone { response_id, query, places, note: None });
         }
         self.recalls_left = self.recalls_left.saturating_sub(1);
         if let Some(asked) = &mut self.asked {

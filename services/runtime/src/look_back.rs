@@ -1,0 +1,230 @@
+//! What the service looks up by itself before a reply: the user's own words of what the question is about, where they are
+//! not in the prompt any more. They become a note before the question, behind everything that is warm.
+
+use crate::clock::wall_ms;
+use session::machine::{Machine, NoteOfPast};
+use session::{ConversationChoice, Input, Item, ItemStatus, NewItem};
+use settings::Settings;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use store::{HistorySearch, Hit, SessionRef, Store};
+
+/// What comes, and what the model sees of the past anyway.
+pub struct PastOf<'a> {
+    pub question: &'a str,
+    pub shown: &'a [Arc<Item>],
+    /// Summary and pins.
+    pub preface: &'a str,
+}
+
+pub struct Question {
+    pub text: String,
+    /// None: it is no item yet.
+    pub item_id: Option<String>,
+}
+
+/// What a response is asked for about. None: not about something that the user has just said.
+pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
+    match input {
+        Input::HeardAll { text, respond: true, .. } => {
+            let text = text.clone().unwrap_or_else(|| machine.heard().to_owned());
+            Some(Question { text, item_id: None })
+        }
+        Input::Respond(request) if request.input.is_none() && request.conversation == ConversationChoice::Auto => {
+            let items = machine.items();
+            let (last, before) = items.split_last()?;
+            let is_noted = before.last().is_some_and(|item| item.is_note_of_past());
+            let is_question = last.is_said_by_user() && !is_noted;
+            is_question.then(|| Question { text: last.text(), item_id: Some(last.id.clone()) })
+        }
+        Input::TakeTurn(turn) if turn.request.input.is_none() => {
+            let said = |item: &NewItem| Item::new("", item.body.clone(), ItemStatus::Completed);
+            let last = turn.items.last().map(said).filter(Item::is_said_by_user)?;
+            Some(Question { text: last.text(), item_id: None })
+        }
+        _ => None,
+    }
+}
+
+/// Words of a question that are looked for.
+const MOST_WORDS: usize = 16;
+/// A word in more than one of so many items is about nothing in particular,
+const ONE_OF: u64 = 8;
+/// but for few, in a young conversation,
+const FEW: u64 = 24;
+/// and one in more than these takes too long to look through.
+const MOST: u64 = 500;
+/// What the words of a statement say together at least: as much as one that stands in one of thirty items.
+const STRONG: f64 = 3.4;
+/// What was found is looked at, and little of it is told.
+const HITS: u32 = 24;
+const PLACES: usize = 2;
+/// Words that say so much of what the one says that says most are what a question is about, too.
+const ABOUT_AS_HEAVY: f64 = 0.8;
+const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+
+/// The note for a question. None: nothing that was said is about it, or the model sees it already.
+pub async fn look_back(
+    settings: &Settings,
+    store: &Store,
+    session: &SessionRef,
+    past: &PastOf<'_>,
+) -> Option<NoteOfPast> {
+    if !compaction::asks(past.question) {
+        return None;
+    }
+    let conversation = &settings.conversation;
+    let mut stems = compaction::stems(past.question);
+    stems.extend(numbers(past.question));
+    stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
+    let (weights, query) = weigh(store, stems).await?;
+    let search = HistorySearch {
+        user: session.user(),
+        session: Some(session),
+        query: &query,
+        most_words: settings.limits.search_words,
+        any_word: true,
+        limit: HITS,
+        recent_ms: Some(RECENT_MS),
+        now_ms: wall_ms(),
+        marks: ["", ""],
+        excerpt_words: conversation.recall_note_words / PLACES as u32,
+    };
+    let hits = match store.search(&search).await {
+        Ok(hits) => hits,
+        Err(error) => {
+            tracing::warn!(%error, "the past could not be searched");
+            return None;
+        }
+    };
+    let told = choose(&hits, &weights, past);
+    let lines = told.iter().map(|hit| {
+        let words = hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{}{}", conversation.recall_note, compaction::escape(&words))
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len() })
+}
+
+/// How much each rare word of the question says, and the search for them. None: there is none.
+async fn weigh(store: &Store, stems: Vec<String>) -> Option<(HashMap<String, f64>, String)> {
+    if stems.is_empty() {
+        return None;
+    }
+    let (counts, versions) = store.count_words(&stems, ONE_OF, FEW, MOST).await.ok()?;
+    let weight = |count: u64| (1.0 + versions as f64 / count as f64).ln();
+    let known =
+        stems.into_iter().zip(counts).filter_map(|(stem, count)| Some((stem, count.filter(|count| *count > 0)?)));
+    let weights: HashMap<String, f64> = known.map(|(stem, count)| (stem, weight(count))).collect();
+    let query = weights.keys().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ");
+    (!weights.is_empty()).then_some((weights, query))
+}
+
+/// For each of the words that say most, the statement that is most about the question; oldest first.
+fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
+    let asked = words_of(past.question);
+    let is_statement = |hit: &&Hit| {
+        let is_users = hit.current && hit.role.as_deref() == Some("user");
+        is_users && !compaction::asks(&hit.excerpt) && !words_of(&hit.excerpt).is_subset(&asked)
+    };
+    let score = |words: &HashSet<String>| -> f64 {
+        weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum()
+    };
+    let statements = hits.iter().filter(is_statement).map(|hit| (hit, words_of(&hit.excerpt)));
+    let statements: Vec<(&Hit, HashSet<String>)> = statements.filter(|(_, words)| score(words) >= STRONG).collect();
+    let mut heavy: Vec<(&String, f64)> = weights.iter().map(|(stem, weight)| (stem, *weight)).collect();
+    heavy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    let least = heavy.first().map_or(0.0, |(_, weight)| weight * ABOUT_AS_HEAVY);
+    let mut told: Vec<&Hit> = Vec::new();
+    for (stem, _) in heavy.iter().take_while(|(_, weight)| *weight >= least) {
+        let about = statements.iter().filter(|(_, words)| words.contains(*stem));
+        let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(a.0.seq.cmp(&b.0.seq)));
+        let Some((hit, _)) = best else { continue };
+        if past.shown.iter().any(|item| item.id == hit.item_id) || is_told(hit, stem, &asked, past) {
+            // What the model sees of it answers, or corrects what it does not see.
+            break;
+        }
+        if !told.iter().any(|other| other.item_id == hit.item_id) {
+            told.push(hit);
+        }
+    }
+    told.truncate(PLACES);
+    told.sort_by_key(|hit| hit.seq);
+    told
+}
+
+/// A line of the summary or of the pins tells what the words say beyond the question, of the same thing.
+fn is_told(hit: &Hit, stem: &str, asked: &HashSet<String>, past: &PastOf) -> bool {
+    let said = words_of(&hit.excerpt);
+    let mut lines = past.preface.lines().map(words_of);
+    lines.any(|line| line.contains(stem) && said.difference(asked).all(|word| line.contains(word)))
+}
+
+fn words_of(text: &str) -> HashSet<String> {
+    compaction::stems(text).into_iter().chain(numbers(text)).collect()
+}
+
+/// Codes, years, hours: what stems leave out.
+fn numbers(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|character: char| !character.is_alphanumeric());
+    words.filter(|word| word.starts_with(|first: char| first.is_ascii_digit())).map(str::to_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use session::Role;
+
+    fn hit(seq: u64, text: &str) -> Hit {
+        Hit {
+            session_id: "s".into(),
+            session_title: String::new(),
+            item_id: format!("item_{seq}"),
+            seq,
+            version: 0,
+            current: true,
+            kind: "message".into(),
+            role: Some("user".into()),
+            excerpt: text.into(),
+            created_at_ms: seq as i64,
+            score: 1.0,
+        }
+    }
+
+    fn told(question: &str, said: &[&str], weights: &[(&str, f64)], preface: &str, shown: &[u64]) -> Vec<String> {
+        let hits: Vec<Hit> = said.iter().enumerate().map(|(seq, text)| hit(seq as u64, text)).collect();
+        let item = |seq: &u64| Arc::new(Item::message(format!("item_{seq}"), Role::User, said[*seq as usize]));
+        let shown: Vec<Arc<Item>> = shown.iter().map(item).collect();
+        let weights = weights.iter().map(|(stem, weight)| ((*stem).to_owned(), *weight)).collect();
+        let past = PastOf { question, shown: &shown, preface };
+        choose(&hits, &weights, &past).into_iter().map(|hit| hit.excerpt.clone()).collect()
+    }
+
+    #[test]
+    fn the_users_words_are_told_and_neither_questions_nor_what_says_nothing_new() {
+        let said = ["What is my dog called?", "My dog is called Biscuit.", "My cat is called Emma.", "My dog called."];
+        let weights = [("dog", 5.0), ("calle", 2.0)];
+        assert_eq!(told("What is my dog called?", &said, &weights, "", &[]), ["My dog is called Biscuit."]);
+    }
+
+    #[test]
+    fn the_newest_words_of_several_are_told() {
+        let said = ["My dog is called Biscuit.", "My dog is called Rex."];
+        assert_eq!(told("What is my dog called?", &said, &[("dog", 5.0)], "", &[]), ["My dog is called Rex."]);
+    }
+
+    #[test]
+    fn what_the_model_sees_is_not_told_again() {
+        let (question, said, weights) = ("What is my dog called?", ["My dog is called Biscuit."], [("dog", 5.0)]);
+        assert!(told(question, &said, &weights, "", &[0]).is_empty());
+        assert!(told(question, &said, &weights, "- The dog is called Biscuit.", &[]).is_empty());
+        // Of another thing.
+        assert_eq!(told(question, &said, &weights, "- The cat is called Biscuit.", &[]).len(), 1);
+    }
+
+    #[test]
+    fn numbers_are_looked_for() {
+        let said = ["The meeting of 2031 is in Oslo."];
+        assert_eq!(told("Where is the meeting of 2031?", &said, &[("2031", 5.0)], "", &[]).len(), 1);
+    }
+}
