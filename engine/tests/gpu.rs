@@ -1,8 +1,14 @@
 //! Whole models on the device against the reference implementation's results and against the CPU; on an emulated device
 //! where there is no GPU (REQUIRE_CUDA makes that a failure).
 
+#[allow(dead_code)]
+#[path = "../gpu/tests/support/devices.rs"]
+mod devices;
 #[path = "support/golden.rs"]
 mod golden;
+#[allow(dead_code)]
+#[path = "../gpu/tests/support/stand_in.rs"]
+mod stand_in;
 
 use engine::gpu_network::{GpuNetwork, GpuWorkspace, device_bytes};
 use engine::memory::MemoryMeter;
@@ -15,9 +21,10 @@ use gpu::Device;
 use kernels::cpu::Cpu;
 use kernels::format::Format;
 use kernels::product::Precision;
-use kernels::testing::distance;
 use weights::{ModelWeights, PackedPart};
 
+use devices::device_of_tests as device;
+use golden::values::distance;
 use golden::{GoldenFile, close, reference};
 
 const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
@@ -28,11 +35,6 @@ const ALL: usize = usize::MAX;
 
 fn on_no_host(_layer: usize, _hidden: &mut [f32]) {
     panic!("the whole model is on the device");
-}
-
-fn device() -> Option<Device> {
-    let folder = std::env::temp_dir().join("reprise-gpu-tests");
-    gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
 }
 
 fn open(name: &str) -> ModelWeights {
@@ -409,7 +411,7 @@ fn own_device() -> Option<Device> {
 /// Some of this again through a driver: how models, states and recorded steps are asked of one, if not what one does with it.
 #[test]
 fn as_a_driver_wants_it() {
-    use gpu::stand_in::{STARTED, expect_passed, run_again};
+    use stand_in::{STARTED, expect_passed, run_again};
     if std::env::var_os(STARTED).is_some() {
         return;
     }

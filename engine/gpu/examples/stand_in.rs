@@ -4,9 +4,13 @@
 
 use std::path::Path;
 
+#[allow(dead_code)]
+#[path = "../tests/support/stand_in.rs"]
+mod stand_in;
+
 fn main() {
     let folder = std::env::args().nth(1).unwrap_or_else(|| "stand-in".to_string());
-    match gpu::stand_in::libraries(Path::new(&folder)) {
+    match stand_in::libraries(Path::new(&folder)) {
         Ok(libraries) => println!("{}", libraries.display()),
         Err(error) => {
             eprintln!("error: {error}");

@@ -31,7 +31,7 @@ pub fn silu_times(device: &Device, rows: usize, gate: u64, up: u64, to: RowsArgu
 
 #[cfg(test)]
 mod tests {
-    use kernels::testing::{assert_close, random};
+    use crate::values::{assert_close, random};
     use proptest::prelude::*;
 
     use super::*;

@@ -84,7 +84,7 @@ pub fn gates(device: &Device, arguments: &GatesArguments) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use kernels::testing::{assert_close, random};
+    use crate::values::{assert_close, random};
     use proptest::prelude::*;
 
     use super::*;

@@ -85,9 +85,9 @@ pub fn advance(
 
 #[cfg(test)]
 mod tests {
+    use crate::values::{assert_close, random};
     use kernels::delta::{DeltaHeads, DeltaRows, reference};
     use kernels::norm::reference::l2_norm;
-    use kernels::testing::{assert_close, random};
     use proptest::prelude::*;
 
     use super::*;

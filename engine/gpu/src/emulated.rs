@@ -253,7 +253,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Compiles programs, all at a time: each one's name and library.
-pub(crate) fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str, PathBuf)>, Error> {
+pub fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str, PathBuf)>, Error> {
     std::fs::create_dir_all(folder).map_err(|error| Error::Emulator { reason: error.to_string() })?;
     std::thread::scope(|scope| {
         let begin = |program: &Program| {

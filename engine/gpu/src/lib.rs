@@ -11,7 +11,7 @@ pub mod convolution;
 mod cuda;
 pub mod delta;
 pub mod device;
-mod emulated;
+pub mod emulated;
 pub mod error;
 mod hardware;
 mod hex;
@@ -26,10 +26,21 @@ pub mod routing;
 pub mod rows;
 pub mod snapshot;
 
-pub mod stand_in;
-pub mod testing;
-
 pub use buffer::{Buffer, HostBuffer};
 pub use device::{Device, Launch};
 pub use error::Error;
 pub use open::open;
+
+#[cfg(test)]
+extern crate self as gpu;
+#[cfg(test)]
+#[path = "../tests/support/stand_in.rs"]
+mod stand_in;
+#[cfg(test)]
+mod stand_in_tests;
+#[cfg(test)]
+#[path = "../tests/support/devices.rs"]
+mod testing;
+#[cfg(test)]
+#[path = "../../kernels/tests/support/values.rs"]
+mod values;

@@ -252,8 +252,8 @@ impl Planes {
 
 #[cfg(test)]
 mod tests {
+    use crate::values::random;
     use kernels::format::quantize;
-    use kernels::testing::random;
 
     use super::*;
 

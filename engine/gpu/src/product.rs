@@ -89,14 +89,11 @@ pub fn product(
     jobs: &[(&DeviceMatrix, u64)],
     accumulate: bool,
 ) -> Result<(), Error> {
-    kind_by_kind(jobs, |kind, jobs| {
-        if rows <= FEW_ROWS {
-            by_warps(device, exactness, x, rows, jobs, Experts::default(), accumulate)
-        } else if device.has_groups() && worth_groups(rows, exactness, kind) {
-            by_groups(device, x, rows, jobs, accumulate)
-        } else {
-            by_tiles(device, exactness, x, rows, jobs, Experts::default(), accumulate)
-        }
+    let call = ProductCall { device, exactness, x, rows, experts: Experts::default(), accumulate };
+    kind_by_kind(jobs, |kind, jobs| match () {
+        () if rows <= FEW_ROWS => call.by_warps(kind, jobs),
+        () if device.has_groups() && worth_groups(rows, exactness, kind) => call.by_groups(kind, jobs),
+        () => call.by_tiles(kind, jobs),
     })
 }
 
@@ -122,13 +119,9 @@ pub fn exact_product(
     rows: usize,
     jobs: &[(&DeviceMatrix, u64)],
 ) -> Result<(), Error> {
-    kind_by_kind(jobs, |_, jobs| {
-        if rows <= FEW_ROWS {
-            by_warps(device, Exactness::Exact, x, rows, jobs, Experts::default(), false)
-        } else {
-            exactly(device, x, rows, jobs)
-        }
-    })
+    let call =
+        ProductCall { device, exactness: Exactness::Exact, x, rows, experts: Experts::default(), accumulate: false };
+    kind_by_kind(jobs, |kind, jobs| if rows <= FEW_ROWS { call.by_warps(kind, jobs) } else { call.exactly(kind, jobs) })
 }
 
 /// Each row of the output by its own expert's rows of the matrices, which have as many of them each.
@@ -140,13 +133,13 @@ pub fn product_of_experts(
     experts: Experts,
     jobs: &[(&DeviceMatrix, u64)],
 ) -> Result<(), Error> {
-    kind_by_kind(jobs, |_, jobs| {
-        if experts.tiles == 0 {
-            by_warps(device, exactness, x, rows, jobs, experts, false)
-        } else {
-            by_tiles(device, exactness, x, rows, jobs, experts, false)
-        }
-    })
+    let call = ProductCall { device, exactness, x, rows, experts, accumulate: false };
+    kind_by_kind(
+        jobs,
+        |kind, jobs| {
+            if experts.tiles == 0 { call.by_warps(kind, jobs) } else { call.by_tiles(kind, jobs) }
+        },
+    )
 }
 
 /// Rows `tokens` (an address of u32) of a matrix, as values [rows, cols].
@@ -156,127 +149,107 @@ pub fn embed(device: &Device, matrix: &DeviceMatrix, tokens: u64, rows: usize, o
     device.launch("vec", &kernel, launch, &Embed { w: matrix.arguments(), tokens, out })
 }
 
+/// What all ways to a product are given.
+struct ProductCall<'a> {
+    device: &'a Device,
+    exactness: Exactness,
+    x: RowsArguments,
+    rows: usize,
+    experts: Experts,
+    accumulate: bool,
+}
+
 /// Of a block by warps.
 const WARPS: usize = 4;
-
-fn by_warps(
-    device: &Device,
-    exactness: Exactness,
-    x: RowsArguments,
-    rows: usize,
-    jobs: &[&(&DeviceMatrix, u64)],
-    experts: Experts,
-    accumulate: bool,
-) -> Result<(), Error> {
-    let kind = jobs[0].0.kind;
-    let codes = exactness == Exactness::Rounded && kind.is_quantised();
-    let at_once = match rows {
-        _ if experts.of_row != 0 => 1,
-        1 => 1,
-        5.. if codes => 8,
-        _ => 4,
-    };
-    // `vec_rows` in `vec.cu`.
-    let rows_of_block = WARPS * if at_once == 8 { 4 } else { 2 };
-    // Matrices of a few rows keep the device at work only if several warps share each of them.
-    let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
-    let blocks = weight_rows.div_ceil(rows_of_block) * rows.div_ceil(at_once);
-    let is_short = experts.of_row == 0 && blocks < 2 * device.processors().count as usize;
-    let warps_of_row = if is_short { WARPS } else { 1 };
-    let (jobs, blocks) = placed(jobs, experts, rows_of_block / warps_of_row);
-    let arguments = Product {
-        x,
-        rows: rows as u32,
-        accumulate: accumulate.into(),
-        warps_of_row: warps_of_row as u32,
-        experts,
-        ..jobs
-    };
-    let form = if codes { "codes" } else { "values" };
-    let kernel = format!("vec_{form}_{kind:?}_{at_once}");
-    let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
-    device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
-}
-
-fn by_tiles(
-    device: &Device,
-    exactness: Exactness,
-    x: RowsArguments,
-    rows: usize,
-    jobs: &[&(&DeviceMatrix, u64)],
-    experts: Experts,
-    accumulate: bool,
-) -> Result<(), Error> {
-    let kind = jobs[0].0.kind;
-    let (jobs, blocks) = placed(jobs, experts, 128);
-    let passes = if exactness == Exactness::Exact { 3 } else { 1 };
-    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), passes, experts, ..jobs };
-    let has_experts = experts.tiles != 0;
-    let tile = if has_experts { experts.tile_rows as usize } else { tile_rows(rows) };
-    let down = if has_experts { experts.most_tiles } else { rows.div_ceil(tile) as u32 };
-    // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
-    let stages = if tile == 32 { 5 } else { 2 };
-    let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();
-    let kernel = format!("tiles_{kind:?}_{tile}");
-    device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
-}
+/// The output that a block makes (`groups.cu`).
+const GROUP_ROWS: usize = 128;
+const GROUP_COLS: usize = 256;
+/// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
+const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
+const EXACT_COLS: usize = 64;
 
 /// Fewer rows would leave most of a block's without work; halves of two halves have no such kernel, nor have f32 weights.
 fn worth_groups(rows: usize, exactness: Exactness, kind: DeviceFormat) -> bool {
     tile_rows(rows) == GROUP_ROWS && exactness == Exactness::Rounded && kind != DeviceFormat::F32
 }
 
-/// The output that a block makes (`groups.cu`).
-const GROUP_ROWS: usize = 128;
-const GROUP_COLS: usize = 256;
-
-fn by_groups(
-    device: &Device,
-    x: RowsArguments,
-    rows: usize,
-    jobs: &[&(&DeviceMatrix, u64)],
-    accumulate: bool,
-) -> Result<(), Error> {
-    let kind = jobs[0].0.kind;
-    let (jobs, blocks) = placed(jobs, Experts::default(), GROUP_COLS);
-    let arguments = Product { x, rows: rows as u32, accumulate: accumulate.into(), ..jobs };
-    let grid = (blocks, rows.div_ceil(GROUP_ROWS) as u32, 1);
-    // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
-    let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
-    device.launch("groups", &format!("groups_{kind:?}"), Launch { grid, threads: 256, shared_bytes }, &arguments)
-}
-
-/// Rows and columns of the output that a block makes (`exact.cu`), and its steps along the depth.
-const EXACT_ROWS: [(usize, usize); 2] = [(32, 64), (8, 128)];
-const EXACT_COLS: usize = 64;
-
-fn exactly(device: &Device, x: RowsArguments, rows: usize, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
-    let kind = jobs[0].0.kind;
-    // By single rows of the weights: the matrices lie side by side.
-    let (jobs, cols) = placed(jobs, Experts::default(), 1);
-    let across = (cols as usize).div_ceil(EXACT_COLS);
-    // Each block reads its weights again: there are more blocks only where half of the processors had none.
-    let [large, small] = EXACT_ROWS;
-    let is_short = 2 * across * rows.div_ceil(large.0) < device.processors().count as usize;
-    let (tile, step) = if is_short { small } else { large };
-    // Two steps of weights and three of activations, four values more a row.
-    let shared_bytes = (2 * EXACT_COLS * step + 3 * tile * (step + 4)) * size_of::<f32>();
-    let launch = Launch { grid: (across as u32, rows.div_ceil(tile) as u32, 1), threads: 256, shared_bytes };
-    let arguments = Product { x, rows: rows as u32, ..jobs };
-    device.launch("exact", &format!("exact_{kind:?}_{tile}"), launch, &arguments)
-}
-
-/// The jobs, each with its part of the grid, and the grid's width.
-fn placed(jobs: &[&(&DeviceMatrix, u64)], experts: Experts, rows_of_block: usize) -> (Product, u32) {
-    let mut product = Product::zeroed();
-    let mut blocks = 0;
-    for (place, (matrix, out)) in product.jobs.iter_mut().zip(jobs) {
-        *place = Job { w: matrix.arguments(), out: *out, first_block: blocks, unused: 0 };
-        let rows = if experts.rows_of_one > 0 { experts.rows_of_one as usize } else { matrix.rows };
-        blocks += rows.div_ceil(rows_of_block) as u32;
+/// All jobs are of the kind.
+impl ProductCall<'_> {
+    fn by_warps(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let ProductCall { device, rows, experts, .. } = *self;
+        let codes = self.exactness == Exactness::Rounded && kind.is_quantised();
+        let at_once = match rows {
+            _ if experts.of_row != 0 => 1,
+            1 => 1,
+            5.. if codes => 8,
+            _ => 4,
+        };
+        // `vec_rows` in `vec.cu`.
+        let rows_of_block = WARPS * if at_once == 8 { 4 } else { 2 };
+        // Matrices of a few rows keep the device at work only if several warps share each of them.
+        let weight_rows: usize = jobs.iter().map(|(matrix, _)| matrix.rows).sum();
+        let blocks = weight_rows.div_ceil(rows_of_block) * rows.div_ceil(at_once);
+        let is_short = experts.of_row == 0 && blocks < 2 * device.processors().count as usize;
+        let warps_of_row = if is_short { WARPS } else { 1 };
+        let (placed, blocks) = self.placed(jobs, rows_of_block / warps_of_row);
+        let arguments = Product { warps_of_row: warps_of_row as u32, ..placed };
+        let form = if codes { "codes" } else { "values" };
+        let kernel = format!("vec_{form}_{kind:?}_{at_once}");
+        let grid = (blocks, rows.div_ceil(at_once) as u32, 1);
+        device.launch("vec", &kernel, Launch { grid, threads: 32 * WARPS as u32, shared_bytes: 0 }, &arguments)
     }
-    product.count = jobs.len() as u32;
-    (product, blocks)
+
+    fn by_tiles(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let ProductCall { rows, experts, .. } = *self;
+        let (placed, blocks) = self.placed(jobs, 128);
+        let arguments = Product { passes: if self.exactness == Exactness::Exact { 3 } else { 1 }, ..placed };
+        let has_experts = experts.tiles != 0;
+        let tile = if has_experts { experts.tile_rows as usize } else { tile_rows(rows) };
+        let down = if has_experts { experts.most_tiles } else { rows.div_ceil(tile) as u32 };
+        // Stages of activations (`stages` in `tiles.cu`) and two of weights, 72 halves a row.
+        let stages = if tile == 32 { 5 } else { 2 };
+        let shared_bytes = (stages * tile + 2 * 128) * 72 * size_of::<u16>();
+        let kernel = format!("tiles_{kind:?}_{tile}");
+        self.device.launch("tiles", &kernel, Launch { grid: (blocks, down, 1), threads: 256, shared_bytes }, &arguments)
+    }
+
+    fn by_groups(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let (arguments, blocks) = self.placed(jobs, GROUP_COLS);
+        let grid = (blocks, self.rows.div_ceil(GROUP_ROWS) as u32, 1);
+        // Four stages of activations and two of weights, 64 halves a row, where a square of eight rows begins.
+        let shared_bytes = (4 * GROUP_ROWS + 2 * GROUP_COLS + 8) * 64 * size_of::<u16>();
+        let launch = Launch { grid, threads: 256, shared_bytes };
+        self.device.launch("groups", &format!("groups_{kind:?}"), launch, &arguments)
+    }
+
+    fn exactly(&self, kind: DeviceFormat, jobs: &[&(&DeviceMatrix, u64)]) -> Result<(), Error> {
+        let ProductCall { device, rows, .. } = *self;
+        // By single rows of the weights: the matrices lie side by side.
+        let (arguments, cols) = self.placed(jobs, 1);
+        let across = (cols as usize).div_ceil(EXACT_COLS);
+        // Each block reads its weights again: there are more blocks only where half of the processors had none.
+        let [large, small] = EXACT_ROWS;
+        let is_short = 2 * across * rows.div_ceil(large.0) < device.processors().count as usize;
+        let (tile, step) = if is_short { small } else { large };
+        // Two steps of weights and three of activations, four values more a row.
+        let shared_bytes = (2 * EXACT_COLS * step + 3 * tile * (step + 4)) * size_of::<f32>();
+        let launch = Launch { grid: (across as u32, rows.div_ceil(tile) as u32, 1), threads: 256, shared_bytes };
+        device.launch("exact", &format!("exact_{kind:?}_{tile}"), launch, &arguments)
+    }
+
+    /// The jobs, each with its part of the grid, and the grid's width.
+    fn placed(&self, jobs: &[&(&DeviceMatrix, u64)], rows_of_block: usize) -> (Product, u32) {
+        let ProductCall { x, rows, experts, accumulate, .. } = *self;
+        let (rows, count, accumulate) = (rows as u32, jobs.len() as u32, accumulate.into());
+        let mut product = Product { x, experts, count, rows, accumulate, ..Product::zeroed() };
+        let mut blocks = 0;
+        for (place, (matrix, out)) in product.jobs.iter_mut().zip(jobs) {
+            *place = Job { w: matrix.arguments(), out: *out, first_block: blocks, unused: 0 };
+            let rows = if experts.rows_of_one > 0 { experts.rows_of_one as usize } else { matrix.rows };
+            blocks += rows.div_ceil(rows_of_block) as u32;
+        }
+        (product, blocks)
+    }
 }
 
 #[cfg(test)]

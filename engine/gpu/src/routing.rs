@@ -80,9 +80,9 @@ pub fn gather(device: &Device, arguments: &GatherArguments) -> Result<(), Error>
 
 #[cfg(test)]
 mod tests {
+    use crate::values::{assert_close, random};
     use kernels::activation::{sigmoid, top_of_softmax};
     use kernels::format::Format;
-    use kernels::testing::{assert_close, random};
     use proptest::prelude::*;
 
     use super::*;

@@ -54,8 +54,8 @@ fn start(device: &Device, kernel: &str, format: Format, values: usize, from: u64
 
 #[cfg(test)]
 mod tests {
+    use crate::values::random;
     use kernels::format::{dequantize, quantize};
-    use kernels::testing::random;
     use proptest::prelude::*;
 
     use super::*;

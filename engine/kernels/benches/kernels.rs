@@ -14,7 +14,11 @@ use kernels::peak;
 use kernels::product::{
     Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
 };
-use kernels::testing::{random, random_blocks};
+use values::{random, random_blocks};
+
+#[allow(dead_code)]
+#[path = "../tests/support/values.rs"]
+mod values;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

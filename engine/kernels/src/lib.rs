@@ -17,4 +17,8 @@ pub mod rotation;
 mod scratch;
 mod unpack;
 
-pub mod testing;
+#[cfg(test)]
+extern crate self as kernels;
+#[cfg(test)]
+#[path = "../tests/support/values.rs"]
+mod testing;

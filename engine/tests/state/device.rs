@@ -1,5 +1,6 @@
 //! The same on a device: a GPU where there is one, else an emulated one (REQUIRE_CUDA makes that a failure).
 
+use super::devices::device_of_tests as device;
 use super::random::{Stage, Step, play, step};
 use super::support::*;
 use engine::snapshot;
@@ -8,11 +9,6 @@ use engine::{EngineLimits, EngineRequest, Error};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
-
-fn device() -> Option<Device> {
-    let folder = std::env::temp_dir().join("reprise-gpu-tests");
-    gpu::testing::device(std::env::var_os("REQUIRE_CUDA").is_some(), &folder)
-}
 
 fn plays(model: &'static str) {
     let Some(device) = device() else { return };

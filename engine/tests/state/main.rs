@@ -2,6 +2,9 @@
 
 mod cut;
 mod device;
+#[allow(dead_code)]
+#[path = "../../gpu/tests/support/devices.rs"]
+mod devices;
 mod disk;
 mod memory;
 mod random;

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use kernels::testing::distance;
+use values::distance;
+
+#[allow(dead_code)]
+#[path = "../../kernels/tests/support/values.rs"]
+pub mod values;
 
 /// In the source tree, or where `tests/gpu/run.sh` found it on a machine without sources.
 pub fn reference() -> PathBuf {

@@ -1,7 +1,7 @@
+use crate::values::{assert_close, random};
 use kernels::attention::{PageLayout, Queries, reference};
 use kernels::format::Format;
 use kernels::rotation::{Rotation, rotate};
-use kernels::testing::{assert_close, random};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,4 +1,4 @@
-use kernels::testing::{assert_close, random};
+use crate::values::{assert_close, random};
 use proptest::prelude::*;
 
 use super::*;

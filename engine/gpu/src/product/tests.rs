@@ -1,7 +1,7 @@
+use crate::values::{assert_close, random, random_blocks};
 use kernels::cpu::Cpu;
 use kernels::format::{Format, dequantize};
 use kernels::product::{Activations, Rounding};
-use kernels::testing::{assert_close, random, random_blocks};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,9 +1,13 @@
 use std::path::Path;
+use std::process::Output;
 
-use super::*;
+use sha2::{Digest, Sha256};
+
 use crate::buffer::{Buffer, HostBuffer};
 use crate::check::check;
 use crate::device::Device;
+use crate::error::Error;
+use crate::stand_in::{Driver, STARTED, expect_passed, run_again};
 
 const HOPPER: u32 = 90;
 const AMPERE: u32 = 86;
@@ -47,7 +51,7 @@ fn what_is_asked_of_a_driver() {
         return;
     }
     for test in ["gives_back", "is_lost", "is_recorded", "has_no_room", "is_kept"] {
-        let Some(output) = again(HOPPER, &["--exact", &format!("stand_in::tests::{test}")]) else {
+        let Some(output) = again(HOPPER, &["--exact", &format!("stand_in_tests::{test}")]) else {
             return;
         };
         expect_passed(&output, 1);

@@ -1,6 +1,6 @@
-//! What the kernels' tests share.
+//! Values for tests of kernels, and how far results lie apart. Tests of several crates take this file in.
 
-use crate::format::{Format, quantize};
+use kernels::format::{Format, quantize};
 
 /// Values in (-1, 1), the same for the same seed.
 pub fn random(len: usize, seed: u64) -> Vec<f32> {

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use crate::emulated;
-use crate::error::Error;
-use crate::hex::hex;
+use gpu::{Error, emulated};
 
 const DRIVER: &str = include_str!("stand_in/driver.cpp");
 /// This variable is set where a program was started with them.
@@ -71,7 +69,7 @@ pub fn libraries(folder: &Path) -> Result<PathBuf, Error> {
     let folder = &folder.canonicalize().map_err(on_disk)?;
     let with = |hash: Sha256, (_, built): &(_, PathBuf)| hash.chain_update(built.as_os_str().as_encoded_bytes());
     let hash = programs.iter().fold(Sha256::new().chain_update(DRIVER), with).finalize();
-    let name = hex(&hash[..12]);
+    let name: String = hash[..12].iter().map(|byte| format!("{byte:02x}")).collect();
     let libraries = folder.join(format!("driver-{name}"));
     if libraries.exists() {
         return Ok(libraries);
@@ -110,6 +108,3 @@ pub fn expect_passed(output: &Output, least: usize) {
     let passed = stdout.split_once("test result: ok. ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
     assert!(output.status.success() && passed.unwrap_or(0) >= least, "{stdout}\n{stderr}");
 }
-
-#[cfg(test)]
-mod tests;
