@@ -152,11 +152,11 @@ mod tests {
             for (i, lane) in lanes.iter().enumerate() {
                 let range = lane.first as usize * channels..(lane.first + lane.count) as usize * channels;
                 let mut expected =
-                    kernels::convolution::reference(&x[range.clone()], channels, &taps, &memories[i]);
+                    crate::reference::convolution(&x[range.clone()], channels, &taps, &memories[i]);
                 for row in expected.chunks_mut(channels) {
                     let scale = 1.0 / (key_dim as f32).sqrt();
-                    let q = kernels::norm::reference::l2_norm(&row[..keys], key_dim, 1e-6, scale);
-                    let k = kernels::norm::reference::l2_norm(&row[keys..2 * keys], key_dim, 1e-6, 1.0);
+                    let q = crate::reference::l2_norm(&row[..keys], key_dim, 1e-6, scale);
+                    let k = crate::reference::l2_norm(&row[keys..2 * keys], key_dim, 1e-6, 1.0);
                     row[..2 * keys].copy_from_slice(&[q, k].concat());
                 }
                 assert_close(&ours[range.clone()], &expected, 1e-5);

@@ -86,12 +86,12 @@ pub fn advance(
 #[cfg(test)]
 mod tests {
     use crate::values::{assert_close, random};
-    use kernels::delta::{DeltaHeads, DeltaRows, reference};
-    use kernels::norm::reference::l2_norm;
+    use kernels::delta::{DeltaHeads, DeltaRows};
     use proptest::prelude::*;
 
     use super::*;
     use crate::lanes::LaneArguments;
+    use crate::reference::{self, l2_norm};
     use crate::testing::{cases, device_of_tests};
 
     proptest! {
@@ -153,7 +153,7 @@ mod tests {
                 let of = |values: &'_ [f32], width: usize| values[first * width..last * width].to_vec();
                 let (qkv, decay, beta) =
                     (of(&qkv, heads.channels()), of(&decay, heads.value_heads), of(&beta, heads.value_heads));
-                let expected = reference(heads, DeltaRows { qkv: &qkv, decay: &decay, beta: &beta }, &mut state);
+                let expected = reference::delta(heads, DeltaRows { qkv: &qkv, decay: &decay, beta: &beta }, &mut state);
                 assert_close(&ours[first * heads.values()..last * heads.values()], &expected, 1e-5);
                 let kept = there[i].to_vec().unwrap();
                 assert_eq!(&kept[..4], &before[..]);

@@ -34,6 +34,9 @@ pub use open::open;
 #[cfg(test)]
 extern crate self as gpu;
 #[cfg(test)]
+#[path = "../../kernels/tests/support/reference.rs"]
+mod reference;
+#[cfg(test)]
 #[path = "../tests/support/stand_in.rs"]
 mod stand_in;
 #[cfg(test)]

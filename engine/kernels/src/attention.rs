@@ -376,40 +376,10 @@ fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: &[f32], sums: &mu
     add_product::<L>(weights, row, column, rows, values, width, positions, 1.0, sums, dim);
 }
 
-/// The definition, in f64, on plain rows: keys and values are [positions, kv heads, head dim].
-pub fn reference(layout: PageLayout, keys: &[f32], values: &[f32], queries: Queries) -> Vec<f32> {
-    let dim = layout.head_dim;
-    let group = queries.q_heads / layout.kv_heads;
-    let mut out = Vec::new();
-    for row in 0..queries.rows {
-        for head in 0..queries.q_heads {
-            let q = &queries.values[row * queries.stride + head * queries.head_stride..][..dim];
-            let at = |position: usize| (position * layout.kv_heads + head / group) * dim;
-            let scores: Vec<f64> = (0..=queries.first + row)
-                .map(|position| {
-                    let dot: f64 =
-                        q.iter().zip(&keys[at(position)..][..dim]).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
-                    dot / (dim as f64).sqrt()
-                })
-                .collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
-            out.extend((0..dim).map(|i| {
-                let sum: f64 = scores
-                    .iter()
-                    .enumerate()
-                    .map(|(position, score)| (score - largest).exp() * f64::from(values[at(position) + i]))
-                    .sum();
-                (sum / total) as f32
-            }));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
     use crate::testing::{assert_close, random};
 
     #[test]
@@ -446,7 +416,7 @@ mod tests {
                             layout.read(page, head, position % layout.page, key, value);
                         }
                     }
-                    let expected = reference(layout, &keys, &values, queries);
+                    let expected = reference::attention(layout, &keys, &values, queries);
                     let mut out = vec![f32::NAN; expected.len()];
                     attend(&Cpu::with_level(threads, level), layout, &pages, 0, queries, &mut out);
                     assert_close(&out, &expected, 1e-5);

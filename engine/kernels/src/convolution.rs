@@ -72,25 +72,11 @@ fn body<L: Lanes>(job: Job<'_>) {
     }
 }
 
-/// The definition, in f64.
-pub fn reference(x: &[f32], channels: usize, taps: &[f32], memory: &[f32]) -> Vec<f32> {
-    let past = memory.len() / channels;
-    let all = [memory, x].concat();
-    (0..x.len())
-        .map(|i| {
-            let (row, channel) = (i / channels, i % channels);
-            let tap =
-                |j: usize| f64::from(taps[j * channels + channel]) * f64::from(all[(row + j) * channels + channel]);
-            let sum: f64 = (0..=past).map(tap).sum();
-            (sum / (1.0 + (-sum).exp())) as f32
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu::CpuLevel;
+    use crate::reference;
     use crate::testing::{assert_close, random};
 
     #[test]
@@ -102,7 +88,7 @@ mod tests {
                 let start = random(channels * (kernel - 1), 3);
                 let (mut whole, mut memory) = (x.clone(), start.clone());
                 convolve(&cpu, &mut whole, channels, &taps, &mut memory);
-                assert_close(&whole, &reference(&x, channels, &taps, &start), 1e-6);
+                assert_close(&whole, &reference::convolution(&x, channels, &taps, &start), 1e-6);
 
                 let (mut pieces, mut memory_of_pieces) = (x.clone(), start.clone());
                 for piece in pieces.chunks_mut(2 * channels) {

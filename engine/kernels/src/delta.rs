@@ -297,41 +297,11 @@ fn running_sums(decay: &[f32], value_heads: usize, head: usize, first: usize, su
     }
 }
 
-/// The definition, token by token, in f64.
-pub fn reference(heads: DeltaHeads, rows: DeltaRows, state: &mut [f32]) -> Vec<f32> {
-    let count = rows.beta.len() / heads.value_heads;
-    let mut out = vec![0.0; count * heads.values()];
-    let (key_dim, value_dim) = (heads.key_dim, heads.value_dim);
-    for head in 0..heads.value_heads {
-        let size = key_dim * value_dim;
-        let mut s: Vec<f64> = state[head * size..][..size].iter().map(|s| f64::from(*s)).collect();
-        for t in 0..count {
-            let row = &rows.qkv[t * heads.channels()..][..heads.channels()];
-            let q = &row[heads.key_head_of(head) * key_dim..][..key_dim];
-            let k = &row[heads.keys() + heads.key_head_of(head) * key_dim..][..key_dim];
-            let v = &row[2 * heads.keys() + head * value_dim..][..value_dim];
-            let decay = f64::from(rows.decay[t * heads.value_heads + head]).exp();
-            let beta = f64::from(rows.beta[t * heads.value_heads + head]);
-            s.iter_mut().for_each(|s| *s *= decay);
-            for j in 0..value_dim {
-                let read: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * f64::from(k[i])).sum();
-                let delta = beta * (f64::from(v[j]) - read);
-                for i in 0..key_dim {
-                    s[i * value_dim + j] += f64::from(k[i]) * delta;
-                }
-                let value: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * f64::from(q[i])).sum();
-                out[t * heads.values() + head * value_dim + j] = value as f32;
-            }
-        }
-        state[head * size..][..size].iter_mut().zip(s).for_each(|(state, s)| *state = s as f32);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::norm::l2_norm_in_place;
+    use crate::reference;
     use crate::testing::{assert_close, random};
 
     fn problem(heads: DeltaHeads, count: usize, seed: u64) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
@@ -365,7 +335,7 @@ mod tests {
                     let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta };
                     let start = random(heads.state(), 11);
                     let mut expected_state = start.clone();
-                    let expected = reference(heads, rows, &mut expected_state);
+                    let expected = reference::delta(heads, rows, &mut expected_state);
 
                     let (mut state, mut out) = (start.clone(), vec![f32::NAN; expected.len()]);
                     advance(&cpu, heads, rows, &mut state, &mut out);

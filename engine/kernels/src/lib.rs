@@ -1,6 +1,7 @@
 //! Slices in, slices out: the arithmetic of the engine. Knows no model and no file.
 //!
-//! One kernel is one stem: the public function, its scalar reference, its versions by processor level, its tests.
+//! One kernel is one stem: the public function, its versions by processor level, its tests. What all of them compute by
+//! definition stands in `tests/support/reference.rs`.
 
 pub mod activation;
 pub mod attention;
@@ -19,6 +20,9 @@ mod unpack;
 
 #[cfg(test)]
 extern crate self as kernels;
+#[cfg(test)]
+#[path = "../tests/support/reference.rs"]
+mod reference;
 #[cfg(test)]
 #[path = "../tests/support/values.rs"]
 mod testing;

@@ -64,32 +64,10 @@ fn sum_of_squares(x: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest.iter().map(|x| x * x).sum::<f32>()
 }
 
-/// The definitions, in f64.
-pub mod reference {
-    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
-        let rows = x.chunks_exact(weight.len());
-        rows.flat_map(|x| {
-            let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
-            let scale = 1.0 / (mean + f64::from(eps)).sqrt();
-            x.iter().zip(weight).map(move |(x, w)| (f64::from(*x) * scale * f64::from(*w)) as f32)
-        })
-        .collect()
-    }
-
-    pub fn l2_norm(x: &[f32], width: usize, eps: f32, scale: f32) -> Vec<f32> {
-        x.chunks_exact(width)
-            .flat_map(|x| {
-                let sum = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
-                let scale = f64::from(scale) / (sum + f64::from(eps)).sqrt();
-                x.iter().map(move |x| (f64::from(*x) * scale) as f32)
-            })
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
     use crate::testing::{assert_close, random};
 
     #[test]

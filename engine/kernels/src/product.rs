@@ -164,23 +164,10 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The definition, in f64.
-pub fn reference(x: &[f32], w: Weights) -> Vec<f32> {
-    let mut row = vec![0.0; w.cols];
-    let m = x.len() / w.cols;
-    let mut out = vec![0.0; m * w.rows];
-    for n in 0..w.rows {
-        w.row(n, &mut row);
-        for (m, x) in x.chunks_exact(w.cols).enumerate() {
-            out[m * w.rows + n] = x.iter().zip(&row).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum::<f64>() as f32;
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
     use crate::testing::{assert_close, random, random_blocks};
 
     fn panels(w: Weights) -> Option<Vec<u8>> {
@@ -205,7 +192,7 @@ mod tests {
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };
                     let (bytes, x) = (random_blocks(format, rows * cols, 3), random(m * cols, 4));
                     let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
-                    let expected = reference(&x, w);
+                    let expected = reference::product(&x, w);
                     let packed = panels(w);
                     let packed = packed.as_ref().map(|bytes| Weights { order: MatrixOrder::Panels, bytes, ..w });
                     let roundings = [Rounding::Coarse, Rounding::Fine];
@@ -231,7 +218,7 @@ mod tests {
                         // Against the rounded activations themselves the integer path is exact but for f32 sums.
                         let integer = format.is_quantised() && (w.order == MatrixOrder::Rows || has_panels(level));
                         if integer {
-                            assert_close(&out, &reference(&activations.rounded(), w), 1e-4);
+                            assert_close(&out, &reference::product(&activations.rounded(), w), 1e-4);
                         }
                     }
                 }

@@ -1,5 +1,5 @@
 use crate::values::{assert_close, random};
-use kernels::attention::{PageLayout, Queries, reference};
+use kernels::attention::{PageLayout, Queries};
 use kernels::format::Format;
 use kernels::rotation::{Rotation, rotate};
 use proptest::prelude::*;
@@ -8,6 +8,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::lanes::LaneArguments;
 use crate::matrix::DeviceFormat;
+use crate::reference;
 use crate::rotation::{TurnsArguments, turns};
 use crate::rows::{DeviceRows, Forms, Halves};
 use crate::testing::{cases, device_of_tests};
@@ -159,7 +160,7 @@ fn check_problem(p: &Problem) {
         let mut queries = q[first * q_heads * 2 * p.dim..][..count * q_heads * 2 * p.dim].to_vec();
         let mut keys = k[first * width..][..count * width].to_vec();
         let turn = |head: &mut [f32], position: usize, norm: &[f32]| {
-            let normed = kernels::norm::reference::rms_norm(head, norm, EPS);
+            let normed = reference::rms_norm(head, norm, EPS);
             head.copy_from_slice(&normed);
             let mut turns = vec![0.0; rotation.dims()];
             rotation.at(position, &mut turns);
@@ -200,7 +201,7 @@ fn check_problem(p: &Problem) {
         let stride = q_heads * 2 * p.dim;
         let of_reference =
             Queries { values: &queries, stride, head_stride: 2 * p.dim, q_heads, rows: *count, first: *before };
-        let mut expected = reference(layout, &all[0], &all[1], of_reference);
+        let mut expected = reference::attention(layout, &all[0], &all[1], of_reference);
         for (j, row) in expected.chunks_exact_mut(p.dim).enumerate() {
             let gate = &queries[j * 2 * p.dim + p.dim..][..p.dim];
             row.iter_mut().zip(gate).for_each(|(out, gate)| *out *= kernels::activation::sigmoid(*gate));

@@ -61,7 +61,7 @@ proptest! {
             unused: 0,
         };
         norm_rows(&device, count, &arguments).unwrap();
-        let mut expected = kernels::norm::reference::rms_norm(&x, &weight, 1e-6);
+        let mut expected = crate::reference::rms_norm(&x, &weight, 1e-6);
         if chosen {
             expected = expected.chunks(cols).rev().flatten().copied().collect();
         }
@@ -88,7 +88,7 @@ proptest! {
             eps: 1e-6,
         };
         norm_heads_gated(&device, count, &arguments).unwrap();
-        let expected: Vec<f32> = kernels::norm::reference::rms_norm(&x, &weight, 1e-6)
+        let expected: Vec<f32> = crate::reference::rms_norm(&x, &weight, 1e-6)
             .iter()
             .zip(&gate)
             .map(|(x, gate)| x * kernels::activation::silu(*gate))

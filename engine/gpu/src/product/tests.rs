@@ -1,12 +1,13 @@
 use crate::values::{assert_close, random, random_blocks};
 use kernels::cpu::Cpu;
 use kernels::format::{Format, dequantize};
-use kernels::product::{Activations, Rounding};
+use kernels::product::{Activations, MatrixOrder, Rounding, Weights};
 use proptest::prelude::*;
 
 use super::*;
 use crate::buffer::Buffer;
 use crate::norm::{NormRowsArguments, norm_rows};
+use crate::reference;
 use crate::rows::DeviceRows;
 use crate::testing::{cases, device_of_tests};
 
@@ -101,7 +102,8 @@ fn check(p: &Problem, asked: Asked) {
         let is_rounded = asked == Asked::Product(Exactness::Rounded);
         let integers = is_rounded && p.rows <= FEW_ROWS && p.format.is_quantised();
         let read = if integers { as_integers(p, &x) } else { x.clone() };
-        let mut expected = reference(p, *rows, &bytes[i], &read);
+        let w = Weights { format: p.format, rows: *rows, cols: p.cols, order: MatrixOrder::Rows, bytes: &bytes[i] };
+        let mut expected = reference::product(&read, w);
         let exact = p.rows <= FEW_ROWS || !is_rounded;
         let size = size_of_sums(p, &x, &bytes[i]);
         if p.accumulate {
@@ -109,13 +111,6 @@ fn check(p: &Problem, asked: Asked) {
         }
         assert_close_to_size(&outs[i].to_vec().unwrap(), &expected, if exact { 1e-5 } else { 1e-3 }, size);
     }
-}
-
-/// The definition, in f64, on activations as they are or as 8-bit integers make them.
-fn reference(p: &Problem, rows: usize, bytes: &[u8], x: &[f32]) -> Vec<f32> {
-    let weights: Vec<Vec<f32>> = (0..rows).map(|row| row_values(p.format, p.cols, bytes, row)).collect();
-    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum::<f64>() as f32;
-    x.chunks_exact(p.cols).flat_map(|x| weights.iter().map(move |w| dot(x, w))).collect()
 }
 
 fn as_integers(p: &Problem, x: &[f32]) -> Vec<f32> {

@@ -276,7 +276,8 @@ fn turned_times_rows<L: Lanes>(part: Part<'_>, turned: &mut [f32], sums: &mut [f
 mod tests {
     use crate::cpu::{Cpu, CpuLevel};
     use crate::format::{Format, quantize};
-    use crate::product::{Activations, MatrixOrder, Precision, Weights, product, reference};
+    use crate::product::{Activations, MatrixOrder, Precision, Weights, product};
+    use crate::reference;
     use crate::testing::random;
     use proptest::prelude::*;
 
@@ -295,7 +296,7 @@ mod tests {
             quantize(format, &random(rows * cols, seed), &mut bytes);
             let w = Weights { format, rows, cols, order: MatrixOrder::Rows, bytes: &bytes };
             let x = random(m * cols, seed ^ 1);
-            let expected = reference(&x, w);
+            let expected = reference::product(&x, w);
             for level in CpuLevel::available() {
                 let cpu = Cpu::with_level(2, level);
                 let mut activations = Activations::default();
