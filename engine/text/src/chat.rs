@@ -19,11 +19,6 @@ impl ChatPrompt {
     pub fn prompt(&self, now: Option<LocalTime>) -> TemplateInput<'_> {
         TemplateInput { messages: &self.messages, tools: &self.tools, options: &self.options, now }
     }
-
-    /// What the body says about thinking; None leaves it to the preset or the template.
-    pub fn enable_thinking(&self) -> Option<bool> {
-        self.options.get("enable_thinking").and_then(Value::as_bool)
-    }
 }
 
 pub fn normalise(body: &Value) -> Result<ChatPrompt, Error> {
@@ -271,7 +266,6 @@ mod tests {
             "reasoning_effort": "low", "unknown": {"a": 1}});
         let prompt = normalise(&body).unwrap();
         assert_eq!(prompt.images, 1);
-        assert_eq!(prompt.enable_thinking(), Some(false));
         assert_eq!(
             Value::from(prompt.options),
             json!({"add_generation_prompt": true, "enable_thinking": false, "reasoning_effort": "low", "preserve_thinking": true})

@@ -55,7 +55,6 @@ pub enum CallChoice {
 #[derive(Debug, Clone)]
 enum Constraint {
     Json(Value),
-    Regex(String),
     Tools(tools::Tools),
 }
 
@@ -77,14 +76,6 @@ impl Grammar {
     /// Any JSON object.
     pub fn json_object() -> Grammar {
         Grammar::of(Constraint::Json(json!({ "type": "object" })))
-    }
-
-    /// Text that the pattern matches from beginning to end. The syntax is that of the `regex` crate.
-    pub fn regex(pattern: &str) -> Result<Grammar, GrammarError> {
-        if pattern.is_empty() {
-            return Err(GrammarError::Regex { pattern: String::new(), why: "it is empty".into() });
-        }
-        Ok(Grammar::of(Constraint::Regex(pattern.to_string())))
     }
 
     /// Calls of these tools, as in the `tools` of a chat-completions request, written as the family's template shows
@@ -116,10 +107,6 @@ impl Grammar {
         let grammars = match &self.constraint {
             Constraint::Json(schema) => {
                 vec![lark("whole", format!("start: {before}@body")), schema::of_reply("body", schema)]
-            }
-            Constraint::Regex(pattern) => {
-                let pattern = llguidance::regex_to_lark(pattern, "");
-                vec![lark("whole", format!("start: {before}PATTERN\nPATTERN: /{pattern}/"))]
             }
             Constraint::Tools(tools) => tools.source(before, env)?,
         };

@@ -83,10 +83,6 @@ impl ReplyParser {
         self.say(self.is_reasoning(), &rest, pieces);
     }
 
-    pub fn calls(&self) -> usize {
-        self.calls
-    }
-
     pub fn is_reasoning(&self) -> bool {
         matches!(self.state, ParserState::Reasoning | ParserState::Call { within_reasoning: true })
     }

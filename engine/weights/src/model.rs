@@ -95,12 +95,6 @@ impl Matrix {
         Weights { format, rows, cols, order, bytes: &self.data }
     }
 
-    /// The bytes of one row of a matrix by rows. Panics where there is no such row, as indexing does.
-    pub fn row(&self, row: usize) -> &[u8] {
-        let size = self.row_bytes();
-        &self.data[row * size..(row + 1) * size]
-    }
-
     /// Some of the rows of a matrix by rows, as a matrix that shares the bytes.
     pub fn rows(&self, first: usize, count: usize) -> Option<Matrix> {
         let size = self.row_bytes();

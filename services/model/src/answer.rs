@@ -27,12 +27,8 @@ impl Answer {
         <Answer as StreamExt>::next(self).await
     }
 
-    /// The answer still ends with a `Done`, which says `Cancelled` unless it was done already.
-    pub fn cancel(&self) {
-        self.pipe.cancelled.cancel();
-    }
-
-    /// Cancels the answer while another task reads it.
+    /// Cancels the answer, also while another task reads it. It still ends with a `Done`, which says `Cancelled` unless it
+    /// was done already.
     pub fn canceller(&self) -> CancellationToken {
         self.pipe.cancelled.clone()
     }

@@ -4,27 +4,12 @@ use crate::error::Error;
 use engine::open::{GpuOptions, find_gpu};
 use engine::{DeviceLimits, DeviceMemoryPlan, LongestConversation};
 use settings::Settings;
-#[cfg(test)]
-use std::path::Path;
 use std::path::PathBuf;
-#[cfg(test)]
-use std::sync::{Arc, Mutex, PoisonError};
-
-#[cfg(test)]
-pub type Found = Arc<Mutex<Emulated>>;
-
-#[cfg(test)]
-#[derive(Default)]
-pub struct Emulated {
-    pub device: Option<engine::Device>,
-    /// It cannot be opened any more.
-    pub gone: bool,
-}
 
 /// How a device is found, also the second time.
 #[derive(Clone)]
 pub struct Finder {
-    source: Source,
+    pub(crate) source: Source,
     /// Where compiled kernels are kept.
     kernels: Option<PathBuf>,
     limits: DeviceLimits,
@@ -33,13 +18,13 @@ pub struct Finder {
 }
 
 #[derive(Clone)]
-enum Source {
+pub(crate) enum Source {
     Host,
     Any,
     Gpu,
-    /// An emulated one, and the one that was found last.
+    /// What a test gives.
     #[cfg(test)]
-    Emulated(Found),
+    Given(std::sync::Arc<dyn Fn() -> Result<engine::Device, engine::Error> + Send + Sync>),
 }
 
 impl Finder {
@@ -77,12 +62,6 @@ impl Finder {
         Finder { source: Source::Host, ..Finder::new(settings) }
     }
 
-    /// What a test does to `found` happens to the device that computes.
-    #[cfg(test)]
-    pub fn emulated(settings: &Settings, found: &Found) -> Finder {
-        Finder { source: Source::Emulated(found.clone()), ..Finder::new(settings) }
-    }
-
     /// A conversation that was planned for a device needs one, and as much of the model on it as there was.
     pub fn again(&self, memory: &DeviceMemoryPlan) -> Finder {
         let source = match self.source {
@@ -103,13 +82,7 @@ impl Finder {
         let device = match &self.source {
             Source::Host => return Ok(None),
             #[cfg(test)]
-            Source::Emulated(found) => {
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
-                let device = engine::open::emulated(&folder.join("reprise-gpu-tests"))?;
-                found.device = Some(device.clone());
-                device
-            }
+            Source::Given(find) => find()?,
             Source::Any | Source::Gpu => {
                 match find_gpu(self.kernels.as_deref(), &mut |line| tracing::info!("{line}")) {
                     Ok(device) => device,

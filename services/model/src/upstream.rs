@@ -32,12 +32,7 @@ use text::chat::ChatPrompt;
 use tokio_util::sync::CancellationToken;
 use wire::Incoming;
 
-#[derive(Clone)]
 pub(crate) struct Upstream {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     client: Client,
     /// Ends with a slash.
     base: Url,
@@ -58,7 +53,7 @@ struct Inner {
 
 impl Upstream {
     /// An upstream that is not there yet is waited for: `status` says so meanwhile.
-    pub async fn start(settings: &Settings, url: &str, key: Option<String>) -> Result<Upstream, Error> {
+    pub async fn start(settings: &Settings, url: &str, key: Option<String>) -> Result<Arc<Upstream>, Error> {
         let config = &settings.upstream;
         let refused = |why: String| Error::Upstream { url: url.to_owned(), why };
         let base =
@@ -71,7 +66,7 @@ impl Upstream {
         let root = root.map_err(|error| refused(error.to_string()))?;
         let counter = Counter::new(client.clone(), root, config.count, config.count_margin, COUNTING);
         let status = ModelStatus { model: config.model.clone().unwrap_or_default(), ..ModelStatus::default() };
-        let inner = Arc::new(Inner {
+        let upstream = Arc::new(Upstream {
             client,
             base,
             key,
@@ -85,27 +80,27 @@ impl Upstream {
             load: Default::default(),
             stopped: CancellationToken::new(),
         });
-        if let Err(trouble) = inner.probe().await {
+        if let Err(trouble) = upstream.probe().await {
             tracing::warn!(trouble, "the upstream is waited for");
-            inner.clone().wait_for_it(trouble);
+            upstream.clone().wait_for_it(trouble);
         }
-        Ok(Upstream { inner })
+        Ok(upstream)
     }
 
     pub fn ctx_size(&self) -> Option<u32> {
-        Some(self.inner.ctx_size.load(Ordering::Relaxed)).filter(|ctx_size| *ctx_size > 0)
+        Some(self.ctx_size.load(Ordering::Relaxed)).filter(|ctx_size| *ctx_size > 0)
     }
 }
 
-impl Answerer for Upstream {
+impl Answerer for Arc<Upstream> {
     fn ask(&self, request: ModelRequest) -> Answer {
-        let (writer, answer) = channel_for(&request, self.inner.sentences);
-        if self.inner.stopped.is_cancelled() {
+        let (writer, answer) = channel_for(&request, self.sentences);
+        if self.stopped.is_cancelled() {
             writer.fail(stopped());
         } else if request.purpose != Purpose::Reply {
             writer.done(Finish::Warm, Usage::default(), TurnReport::default());
         } else {
-            tokio::spawn(self.inner.clone().answer(request, writer));
+            tokio::spawn(self.clone().answer(request, writer));
         }
         answer
     }
@@ -113,22 +108,22 @@ impl Answerer for Upstream {
     /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         let chat = chat_prompt(prompt);
-        let model = self.inner.status().model.clone();
+        let model = self.known_status().model.clone();
         Box::pin(async move {
-            let total = self.inner.counter.count(&chat, preset, &model, self.inner.key.as_deref()).await?;
+            let total = self.counter.count(&chat, preset, &model, self.key.as_deref()).await?;
             Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
         })
     }
 
     fn status(&self) -> ModelStatus {
-        let mut status = self.inner.status().clone();
-        status.load = ModelLoad::of(|priority| self.inner.open(priority).load(Ordering::Relaxed));
+        let mut status = self.known_status().clone();
+        status.load = ModelLoad::of(|priority| self.open(priority).load(Ordering::Relaxed));
         status
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
-        self.inner.stopped.cancel();
-        let mut status = self.inner.status();
+        self.stopped.cancel();
+        let mut status = self.known_status();
         (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
         ready(()).boxed()
     }
@@ -139,8 +134,8 @@ const COUNTING: Duration = Duration::from_secs(5);
 /// Between two probes for an upstream that is not there.
 const AGAIN: Duration = Duration::from_secs(2);
 
-impl Inner {
-    async fn answer(self: Arc<Inner>, request: ModelRequest, writer: Writer) {
+impl Upstream {
+    async fn answer(self: Arc<Upstream>, request: ModelRequest, writer: Writer) {
         self.open(request.priority).fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         let chat = chat_prompt(&request.prompt);
@@ -167,14 +162,14 @@ impl Inner {
     }
 
     async fn converse(
-        self: &Arc<Inner>,
+        self: &Arc<Upstream>,
         request: &ModelRequest,
         chat: &ChatPrompt,
         incoming: &mut Incoming,
         first: &mut Option<Instant>,
         writer: &Writer,
     ) -> Result<Finish, Failure> {
-        let model = self.status().model.clone();
+        let model = self.known_status().model.clone();
         let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, chat, &model));
         if let Some(key) = &self.key {
             post = post.bearer_auth(key);
@@ -276,14 +271,14 @@ impl Inner {
         let ctx_size =
             known.and_then(|known| known["max_model_len"].as_u64()).and_then(|size| u32::try_from(size).ok());
         self.ctx_size.store(ctx_size.unwrap_or(0), Ordering::Relaxed);
-        let mut status = self.status();
+        let mut status = self.known_status();
         (status.ready, status.trouble, status.model) = (true, None, model.to_owned());
         Ok(())
     }
 
     /// Probes again and again until it is there. One task at a time does.
-    fn wait_for_it(self: Arc<Inner>, trouble: String) {
-        let mut status = self.status();
+    fn wait_for_it(self: Arc<Upstream>, trouble: String) {
+        let mut status = self.known_status();
         let is_waited_for = status.trouble.replace(trouble).is_some();
         status.ready = false;
         drop(status);
@@ -298,13 +293,13 @@ impl Inner {
                 }
                 match self.probe().await {
                     Ok(()) => return tracing::info!("the upstream is there"),
-                    Err(trouble) => self.status().trouble = Some(trouble),
+                    Err(trouble) => self.known_status().trouble = Some(trouble),
                 }
             }
         });
     }
 
-    fn unreachable(self: &Arc<Inner>, error: &reqwest::Error) -> Failure {
+    fn unreachable(self: &Arc<Upstream>, error: &reqwest::Error) -> Failure {
         let why = chain(error);
         if error.is_connect() {
             self.clone().wait_for_it(format!("the upstream cannot be reached: {why}"));
@@ -335,7 +330,7 @@ impl Inner {
         self.base.join(path).map_err(|error| Failure::new(FailureCode::UpstreamFailed, error.to_string()))
     }
 
-    fn status(&self) -> MutexGuard<'_, ModelStatus> {
+    fn known_status(&self) -> MutexGuard<'_, ModelStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,6 +8,7 @@ use crate::{Error, OrderKey, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::types::Json;
 use sqlx::{FromRow, Row};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, sqlx::Type)]
@@ -231,31 +232,14 @@ pub async fn insert_summary(connection: &mut SqliteConnection, session: &Session
         "INSERT INTO summaries (session, version, kind, made_by, based_on, from_item, to_item, from_place, to_place,
             through_seq, text, pins, checks, tokens_before, tokens_after, arm, created_at_ms, applied_at_ms,
             undone_at_ms, crc)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         VALUES (?1, ?2 ->> 'version', ?2 ->> 'kind', ?2 ->> 'made_by', ?2 ->> 'based_on', ?3, ?4,
+            unhex(?2 ->> 'from_place'), unhex(?2 ->> 'to_place'), ?2 ->> 'through_seq', ?5,
+            ?2 -> 'pins', ?2 -> 'checks', ?2 ->> 'tokens_before', ?2 ->> 'tokens_after', ?2 ->> 'arm',
+            ?2 ->> 'created_at_ms', ?2 ->> 'applied_at_ms', ?2 ->> 'undone_at_ms', ?6)",
     );
-    query
-        .bind(session.key)
-        .bind(summary.version as i64)
-        .bind(summary.kind)
-        .bind(summary.made_by)
-        .bind(summary.based_on.map(|version| version as i64))
-        .bind(&summary.from_item)
-        .bind(&summary.to_item)
-        .bind(&summary.from_order_key)
-        .bind(&summary.to_order_key)
-        .bind(summary.through_seq as i64)
-        .bind(&summary.text)
-        .bind(&summary.pins)
-        .bind(&summary.checks)
-        .bind(summary.tokens_before as i64)
-        .bind(summary.tokens_after as i64)
-        .bind(&summary.arm)
-        .bind(summary.created_at_ms)
-        .bind(summary.applied_at_ms)
-        .bind(summary.undone_at_ms)
-        .bind(crc32fast::hash(summary.text.as_bytes()))
-        .execute(connection)
-        .await?;
+    // Words from JSON would end at a NUL.
+    let query = query.bind(session.key).bind(Json(summary)).bind(&summary.from_item).bind(&summary.to_item);
+    query.bind(&summary.text).bind(crc32fast::hash(summary.text.as_bytes())).execute(connection).await?;
     Ok(())
 }
 

@@ -37,7 +37,6 @@ impl GrammarEnv {
                 let (part, why) = schema::unsupported_part(self, schema, false, why);
                 GrammarError::Schema { part, why }
             }
-            Constraint::Regex(pattern) => GrammarError::Regex { pattern: pattern.clone(), why },
             Constraint::Tools(tools) => tools.unsupported_part(self, why),
         }
     }

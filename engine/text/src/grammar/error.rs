@@ -6,8 +6,6 @@ pub enum GrammarError {
     Schema { part: String, why: String },
     #[error("the schema of tool {tool:?} is not supported at {part}: {why}")]
     Tool { tool: String, part: String, why: String },
-    #[error("the pattern {pattern:?} is not supported: {why}")]
-    Regex { pattern: String, why: String },
     #[error("there is no tool {name:?}; the request's tools are: {known}")]
     UnknownTool { name: String, known: String },
     #[error("a tool call is asked for but the request has no tools; send some")]

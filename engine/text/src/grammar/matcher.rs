@@ -133,15 +133,6 @@ impl Matcher {
         self.finished
     }
 
-    /// Tokens that must come next, written as the tokenizer would: they can be appended without asking the model, and
-    /// each has then to be accepted. Often empty.
-    pub fn forced(&mut self) -> Vec<u32> {
-        match self.phase {
-            MatcherPhase::Constrained if !self.finished => self.inner.compute_ff_tokens(),
-            _ => Vec::new(),
-        }
-    }
-
     fn accept_constrained(&mut self, token: u32) -> Result<(), GrammarError> {
         if token as usize >= self.shared.len() || self.inner.try_consume_tokens(&[token]).map_err(failed)? == 0 {
             return Err(self.rejected(token));

@@ -190,7 +190,7 @@ async fn an_answer_in_one_piece() {
     );
     assert_eq!(ask.options.sampling.logit_bias, [(5, f32::NEG_INFINITY), (6, 1.5)]);
     assert!(matches!(&ask.options.response_format, ResponseFormat::JsonSchema { name, .. } if name == "x"));
-    assert_eq!(asked.chat().enable_thinking(), Some(false));
+    assert_eq!(asked.chat().options["enable_thinking"], false);
     assert_eq!(ask.priority, Priority::Talk, "a user waits for it as for a stream");
     asked.prompt(12, 0);
     let logprobs = vec![TokenLogprob { bytes: b"No".to_vec(), logprob: -0.5, top: vec![(b"No".to_vec(), -0.5)] }];

@@ -1,6 +1,6 @@
 //! The engine's thread with a small model, from requests to deltas.
 
-use crate::device::Found;
+use crate::device::Source;
 use crate::start::start_engine;
 use crate::{Answer, Finder, Model, ModelRequest, Purpose};
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ use session::{
     ToolChoice, TurnReport, Usage,
 };
 use settings::{Flag, Preset, Settings, Sources, Thinking};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/reference/dense-tied");
 
@@ -138,7 +139,7 @@ async fn cancelling_ends_an_answer_and_dropping_it_frees_its_place() {
     let stage = stage().await;
     let mut answer = stage.model.ask(stage.request(user("Tell me a long story"), 3000));
     while !matches!(answer.next().await, Some(Delta::Text { .. })) {}
-    answer.cancel();
+    answer.canceller().cancel();
     let told = told(answer).await;
     assert_eq!(told.finish, Some(Finish::Cancelled));
     assert!(told.usage.output_tokens > 0 && told.usage.output_tokens < 3000, "{told:?}");
@@ -463,9 +464,28 @@ fn has_emulator() -> bool {
     opened.is_ok()
 }
 
-/// The model lies on an emulated GPU.
+/// The emulated device that was found last.
+#[derive(Default)]
+struct Emulated {
+    device: Option<engine::Device>,
+    /// It cannot be opened any more.
+    gone: bool,
+}
+
+type Found = Arc<Mutex<Emulated>>;
+
+/// The model lies on an emulated GPU. What a test does to `found` happens to the device that computes.
 fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
-    let finder = Finder::emulated(settings, found);
+    let found = found.clone();
+    let find = move || {
+        let mut found = found.lock().unwrap();
+        let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
+        let device = engine::open::emulated(&folder.join("reprise-gpu-tests"))?;
+        found.device = Some(device.clone());
+        Ok(device)
+    };
+    let mut finder = Finder::new(settings);
+    finder.source = Source::Given(Arc::new(find));
     let started = start_engine(&finder, settings.clone(), |_, _| ()).unwrap();
     let preset = Arc::new(started.settings.chosen().unwrap().clone());
     let plan = started.plan.unwrap();

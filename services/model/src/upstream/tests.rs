@@ -283,7 +283,7 @@ async fn cancelling_hangs_up() {
     heard.delta(json!({ "content": "Once" }), None);
     answer.next().await;
     assert_eq!(model.status().load.talk, 1);
-    answer.cancel();
+    answer.canceller().cancel();
     heard.bytes.closed().await;
     let told = told(answer).await;
     assert_eq!((told.finish.unwrap().0, told.finish.unwrap().1.output_tokens), (Finish::Cancelled, 1));
