@@ -8,10 +8,11 @@
 //! A GPU reports a failure late, and then all its memory is lost. So allocations and copies there return no error: the meter
 //! keeps the first failure, and the engine asks for it before it tells of results (`MemoryMeter::failure`).
 
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
 use gpu::{Buffer, Device};
@@ -113,23 +114,19 @@ impl MemoryMeter {
     /// Sets the ceiling. From now on dropped mappings may wait.
     pub fn set_ceiling(&self, bytes: usize) {
         // Memory on the host is only a stage on the way to a GPU then.
-        self.spare().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
-    }
-
-    fn spare(&self) -> std::sync::MutexGuard<'_, SpareMappings> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spare.lock().ceiling_bytes = if self.device.is_some() { 0 } else { bytes };
     }
 
     /// A waiting mapping of this size, with its old contents.
     fn take_spare(&self, bytes: usize) -> Option<MmapMut> {
-        let mut spare = self.spare();
+        let mut spare = self.spare.lock();
         let at = spare.maps.iter().rposition(|map| map.len() == bytes)?;
         self.counts[MemoryKind::Spare as usize].fetch_sub(bytes, Ordering::Relaxed);
         Some(spare.maps.remove(at))
     }
 
     fn give_back(&self, map: MmapMut) {
-        let mut spare = self.spare();
+        let mut spare = self.spare.lock();
         self.counts[MemoryKind::Spare as usize].fetch_add(map.len(), Ordering::Relaxed);
         spare.maps.push(map);
         let most = spare.ceiling_bytes / SPARE_PART;
@@ -139,7 +136,7 @@ impl MemoryMeter {
     /// Touches the first of these buffers, given as bytes and a count, of which fewer wait, and lets it wait. Returns whether
     /// there was one, and room for it. For idle moments.
     pub fn stock(&self, buffers: &[(usize, usize)]) -> bool {
-        let mut spare = self.spare();
+        let mut spare = self.spare.lock();
         let most = spare.ceiling_bytes / SPARE_PART;
         let lacks = |&&(bytes, count): &&(usize, usize)| {
             bytes >= MAPPED_BYTES && spare.maps.iter().filter(|map| map.len() == bytes).count() < count
@@ -166,7 +163,7 @@ impl MemoryMeter {
     /// Frees waiting mappings so that so many bytes more stay below the ceiling.
     fn free_spare(&self, bytes: usize) {
         if self.bytes(MemoryKind::Spare) > 0 {
-            let mut spare = self.spare();
+            let mut spare = self.spare.lock();
             let room = spare.ceiling_bytes.saturating_sub(self.used_bytes() + bytes);
             self.shrink(&mut spare, room);
         }

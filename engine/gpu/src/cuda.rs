@@ -3,12 +3,12 @@
 mod cache;
 mod profile;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use cudarc::driver::sys;
@@ -118,8 +118,8 @@ impl Cuda {
             };
             check("taking the GPU", sys::cuDevicePrimaryCtxRetain(&mut cuda.context, device))?;
             check("taking the GPU", sys::cuCtxSetCurrent(cuda.context))?;
-            let recorder = cuda.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let side = cuda.side.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let recorder = cuda.recorder.get_mut();
+            let side = cuda.side.get_mut();
             for stream in [&mut cuda.stream, recorder, &mut side.stream] {
                 check("making a stream", sys::cuStreamCreate(stream, 1))?;
             }
@@ -182,7 +182,7 @@ impl Cuda {
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
         self.enter()?;
         let function = self.function(program, kernel, how.shared_bytes)?;
-        let stream = match &*lock(&self.recording) {
+        let stream = match &*self.recording.lock() {
             Some((thread, stream)) if *thread == std::thread::current().id() => stream.0,
             _ => self.stream,
         };
@@ -222,7 +222,7 @@ impl Cuda {
 
     fn function(&self, program: &'static str, kernel: &str, shared_bytes: usize) -> Result<sys::CUfunction, Error> {
         let failed = |reason: String| Error::Launch { kernel: kernel.to_string(), reason };
-        let mut functions = lock(&self.functions);
+        let mut functions = self.functions.lock();
         if !functions.contains_key(kernel) {
             let module = *self.modules.get(program).ok_or_else(|| failed(format!("there is no program {program}")))?;
             let name = CString::new(kernel).map_err(|error| failed(error.to_string()))?;
@@ -271,16 +271,16 @@ impl Cuda {
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<CudaGraph, Error> {
         self.enter()?;
         // One at a time.
-        let recorder = lock(&self.recorder);
+        let recorder = self.recorder.lock();
         let mut graph = null_mut();
         let mut ready = null_mut();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours; capture is ended on every way out of `work`.
         unsafe {
             check("recording a graph", sys::cuStreamBeginCapture_v2(*recorder, mode))?;
-            *lock(&self.recording) = Some((std::thread::current().id(), Stream(*recorder)));
+            *self.recording.lock() = Some((std::thread::current().id(), Stream(*recorder)));
             let result = work();
-            *lock(&self.recording) = None;
+            *self.recording.lock() = None;
             let ended = check("recording a graph", sys::cuStreamEndCapture(*recorder, &mut graph));
             result.and(ended)?;
             check("making a graph", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0))?;
@@ -351,7 +351,7 @@ impl Cuda {
     /// Waits for what was asked for before and for the copy; what is asked for meanwhile waits for neither.
     pub fn copy_out_beside(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         self.enter()?;
-        let side = lock(&self.side);
+        let side = self.side.lock();
         // SAFETY: streams and event live as long as this. `Buffer` has checked the range, and lives until the wait at the
         // end is over, before which `to` is not used.
         unsafe {
@@ -390,8 +390,8 @@ impl Drop for Cuda {
         if self.context.is_null() {
             return;
         }
-        let recorder = *self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let side = self.side.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let recorder = *self.recorder.get_mut();
+        let side = self.side.get_mut();
         // SAFETY: everything here was made by `open`, and nothing uses it any more. What was not made is null, which the
         // driver refuses.
         unsafe {
@@ -439,10 +439,6 @@ fn pool(device: sys::CUdevice) -> Result<sys::CUmemoryPool, Error> {
     // SAFETY: the device exists, and the pool is a place for one.
     check("asking for the memory pool", unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, device) })?;
     Ok(pool)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn attribute(device: sys::CUdevice, what: Attribute) -> Result<i32, Error> {

@@ -2,11 +2,11 @@
 //! makes each thread of a block a fiber (`shim.h`). It knows what a GPU does not tell: which threads wait for each other
 //! for ever, and what was written beside its memory. It knows nothing about speed.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::hardware::{Launch, Processors, Properties};
-use crate::hex::hex;
 
 const SHIM: &str = include_str!("emulated/shim.h");
 /// Its memory.
@@ -103,11 +102,11 @@ impl Emulated {
     }
 
     pub fn launch(&self, program: &'static str, kernel: &str, how: Launch, arguments: &[u8]) -> Result<(), Error> {
-        if let Some(recording) = lock(&self.recording).get_mut(&std::thread::current().id()) {
+        if let Some(recording) = self.recording.lock().get_mut(&std::thread::current().id()) {
             recording.push(Started { program, kernel: kernel.to_string(), how, arguments: arguments.to_vec() });
             return Ok(());
         }
-        if let Some(started) = &mut *lock(&self.profile) {
+        if let Some(started) = &mut *self.profile.lock() {
             started.push(kernel.to_string());
         }
         self.check_lost()?;
@@ -143,14 +142,14 @@ impl Emulated {
     }
 
     pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
-        *lock(&self.profile) = Some(Vec::new());
+        *self.profile.lock() = Some(Vec::new());
         let result = work();
-        let started = lock(&self.profile).take().unwrap_or_default();
+        let started = self.profile.lock().take().unwrap_or_default();
         result.map(|()| started.into_iter().map(|kernel| (kernel, f32::NAN)).collect())
     }
 
     pub fn is_profiled(&self) -> bool {
-        lock(&self.profile).is_some()
+        self.profile.lock().is_some()
     }
 
     /// So many more kernels, and it is lost.
@@ -167,9 +166,9 @@ impl Emulated {
 
     pub fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<Started>, Error> {
         let thread = std::thread::current().id();
-        lock(&self.recording).insert(thread, Vec::new());
+        self.recording.lock().insert(thread, Vec::new());
         let result = work();
-        let started = lock(&self.recording).remove(&thread).unwrap_or_default();
+        let started = self.recording.lock().remove(&thread).unwrap_or_default();
         result.map(|()| started)
     }
 
@@ -188,16 +187,16 @@ impl Emulated {
         let address = (memory.as_ptr() as usize).next_multiple_of(GUARD) + GUARD;
         let start = address - memory.as_ptr() as usize;
         memory[start..start + bytes].fill(0xFF);
-        lock(&self.memory).insert(address as u64, memory);
+        self.memory.lock().insert(address as u64, memory);
         Ok(address as u64)
     }
 
     fn held_bytes(&self) -> usize {
-        lock(&self.memory).values().map(|memory| memory.len() - 3 * GUARD).sum()
+        self.memory.lock().values().map(|memory| memory.len() - 3 * GUARD).sum()
     }
 
     pub fn free(&self, address: u64) {
-        if let Some(memory) = lock(&self.memory).remove(&address)
+        if let Some(memory) = self.memory.lock().remove(&address)
             && !is_sound(address, &memory)
             && !std::thread::panicking()
         {
@@ -208,7 +207,7 @@ impl Emulated {
     /// Everything is done when it is asked for; what was written beside a buffer is an error here.
     pub fn synchronize(&self) -> Result<(), Error> {
         let beside = || Error::Lost { reason: "a kernel wrote beside its memory".to_string() };
-        let memory = lock(&self.memory);
+        let memory = self.memory.lock();
         if memory.iter().all(|(address, memory)| is_sound(*address, memory)) { Ok(()) } else { Err(beside()) }
     }
 
@@ -248,10 +247,6 @@ fn is_sound(address: u64, memory: &[u8]) -> bool {
     memory[..start].iter().chain(&memory[start + bytes..]).all(|byte| *byte == GUARD_BYTE)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// Compiles programs, all at a time: each one's name and library.
 pub fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str, PathBuf)>, Error> {
     std::fs::create_dir_all(folder).map_err(|error| Error::Emulator { reason: error.to_string() })?;
@@ -269,7 +264,7 @@ pub fn build_all(folder: &Path, sources: &[Program]) -> Result<Vec<(&'static str
 /// Compiles a program, once for each text of it.
 fn build(folder: &Path, source: &str) -> Result<PathBuf, Error> {
     let hash = Sha256::new().chain_update(SHIM).chain_update(source).finalize();
-    let name = hex(&hash[..12]);
+    let name = hex::encode(&hash[..12]);
     let file = folder.join(format!("{name}.so"));
     if file.exists() {
         return Ok(file);
@@ -383,6 +378,6 @@ mod tests {
         assert!(emulated.synchronize().is_ok());
         run(&emulated, "beside_the_memory", out).unwrap();
         assert!(emulated.synchronize().is_err());
-        lock(&emulated.memory).clear();
+        emulated.memory.lock().clear();
     }
 }

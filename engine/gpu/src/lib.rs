@@ -14,7 +14,6 @@ pub mod device;
 pub mod emulated;
 pub mod error;
 mod hardware;
-mod hex;
 pub mod lanes;
 pub mod matrix;
 pub mod norm;

@@ -126,8 +126,7 @@ pub(super) fn page_names(tokens: &[u32], kv: KvFormats, model: &ModelIdentity) -
 }
 
 pub(super) fn page_path(folder: &Path, name: &PageName) -> PathBuf {
-    let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("{hex}.page"))
+    folder.join(format!("{}.page", hex::encode(name)))
 }
 
 /// Writes the pages first, so that a sequence's file never names a page that is not there. The memory of the job is free when

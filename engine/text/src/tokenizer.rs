@@ -16,8 +16,8 @@ mod table;
 use crate::Error;
 use cache::SegmentCache;
 use control::ControlTokens;
+use parking_lot::Mutex;
 use std::borrow::Cow;
-use std::sync::Mutex;
 use table::TokenTable;
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::NFC;
@@ -113,13 +113,13 @@ impl Tokenizer {
             Segment::Plain(text) => match &self.cache {
                 // Shorter stretches are encoded in less time than it takes to find them.
                 Some(cache) if text.len() >= cache::WORTH_CACHING_BYTES => {
-                    if let Some(known) = cache::lock(cache).get(text) {
+                    if let Some(known) = cache.lock().get(text) {
                         tokens.extend_from_slice(&known);
                         return;
                     }
                     let start = tokens.len();
                     self.encode_words(text, tokens);
-                    cache::lock(cache).insert(text, &tokens[start..]);
+                    cache.lock().insert(text, &tokens[start..]);
                 }
                 _ => self.encode_words(text, tokens),
             },

@@ -109,8 +109,7 @@ pub(crate) fn is_worth_keeping(folder: &PackedFolder, len: usize) -> bool {
 }
 
 fn path_of(folder: &PackedFolder, key: &Key) -> PathBuf {
-    let name: String = key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    folder.path.join(name).with_extension(FINISHED)
+    folder.path.join(hex::encode(&key[..16])).with_extension(FINISHED)
 }
 
 /// Writes beside the file's place and renames: a file that is there is whole. The writer holds a lock, so that two processes

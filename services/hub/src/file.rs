@@ -162,7 +162,7 @@ impl Part {
 
     /// Whether it is what the hub tells.
     fn finish(&self, file: &Listed) -> Result<(), Error> {
-        let found = hex(&self.hash.clone().finalize());
+        let found = hex::encode(self.hash.clone().finalize());
         match &file.sha256 {
             Some(expected) if *expected != found => Err(damaged(file, format!("SHA-256 {found}"), expected.clone())),
             _ => Ok(()),
@@ -187,7 +187,7 @@ fn is_there(file: &Listed, to: &Path, progress: Progress<'_>) -> Result<bool, Er
     let mut hash = Sha256::new();
     let mut there = File::open(to).map_err(|error| on_disk(to, error))?;
     hash_of(&mut there, &mut hash, file.bytes, progress).map_err(|error| on_disk(to, error))?;
-    Ok(*expected == hex(&hash.finalize()))
+    Ok(*expected == hex::encode(hash.finalize()))
 }
 
 fn hash_of(file: &mut File, hash: &mut Sha256, whole: u64, progress: Progress<'_>) -> io::Result<u64> {
@@ -233,8 +233,4 @@ fn damaged(file: &Listed, found: String, expected: String) -> Error {
 
 fn on_disk(path: &Path, source: io::Error) -> Error {
     Error::Disk { path: path.to_path_buf(), source }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

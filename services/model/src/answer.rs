@@ -7,11 +7,12 @@ use crate::metrics;
 use crate::request::{ModelRequest, Purpose};
 use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
+use parking_lot::Mutex;
 use session::sentences::{Cutter, SentenceLimits};
 use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,7 @@ impl Stream for Answer {
             return Poll::Ready(None);
         }
         self.pipe.waker.register(context.waker());
-        let delta = self.pipe.lock().deltas.pop_front();
+        let delta = self.pipe.state.lock().deltas.pop_front();
         match delta {
             Some(delta) => {
                 self.ended = delta.is_last();
@@ -111,7 +112,7 @@ fn open(cutter: Option<Cutter>, counted: Option<(Purpose, Priority)>) -> (Writer
 impl Writer {
     /// Whether this text completed a sentence. What comes after the last delta is dropped.
     pub fn push(&self, delta: Delta) -> bool {
-        let mut waiting = self.pipe.lock();
+        let mut waiting = self.pipe.state.lock();
         if waiting.ended {
             return false;
         }
@@ -165,12 +166,6 @@ impl Drop for Writer {
             FailureCode::EngineFailed,
             "the answer broke off because what made it failed; ask again",
         ));
-    }
-}
-
-impl Pipe {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -280,7 +275,7 @@ mod tests {
         assert_eq!(answer.next().await, Some(done()));
         let pipe = answer.pipe.clone();
         drop(writer);
-        assert!(pipe.lock().deltas.is_empty(), "the drop of its writer is no second end");
+        assert!(pipe.state.lock().deltas.is_empty(), "the drop of its writer is no second end");
     }
 
     #[tokio::test]

@@ -21,12 +21,13 @@ use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, RwLock};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -190,7 +191,7 @@ impl Answerer for Local {
     }
 
     fn status(&self) -> ModelStatus {
-        self.shared.status().clone()
+        self.shared.status.lock().clone()
     }
 
     fn device_lost(&self) -> BoxFuture<'_, ()> {
@@ -251,16 +252,12 @@ impl Recipe {
 }
 
 impl Shared {
-    fn status(&self) -> std::sync::MutexGuard<'_, ModelStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn preparer(&self) -> Arc<Preparer> {
-        self.preparer.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.preparer.read().clone()
     }
 
     fn set_preparer(&self, preparer: Preparer) {
-        *self.preparer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(preparer);
+        *self.preparer.write() = Arc::new(preparer);
         self.warm_grammars();
     }
 

@@ -19,14 +19,15 @@ use crate::template_input::chat_prompt;
 use count::Counter;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use parking_lot::Mutex;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{Preset, Settings};
 use sse::Events;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use text::chat::ChatPrompt;
 use tokio_util::sync::CancellationToken;
@@ -108,7 +109,7 @@ impl Answerer for Arc<Upstream> {
     /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         let chat = chat_prompt(prompt);
-        let model = self.known_status().model.clone();
+        let model = self.status.lock().model.clone();
         Box::pin(async move {
             let total = self.counter.count(&chat, preset, &model, self.key.as_deref()).await?;
             Ok(Measured::from_weights(total, &count::weights(&chat.messages).await?))
@@ -116,14 +117,14 @@ impl Answerer for Arc<Upstream> {
     }
 
     fn status(&self) -> ModelStatus {
-        let mut status = self.known_status().clone();
+        let mut status = self.status.lock().clone();
         status.load = ModelLoad::of(|priority| self.open(priority).load(Ordering::Relaxed));
         status
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         self.stopped.cancel();
-        let mut status = self.known_status();
+        let mut status = self.status.lock();
         (status.ready, status.trouble) = (false, Some("the service stops".to_owned()));
         ready(()).boxed()
     }
@@ -169,7 +170,7 @@ impl Upstream {
         first: &mut Option<Instant>,
         writer: &Writer,
     ) -> Result<Finish, Failure> {
-        let model = self.known_status().model.clone();
+        let model = self.status.lock().model.clone();
         let mut post = self.client.post(self.url("chat/completions")?).json(&wire::body(request, chat, &model));
         if let Some(key) = &self.key {
             post = post.bearer_auth(key);
@@ -271,14 +272,14 @@ impl Upstream {
         let ctx_size =
             known.and_then(|known| known["max_model_len"].as_u64()).and_then(|size| u32::try_from(size).ok());
         self.ctx_size.store(ctx_size.unwrap_or(0), Ordering::Relaxed);
-        let mut status = self.known_status();
+        let mut status = self.status.lock();
         (status.ready, status.trouble, status.model) = (true, None, model.to_owned());
         Ok(())
     }
 
     /// Probes again and again until it is there. One task at a time does.
     fn wait_for_it(self: Arc<Upstream>, trouble: String) {
-        let mut status = self.known_status();
+        let mut status = self.status.lock();
         let is_waited_for = status.trouble.replace(trouble).is_some();
         status.ready = false;
         drop(status);
@@ -293,7 +294,7 @@ impl Upstream {
                 }
                 match self.probe().await {
                     Ok(()) => return tracing::info!("the upstream is there"),
-                    Err(trouble) => self.known_status().trouble = Some(trouble),
+                    Err(trouble) => self.status.lock().trouble = Some(trouble),
                 }
             }
         });
@@ -328,10 +329,6 @@ impl Upstream {
 
     fn url(&self, path: &str) -> Result<Url, Failure> {
         self.base.join(path).map_err(|error| Failure::new(FailureCode::UpstreamFailed, error.to_string()))
-    }
-
-    fn known_status(&self) -> MutexGuard<'_, ModelStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

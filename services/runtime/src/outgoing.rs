@@ -3,9 +3,10 @@
 //! Not a channel of the usual kind, because the store may have a reply's words only after they were written, and because
 //! what a connection is told when it comes (the items it has missed) is bounded by the session and not by the queue.
 
+use parking_lot::Mutex;
 use session::Event;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl Outgoing {
     /// too slow, which ends the connection. What is not `counted` does not fill the queue.
     pub fn push(&self, event: Arc<Event>, counted: bool) -> Option<u64> {
         let counted_bytes = counted.then(|| event.weight_bytes());
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.closed || state.end.is_some() {
             return None;
         }
@@ -124,13 +125,13 @@ impl Outgoing {
 
     /// Closes the connection after what is queued.
     pub fn end(&self, end: End) {
-        self.shared.lock().end.get_or_insert(end);
+        self.shared.state.lock().end.get_or_insert(end);
         self.shared.tell_end();
     }
 
     /// Closes the connection; what is queued is not written any more.
     pub fn end_now(&self, end: End) {
-        self.shared.lock().end_now(end);
+        self.shared.state.lock().end_now(end);
         self.shared.tell_end();
     }
 
@@ -138,7 +139,7 @@ impl Outgoing {
     pub async fn ended(&self) -> End {
         loop {
             let told = self.shared.ended.notified();
-            if let Some(end) = self.shared.lock().end {
+            if let Some(end) = self.shared.state.lock().end {
                 return end;
             }
             told.await;
@@ -146,12 +147,12 @@ impl Outgoing {
     }
 
     pub fn is_written(&self, mark: u64) -> bool {
-        self.shared.lock().written >= mark
+        self.shared.state.lock().written >= mark
     }
 
     /// Nothing more will be written.
     pub fn is_over(&self) -> bool {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         state.closed || (state.end.is_some() && state.queue.is_empty())
     }
 }
@@ -168,7 +169,7 @@ impl Written {
     }
 
     pub fn try_next(&mut self) -> Option<ToWrite> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         match state.queue.pop_front() {
             Some((event, counted_bytes)) => {
                 if let Some(bytes) = counted_bytes {
@@ -183,13 +184,13 @@ impl Written {
 
     /// So many more left for the network.
     pub fn done(&mut self, count: u64) {
-        self.shared.lock().written += count;
+        self.shared.state.lock().written += count;
         self.shared.written.notify_one();
     }
 
     /// Returns when the connection is to be closed at once, whatever is being written.
     pub async fn ended_now(&mut self) {
-        while !self.shared.lock().end_is_now {
+        while !self.shared.state.lock().end_is_now {
             self.shared.more.notified().await;
         }
     }
@@ -197,7 +198,7 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.closed = true;
         state.queue.clear();
         drop(state);
@@ -219,10 +220,6 @@ impl Shared {
         self.more.notify_one();
         self.ended.notify_waiters();
         self.written.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

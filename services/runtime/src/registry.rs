@@ -9,12 +9,13 @@ use crate::shared::Shared;
 use crate::task::{Command, refuse};
 use crate::{Error, ModelChoice, Presets};
 use model::{Gpu, Model};
+use parking_lot::Mutex;
 use session::machine::{ConnId, Replay};
 use session::{ConfigUpdate, Input, SessionConfig};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{ContextStamp, Placement, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -108,23 +109,23 @@ impl Runtime {
 
     /// How to tell a session something, if it is in memory.
     pub(super) fn commands(&self, session: &SessionRef) -> Option<mpsc::Sender<Command>> {
-        self.live.lock().get(session).map(|entry| entry.commands.clone())
+        self.live.sessions.lock().get(session).map(|entry| entry.commands.clone())
     }
 
     /// The sessions in memory, and what was last seen of their summaries and pins.
     pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<ContextStamp>)> {
-        self.live.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
+        self.live.sessions.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()
     }
 
     pub(super) fn see(&self, session: &SessionRef, stamp: ContextStamp) {
-        if let Some(entry) = self.live.lock().get_mut(session) {
+        if let Some(entry) = self.live.sessions.lock().get_mut(session) {
             entry.seen = Some(stamp);
         }
     }
 
     /// Sessions in memory.
     pub fn count(&self) -> usize {
-        self.live.lock().len()
+        self.live.sessions.lock().len()
     }
 
     /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
@@ -207,7 +208,7 @@ impl Runtime {
         let mut told = HashSet::new();
         loop {
             let left = self.live.left.notified();
-            let entries: Vec<Entry> = self.live.lock().values().cloned().collect();
+            let entries: Vec<Entry> = self.live.sessions.lock().values().cloned().collect();
             if entries.is_empty() {
                 return;
             }
@@ -222,7 +223,7 @@ impl Runtime {
     async fn entry(&self, session: &SessionRef) -> Result<Entry, Error> {
         loop {
             let idlest = {
-                let mut sessions = self.live.lock();
+                let mut sessions = self.live.sessions.lock();
                 if let Some(entry) = sessions.get_mut(session) {
                     entry.used_at = Instant::now();
                     return Ok(entry.clone());
@@ -318,12 +319,8 @@ impl Connected {
 }
 
 impl LiveSessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionRef, Entry>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn forget(&self, session: &SessionRef, id: u64) {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         if sessions.get(session).is_some_and(|entry| entry.id == id) {
             sessions.remove(session);
         }

@@ -6,13 +6,14 @@
 
 use crate::open::create_private_file;
 use crate::{Error, SessionRef};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Beyond this, what running replies said is written anew without the replies that are over.
@@ -116,8 +117,7 @@ impl Journal {
             if !journal.is_dirty.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            let file =
-                journal.written.lock().unwrap_or_else(PoisonError::into_inner).file.as_ref().map(File::try_clone);
+            let file = journal.written.lock().file.as_ref().map(File::try_clone);
             let Some(file) = file else { return };
             let synced = tokio::task::spawn_blocking(move || file?.sync_data()).await;
             if let Ok(Err(error)) = synced {
@@ -128,7 +128,7 @@ impl Journal {
 
     /// Words that cannot be written here are kept all the same, a sentence later.
     fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         if let Err(error) = change(&mut written) {
             tracing::warn!(%error, "what a reply says could not be written before it is sent");
         }

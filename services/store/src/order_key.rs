@@ -3,16 +3,16 @@
 //! Six bytes count (items said one after the other get the next number), the bytes after them are a fraction (items that
 //! were put between two others). A fraction never ends in zero: so there is always a key between two different ones.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 const COUNT_BYTES: usize = 6;
 const MIDDLE: u64 = 1 << (COUNT_BYTES * 8 - 1);
 const LAST: u64 = (1 << (COUNT_BYTES * 8)) - 1;
 
 /// The empty key stands before all others. As JSON it is text, two hexadecimal letters a byte.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, sqlx::Type)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, sqlx::Type)]
 #[sqlx(transparent)]
-pub struct OrderKey(Vec<u8>);
+pub struct OrderKey(#[serde(serialize_with = "hex::serialize")] Vec<u8>);
 
 impl OrderKey {
     /// A key after `before` and ahead of `after`; `None` is the open end on that side.
@@ -36,20 +36,11 @@ impl OrderKey {
     }
 }
 
-impl Serialize for OrderKey {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-    }
-}
-
 impl<'de> Deserialize<'de> for OrderKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OrderKey, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let key: Vec<u8> = hex::deserialize(deserializer)?;
         // An item has a key of at least one byte.
-        let digits = digits.filter(|digits| !digits.is_empty() && digits.len() % 2 == 0);
-        let digits = digits.ok_or_else(|| D::Error::custom("not hexadecimal"))?;
-        Ok(OrderKey(digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect()))
+        if key.is_empty() { Err(D::Error::custom("an empty key")) } else { Ok(OrderKey(key)) }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::error::Result;
 use crate::{Error, SessionRef, StoreOptions};
+use parking_lot::Mutex;
 use sqlx::sqlite::SqliteConnection;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// What a row takes beside the words in it, as the schema's step 5 counts it.
 const ROW_BYTES: u64 = 512;
@@ -44,7 +45,7 @@ impl Quota {
     }
 
     fn has_room_in_minute(&self, session: &SessionRef, bytes: u64, minute: i64) -> bool {
-        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.stored.lock();
         if stored.0 != minute {
             *stored = (minute, HashMap::new());
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::hex::hex;
 use crate::nvrtc;
 
 /// Takes a program's machine code.
@@ -56,7 +55,7 @@ pub fn programs(
 
 fn file_name(program: &str, source: &str, architecture: &str, driver: i32) -> String {
     let hash = Sha256::new().chain_update(source).chain_update(driver.to_le_bytes()).finalize();
-    format!("{program}.{architecture}.{}.cubin", hex(&hash[..8]))
+    format!("{program}.{architecture}.{}.cubin", hex::encode(&hash[..8]))
 }
 
 /// A file that was cut off or changed is as good as none.

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use cudarc::driver::sys;
 
-use super::{Cuda, check, lock};
+use super::{Cuda, check};
 use crate::error::Error;
 
 pub(super) struct Span {
@@ -16,7 +16,7 @@ pub(super) struct Span {
 impl Cuda {
     /// An event that is reached when all that was asked for is done; none where nothing is profiled.
     pub(super) fn mark(&self) -> Result<Option<sys::CUevent>, Error> {
-        if lock(&self.profile).is_none() {
+        if self.profile.lock().is_none() {
             return Ok(None);
         }
         let mut event = null_mut();
@@ -31,7 +31,7 @@ impl Cuda {
     /// Remembers a kernel that was started behind the event `begin`.
     pub(super) fn note(&self, kernel: &str, begin: Option<sys::CUevent>) -> Result<(), Error> {
         if let (Some(begin), Some(end)) = (begin, self.mark()?)
-            && let Some(spans) = &mut *lock(&self.profile)
+            && let Some(spans) = &mut *self.profile.lock()
         {
             spans.push(Span { kernel: kernel.to_string(), begin, end });
         }
@@ -40,9 +40,9 @@ impl Cuda {
 
     /// Each kernel that `work` starts, with the milliseconds it took.
     pub fn profile(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Vec<(String, f32)>, Error> {
-        *lock(&self.profile) = Some(Vec::new());
+        *self.profile.lock() = Some(Vec::new());
         let result = work();
-        let spans = lock(&self.profile).take().unwrap_or_default();
+        let spans = self.profile.lock().take().unwrap_or_default();
         self.synchronize()?;
         let mut kernels = Vec::new();
         for span in spans {
@@ -59,7 +59,7 @@ impl Cuda {
     }
 
     pub fn is_profiled(&self) -> bool {
-        lock(&self.profile).is_some()
+        self.profile.lock().is_some()
     }
 }
 

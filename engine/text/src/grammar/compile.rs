@@ -1,7 +1,5 @@
 //! Compiles what a request asks for into the matcher of one sequence. The latest grammars are kept compiled.
 
-use std::sync::PoisonError;
-
 use super::env::GrammarEnv;
 use super::error::{GrammarError, why};
 use super::matcher::Matcher;
@@ -43,7 +41,7 @@ impl GrammarEnv {
 
     /// A deep copy: the states that one sequence adds to it do not slow the others down.
     fn copy_of_compiled(&self, key: &str) -> Option<llguidance::Matcher> {
-        let mut compiled = self.shared.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = self.shared.compiled.lock();
         let at = compiled.iter().position(|(known, _)| known == key)?;
         let found = compiled.remove(at)?;
         let fresh = found.1.deep_clone();
@@ -52,7 +50,7 @@ impl GrammarEnv {
     }
 
     fn keep_compiled(&self, key: String, inner: &llguidance::Matcher) {
-        let mut compiled = self.shared.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = self.shared.compiled.lock();
         compiled.push_back((key, inner.deep_clone()));
         while compiled.len() > MOST_COMPILED {
             compiled.pop_front();

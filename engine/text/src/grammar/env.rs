@@ -1,7 +1,8 @@
 //! The vocabulary as llguidance wants it: every token's bytes in a trie, control tokens marked.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;

@@ -3,7 +3,7 @@
 //! to 'least recently used' and needs no list.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub const WORTH_CACHING_BYTES: usize = 16;
 /// What an entry costs besides its text and its tokens: two map slots' worth of pointers and counters.
@@ -56,11 +56,6 @@ impl SegmentCache {
 
 fn entry_bytes(text: &str, tokens: &[u32]) -> usize {
     text.len() + size_of_val(tokens) + ENTRY_BYTES
-}
-
-/// A thread that panicked while it held the cache left at worst an entry out: the map itself is whole.
-pub fn lock(cache: &Mutex<SegmentCache>) -> MutexGuard<'_, SegmentCache> {
-    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

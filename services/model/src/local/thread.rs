@@ -89,7 +89,7 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
         match recipe.open() {
             Ok((engine, preparer)) => {
                 shared.set_preparer(preparer);
-                let mut status = shared.status();
+                let mut status = shared.status.lock();
                 (status.ready, status.trouble) = (true, None);
                 status.restarts += 1;
                 return Ok(engine);
@@ -284,7 +284,7 @@ impl<'a> Serving<'a> {
         if let Err(why) = self.engine.check_invariants() {
             panic!("what the engine remembers does not agree: {why}");
         }
-        self.shared.status().checks += 1;
+        self.shared.status.lock().checks += 1;
     }
 
     fn tell_notes(&mut self) {
@@ -294,7 +294,7 @@ impl<'a> Serving<'a> {
     }
 
     fn tell_status(&self) {
-        let mut status = self.shared.status();
+        let mut status = self.shared.status.lock();
         status.load = ModelLoad::of(|priority| self.replies.count(priority));
         status.memory_bytes.clear();
         let kinds = MemoryKind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
@@ -303,7 +303,7 @@ impl<'a> Serving<'a> {
 }
 
 fn note_trouble(shared: &Shared, trouble: &str) {
-    let mut status = shared.status();
+    let mut status = shared.status.lock();
     (status.ready, status.trouble) = (false, Some(trouble.to_owned()));
     status.load = Default::default();
 }
