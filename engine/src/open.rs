@@ -65,21 +65,8 @@ pub fn find_gpu(kernels: Option<&Path>, progress: &mut dyn FnMut(&str)) -> Resul
     Ok(gpu::open(0, kernels, progress)?)
 }
 
-/// The emulator that tests use as a GPU. `folder` keeps what the C++ compiler made.
-pub fn emulated(folder: &Path) -> Result<Device, Error> {
-    Ok(Device::emulated(folder)?)
-}
-
-pub fn open(path: &Path, options: &ModelOptions) -> Result<OpenedModel, Error> {
-    open_with(path, options, &mut |_, _| ())
-}
-
-/// As `open`. Tells `progress` how many bytes of how many are packed.
-pub fn open_with(
-    path: &Path,
-    options: &ModelOptions,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<OpenedModel, Error> {
+/// Tells `progress` how many bytes of how many are packed.
+pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<OpenedModel, Error> {
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;

@@ -52,7 +52,7 @@ mod tests {
             let Some(device) = device_of_tests() else { return Ok(()) };
             let (gate, up) = (random(count * cols, seed), random(count * cols, seed + 1));
             let [gate_there, up_there] = [&gate, &up].map(|values| Buffer::of(&device, values).unwrap());
-            let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| kernels::activation::silu(*g) * u).collect();
+            let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| g * kernels::activation::sigmoid(*g) * u).collect();
             let all = Forms { values: true, integers: true, halves: Halves::Two };
             let rows = DeviceRows::new(&device, count, cols, all).unwrap();
             for forms in [Forms { halves: Halves::No, ..all }, all] {

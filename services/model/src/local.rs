@@ -211,7 +211,7 @@ impl Answerer for Local {
 impl Recipe {
     fn open(&self) -> Result<(Engine, Preparer), Error> {
         let options = ModelOptions { gpu: self.finder.find()?, ..self.options.clone() };
-        Ok(engine::open::open(&self.file, &options).map(|opened| self.cook(opened))?)
+        Ok(engine::open::open(&self.file, &options, &mut |_, _| ()).map(|opened| self.cook(opened))?)
     }
 
     fn cook(&self, opened: OpenedModel) -> (Engine, Preparer) {

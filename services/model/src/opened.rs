@@ -55,7 +55,7 @@ pub fn open_on(
     let (file, preset) = resolve(settings, name)?;
     let finder = finder.with_room_for(longest(settings, &preset, precision));
     let options = ModelOptions { gpu: finder.find()?, ..open_options(settings, precision) };
-    let mut model = engine::open::open_with(&file, &options, progress)?;
+    let mut model = engine::open::open(&file, &options, progress)?;
     let mut settings = settings.clone();
     model.notes.extend(builtin::is_built_in(&file).then(builtin::what_it_is));
     model.notes.extend(settings.fit_to_model(&preset.name, native_ctx(&model.network, &file)?)?);

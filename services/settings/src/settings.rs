@@ -214,11 +214,6 @@ impl Settings {
         })
     }
 
-    /// The only answer to 'what is the window of this preset'.
-    pub fn ctx_size(&self, preset: &str) -> Result<u32, Error> {
-        Ok(self.preset(preset)?.ctx_size)
-    }
-
     /// The preset that `[model] preset` chose. Loading made sure that it exists.
     pub fn chosen(&self) -> Result<&Preset, Error> {
         self.preset(&self.model.preset)

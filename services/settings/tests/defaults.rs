@@ -99,7 +99,7 @@ fn every_size_has_every_window() {
         for (suffix, ctx_size) in windows {
             let name = format!("qwen3.5-{}{suffix}", size.to_lowercase());
             let preset = settings.preset(&name).unwrap();
-            assert_eq!(settings.ctx_size(&name).unwrap(), ctx_size, "{name}");
+            assert_eq!(settings.preset(&name).unwrap().ctx_size, ctx_size, "{name}");
             assert_eq!(preset.native_ctx, Some(262_144), "{name}");
             assert_eq!(preset.model, format!("qwen3.5-{}", size.to_lowercase()));
             assert_eq!(preset.source.repo.as_deref(), Some(format!("unsloth/Qwen3.5-{size}-GGUF").as_str()));

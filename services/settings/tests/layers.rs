@@ -94,7 +94,7 @@ fn a_preset_of_ones_own_says_only_what_differs() {
     );
     let settings = loaded.settings;
     let (kitchen, quiet) = (settings.preset("kitchen").unwrap(), settings.preset("quiet").unwrap());
-    assert_eq!(kitchen.ctx_size, settings.ctx_size("qwen3.5-9b-64k").unwrap());
+    assert_eq!(kitchen.ctx_size, settings.preset("qwen3.5-9b-64k").unwrap().ctx_size);
     assert_eq!(kitchen.source, settings.preset("qwen3.5-9b").unwrap().source);
     assert_eq!((kitchen.kv.k.into_str(), kitchen.kv.v.into_str()), ("f16", "q4"));
     assert_eq!((kitchen.thinking, quiet.thinking), (Thinking::On, Thinking::Off));
@@ -115,9 +115,13 @@ fn a_flag_for_all_presets_wins_over_a_variable_for_one() {
 #[test]
 fn a_built_in_preset_can_be_changed() {
     let settings = load("[presets.\"qwen3.5-9b\"]\nctx_size = 40000\n").settings;
-    assert_eq!(settings.ctx_size("qwen3.5-9b").unwrap(), 40_000);
-    assert_eq!(settings.ctx_size("qwen3.5-9b-32k").unwrap(), 40_000, "-32k is the same preset under another name");
-    assert_eq!(settings.ctx_size("qwen3.5-9b-64k").unwrap(), 65_536);
+    assert_eq!(settings.preset("qwen3.5-9b").unwrap().ctx_size, 40_000);
+    assert_eq!(
+        settings.preset("qwen3.5-9b-32k").unwrap().ctx_size,
+        40_000,
+        "-32k is the same preset under another name"
+    );
+    assert_eq!(settings.preset("qwen3.5-9b-64k").unwrap().ctx_size, 65_536);
 }
 
 #[test]
@@ -131,8 +135,8 @@ fn the_window_of_the_chosen_preset_can_be_overridden() {
         ..Sources::default()
     };
     let settings = Settings::load(&sources).unwrap().settings;
-    assert_eq!(settings.ctx_size("qwen3.5-9b").unwrap(), 65_536);
-    assert_eq!(settings.ctx_size("qwen3.5-9b-16k").unwrap(), 16_384, "others keep theirs");
+    assert_eq!(settings.preset("qwen3.5-9b").unwrap().ctx_size, 65_536);
+    assert_eq!(settings.preset("qwen3.5-9b-16k").unwrap().ctx_size, 16_384, "others keep theirs");
     let chosen = settings.chosen().unwrap();
     assert_eq!(chosen.compaction.tail_tokens, 13_107, "a share follows the window");
     assert_eq!(chosen.model_path(&settings.model.models_dir).unwrap().to_str(), Some("my.gguf"));
@@ -150,7 +154,7 @@ fn a_folder_of_model_files_adds_and_replaces() {
     sources.flags = vec![Flag::new("--set", "model.presets_dir", models.display())];
     let settings = Settings::load(&sources).unwrap().settings;
     assert_eq!(settings.chosen().unwrap().source.path.as_ref().unwrap().to_str(), Some("h.gguf"));
-    assert_eq!(settings.ctx_size("qwen3.5-9b").unwrap(), 1024);
+    assert_eq!(settings.preset("qwen3.5-9b").unwrap().ctx_size, 1024);
     assert!(settings.preset("qwen3.5-9b-64k").is_err(), "the file was replaced, not merged");
     assert!(settings.preset("qwen3.5-2b-64k").is_ok());
     assert!(settings.preset("default").unwrap().source.path.is_none(), "a model's [preset] is for its own presets");
@@ -160,7 +164,7 @@ fn a_folder_of_model_files_adds_and_replaces() {
 fn only_a_default_window_gives_way_to_the_model_file() {
     let mut settings = load("").settings;
     let notice = settings.fit_to_model("default", 4096).unwrap();
-    assert_eq!(settings.ctx_size("default").unwrap(), 4096);
+    assert_eq!(settings.preset("default").unwrap().ctx_size, 4096);
     assert_eq!(settings.presets["default"].compaction.tail_tokens, 819);
     assert_eq!(notice.as_deref(), Some("window 4096 tokens: the model file has no more than that"));
     assert_eq!(settings.fit_to_model("default", 8192).unwrap(), None);
@@ -184,7 +188,7 @@ fn a_window_that_gave_way_must_still_reach_its_target() {
 
 #[test]
 fn a_preset_that_does_not_exist_is_told_with_the_nearest() {
-    let error = load("").settings.ctx_size("qwen3.5-9b-65k").unwrap_err().to_string();
+    let error = load("").settings.preset("qwen3.5-9b-65k").unwrap_err().to_string();
     assert!(
         error.starts_with(
             "there is no preset \"qwen3.5-9b-65k\" (did you mean \"qwen3.5-9b-64k\"?); there are: builtin, builtin-1k, builtin-2k, default,"

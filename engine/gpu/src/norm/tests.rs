@@ -91,7 +91,7 @@ proptest! {
         let expected: Vec<f32> = crate::reference::rms_norm(&x, &weight, 1e-6)
             .iter()
             .zip(&gate)
-            .map(|(x, gate)| x * kernels::activation::silu(*gate))
+            .map(|(x, gate)| x * (gate * kernels::activation::sigmoid(*gate)))
             .collect();
         assert_close(&read(&rows, count)[0], &expected, 1e-5);
     }

@@ -53,16 +53,10 @@ impl Activations {
         &self.values
     }
 
-    /// Room for rows to be written through `values_mut`; what is there is undefined.
+    /// Room for rows to be written; what is there is undefined. Rounded rows, if there are any, are out of date from here on.
     pub fn resize(&mut self, rows: usize, cols: usize) -> &mut [f32] {
         (self.rows, self.cols) = (rows, cols);
         self.values.resize(rows * cols, 0.0);
-        self.is_rounded = false;
-        &mut self.values
-    }
-
-    /// Rounded rows, if there are any, are out of date from here on.
-    pub fn values_mut(&mut self) -> &mut [f32] {
         self.is_rounded = false;
         &mut self.values
     }

@@ -4,11 +4,12 @@ use super::own::BegunBySecrets;
 use crate::ApiError;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use settings::{LimitSettings, Settings};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -74,7 +75,7 @@ impl Gate {
 
     /// A connection from this address, before anything of it is read.
     pub fn connect(self: &Arc<Gate>, address: IpAddr) -> Result<ConnectionPlace, ApiError> {
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         let all = state.limits.connections;
         // Behind a proxy are many clients.
         let limit = if self.is_proxy(address) { all } else { state.limits.connections_per_address };
@@ -89,7 +90,7 @@ impl Gate {
 
     /// A websocket of this key.
     pub fn connect_key(self: &Arc<Gate>, key: &str) -> Result<ConnectionPlace, ApiError> {
-        let state = &mut *self.lock();
+        let state = &mut *self.state.lock();
         let limit = state.limits.connections_per_key;
         let message = || format!("this key has {limit} connections already (limits.connections_per_key)");
         self.place(state, Whose::Key(key.to_owned()), limit, message)
@@ -117,13 +118,14 @@ impl Gate {
 
     pub fn request_of_address(&self, address: IpAddr) -> Result<Left, ApiError> {
         let now = self.now();
-        let taken = self.lock().requests_of_address.take(&network(address), now);
+        let taken = self.state.lock().requests_of_address.take(&network(address), now);
         taken.map_err(|wait_s| too_fast("requests from your address", wait_s))
     }
 
     pub fn request_of_key(&self, key: &str) -> Result<Left, ApiError> {
         let now = self.now();
-        self.lock()
+        self.state
+            .lock()
             .requests_of_key
             .take(&key.to_owned(), now)
             .map_err(|wait_s| too_fast("requests of this key", wait_s))
@@ -132,7 +134,7 @@ impl Gate {
     /// Refused with a time to wait where this address guesses.
     pub fn wrong_key(&self, address: IpAddr) -> Result<Left, ApiError> {
         let now = self.now();
-        let taken = self.lock().failures_of_address.take(&network(address), now);
+        let taken = self.state.lock().failures_of_address.take(&network(address), now);
         taken.map_err(|wait_s| too_fast("wrong keys from your address", wait_s))
     }
 
@@ -174,17 +176,13 @@ impl Gate {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.lock().connections
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().connections
     }
 }
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        let state = &mut *self.gate.lock();
+        let state = &mut *self.gate.state.lock();
         if let Whose::Address(_) = self.of {
             state.connections = state.connections.saturating_sub(1);
         }
@@ -206,7 +204,7 @@ pub struct BodyPlace {
 
 impl BodyPlace {
     pub fn take(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let state = &mut *self.gate.lock();
+        let state = &mut *self.gate.state.lock();
         let limit = state.limits.body_bytes_per_address;
         let taken = state.body_bytes_of_address.entry(self.address).or_default();
         self.bytes += bytes;
@@ -221,7 +219,7 @@ impl BodyPlace {
 
 impl Drop for BodyPlace {
     fn drop(&mut self) {
-        let taken = &mut self.gate.lock().body_bytes_of_address;
+        let taken = &mut self.gate.state.lock().body_bytes_of_address;
         let left = taken.get(&self.address).map_or(0, |bytes| bytes.saturating_sub(self.bytes));
         if left == 0 {
             taken.remove(&self.address);

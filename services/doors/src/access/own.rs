@@ -3,9 +3,9 @@
 use super::caller::Caller;
 use crate::ApiError;
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::{SessionRef, Store};
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ impl BegunBySecrets {
     pub async fn open_session(&self, store: &Store, caller: &Caller, id: &str) -> Result<SessionRef, ApiError> {
         if let Some(secret) = &caller.secret {
             let made_for = caller.identity.session.as_ref().and_then(|session| session.get("session_id"));
-            let begun = self.by_secret.lock().unwrap_or_else(PoisonError::into_inner);
+            let begun = self.by_secret.lock();
             let is_begun = begun.get(secret).is_some_and(|begun| begun.sessions.iter().any(|own| own == id));
             if !is_begun && made_for.and_then(Value::as_str) != Some(id) {
                 let message = "a client secret opens only the sessions that it began: make one for this session, with \
@@ -45,7 +45,7 @@ impl BegunBySecrets {
     pub fn began(&self, caller: &Caller, session: &SessionRef) {
         let Some(secret) = &caller.secret else { return };
         let now = Instant::now();
-        let mut begun = self.by_secret.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.by_secret.lock();
         begun.retain(|_, begun| begun.until > now);
         let until = now + self.lifetime;
         let begun = begun.entry(secret.clone()).or_insert(Begun { until, sessions: Vec::new() });

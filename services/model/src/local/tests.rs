@@ -456,7 +456,7 @@ async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
 
 /// Says so where not.
 fn has_emulator() -> bool {
-    let opened = engine::open::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));
+    let opened = engine::Device::emulated(&std::env::temp_dir().join("reprise-gpu-tests"));
     if let Err(error) = &opened {
         assert!(error.to_string().contains("g++: "), "{error}");
         println!("skipped: {error}");
@@ -480,7 +480,7 @@ fn on_a_gpu(settings: &Settings, found: &Found) -> Stage {
     let find = move || {
         let mut found = found.lock().unwrap();
         let folder = if found.gone { Path::new("/dev/null") } else { &std::env::temp_dir() };
-        let device = engine::open::emulated(&folder.join("reprise-gpu-tests"))?;
+        let device = engine::Device::emulated(&folder.join("reprise-gpu-tests"))?;
         found.device = Some(device.clone());
         Ok(device)
     };
