@@ -9,3 +9,4 @@ pub mod random;
 pub mod reprise;
 pub mod service;
 pub mod upstream;
+pub mod wyoming;

@@ -46,7 +46,8 @@ impl Service {
 
     /// The same, in a folder that may hold a configuration.
     pub async fn built_in_model_in_folder(folder: TempDir, more: &[&str]) -> Service {
-        let command = command(folder.path(), &[&["serve", "--port", "0", "--preset", "builtin"], more].concat());
+        let first = ["serve", "--port", "0", "--preset", "builtin", "--set", "wyoming.port=0"];
+        let command = command(folder.path(), &[&first, more].concat());
         started(Service::launch(command, folder).await)
     }
 
@@ -205,7 +206,10 @@ fn started(started: Result<Service, NotStarted>) -> Service {
 fn serve(more: &[&str]) -> Vec<String> {
     let model = tiny_model().to_string_lossy().into_owned();
     let port: &[&str] = if more.contains(&"--port") { &[] } else { &["--port", "0"] };
-    let first = [&["serve", "--model", &model], port].concat();
+    // Services beside each other cannot all have the usual port.
+    let is_wyoming = |argument: &&str| argument.starts_with("wyoming.");
+    let wyoming: &[&str] = if more.iter().any(is_wyoming) { &[] } else { &["--set", "wyoming.port=0"] };
+    let first = [&["serve", "--model", &model], port, wyoming].concat();
     first.iter().chain(more).map(|argument| argument.to_string()).collect()
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tests::service::{Service, check_store};
+use tests::wyoming::own_address;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -95,6 +96,18 @@ async fn agents_sdk_realtime() {
 #[tokio::test]
 async fn ollama_python() {
     python("ollama_chat.py").await;
+}
+
+#[tokio::test]
+async fn wyoming_handle() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let address = own_address();
+    let (host, port) = (format!("wyoming.host={}", address.ip()), format!("wyoming.port={}", address.port()));
+    let settings = ["--set", "preset.sampling.temperature=0", "--set", &host, "--set", &port];
+    let service = Service::start(&settings).await;
+    let address = address.to_string();
+    let environment = [("REPRISE_WYOMING", Path::new(&address))];
+    run(service, venv.join("bin/python"), &["-B"], "wyoming_handle.py", &environment).await;
 }
 
 #[tokio::test]

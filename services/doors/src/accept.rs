@@ -3,6 +3,8 @@
 use crate::ApiError;
 use crate::App;
 use crate::access::Peer;
+use crate::incoming::next;
+use crate::wyoming::WyomingPort;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -27,35 +29,18 @@ pub struct Listeners {
     pub main: TcpListener,
     /// Answers at `/` as Ollama does.
     pub ollama: Option<TcpListener>,
+    pub wyoming: Vec<WyomingPort>,
 }
 
 /// Takes connections until `stop`; those that are open then are told to end. Returns their tasks.
 pub async fn run(listener: TcpListener, router: Router, app: App, stop: &CancellationToken) -> TaskTracker {
     let tasks = TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                tasks.spawn(connection(app.clone(), router.clone(), stream, address));
-            }
-            // The system is out of something, most likely of files; others give them back in time.
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
-                tokio::select! {
-                    () = tokio::time::sleep(OUT_OF_FILES) => {}
-                    () = stop.cancelled() => break,
-                }
-            }
-        }
+    while let Some((stream, address)) = next(&listener, stop).await {
+        tasks.spawn(connection(app.clone(), router.clone(), stream, address));
     }
     tasks.close();
     tasks
 }
-
-const OUT_OF_FILES: Duration = Duration::from_millis(100);
 
 async fn connection(app: App, router: Router, mut stream: TcpStream, address: SocketAddr) {
     let place = match app.gate.connect(address.ip()) {

@@ -7,6 +7,7 @@ mod retries;
 mod source;
 
 pub use durable::{MARK, bodies};
+use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 
 use crate::ApiError;
@@ -106,6 +107,14 @@ impl Completions {
         progress.session = Some(session.clone());
         progress.listen(listening);
         Ok(progress.begun().await)
+    }
+
+    /// The reply to a turn that its client does not ask for again.
+    pub async fn talk(&self, session: &SessionRef, turn: NewTurn) -> Result<Completion, ApiError> {
+        let reply = Arc::<SharedReply>::default();
+        let source = Source::Shared(reply.clone().reader());
+        self.take_turn(&mut *reply.progress().await, session, turn, Map::new()).await??;
+        Ok(Completion { source, warm: None, session_id: Some(session.id().to_owned()) })
     }
 
     /// The reply to a turn that its client may ask for again: it is taken and answered once. `first` takes it; where that

@@ -91,6 +91,7 @@ mod tests {
     use crate::openai_chat::ChatBody;
     use crate::openai_realtime::{ResponseFields, SessionFields};
     use crate::openai_responses::ResponsesBody;
+    use crate::wyoming::TranscriptFields;
     use serde_json::json;
     use std::collections::BTreeSet;
 
@@ -143,5 +144,6 @@ mod tests {
         assert_eq!(answered("Responses"), read_of::<ResponsesBody>());
         assert_eq!(answered("Realtime sessions"), read_of::<SessionFields>());
         assert_eq!(answered("Realtime responses"), read_of::<ResponseFields>());
+        assert_eq!(answered("Wyoming"), read_of::<TranscriptFields>());
     }
 }

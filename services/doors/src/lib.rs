@@ -12,6 +12,7 @@ mod console;
 mod error;
 mod fields;
 mod health;
+mod incoming;
 mod json;
 pub mod metrics;
 mod ollama;
@@ -26,6 +27,7 @@ mod routes;
 mod serve;
 mod side_task;
 mod upkeep;
+pub mod wyoming;
 
 pub use accept::{Listeners, while_starting};
 pub use api_error::ApiError;

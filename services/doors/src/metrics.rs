@@ -52,6 +52,8 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
     (Counter, "reprise_http_requests_total", "method, route, status", Count, "requests, websockets when they begin"),
     (Histogram, "reprise_http_request_seconds", "method, route", Seconds, "to the head of the response"),
+    (Counter, "reprise_wyoming_events_total", "event", Count, "events of Wyoming clients"),
+    (Counter, "reprise_wyoming_turns_total", "outcome", Count, "what became of what Wyoming clients said"),
     (Counter, "reprise_arm_turns_total", "experiment, arm", Count, "turns of sessions that are in an experiment"),
     (
         Histogram,
@@ -234,7 +236,8 @@ mod tests {
         let missing: Vec<_> = told.difference(&table).chain(told.difference(&described)).collect();
         assert!(missing.is_empty(), "{missing:?} are told, but not in the table or not described");
         // What only a server counts is told in its own tests.
-        let untold: Vec<_> = table.difference(&told).filter(|name| !name.contains("_http_")).collect();
+        let is_a_servers = |name: &str| name.contains("_http_") || name.contains("_wyoming_");
+        let untold: Vec<_> = table.difference(&told).filter(|name| !is_a_servers(name)).collect();
         assert!(untold.is_empty(), "{untold:?} are in the table, and /metrics has none of them");
         let units = ["_total", "_seconds", "_bytes", "_tokens", "_per_second"];
         let now =

@@ -5,7 +5,7 @@ use crate::access::{Gate, Policy, RevokedKeys};
 use crate::completion::RecentTurns;
 use crate::pulls::Pulls;
 use crate::routes::router;
-use crate::{App, Error, accept, console, metrics, ollama, upkeep};
+use crate::{App, Error, accept, console, metrics, ollama, upkeep, wyoming};
 use axum::routing::get;
 use futures_util::future::OptionFuture;
 use runtime::Runtime;
@@ -27,7 +27,7 @@ pub async fn listen(settings: &Settings) -> Result<Listeners, Error> {
         0 => None,
         port => Some(bind(port).await?),
     };
-    Ok(Listeners { main, ollama })
+    Ok(Listeners { main, ollama, wyoming: wyoming::listen(settings).await? })
 }
 
 /// Serves until `stop`, then lets what is under way finish, for as long as `shutdown.drain_s` says.
@@ -48,10 +48,12 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
         stopping: stop.clone(),
     };
     let mut upkeep = tokio::spawn(upkeep::run(app.clone()));
+    let wyoming = wyoming::run(listeners.wyoming, app.clone(), stop.clone()).await;
     let main = accept::run(listeners.main, router(app.clone(), get(console::page)), app.clone(), &stop);
     let front = get(ollama::running);
     let also = listeners.ollama.map(|listener| accept::run(listener, router(app.clone(), front), app.clone(), &stop));
     let (connections, more) = tokio::join!(main, OptionFuture::from(also));
+    wyoming.close();
     // A part of the time is kept for marking and storing what did not finish, and for goodbyes.
     let asked = Instant::now();
     let _ = tokio::time::timeout_at(asked + drain, async {
@@ -64,6 +66,7 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
         if let Some(more) = more {
             more.wait().await;
         }
+        wyoming.wait().await;
     })
     .await;
     // The next start goes on with it.

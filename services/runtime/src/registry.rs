@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::{ContextStamp, Placement, SessionRecord, SessionRef, Store, new_id};
+use store::{ContextStamp, Placement, SessionName, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -130,6 +130,20 @@ impl Runtime {
 
     /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
     pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
+        let new = self.new_session(user, model, update)?;
+        Ok(self.shared.store.create_session(new).await?)
+    }
+
+    /// The session that this user's client calls so, or a new one.
+    pub async fn named(&self, user: &str, model: &str, name: SessionName) -> Result<SessionRef, Error> {
+        if let Some(session) = self.shared.store.session_named(user, &name).await? {
+            return Ok(session);
+        }
+        let new = SessionRecord { title: name.name.clone(), ..self.new_session(user, model, None)? };
+        Ok(self.shared.store.create_named_session(new, name).await?)
+    }
+
+    fn new_session(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
         let choice = self.shared.presets.choose(model)?;
@@ -140,8 +154,7 @@ impl Runtime {
         }
         let (user, title) = (user.to_owned(), String::new());
         let (created_at_ms, updated_at_ms, metadata) = (now_ms, now_ms, None);
-        let new = SessionRecord { id, user, placement, title, config, metadata, created_at_ms, updated_at_ms };
-        Ok(self.shared.store.create_session(new).await?)
+        Ok(SessionRecord { id, user, placement, title, config, metadata, created_at_ms, updated_at_ms })
     }
 
     /// What a session begins with: a persona's instructions take the place of the configured ones.

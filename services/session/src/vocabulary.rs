@@ -401,6 +401,8 @@ pub enum Heard {
 pub struct NewTurn {
     /// The last item as the client knows it: what was said since is no part of its conversation. None: whatever was said.
     pub behind: Option<String>,
+    /// The user talks over what is being said: a response of the conversation that is under way is cancelled.
+    pub interrupts: bool,
     pub items: Vec<NewItem>,
     /// The next turn will most likely have the same configuration.
     pub request: ResponseRequest,

@@ -7,6 +7,7 @@ use crate::experiment::ARMS;
 use crate::findings::Findings;
 use crate::nearest::hint;
 use crate::origin::join;
+use crate::personas::Persona;
 use crate::preset::{Preset, Thinking};
 use crate::settings::Settings;
 
@@ -69,6 +70,23 @@ pub(crate) fn preset(preset: &Preset, findings: &Findings) {
             (fills.as_str(), "target_fill"),
         ];
         findings.contradiction(&keys, found, "a target that can be reached: raise it or ctx_size, or lower the others");
+    }
+}
+
+/// For when the personas are known. A program that reaches a port of Wyoming talks without a key.
+pub(crate) fn wyoming(settings: &Settings, findings: &Findings) {
+    if !settings.wyoming_needs_leave() {
+        return;
+    }
+    let own = settings.wyoming.port.map(|port| (port, "wyoming".to_string(), "port"));
+    let of = |persona: &Persona| (persona.wyoming_port, join("personas", &persona.name), "wyoming_port");
+    let ports = own.into_iter().chain(settings.personas.values().map(of));
+    for (port, section, key) in ports.filter(|(port, ..)| *port > 0) {
+        let reasons = [("wyoming", "host"), ("server", "host"), ("server", "public"), ("auth", "required")];
+        let keys = [&[(section.as_str(), key)][..], &reasons].concat();
+        let found = format!("port {port}, by which programs would talk without a key where keys are demanded");
+        let allowed = "0; or without_key = true in [wyoming], where every program that reaches the port may talk";
+        findings.contradiction(&keys, found, allowed);
     }
 }
 

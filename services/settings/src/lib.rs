@@ -36,7 +36,7 @@ pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
     LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, OllamaSettings,
     PrecisionChoice, ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings,
-    UnknownModel, UpstreamSettings,
+    UnknownModel, UpstreamSettings, WYOMING_PORT, WyomingSettings,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -49,6 +49,7 @@ impl Settings {
         settings.personas = personas::read(&merged, &settings.presets, &findings)?;
         if findings.mistake_count() == 0 {
             check::experiment(&settings, &findings);
+            check::wyoming(&settings, &findings);
         }
         let origins = findings.finish().map_err(Error::Mistakes)?;
         Ok(LoadedSettings { settings, origins, file: file.map(|(path, _)| path) })

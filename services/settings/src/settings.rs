@@ -3,9 +3,11 @@
 
 mod engine;
 mod remote_servers;
+mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
+pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -42,6 +44,7 @@ sections! {
         pub speech: SpeechSettings = section(SpeechSettings::read),
         pub logging: LoggingSettings = section(LoggingSettings::read),
         pub shutdown: ShutdownSettings = section(ShutdownSettings::read),
+        pub wyoming: WyomingSettings = section(WyomingSettings::read),
         /// None: every session gets the chosen preset.
         pub experiment: Option<Experiment> = section(Experiment::read),
     }
@@ -225,6 +228,17 @@ impl Settings {
         let (fitted, notice) = self.preset(preset)?.fit(native_ctx)?;
         self.presets.insert(preset.to_string(), fitted);
         Ok(notice)
+    }
+
+    pub fn wyoming_host(&self) -> IpAddr {
+        self.wyoming.host.unwrap_or(self.server.host)
+    }
+
+    /// Whether programs could talk without a key that are not on this machine, or where keys are demanded of all, and the user
+    /// did not say that they may.
+    pub fn wyoming_needs_leave(&self) -> bool {
+        let is_open = !self.wyoming_host().is_loopback() || self.server.public;
+        (is_open || self.auth.required == KeysRequired::Always) && !self.wyoming.without_key
     }
 
     pub(crate) fn preset_names(&self) -> String {

@@ -157,7 +157,7 @@ impl Store {
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 8] = [
+const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 9] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -174,5 +174,11 @@ const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 8] = [
     || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)"),
+    || {
+        sqlx::query(
+            "DELETE FROM session_names WHERE (user, door, name) IN
+                (SELECT user, door, name FROM session_names WHERE session = ? LIMIT ?)",
+        )
+    },
     || sqlx::query("DELETE FROM sessions WHERE key = ?1 AND deleted_at_ms IS NOT NULL AND ?2 > 0"),
 ];

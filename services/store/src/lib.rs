@@ -26,6 +26,7 @@ mod records;
 mod replies;
 mod responses;
 mod search;
+mod session_names;
 mod sessions;
 mod spacing;
 mod summaries;
@@ -49,5 +50,6 @@ pub use records::{
 pub use replies::OpenReply;
 pub use responses::{FinishedResponse, ResponseEnd, StoredResponse};
 pub use search::{HistorySearch, Hit};
+pub use session_names::SessionName;
 pub use summaries::{ContextStamp, MadeBy, Pin, Summary, SummaryKind};
 pub use view::View;

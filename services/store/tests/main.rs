@@ -8,6 +8,7 @@ mod model;
 mod old_release;
 mod responses;
 mod search;
+mod session_names;
 mod statements;
 mod summaries;
 mod support;

@@ -154,7 +154,7 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
         options: request.options,
         ..ResponseRequest::default()
     };
-    Ok((update, NewTurn { behind: None, items, request: asked }))
+    Ok((update, NewTurn { items, request: asked, ..NewTurn::default() }))
 }
 
 /// The items that a message is.

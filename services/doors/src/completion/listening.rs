@@ -118,18 +118,33 @@ impl Listening {
         // The session waits to hear what became of each event before it keeps how the response ended.
         written.done(u64::from(self.owes_done));
         tokio::spawn(async move {
-            connected.say(Some(mark.clone()), Input::CancelResponse { response_id }).await;
+            let cancel = async |response_id: Option<String>| {
+                // No id but ours: meanwhile another client may have asked for the next response.
+                let response_id = Some(response_id.unwrap_or_default());
+                connected.say(Some(mark.clone()), Input::CancelResponse { response_id }).await
+            };
+            let (mut ours, was_known) = (response_id.clone(), response_id.is_some());
+            cancel(response_id).await;
             loop {
                 let next = written.next().await;
                 written.done(1);
                 let ToWrite::Event(event) = next else { break };
                 match &*event {
-                    Event::ResponseStarted { response } => {
-                        became.is_taken |= response.metadata.as_ref() == Some(&metadata);
+                    Event::ResponseStarted { response } if response.metadata.as_ref() == Some(&metadata) => {
+                        became.is_taken = true;
+                        ours = Some(response.id.clone());
+                        cancel(ours.clone()).await;
                     }
-                    Event::ReplyStarted { item, .. } => became.begun.push(item.id.clone()),
-                    Event::ResponseDone { .. } => break,
-                    Event::Refused { input_id, .. } if input_id.as_ref() == Some(&mark) => break,
+                    Event::ReplyStarted { response_id, item, .. } if ours.as_ref() == Some(response_id) => {
+                        became.begun.push(item.id.clone());
+                    }
+                    Event::ResponseDone { response } if ours.as_ref() == Some(&response.id) => break,
+                    // It is over already, or what was said was refused.
+                    Event::Refused { input_id, .. }
+                        if input_id.as_ref() == Some(&mark) && (was_known || ours.is_none()) =>
+                    {
+                        break;
+                    }
                     _ => {}
                 }
             }

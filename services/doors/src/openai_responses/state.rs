@@ -262,7 +262,7 @@ fn turn_of(request: ResponsesRequest) -> NewTurn {
         parallel_tool_calls: Some(request.parallel_tool_calls),
     };
     let request = ResponseRequest { config, options: request.options, ..ResponseRequest::default() };
-    NewTurn { behind: None, items: Vec::new(), request }
+    NewTurn { request, ..NewTurn::default() }
 }
 
 /// Everything that was said up to an item, as messages of a prompt: for a response that is not kept.

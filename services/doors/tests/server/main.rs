@@ -22,3 +22,7 @@ mod support;
 mod talk;
 mod trust;
 mod upstream;
+mod wyoming;
+#[allow(dead_code)]
+#[path = "../../../../tests/src/wyoming.rs"]
+mod wyoming_client;

@@ -40,6 +40,7 @@ impl Server {
         // The preset without a model, whatever a first start would take.
         settings.model.preset = "default".to_owned();
         settings.server.port = 0;
+        settings.wyoming.port = Some(0);
         change(&mut settings);
         let store = open(folder.path()).await;
         store.put_user(LOCAL_USER, LOCAL_USER, 1).await.unwrap();

@@ -343,7 +343,7 @@ fn take_turn(s: &mut Stage, behind: Option<&str>, words: &[&str], instructions: 
     let items = words.iter().map(|text| NewItem { id: None, body: body(text) }).collect();
     let config = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
     let request = ResponseRequest { config, ..ResponseRequest::default() };
-    let turn = NewTurn { behind: behind.map(str::to_owned), items, request };
+    let turn = NewTurn { behind: behind.map(str::to_owned), items, request, ..NewTurn::default() };
     s.input(Happening::Said { conn: ConnId(1), input_id: None, input: Input::TakeTurn(Box::new(turn)) });
 }
 
@@ -392,4 +392,24 @@ fn the_next_prompt_is_expected_to_be_as_the_last_turns() {
     s.done();
     assert_eq!(instructions(&s), "Be brief.");
     assert_eq!(s.machine.config().instructions, "Be brief.");
+}
+
+#[test]
+fn a_turn_may_talk_over_the_reply() {
+    let mut s = stage();
+    take_turn(&mut s, None, &["Tell me a story."], None);
+    s.content("Once upon a time ");
+    let items = vec![NewItem { id: None, body: ItemBody::message(Role::User, "Stop.") }];
+    let turn = NewTurn { interrupts: true, items, ..NewTurn::default() };
+    s.input(Happening::Said { conn: ConnId(1), input_id: None, input: Input::TakeTurn(Box::new(turn)) });
+    let told = s.heard(1);
+    let (ended, began) = (position(&told, "response.done R1 cancelled"), position(&told, "response.created R2"));
+    assert!(ended.is_some() && ended < began, "{told:?}");
+    s.content("Yes.");
+    s.done();
+    assert_eq!(s.history().len(), 4, "{:?}", s.history());
+}
+
+fn position(told: &[String], start: &str) -> Option<usize> {
+    told.iter().position(|frame| frame.starts_with(start))
 }

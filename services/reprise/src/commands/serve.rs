@@ -119,6 +119,7 @@ async fn serve(settings: &Settings) -> Result<Then> {
     let chosen = started.settings.chosen()?.clone();
     let screen = screen::Screen {
         address,
+        wyoming: listeners.wyoming.iter().filter_map(|port| port.listener.local_addr().ok()).collect(),
         settings: &started.settings,
         chosen: &chosen,
         model: &started.name,

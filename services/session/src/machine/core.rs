@@ -379,9 +379,12 @@ impl Machine {
     }
 
     fn take_turn(&mut self, asker: &Asker, turn: NewTurn) -> Result<(), Refusal> {
-        let NewTurn { behind, items, request } = turn;
+        let NewTurn { behind, interrupts, items, request } = turn;
         let in_conversation = self.is_for_conversation(&request)?;
-        self.replies.check_room(in_conversation)?;
+        let interrupts = interrupts && in_conversation;
+        if !interrupts {
+            self.replies.check_room(in_conversation)?;
+        }
         let last = self.ledger.conversation.entries().iter().rfind(|entry| !entry.item.is_note_of_past());
         if behind.is_some_and(|behind| last.is_some_and(|last| last.item.id != behind)) {
             return Err(Refusal::SaidSince);
@@ -390,6 +393,9 @@ impl Machine {
         let is_there = |item: &NewItem| item.id.clone().filter(|id| self.ledger.conversation.has(id));
         if let Some(item_id) = items.iter().find_map(is_there) {
             return Err(Refusal::ItemExists { item_id });
+        }
+        if interrupts {
+            self.cancel(Reply::in_conversation);
         }
         for item in items {
             self.ledger.add_item(asker, item, &ItemPlace::End)?;

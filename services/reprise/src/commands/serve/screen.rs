@@ -10,6 +10,7 @@ use store::Statistics;
 
 pub struct Screen<'a> {
     pub address: SocketAddr,
+    pub wyoming: Vec<SocketAddr>,
     pub settings: &'a Settings,
     pub chosen: &'a Preset,
     pub model: &'a str,
@@ -23,11 +24,7 @@ pub struct Screen<'a> {
 impl fmt::Display for Screen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Screen { settings, chosen, statistics, .. } = self;
-        // A client cannot connect to "all addresses".
-        let mut near = self.address;
-        if near.ip().is_unspecified() {
-            near.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        }
+        let near = reachable(self.address);
         let seconds = self.loaded_in.as_secs_f64();
         writeln!(f, "Reprise {}\n", env!("CARGO_PKG_VERSION"))?;
         for note in self.notes {
@@ -49,7 +46,22 @@ impl fmt::Display for Screen<'_> {
         writeln!(f, "  connect   ws://{near}/v1/realtime   OpenAI Realtime clients, in text")?;
         writeln!(f, "            http://{near}/v1          OpenAI chat clients (base URL)")?;
         writeln!(f, "            http://{near}/            a page to talk with, in a browser")?;
+        for address in &self.wyoming {
+            writeln!(
+                f,
+                "            tcp://{}   Home Assistant: Wyoming Protocol, this host and port",
+                reachable(*address)
+            )?;
+        }
         writeln!(f, "            reprise chat --url http://{near}   from a terminal")?;
         writeln!(f)
     }
+}
+
+/// A client cannot connect to "all addresses".
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    address
 }

@@ -1,0 +1,87 @@
+//! Tells the local network of the ports (mDNS), so that Home Assistant offers them by itself.
+
+use mdns_sd::{DaemonEvent, Error, ServiceDaemon, ServiceInfo};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// What Home Assistant looks for.
+const SERVICE: &str = "_wyoming._tcp.local.";
+/// How long the goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The network hears of the programs until `end`.
+pub struct Announcement {
+    daemon: ServiceDaemon,
+    full_names: Vec<String>,
+}
+
+impl Announcement {
+    /// `programs`: names and where they are. Nothing outside reaches a loopback address, so that is not told.
+    pub fn begin(daemon: ServiceDaemon, programs: &[(&str, SocketAddr)]) -> Result<Announcement, Error> {
+        let errors = daemon.monitor()?;
+        // Trouble of the network is found later, by the library's thread, with which this one ends.
+        std::thread::spawn(move || {
+            while let Ok(event) = errors.recv() {
+                if let DaemonEvent::Error(error) = event {
+                    tracing::warn!(%error, "the local network may not hear of the Wyoming port");
+                }
+            }
+        });
+        let mut full_names = Vec::new();
+        for (name, address) in programs {
+            if address.ip().is_loopback() {
+                tracing::warn!(name, %address, "wyoming.mdns announces nothing: only this machine reaches that address");
+                continue;
+            }
+            let service = service(name, *address)?;
+            full_names.push(service.get_fullname().to_owned());
+            daemon.register(service)?;
+        }
+        Ok(Announcement { daemon, full_names })
+    }
+
+    /// Takes it back, so that the network forgets the programs at once.
+    pub async fn end(self) {
+        let Announcement { daemon, full_names } = self;
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut last = Vec::new();
+            for name in &full_names {
+                last.extend(daemon.unregister(name));
+            }
+            last.iter().for_each(|done| drop(done.recv_timeout(GOODBYE)));
+            daemon.shutdown().map(|done| drop(done.recv_timeout(GOODBYE)))
+        });
+        if let Ok(Err(error)) = ended.await {
+            tracing::debug!(%error, "the local network was not told that the Wyoming port is closed");
+        }
+    }
+}
+
+/// Home Assistant knows it again by its name, which therefore is the program's and nothing else.
+fn service(name: &str, address: SocketAddr) -> Result<ServiceInfo, Error> {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let host: String = name.chars().map(letter).collect();
+    let host = format!("{host}.reprise.local.");
+    let (ip, port) = (address.ip(), address.port());
+    let everywhere = ip.is_unspecified();
+    let addresses: &[IpAddr] = if everywhere { &[] } else { &[ip] };
+    let service = ServiceInfo::new(SERVICE, name, &host, addresses, port, None)?;
+    Ok(if everywhere { service.enable_addr_auto() } else { service })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_is_told_the_name_the_port_and_the_address() {
+        let told = service("Kitchen butler", "192.0.2.7:10500".parse().unwrap()).unwrap();
+        assert_eq!(told.get_fullname(), "Kitchen butler._wyoming._tcp.local.");
+        assert_eq!((told.get_hostname(), told.get_port()), ("kitchen-butler.reprise.local.", 10_500));
+        assert_eq!(told.get_addresses().iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.7"]);
+        assert!(!told.is_addr_auto() && told.get_properties().is_empty());
+        // On all addresses, those that the machine has.
+        let told = service("reprise", "0.0.0.0:10500".parse().unwrap()).unwrap();
+        assert!(told.is_addr_auto() && told.get_addresses().is_empty());
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection: its events in their order, and the reply to what was said last.
+
+use super::frames::{FrameLimits, FrameReader, WyomingEvent};
+use super::parse::{Transcript, WyomingRequest, parse};
+use super::program::WyomingProgram;
+use super::render::{WyomingReply, error, interrupted, left, pong, refused};
+use crate::access::ConnectionPlace;
+use crate::completion::{self, Completion, Completions};
+use crate::fields::note;
+use crate::reader::{Read, Wrong};
+use crate::{ApiError, App};
+use axum::extract::FromRef;
+use axum::http::StatusCode;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use metrics::counter;
+use serde_json::{Map, Value};
+use session::{ItemBody, NewItem, NewTurn, Role};
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use store::SessionRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// From the connection to its end, whichever side ends it.
+pub async fn serve(app: App, program: Arc<WyomingProgram>, stream: TcpStream, address: SocketAddr) {
+    let _ = stream.set_nodelay(true);
+    let place = app.gate.connect(address.ip());
+    let (write_limit, settings) = (Duration::from_millis(app.settings.limits.write_ms), &app.settings.wyoming);
+    let limits = FrameLimits {
+        line_bytes: settings.line_bytes,
+        data_bytes: settings.data_bytes,
+        payload_bytes: settings.payload_bytes,
+    };
+    let idle = Duration::from_secs(settings.idle_s);
+    let mut connection = WyomingConnection {
+        app,
+        program,
+        stream,
+        address,
+        reader: FrameReader::new(limits),
+        own: Arc::default(),
+        asking: Arc::default(),
+        turn: None,
+        write_limit,
+        idle,
+    };
+    let ended = match place {
+        Ok(place) => connection.converse(place).await,
+        Err(refused) => Err(WyomingEnd::Refused(Wrong::new(refused.code, "", refused.message))),
+    };
+    if let Err(WyomingEnd::Refused(wrong)) = &ended {
+        let goodbye = error(wrong.code, &wrong.message());
+        let _ = timeout(GOODBYE, connection.say_goodbye(&goodbye)).await;
+    }
+    if connection.turn.take().is_some() {
+        left();
+    }
+    tracing::debug!(%address, ended = ?ended.err(), "disconnected");
+}
+
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+const READ_BYTES: usize = 8192; // not a window: bytes of a buffer
+
+/// Why a connection ends that the client did not close.
+#[derive(Debug)]
+enum WyomingEnd {
+    /// Where the next event begins is not known, or there is no room. The client is told.
+    Refused(Wrong),
+    Broken,
+    Idle,
+    Stopping,
+}
+
+struct WyomingConnection {
+    app: App,
+    program: Arc<WyomingProgram>,
+    stream: TcpStream,
+    address: SocketAddr,
+    reader: FrameReader,
+    /// The session of a client that gives its conversation no name.
+    own: Arc<OnceCell<SessionRef>>,
+    /// Held while a session is asked, so that what was said later is asked later.
+    asking: Arc<Mutex<()>>,
+    turn: Option<Turn>,
+    write_limit: Duration,
+    idle: Duration,
+}
+
+/// A reply that is being made. Dropping it stops the response; what was said stays.
+struct Turn {
+    context: Option<Map<String, Value>>,
+    frames: BoxStream<'static, String>,
+}
+
+impl WyomingConnection {
+    /// `Ok`: the client has left.
+    async fn converse(&mut self, _place: ConnectionPlace) -> Result<(), WyomingEnd> {
+        tracing::debug!(program = %self.program.name, "connected");
+        let mut bytes = vec![0; READ_BYTES];
+        let mut silent_until = Instant::now() + self.idle;
+        let stopping = self.app.stopping.clone();
+        loop {
+            let is_replying = self.turn.is_some();
+            tokio::select! {
+                read = self.stream.read(&mut bytes) => {
+                    let count = read.map_err(|_| WyomingEnd::Broken)?;
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    self.reader.push(&bytes[..count]);
+                    while let Some(event) = self.reader.event().map_err(WyomingEnd::Refused)? {
+                        silent_until = Instant::now() + self.idle;
+                        self.heard(event).await?;
+                    }
+                }
+                frame = next_frame(&mut self.turn) => match frame {
+                    Some(frame) => self.write(&frame).await?,
+                    None => {
+                        self.turn = None;
+                        silent_until = Instant::now() + self.idle;
+                    }
+                },
+                () = stopping.cancelled(), if !is_replying => return Err(WyomingEnd::Stopping),
+                () = sleep_until(silent_until), if !is_replying => return Err(WyomingEnd::Idle),
+            }
+        }
+    }
+
+    async fn heard(&mut self, event: WyomingEvent) -> Result<(), WyomingEnd> {
+        let kind: String = event.kind.chars().take(SHOWN_CHARS).collect();
+        let request = self.allowed(event);
+        counter!("reprise_wyoming_events_total", "event" => word(&request)).increment(1);
+        match request {
+            Ok(WyomingRequest::Describe) => self.write(&self.program.info.clone()).await,
+            Ok(WyomingRequest::Ping { text }) => self.write(&pong(text.as_deref())).await,
+            Ok(WyomingRequest::Transcript(transcript)) => self.answer(transcript).await,
+            Ok(WyomingRequest::Other) => {
+                note("Wyoming", vec![format!("{kind} (an event)")]);
+                Ok(())
+            }
+            Err(wrong) => self.write(&error(wrong.code, &wrong.message())).await,
+        }
+    }
+
+    /// What the client wants, where it has not wanted too much.
+    fn allowed(&self, event: WyomingEvent) -> Read<WyomingRequest> {
+        let (gate, settings) = (&self.app.gate, &self.app.settings);
+        let too_fast = |refused: ApiError| Wrong::new(refused.code, "", refused.message);
+        let request = parse(event, &settings.limits)?;
+        if request != WyomingRequest::Other {
+            gate.request_of_address(self.address.ip()).map_err(too_fast)?;
+        }
+        if let WyomingRequest::Transcript(_) = request {
+            gate.request_of_key(&format!("user {}", settings.wyoming.user)).map_err(too_fast)?;
+        }
+        Ok(request)
+    }
+
+    /// A client that says something else meanwhile does not want the first reply any more.
+    async fn answer(&mut self, transcript: Transcript) -> Result<(), WyomingEnd> {
+        if let Some(turn) = self.turn.take() {
+            left();
+            drop(turn.frames);
+            self.write(&interrupted(turn.context.as_ref())).await?;
+        }
+        note("Wyoming", transcript.unread.clone());
+        let context = transcript.context.clone();
+        let reply = WyomingReply::to(&transcript);
+        let (app, program, own) = (self.app.clone(), self.program.clone(), self.own.clone());
+        let asking = self.asking.clone().lock_owned().await;
+        // Also for a client that leaves at once: what was said is kept.
+        let asked = tokio::spawn(async move {
+            let _asking = asking;
+            ask(app, program, own, transcript).await
+        });
+        let frames = async move {
+            let completion = match asked.await {
+                Ok(Ok(completion)) => completion,
+                Ok(Err(error)) => return stream::once(async move { refused(&error) }).boxed(),
+                Err(_) => {
+                    let message = "something went wrong here: say it again";
+                    let error = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message);
+                    return stream::once(async move { refused(&error) }).boxed();
+                }
+            };
+            match completion::streamed(completion, reply).await {
+                Ok(frames) => frames.boxed(),
+                Err(failure) => stream::once(async move { refused(&failure.into()) }).boxed(),
+            }
+        };
+        self.turn = Some(Turn { context, frames: frames.flatten_stream().boxed() });
+        Ok(())
+    }
+
+    async fn write(&mut self, frame: &str) -> Result<(), WyomingEnd> {
+        match timeout(self.write_limit, self.stream.write_all(frame.as_bytes())).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(WyomingEnd::Broken),
+        }
+    }
+
+    /// What was sent is read, because closing on unread bytes would take ours back.
+    async fn say_goodbye(&mut self, goodbye: &str) -> std::io::Result<()> {
+        self.stream.write_all(goodbye.as_bytes()).await?;
+        self.stream.shutdown().await?;
+        let mut unread = [0; 1024];
+        while self.stream.read(&mut unread).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// Characters of an unknown event's name in the log.
+const SHOWN_CHARS: usize = 64;
+
+/// Never, where there is no turn.
+async fn next_frame(turn: &mut Option<Turn>) -> Option<String> {
+    match turn {
+        Some(turn) => turn.frames.next().await,
+        None => pending().await,
+    }
+}
+
+async fn ask(
+    app: App,
+    program: Arc<WyomingProgram>,
+    own: Arc<OnceCell<SessionRef>>,
+    transcript: Transcript,
+) -> Result<Completion, ApiError> {
+    let (user, model) = (&app.settings.wyoming.user, &program.model);
+    let session = match transcript.name {
+        Some(name) => app.runtime.named(user, model, program.session_name(name)).await?,
+        None => own.get_or_try_init(|| app.runtime.create(user, model, None)).await?.clone(),
+    };
+    tracing::debug!(session = session.id(), program = %program.name, "a turn begins");
+    let item = NewItem { id: None, body: ItemBody::message(Role::User, transcript.text) };
+    let turn = NewTurn { interrupts: true, items: vec![item], ..NewTurn::default() };
+    Completions::from_ref(&app).talk(&session, turn).await
+}
+
+fn word(request: &Read<WyomingRequest>) -> &'static str {
+    match request {
+        Ok(WyomingRequest::Describe) => "describe",
+        Ok(WyomingRequest::Ping { .. }) => "ping",
+        Ok(WyomingRequest::Transcript(_)) => "transcript",
+        Ok(WyomingRequest::Other) => "other",
+        Err(_) => "refused",
+    }
+}

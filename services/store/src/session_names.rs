@@ -1,0 +1,49 @@
+//! Sessions by what clients call them that know no ids of sessions.
+
+use crate::error::Result;
+use crate::sessions::insert_session;
+use crate::{Error, SessionRecord, SessionRef, Store};
+use sqlx::sqlite::SqliteConnection;
+
+/// What a client calls a session. A user's names of one door are no other's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionName {
+    /// By which door the client came, and to which assistant there.
+    pub door: String,
+    pub name: String,
+}
+
+impl Store {
+    /// None: there is none yet, or it was deleted.
+    pub async fn session_named(&self, user: &str, name: &SessionName) -> Result<Option<SessionRef>, Error> {
+        self.read(async |reader| find_named(reader, user, name).await).await
+    }
+
+    /// A new session that goes by this name, or the one that got it meanwhile. Its user must be there.
+    pub async fn create_named_session(&self, new: SessionRecord, name: SessionName) -> Result<SessionRef, Error> {
+        self.write(async move |connection| {
+            if let Some(session) = find_named(connection, &new.user, &name).await? {
+                return Ok(session);
+            }
+            let session = insert_session(connection, &new).await?;
+            let query = sqlx::query(
+                "INSERT INTO session_names (user, door, name, session) VALUES (?, ?, ?, ?)
+                 ON CONFLICT (user, door, name) DO UPDATE SET session = excluded.session",
+            );
+            let query = query.bind(&new.user).bind(&name.door).bind(&name.name).bind(session.key);
+            query.execute(connection).await?;
+            Ok(session)
+        })
+        .await
+    }
+}
+
+async fn find_named(connection: &mut SqliteConnection, user: &str, name: &SessionName) -> Result<Option<SessionRef>> {
+    let query = sqlx::query_as(
+        "SELECT s.key, s.id FROM session_names n JOIN sessions s ON s.key = n.session
+         WHERE n.user = ? AND n.door = ? AND n.name = ? AND s.deleted_at_ms IS NULL",
+    );
+    let found: Option<(i64, String)> =
+        query.bind(user).bind(&name.door).bind(&name.name).fetch_optional(connection).await?;
+    Ok(found.map(|(key, id)| SessionRef { key, user: user.into(), id: id.into() }))
+}
