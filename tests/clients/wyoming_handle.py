@@ -69,7 +69,7 @@ async def turns():
     sessions = {session["title"]: session["id"] for session in get("/v1/sessions")["data"]}
     check(sorted(sessions) == ["conversation 01K0000000000000000000000C", "satellite assist_satellite.kitchen"], sessions)
     items = get(f"/v1/sessions/{sessions['satellite assist_satellite.kitchen']}/items")["data"]
-    said = [item for item in items if item.get("role") == "user"]
+    said = [item for item in items if item["body"].get("role") == "user"]
     check(len(said) == 2, items)
 
 

@@ -11,9 +11,10 @@ use tokio::time::timeout;
 /// Longer than anything takes on a machine that is busy with something else.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// An address on this machine where no other test listens: each process has a loopback address, and counts its ports.
+/// An address on this machine where no other test listens: each process has a loopback address, and counts its ports
+/// from behind the usual one.
 pub fn own_address() -> SocketAddr {
-    static PORTS: AtomicU16 = AtomicU16::new(10_500);
+    static PORTS: AtomicU16 = AtomicU16::new(10_501);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     (Ipv4Addr::new(127, 64 | high & 63, middle, low), PORTS.fetch_add(1, Ordering::Relaxed)).into()
 }

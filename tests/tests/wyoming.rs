@@ -39,7 +39,7 @@ async fn a_kitchen_talks_and_goes_on_after_the_power_failed() {
     assert_eq!(sessions["data"][0]["title"], "satellite assist_satellite.kitchen");
     let id = sessions["data"][0]["id"].as_str().unwrap();
     let items = service.get(&format!("/v1/sessions/{id}/items")).await;
-    let said = items["data"].as_array().unwrap().iter().filter(|item| item["role"] == "user").count();
+    let said = items["data"].as_array().unwrap().iter().filter(|item| item["body"]["role"] == "user").count();
     assert_eq!(said, 3, "{items:#}");
     check_store(service.stop().await.path()).await;
 }
