@@ -1,4 +1,4 @@
-//! Adding a home's integration while somebody talks.
+//! Adding the integration of a home while another client talks.
 
 use serde_json::{Value, json};
 use std::sync::Arc;

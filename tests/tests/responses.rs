@@ -1,4 +1,4 @@
-//! The Responses API of the real binary: ids that outlive connections, crashes and restarts, and are nobody else's.
+//! The Responses API of the real binary: ids that outlive connections, crashes and restarts, and are of one user only.
 
 use serde_json::{Value, json};
 use tests::client::{Client, Closed};

@@ -15,5 +15,5 @@ pub mod speech;
 mod vocabulary;
 
 pub use ids::Ids;
-pub use item::NOTE_OF_PAST;
+pub use item::{HIDDEN, NOTE_OF_PAST};
 pub use vocabulary::*;

@@ -27,4 +27,4 @@ pub use core::{Machine, MachineLimits, Start};
 pub use happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, RecallResult, Replay};
 pub use one_shot::OneShot;
 pub use output::{CloseReason, Generate, GenerationPurpose, Output, StoreOp};
-pub use recall::{RECALL, RECALL_CALL_ID, has_recall, recall_tool};
+pub use recall::{RECALL, RECALL_CALL_ID, has_recall, is_hidden, recall_tool};

@@ -56,15 +56,17 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
-    /// The user's sessions that were used last, with the number of their items, counted up to `most_items`.
+    /// The user's sessions that were used last, with the number of items that clients know of, counted up to
+    /// `most_items`.
     pub async fn recent_sessions(&self, user: &str, most_items: u32, limit: u32) -> Result<Vec<(String, u64)>, Error> {
         let query = sqlx::query_as(
             "SELECT s.id,
-                (SELECT count(*) FROM (SELECT 1 FROM items i WHERE i.session = s.key AND i.deleted = 0 LIMIT ?1))
+                (SELECT count(*) FROM (SELECT 1 FROM items i
+                    WHERE i.session = s.key AND i.deleted = 0 AND i.item_id NOT GLOB ?4 || '_*' LIMIT ?1))
              FROM sessions s WHERE s.user = ?2 AND s.deleted_at_ms IS NULL
              ORDER BY s.updated_at_ms DESC, s.key DESC LIMIT ?3",
         );
-        let query = query.bind(most_items).bind(user).bind(limit);
+        let query = query.bind(most_items).bind(user).bind(limit).bind(session::HIDDEN);
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 

@@ -190,3 +190,14 @@ async fn the_schema_refuses_to_rewrite_what_was_said() {
     assert!(error.to_string().contains("append-only"), "{error}");
     connection.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn items_that_clients_do_not_know_of_are_not_counted() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    for id in ["item_1", "recall_note_1", "item_2", "recall_1", "recalled"] {
+        say(store, &session, id, "Hello.", 20).await;
+    }
+    let recent = store.recent_sessions(session.user(), 10, 8).await.unwrap();
+    assert_eq!(recent, [(session.id().to_owned(), 3)]);
+}

@@ -17,7 +17,7 @@ use runtime::{Attach, ToWrite};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::machine::Replay;
+use session::machine::{Replay, is_hidden};
 use session::{Event, Input, Item, ItemPlace, MessageRole, Refusal};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -131,7 +131,8 @@ pub async fn items(
     };
     let has_more = found.len() > limit as usize;
     found.truncate(limit as usize);
-    Ok(Json(list(found.iter().map(ItemVersion::item), has_more)))
+    let shown = found.iter().map(ItemVersion::item).filter(|item| !is_hidden(item));
+    Ok(Json(list(shown, has_more)))
 }
 
 /// `POST /v1/conversations/{conversation_id}/items`

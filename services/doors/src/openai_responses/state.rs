@@ -8,6 +8,7 @@ use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, 
 use axum::http::StatusCode;
 use runtime::ModelChoice;
 use serde_json::{Map, Value};
+use session::machine::is_hidden;
 use session::{
     ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn,
     Part, ResponseRequest, ResponseStatus, Role, ToolCall,
@@ -198,7 +199,10 @@ async fn last_of(
     if !is_meant || record.config.persona != choice.instructions {
         return Ok(None);
     }
-    let found = store.items(session, None, u32::try_from(past.len() + 1).unwrap_or(u32::MAX)).await?;
+    // Between them may stand items that the service made by itself.
+    let most = past.len().saturating_mul(2) + 1;
+    let mut found = store.items(session, None, u32::try_from(most).unwrap_or(u32::MAX)).await?;
+    found.retain(|item| !is_hidden(&item.item()));
     let is_all = found.len() == past.len() && found.iter().zip(past).all(|(item, body)| is_same(item, body));
     Ok(is_all.then_some(last.item_id))
 }

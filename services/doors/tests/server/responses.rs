@@ -374,7 +374,7 @@ async fn a_response_can_be_cancelled_from_another_connection() {
         text.push_str(std::str::from_utf8(&stream.next().await.unwrap().unwrap()).unwrap());
     }
     let id = text.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    // Nobody goes on from what is not over.
+    // No client goes on from what is not over.
     let next = json!({ "input": "Go on.", "previous_response_id": id });
     assert_eq!(posting(&server, next).await.unwrap().0, 409);
     let (status, cancelled) = server.http("POST", &format!("/v1/responses/{id}/cancel"), &[], "").await;

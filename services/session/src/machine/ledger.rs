@@ -6,7 +6,7 @@ use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
 use crate::ids::Ids;
-use crate::item::NOTE_OF_PAST;
+use crate::item::{HIDDEN, NOTE_OF_PAST};
 use crate::speech;
 use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Ledger {
 
     /// An item that is kept and stands in the prompt, and of which clients are not told. Returns its id.
     pub fn add_hidden(&mut self, body: ItemBody, place: &ItemPlace) -> String {
-        let item_id = self.new_item_id();
+        let item_id = self.ids.next(HIDDEN);
         self.add_unannounced(item_id, body, place)
     }
 
