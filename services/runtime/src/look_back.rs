@@ -1,13 +1,13 @@
 //! What the service looks up by itself before a reply: the user's own words of what the question is about, where they are
 //! not in the prompt any more. They become a note before the question, behind everything that is warm.
 
-use crate::clock::wall_ms;
+use crate::recall::{one_line, search_past};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NewItem};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use store::{HistorySearch, Hit, SessionRef, Store};
+use store::{Hit, SessionRef, Store};
 
 /// What comes, and what the model sees of the past anyway.
 pub struct PastOf<'a> {
@@ -23,8 +23,12 @@ pub struct Question {
     pub item_id: Option<String>,
 }
 
-/// What a response is asked for about. None: not about something that the user has just said.
+/// What a response is asked for about. None: the user has asked nothing.
 pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
+    just_said(input, machine).filter(|question| compaction::asks(&question.text))
+}
+
+fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
     match input {
         Input::HeardAll { text, respond: true, .. } => {
             let text = text.clone().unwrap_or_else(|| machine.heard().to_owned());
@@ -61,7 +65,6 @@ const HITS: u32 = 24;
 const PLACES: usize = 2;
 /// Words that say so much of what the one says that says most are what a question is about, too.
 const ABOUT_AS_HEAVY: f64 = 0.8;
-const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
 /// The note for a question. None: nothing that was said is about it, or the model sees it already.
 pub async fn look_back(
@@ -70,38 +73,15 @@ pub async fn look_back(
     session: &SessionRef,
     past: &PastOf<'_>,
 ) -> Option<NoteOfPast> {
-    if !compaction::asks(past.question) {
-        return None;
-    }
     let conversation = &settings.conversation;
     let mut stems = compaction::stems(past.question);
     stems.extend(numbers(past.question));
     stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
     let (weights, query) = weigh(store, stems).await?;
-    let search = HistorySearch {
-        user: session.user(),
-        session: Some(session),
-        query: &query,
-        most_words: settings.limits.search_words,
-        any_word: true,
-        limit: HITS,
-        recent_ms: Some(RECENT_MS),
-        now_ms: wall_ms(),
-        marks: ["", ""],
-        excerpt_words: conversation.recall_note_words / PLACES as u32,
-    };
-    let hits = match store.search(&search).await {
-        Ok(hits) => hits,
-        Err(error) => {
-            tracing::warn!(%error, "the past could not be searched");
-            return None;
-        }
-    };
+    let excerpt_words = conversation.recall_note_words / PLACES as u32;
+    let hits = search_past(settings, store, session, &query, HITS, excerpt_words).await;
     let told = choose(&hits, &weights, past);
-    let lines = told.iter().map(|hit| {
-        let words = hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{}{}", conversation.recall_note, compaction::escape(&words))
-    });
+    let lines = told.iter().map(|hit| format!("{}{}", conversation.recall_note, one_line(hit)));
     let text = lines.collect::<Vec<_>>().join("\n");
     (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len() })
 }
@@ -123,15 +103,14 @@ async fn weigh(store: &Store, stems: Vec<String>) -> Option<(HashMap<String, f64
 /// For each of the words that say most, the statement that is most about the question; oldest first.
 fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
     let asked = words_of(past.question);
-    let is_statement = |hit: &&Hit| {
-        let is_users = hit.current && hit.role.as_deref() == Some("user");
-        is_users && !compaction::asks(&hit.excerpt) && !words_of(&hit.excerpt).is_subset(&asked)
-    };
+    let is_statement =
+        |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !compaction::asks(&hit.excerpt);
     let score = |words: &HashSet<String>| -> f64 {
         weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum()
     };
     let statements = hits.iter().filter(is_statement).map(|hit| (hit, words_of(&hit.excerpt)));
-    let statements: Vec<(&Hit, HashSet<String>)> = statements.filter(|(_, words)| score(words) >= STRONG).collect();
+    let says_more = |words: &HashSet<String>| !words.is_subset(&asked) && score(words) >= STRONG;
+    let statements: Vec<(&Hit, HashSet<String>)> = statements.filter(|(_, words)| says_more(words)).collect();
     let mut heavy: Vec<(&String, f64)> = weights.iter().map(|(stem, weight)| (stem, *weight)).collect();
     heavy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     let least = heavy.first().map_or(0.0, |(_, weight)| weight * ABOUT_AS_HEAVY);
@@ -139,8 +118,8 @@ fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) ->
     for (stem, _) in heavy.iter().take_while(|(_, weight)| *weight >= least) {
         let about = statements.iter().filter(|(_, words)| words.contains(*stem));
         let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(a.0.seq.cmp(&b.0.seq)));
-        let Some((hit, _)) = best else { continue };
-        if past.shown.iter().any(|item| item.id == hit.item_id) || is_told(hit, stem, &asked, past) {
+        let Some((hit, said)) = best else { continue };
+        if past.shown.iter().any(|item| item.id == hit.item_id) || is_told(said, stem, &asked, past) {
             // What the model sees of it answers, or corrects what it does not see.
             break;
         }
@@ -154,8 +133,7 @@ fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) ->
 }
 
 /// A line of the summary or of the pins tells what the words say beyond the question, of the same thing.
-fn is_told(hit: &Hit, stem: &str, asked: &HashSet<String>, past: &PastOf) -> bool {
-    let said = words_of(&hit.excerpt);
+fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, past: &PastOf) -> bool {
     let mut lines = past.preface.lines().map(words_of);
     lines.any(|line| line.contains(stem) && said.difference(asked).all(|word| line.contains(word)))
 }

@@ -27,24 +27,8 @@ pub async fn recall(
     let shown: HashSet<&str> = shown.iter().map(|item| item.id.as_str()).collect();
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
-        let search = HistorySearch {
-            user: session.user(),
-            session: Some(session),
-            query: &query,
-            most_words: settings.limits.search_words,
-            any_word: true,
-            limit: conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT),
-            recent_ms: Some(RECENT_MS),
-            now_ms: wall_ms(),
-            marks: ["", ""],
-            excerpt_words: conversation.recall_excerpt_words,
-        };
-        let hits = store.search(&search).await.unwrap_or_else(|error| {
-            if !matches!(error, store::Error::EmptyQuery { .. }) {
-                tracing::warn!(%error, "the past could not be searched");
-            }
-            Vec::new()
-        });
+        let most = conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT);
+        let hits = search_past(settings, store, session, &query, most, conversation.recall_excerpt_words).await;
         let hits: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
@@ -56,21 +40,53 @@ pub async fn recall(
     found
 }
 
+/// The places of a session's past with any of these words, the best first.
+pub async fn search_past(
+    settings: &Settings,
+    store: &Store,
+    session: &SessionRef,
+    query: &str,
+    limit: u32,
+    excerpt_words: u32,
+) -> Vec<Hit> {
+    let search = HistorySearch {
+        user: session.user(),
+        session: Some(session),
+        query,
+        most_words: settings.limits.search_words,
+        any_word: true,
+        limit,
+        recent_ms: Some(RECENT_MS),
+        now_ms: wall_ms(),
+        marks: ["", ""],
+        excerpt_words,
+    };
+    store.search(&search).await.unwrap_or_else(|error| {
+        if !matches!(error, store::Error::EmptyQuery { .. }) {
+            tracing::warn!(%error, "the past could not be searched");
+        }
+        Vec::new()
+    })
+}
+
+/// The words of a place in one line, with nothing in it that a template could obey.
+pub fn one_line(hit: &Hit) -> String {
+    compaction::escape(&hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
 /// The words to search for, from the arguments of a call.
 fn query_of(arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     arguments["query"].as_str().unwrap_or_default().trim().to_owned()
 }
 
-/// One line a place, with nothing in it that a template could obey.
 fn told(hits: &[Hit]) -> String {
     if hits.is_empty() {
         return "Nothing was found. It was not said in these words.".to_owned();
     }
     let line = |hit: &Hit| {
         let who = hit.role.as_deref().unwrap_or(&hit.kind);
-        let words = hit.excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("- {who}: {}", compaction::escape(&words))
+        format!("- {who}: {}", one_line(hit))
     };
     hits.iter().map(line).collect::<Vec<_>>().join("\n")
 }

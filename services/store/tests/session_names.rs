@@ -34,7 +34,7 @@ async fn users_and_doors_have_names_of_their_own() {
         make("bob", "wyoming").await.unwrap(),
     ];
     assert!(sessions[0] != sessions[1] && sessions[0] != sessions[2] && sessions[1] != sessions[2]);
-    assert!(make("nobody", "wyoming").await.is_err());
+    assert!(make("carol", "wyoming").await.is_err());
 }
 
 #[tokio::test]
