@@ -6,6 +6,7 @@ pub mod keys;
 pub mod sessions;
 
 use crate::access::Caller;
+use crate::json::read_body;
 use crate::{ApiError, App, reader};
 use axum::Json;
 use axum::body::{Bytes, HttpBody};
@@ -41,9 +42,7 @@ impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     async fn from_request(request: Request, app: &App) -> Result<JsonBody<T>, ApiError> {
         let bytes = Bytes::from_request(request, app).await;
         let bytes = bytes.map_err(|error| ApiError::bad("invalid_body", error.body_text()))?;
-        let body: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))?;
-        Ok(JsonBody(reader::read(&body)?))
+        Ok(JsonBody(reader::read(&read_body(&bytes)?)?))
     }
 }
 

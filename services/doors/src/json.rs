@@ -1,5 +1,6 @@
 //! What several doors write and read alike.
 
+use crate::ApiError;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,6 +9,11 @@ use session::{JsonText, TokenLogprob, ToolChoice};
 /// The JSON that a text is. A text that is none stays a text.
 pub fn json_of(text: &JsonText) -> Value {
     serde_json::from_str(&text.0).unwrap_or_else(|_| json!(&*text.0))
+}
+
+/// A request's body.
+pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))
 }
 
 pub fn json_text(value: &Value) -> JsonText {

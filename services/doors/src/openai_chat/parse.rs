@@ -4,7 +4,7 @@ use super::messages::prompt_of;
 use crate::ApiError;
 use crate::completion::CompletionRequest;
 use crate::fields::{KnownFields, note};
-use crate::json::{ToolChoiceView, json_text, tool_choice_of};
+use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -127,8 +127,7 @@ pub struct ChatRequest {
 const TOP_LOGPROBS: u64 = 20;
 
 pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<ChatRequest, ApiError> {
-    let body: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))?;
+    let body = read_body(body)?;
     let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
     let fields: ChatBody = read(&body)?;
     if fields.n.is_some_and(|n| n != 1) {

@@ -7,7 +7,7 @@ use super::state::{begin, conversation, kept, new_items};
 use super::view::item_view;
 use crate::access::Caller;
 use crate::completion::Completions;
-use crate::reader::Wrong;
+use crate::json::read_body;
 use crate::{ApiError, App, upkeep};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -63,7 +63,7 @@ pub async fn create(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Answer {
-    let body = if body.is_empty() { json!({}) } else { json_of(&body)? };
+    let body = if body.is_empty() { json!({}) } else { read_body(&body)? };
     let NewConversation { items, metadata } = crate::reader::read(&body)?;
     let metadata = parse::metadata(metadata.unwrap_or_default())?;
     let messages = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
@@ -91,7 +91,7 @@ pub async fn update(
     body: Bytes,
 ) -> Answer {
     let session = conversation(&completions, &caller, &id).await?;
-    let ConversationUpdate { metadata } = crate::reader::read(&json_of(&body)?)?;
+    let ConversationUpdate { metadata } = crate::reader::read(&read_body(&body)?)?;
     let metadata = parse::metadata(metadata)?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
@@ -143,7 +143,7 @@ pub async fn add(
     body: Bytes,
 ) -> Answer {
     let session = conversation(&completions, &caller, &id).await?;
-    let NewItems { items } = crate::reader::read(&json_of(&body)?)?;
+    let NewItems { items } = crate::reader::read(&read_body(&body)?)?;
     let messages = of_items(&items, "items", &completions.settings.limits)?;
     let items = new_items(kept(&messages, &completions)?, &completions)?;
     let mut missing: HashSet<String> = items.iter().filter_map(|item| item.id.clone()).collect();
@@ -234,9 +234,4 @@ fn list(items: impl Iterator<Item = Item>, has_more: bool) -> Value {
     let id = |item: Option<&Value>| item.map_or_else(|| json!(""), |item| item["id"].clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
     json!({ "object": "list", "data": data, "first_id": first_id, "last_id": last_id, "has_more": has_more })
-}
-
-fn json_of(body: &[u8]) -> Result<Value, Wrong> {
-    let wrong = |error: serde_json::Error| Wrong::new("invalid_json", "", format!("the body is no JSON: {error}"));
-    serde_json::from_slice(body).map_err(wrong)
 }

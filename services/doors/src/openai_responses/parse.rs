@@ -5,7 +5,7 @@ use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::fields::KnownFields;
-use crate::json::{json_text, tool_choice_of};
+use crate::json::{json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -125,8 +125,7 @@ const METADATA: (usize, usize, usize) = (16, 64, 512);
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 pub fn parse(body: &[u8], settings: &Settings) -> Result<ResponsesRequest, ApiError> {
-    let body: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad("invalid_json", format!("the body is no JSON: {error}")))?;
+    let body = read_body(body)?;
     Ok(request(&body, settings)?)
 }
 
