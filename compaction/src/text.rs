@@ -37,14 +37,18 @@ pub fn is_question(sentence: &str) -> bool {
     sentence.trim_end().ends_with(['?', '？'])
 }
 
+/// Whether a text ends as a question does, in any language.
+pub fn ends_as_question(text: &str) -> bool {
+    is_question(text) || languages::all(|language| &language.question_endings).any(|end| text.trim_end().ends_with(end))
+}
+
 /// Whether a text asks something. What was heard has no signs, so the first word may say it.
 pub fn asks(text: &str) -> bool {
     let text = folded(text);
     let first = words(&text).first().copied().unwrap_or_default();
-    let has_ending = || languages::all(|language| &language.question_endings).any(|end| text.trim_end().ends_with(end));
-    sentences(&text).into_iter().any(is_question)
-        || languages::has(|language| &language.questions, first)
-        || has_ending()
+    languages::has(|language| &language.questions, first)
+        || ends_as_question(&text)
+        || sentences(&text).into_iter().any(is_question)
 }
 
 /// The sentences of a text, each with its closing sign, without the space around it.

@@ -1,7 +1,7 @@
 //! How users ask for something to be kept word for word, and how they lay down what they want from now on.
 
 use crate::languages::{LanguageWords, all, has};
-use crate::text::{folded, is_unspaced, words};
+use crate::text::{ends_as_question, folded, is_unspaced, words};
 
 /// What a sentence asks to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum WishScope {
 pub fn wish_of(sentence: &str) -> WishScope {
     let text = folded(sentence);
     let text = text.trim_matches(|character: char| character.is_whitespace() || "\"'“”«»„-–*".contains(character));
-    let is_question = text.ends_with('?') || all(|language| &language.question_endings).any(|end| text.ends_with(end));
+    let is_question = ends_as_question(text);
     let start = without_fillers(text);
     let (asked, start) = match after_longest(|language| &language.wishes.polite, start) {
         Some(rest) => (true, without_fillers(rest)),
