@@ -4,7 +4,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.openai.llm import OpenAILLMService
 
 from common import CALL_TOKENS, HTTP_URL, KEY, LONG_TOKENS, MODEL, SHORT_TOKENS, check, run, step
-from pipecat_talk import LAMP, pipeline
+from pipecat_talk import a_tool_call, pipeline
 
 
 def service(max_tokens):
@@ -21,7 +21,7 @@ async def everything():
             step(f"  turn {turn + 1}")
     questions = [message for message in context.get_messages() if message["role"] == "user"]
     check(len(questions) == 3, context.get_messages())
-    await a_tool_call(context)
+    await lamp(context)
     # A new service each time: what it knows comes from the client.
     async with pipeline(service(LONG_TOKENS), context) as talk:
         await talk.interrupted()
@@ -31,22 +31,8 @@ async def everything():
         await talk.reply()
 
 
-async def a_tool_call(context):
-    llm = service(CALL_TOKENS)
-
-    async def switch_lamp(params):
-        # Once is enough.
-        context.set_tool_choice("none")
-        await params.result_callback({"done": True})
-
-    llm.register_function("switch_lamp", switch_lamp)
-    context.set_tools(LAMP)
-    context.set_tool_choice("required")
-    async with pipeline(llm, context) as talk:
-        await talk.ask("Switch on the lamp.")
-        await talk.tool_result()
-        # The reply with the call in it, and the one that says what became of it.
-        await talk.reply()
+async def lamp(context):
+    await a_tool_call(context, service(CALL_TOKENS))
     results = [message for message in context.get_messages() if message["role"] == "tool"]
     check(results and all("true" in result["content"] for result in results), results)
 

@@ -5,7 +5,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.openai.responses.llm import OpenAIResponsesHttpLLMService, OpenAIResponsesLLMService
 
 from common import CALL_TOKENS, HTTP_URL, KEY, STOCK_MODEL, WS_URL, check, run, step
-from pipecat_talk import LAMP, pipeline
+from pipecat_talk import a_tool_call, pipeline
 
 QUESTIONS = ("Hello.", "What can you do?", "Thank you.")
 
@@ -54,29 +54,17 @@ async def websocket():
         # What was cancelled has ended, so the connection is as new.
         await talk.ask("Thank you.")
         check(await talk.reply() is not None, "no reply after an interruption")
-    await a_tool_call(context, over_websocket())
+    await lamp(context, over_websocket())
 
 
 async def http():
     context = LLMContext()
     await turns(over_http(), context)
-    await a_tool_call(context, over_http())
+    await lamp(context, over_http())
 
 
-async def a_tool_call(context, llm):
-    async def switch_lamp(params):
-        # Once is enough.
-        context.set_tool_choice("none")
-        await params.result_callback({"done": True})
-
-    llm.register_function("switch_lamp", switch_lamp)
-    context.set_tools(LAMP)
-    context.set_tool_choice("required")
-    async with pipeline(llm, context) as talk:
-        await talk.ask("Switch on the lamp.")
-        await talk.tool_result()
-        # The reply with the call in it, and the one that says what became of it.
-        await talk.reply()
+async def lamp(context, llm):
+    await a_tool_call(context, llm)
     context.set_tools()
     context.set_tool_choice("none")
 

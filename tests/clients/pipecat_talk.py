@@ -111,3 +111,19 @@ async def pipeline(llm, context, asks_the_model=False):
     yield Talk(worker, llm if asks_the_model else worker, frames)
     await worker.queue_frame(EndFrame())
     await running
+
+
+async def a_tool_call(context, llm):
+    async def switch_lamp(params):
+        # Once is enough.
+        context.set_tool_choice("none")
+        await params.result_callback({"done": True})
+
+    llm.register_function("switch_lamp", switch_lamp)
+    context.set_tools(LAMP)
+    context.set_tool_choice("required")
+    async with pipeline(llm, context) as talk:
+        await talk.ask("Switch on the lamp.")
+        await talk.tool_result()
+        # The reply with the call in it, and the one that says what became of it.
+        await talk.reply()
