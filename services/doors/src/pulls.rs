@@ -20,6 +20,13 @@ struct Pull {
     progress: watch::Receiver<PullProgress>,
 }
 
+impl Pull {
+    /// A client that was told the end may ask for the next model at once: its thread may live a moment longer.
+    fn runs(&self) -> bool {
+        self.progress.has_changed().is_ok() && !matches!(*self.progress.borrow(), PullProgress::Done(_))
+    }
+}
+
 /// What a client is told of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PullProgress {
@@ -38,7 +45,7 @@ impl Pulls {
     pub fn begin(&self, model: &str, settings: &Settings) -> Result<watch::Receiver<PullProgress>, ApiError> {
         let name = name_of(model, settings)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pull) = running.as_ref().filter(|pull| pull.progress.has_changed().is_ok()) {
+        if let Some(pull) = running.as_ref().filter(|pull| pull.runs()) {
             if pull.model == model {
                 return Ok(pull.progress.clone());
             }
