@@ -37,4 +37,4 @@ pub use once::first_time;
 pub use outgoing::{End, Outgoing, OutgoingLimits, ToWrite, Written, outgoing};
 pub use placement::check as check_experiment;
 pub use presets::{ModelChoice, Presets};
-pub use registry::{Attach, Connected, Runtime, RuntimeParts};
+pub use registry::{Attach, Connected, NewSession, Runtime, RuntimeParts};

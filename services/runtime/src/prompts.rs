@@ -31,6 +31,7 @@ impl SessionTools {
         let layout = Layout {
             persona: &config.persona,
             instructions: &config.instructions,
+            remembered: &config.remembered,
             context,
             partial,
             wording: &self.wording,

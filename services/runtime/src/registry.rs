@@ -61,6 +61,20 @@ struct Entry {
     seen: Option<ContextStamp>,
 }
 
+/// A session that is to be.
+#[derive(Clone, Copy, Default)]
+pub struct NewSession<'a> {
+    pub user: &'a str,
+    /// Whose words it holds: a person of the home or a room. Empty: the home's guest.
+    pub person: &'a str,
+    /// It leaves no facts, and no other conversation finds what was said in it.
+    pub is_private: bool,
+    /// What the client asked for.
+    pub model: &'a str,
+    /// What the client wants different from the start.
+    pub update: Option<&'a ConfigUpdate>,
+}
+
 /// What a connection wants to hear of what was said before.
 pub struct Attach {
     pub replay: Replay,
@@ -128,33 +142,41 @@ impl Runtime {
         self.live.sessions.lock().len()
     }
 
-    /// A new session of this user. `model` is what the client asked for, `update` what it wants different from the start.
-    pub async fn create(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRef, Error> {
-        let new = self.new_session(user, model, update)?;
-        Ok(self.shared.store.create_session(new).await?)
+    pub async fn create(&self, new: NewSession<'_>) -> Result<SessionRef, Error> {
+        let record = self.new_session(new)?;
+        Ok(self.shared.store.create_session(record).await?)
     }
 
     /// The session that this user's client calls so, or a new one.
-    pub async fn named(&self, user: &str, model: &str, name: SessionName) -> Result<SessionRef, Error> {
-        if let Some(session) = self.shared.store.session_named(user, &name).await? {
+    pub async fn named(&self, new: NewSession<'_>, name: SessionName) -> Result<SessionRef, Error> {
+        if let Some(session) = self.shared.store.session_named(new.user, &name).await? {
             return Ok(session);
         }
-        let new = SessionRecord { title: name.name.clone(), ..self.new_session(user, model, None)? };
-        Ok(self.shared.store.create_named_session(new, name).await?)
+        let record = SessionRecord { title: name.name.clone(), ..self.new_session(new)? };
+        Ok(self.shared.store.create_named_session(record, name).await?)
     }
 
-    fn new_session(&self, user: &str, model: &str, update: Option<&ConfigUpdate>) -> Result<SessionRecord, Error> {
+    fn new_session(&self, new: NewSession) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
-        let choice = self.shared.presets.choose(model)?;
-        let placement = place(&self.shared.settings, &self.shared.presets, user, &id, &choice, now_ms)?;
+        let choice = self.shared.presets.choose(new.model)?;
+        let placement = place(&self.shared.settings, &self.shared.presets, new.user, &id, &choice, now_ms)?;
         let mut config = self.first_config(&choice);
-        if let Some(update) = update {
+        if let Some(update) = new.update {
             config.apply(update);
         }
-        let (user, title) = (user.to_owned(), String::new());
-        let (created_at_ms, updated_at_ms, metadata) = (now_ms, now_ms, None);
-        Ok(SessionRecord { id, user, placement, title, config, metadata, created_at_ms, updated_at_ms })
+        Ok(SessionRecord {
+            id,
+            user: new.user.to_owned(),
+            person: new.person.to_owned(),
+            is_private: new.is_private,
+            placement,
+            title: String::new(),
+            config,
+            metadata: None,
+            created_at_ms: now_ms,
+            updated_at_ms: now_ms,
+        })
     }
 
     /// What a session begins with: a persona's instructions take the place of the configured ones.

@@ -7,6 +7,7 @@ impl SessionConfig {
     pub fn new(instructions: impl Into<String>) -> SessionConfig {
         SessionConfig {
             persona: String::new(),
+            remembered: String::new(),
             instructions: instructions.into(),
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
@@ -39,7 +40,7 @@ impl SessionConfig {
             .tools
             .iter()
             .map(|tool| tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema(&tool.parameters));
-        self.persona.len() + self.instructions.len() + tools.sum::<usize>()
+        self.persona.len() + self.remembered.len() + self.instructions.len() + tools.sum::<usize>()
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Layout<'a> {
     /// A persona's instructions.
     pub persona: &'a str,
     pub instructions: &'a str,
+    /// A note behind them.
+    pub remembered: &'a str,
     pub context: &'a Context,
     /// What the user has said so far and may go on saying: the last message.
     pub partial: Option<&'a str>,
@@ -54,6 +56,8 @@ pub struct LaidOut {
     pub messages: Vec<Message>,
     /// Of each item. None: nothing of it is said.
     pub message_of_item: Vec<Option<usize>>,
+    /// Where the preface begins.
+    pub preface_at: usize,
 }
 
 /// Items at the head that are instructions: no summary tells them.
@@ -72,7 +76,11 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
         messages.push(Message::new(MessageRole::System, head.join("\n\n")));
     }
     let mut message_of_item = vec![Some(0).filter(|_| !head.is_empty()); leading];
+    let remembered = Some(layout.remembered.trim()).filter(|text| !text.is_empty());
+    messages.extend(remembered.map(|text| layout.wording.note(text)));
+    let preface_at = messages.len();
     messages.extend(layout.context.preface.iter().cloned());
+    let first = messages.len();
     let mut question = None;
     for (index, item) in items.iter().enumerate().skip(leading) {
         if is_typed(items, index) {
@@ -104,12 +112,11 @@ pub fn lay_out(items: &[Arc<Item>], layout: &Layout) -> LaidOut {
         insert(at, layout.wording.note(&notes.collect::<Vec<_>>().join("\n")), &mut messages);
     }
     // The first message behind the head must be the user's.
-    let first = messages.iter().take_while(|message| message.role == MessageRole::System).count();
-    let first = first + layout.context.preface.len();
+    let first = first + messages[first..].iter().take_while(|message| message.role == MessageRole::System).count();
     if messages.get(first).is_none_or(|message| message.role != MessageRole::User) {
         insert(first, Message::new(MessageRole::User, &layout.wording.opening), &mut messages);
     }
-    LaidOut { messages, message_of_item }
+    LaidOut { messages, message_of_item, preface_at }
 }
 
 /// Messages as a client sends them to messages as templates take them: one system message, at the head, and then a user.
@@ -155,7 +162,8 @@ impl Message {
 }
 
 impl Wording {
-    fn note(&self, text: &str) -> Message {
+    /// A message of the system that does not stand at the head.
+    pub fn note(&self, text: &str) -> Message {
         match &self.note {
             None => Message::new(MessageRole::System, text),
             Some([before, after]) => Message::new(MessageRole::User, format!("{before}{text}{after}")),
@@ -250,7 +258,8 @@ mod tests {
     /// One line a message.
     fn lines(items: &[Arc<Item>], context: &Context, partial: Option<&str>) -> Vec<String> {
         let wording = wording();
-        let layout = Layout { persona: "", instructions: "Be brief.", context, partial, wording: &wording };
+        let layout =
+            Layout { persona: "", instructions: "Be brief.", remembered: "", context, partial, wording: &wording };
         lay_out(items, &layout).messages.iter().map(line).collect()
     }
 
@@ -311,6 +320,34 @@ mod tests {
         assert_eq!(lines(&items, &context, None), expected);
         let items = [said(Role::User, "Hi")];
         assert_eq!(lines(&items, &context, None), ["system: Be brief.", "tool: Summary.", "user: Hi"]);
+    }
+
+    #[test]
+    fn what_is_remembered_stands_behind_the_instructions() {
+        let preface = vec![Message::new(MessageRole::Tool, "Summary.")];
+        let context = Context { preface, ..Context::default() };
+        let wording = wording();
+        let layout = Layout {
+            persona: "",
+            instructions: "Be brief.",
+            remembered: "Ann likes tea.",
+            context: &context,
+            partial: None,
+            wording: &wording,
+        };
+        let items = [said(Role::Assistant, "Hello."), said(Role::User, "Hi")];
+        let LaidOut { messages, message_of_item, .. } = lay_out(&items, &layout);
+        let lines: Vec<String> = messages.iter().map(line).collect();
+        let expected = [
+            "system: Be brief.",
+            "user: [note] Ann likes tea.",
+            "tool: Summary.",
+            "user: (You speak first.)",
+            "assistant: Hello.",
+            "user: Hi",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(message_of_item, [Some(4), Some(5)]);
     }
 
     #[test]
@@ -389,9 +426,15 @@ mod tests {
         let preface = vec![Message::new(MessageRole::Tool, "Summary.")];
         let context = Context { preface, notes: vec!["It is 10:05.".into()], ..Context::default() };
         let wording = wording();
-        let layout =
-            Layout { persona: "", instructions: "Be brief.", context: &context, partial: None, wording: &wording };
-        let LaidOut { messages, message_of_item } = lay_out(&items, &layout);
+        let layout = Layout {
+            persona: "",
+            instructions: "Be brief.",
+            remembered: "",
+            context: &context,
+            partial: None,
+            wording: &wording,
+        };
+        let LaidOut { messages, message_of_item, .. } = lay_out(&items, &layout);
         // system, preface, opening, hello, light, moment and call, on, note, thanks
         let expected = [Some(0), Some(3), None, Some(4), Some(5), Some(5), Some(6), Some(8)];
         assert_eq!((messages.len(), &message_of_item[..]), (9, &expected[..]));

@@ -56,6 +56,9 @@ pub struct NewItem {
 pub struct SessionConfig {
     /// Instructions of the persona that the session began with. They stand before the client's, and no client changes them.
     pub persona: String,
+    /// What is remembered of earlier conversations: a note behind the instructions. It stays as long as the session does, so that
+    /// what was computed behind it stays, too. Empty: nothing is.
+    pub remembered: String,
     pub instructions: String,
     pub tools: Vec<Tool>,
     pub tool_choice: ToolChoice,

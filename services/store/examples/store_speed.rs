@@ -55,6 +55,8 @@ async fn measure(
     for writer in 0..writers {
         let new = SessionRecord {
             user: "ada".into(),
+            person: String::new(),
+            is_private: false,
             created_at_ms: 0,
             updated_at_ms: 0,
             id: new_id("sess")?,

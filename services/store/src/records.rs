@@ -74,6 +74,12 @@ pub struct Placement {
 pub struct SessionRecord {
     pub id: String,
     pub user: String,
+    /// Whose words it holds: a person of the home or a room. Empty: the home's guest.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub person: String,
+    /// It leaves no facts, and no other conversation finds what was said in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_private: bool,
     #[serde(flatten)]
     pub placement: Placement,
     pub title: String,
@@ -92,6 +98,8 @@ impl FromRow<'_, SqliteRow> for SessionRecord {
         let (tools, settings): (Json<Value>, Json<Value>) = (row.try_get("tools")?, row.try_get("settings")?);
         Ok(SessionRecord {
             user: row.try_get("user")?,
+            person: row.try_get("person")?,
+            is_private: row.try_get("private")?,
             placement: Placement::from_row(row)?,
             title: row.try_get("title")?,
             config: config_of(&id, row.try_get("instructions")?, &tools, &settings),

@@ -8,7 +8,7 @@ use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::json::json_text;
-use runtime::Attach;
+use runtime::{Attach, NewSession};
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
@@ -41,7 +41,8 @@ pub async fn answer(
     let session = match progress.session.clone() {
         Some(session) => session,
         None if id == NEW => {
-            let session = completions.runtime.create(&caller.identity.user, &model, None).await?;
+            let new = NewSession { user: &caller.identity.user, model: &model, ..NewSession::default() };
+            let session = completions.runtime.create(new).await?;
             completions.gate.begun.began(caller, &session);
             session
         }

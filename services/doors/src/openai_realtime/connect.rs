@@ -12,7 +12,7 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use axum::{Extension, Json};
-use runtime::Attach;
+use runtime::{Attach, NewSession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -59,7 +59,9 @@ pub async fn connect(
             let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
             let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
             let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
-            let session = app.runtime.create(&caller.identity.user, model, update.as_ref()).await?;
+            let user = &caller.identity.user;
+            let new = NewSession { user, model, update: update.as_ref(), ..NewSession::default() };
+            let session = app.runtime.create(new).await?;
             app.gate.begun.began(&caller, &session);
             (session, Replay::Nothing)
         }

@@ -6,7 +6,7 @@ use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies};
 use axum::http::StatusCode;
-use runtime::ModelChoice;
+use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
 use session::machine::is_hidden;
 use session::{
@@ -216,7 +216,8 @@ pub async fn begin(
     bodies: Vec<ItemBody>,
 ) -> Result<SessionRef, ApiError> {
     let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
-    let session = completions.runtime.create(&caller.identity.user, model, Some(&update)).await?;
+    let new = NewSession { user: &caller.identity.user, model, update: Some(&update), ..NewSession::default() };
+    let session = completions.runtime.create(new).await?;
     completions.gate.begun.began(caller, &session);
     let mut ids = Ids::new(runtime::random()?);
     let item = |body| Item::new(ids.next("item"), body, ItemStatus::Completed);

@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
+use runtime::NewSession;
 use serde_json::{Map, Value};
 use session::{ItemBody, NewItem, NewTurn, Role};
 use std::future::pending;
@@ -232,10 +233,10 @@ async fn ask(
     own: Arc<OnceCell<SessionRef>>,
     transcript: Transcript,
 ) -> Result<Completion, ApiError> {
-    let (user, model) = (&app.settings.wyoming.user, &program.model);
+    let new = NewSession { user: &app.settings.wyoming.user, model: &program.model, ..NewSession::default() };
     let session = match transcript.name {
-        Some(name) => app.runtime.named(user, model, program.session_name(name)).await?,
-        None => own.get_or_try_init(|| app.runtime.create(user, model, None)).await?.clone(),
+        Some(name) => app.runtime.named(new, program.session_name(name)).await?,
+        None => own.get_or_try_init(|| app.runtime.create(new)).await?.clone(),
     };
     tracing::debug!(session = session.id(), program = %program.name, "a turn begins");
     let item = NewItem { id: None, body: ItemBody::message(Role::User, transcript.text) };

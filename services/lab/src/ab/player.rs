@@ -3,7 +3,7 @@
 
 use super::recall::FactZone;
 use anyhow::{Context, Result, bail};
-use runtime::{Attach, Connected, Runtime, ToWrite, Written};
+use runtime::{Attach, Connected, NewSession, Runtime, ToWrite, Written};
 use session::machine::Replay;
 use session::{
     ConfigUpdate, Event, Heard, Input, ItemBody, ItemPlace, MaxTokens, NewItem, ResponseRequest, ResponseStatus, Role,
@@ -45,7 +45,8 @@ impl ReplayPlayer {
         patience: Duration,
     ) -> Result<ReplayPlayer> {
         let update = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
-        let session = runtime.create(user, preset, Some(&update)).await?;
+        let new = NewSession { user, model: preset, update: Some(&update), ..NewSession::default() };
+        let session = runtime.create(new).await?;
         ReplayPlayer::connect(runtime, session, patience).await
     }
 

@@ -243,8 +243,14 @@ async fn ask(
     // They stand behind the conversation.
     context.notes.clear();
     let (config, wording) = (&past.config, &tools.wording);
-    let (persona, instructions) = (&*config.persona, &*config.instructions);
-    let layout = Layout { persona, instructions, context: &context, partial: None, wording };
+    let layout = Layout {
+        persona: &config.persona,
+        instructions: &config.instructions,
+        remembered: &config.remembered,
+        context: &context,
+        partial: None,
+        wording,
+    };
     let mut messages = lay_out(&items, &layout).messages;
     messages.extend(request.messages.iter().map(message_of));
     let prompt = prompt_with(config, &context, messages);

@@ -92,13 +92,13 @@ impl SessionTools {
         let layout = Layout {
             persona: &config.persona,
             instructions: &config.instructions,
+            remembered: &config.remembered,
             context,
             partial,
             wording: &self.wording,
         };
         let laid_out = lay_out(items, &layout);
-        let has_head = laid_out.messages.first().is_some_and(|message| message.role == MessageRole::System);
-        let preface = usize::from(has_head)..usize::from(has_head) + context.preface.len();
+        let preface = laid_out.preface_at..laid_out.preface_at + context.preface.len();
         let prompt = prompt_with(config, context, laid_out.messages);
         let measured = self.model.measure(&prompt, &self.preset).await?;
         // A message may tell several items: what was said, and the calls that were made with it.
