@@ -2,7 +2,8 @@
 //! but not the line, and the environment but not the variable. These put an [`Origin`] on every value.
 
 use config::{ConfigError, Map, Source, Value, ValueKind};
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
 
 use crate::Error;
 use crate::origin::{Origin, SettingsLayer, join};
@@ -62,6 +63,16 @@ pub(crate) fn single(path: &[&str], text: &str, layer: SettingsLayer, place: &st
     below(path, "", text, &|key| Origin { layer, place: place.to_string(), key }.carried())
 }
 
+/// The value of a text from the environment or a flag that is written as in a file.
+pub(crate) fn written_as_in_a_file(text: &str, at: &Origin) -> Option<Value> {
+    let line = format!("{VALUE} = {text}");
+    let root = DeTable::parse(&line).ok()?;
+    let carried = |_, key: String| Origin { key: key.replacen(VALUE, &at.key, 1), ..at.clone() }.carried();
+    table(root.get_ref(), "", &carried).remove(VALUE)
+}
+
+const VALUE: &str = "value";
+
 /// What stands in a table, by name.
 pub(crate) fn entries(table: &Table) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = table.iter().map(|(name, value)| (name.as_str(), value)).collect();
@@ -87,6 +98,7 @@ fn table(from: &DeTable<'_>, above: &str, carried: &dyn Fn(usize, String) -> Str
         let origin = carried(at, key.clone());
         let kind = match value {
             DeValue::Table(below) => with_origin(table(below, &key, carried), &origin),
+            DeValue::Array(values) => list(values, &key, carried),
             other => kind(other),
         };
         Value::new(Some(&origin), kind)
@@ -96,6 +108,19 @@ fn table(from: &DeTable<'_>, above: &str, carried: &dyn Fn(usize, String) -> Str
         (name.get_ref().to_string(), value(name.span().start, key, given.get_ref()))
     });
     entries.collect()
+}
+
+/// Tables of a list know where they stand, by their number.
+fn list(values: &DeArray<'_>, key: &str, carried: &dyn Fn(usize, String) -> String) -> ValueKind {
+    let entry = |(at, value): (usize, &Spanned<DeValue<'_>>)| match value.get_ref() {
+        DeValue::Table(below) => {
+            let key = format!("{key}[{}]", at + 1);
+            let origin = carried(value.span().start, key.clone());
+            Value::new(Some(&origin), with_origin(table(below, &key, carried), &origin))
+        }
+        other => Value::new(None, kind(other)),
+    };
+    ValueKind::Array(values.iter().enumerate().map(entry).collect())
 }
 
 fn with_origin(mut table: Table, origin: &String) -> ValueKind {

@@ -33,10 +33,11 @@ pub use personas::Persona;
 pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, Recall, SamplingSettings, Thinking};
 pub use print::print_config;
 pub use settings::{
-    AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeysRequired,
-    LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs, OllamaSettings,
-    PrecisionChoice, ServerSettings, Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings,
-    UnknownModel, UpstreamSettings, WYOMING_PORT, WyomingSettings,
+    AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeptConversations,
+    KeysRequired, LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs,
+    OllamaSettings, PersonRule, PrecisionChoice, RememberSettings, RuleClue, RuleCondition, RulePerson, ServerSettings,
+    Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UnknownModel, UpstreamSettings,
+    WYOMING_PORT, WantedText, WyomingSettings, person_name,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

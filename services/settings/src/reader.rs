@@ -2,6 +2,7 @@
 //! key that no read asked for is one of them. So the code that fills a struct is also the list of what may be written.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use strum::VariantArray;
 
 use crate::error::Mistake;
 use crate::findings::{Effective, Findings, UNKNOWN};
-use crate::layers::{Table, entries, origin, table_origin};
+use crate::layers::{Table, entries, origin, table_origin, written_as_in_a_file};
 use crate::nearest::{hint, nearest};
 use crate::origin::{Origin, join};
 use crate::units::{self, TimeUnit};
@@ -58,6 +59,8 @@ pub(crate) struct SectionReader<'a> {
     path: String,
     findings: &'a Findings,
     asked: RefCell<Vec<&'static str>>,
+    /// An entry of a list: it may leave keys out, and the list is the value that holds.
+    is_entry: bool,
 }
 
 /// Reads a whole table. `path` is its name among the values that hold.
@@ -67,7 +70,8 @@ pub(crate) fn read<T>(
     findings: &Findings,
     fill: impl FnOnce(&SectionReader<'_>) -> T,
 ) -> T {
-    let reader = SectionReader { table, path: path.to_string(), findings, asked: RefCell::new(Vec::new()) };
+    let (path, asked) = (path.to_string(), RefCell::default());
+    let reader = SectionReader { table, path, findings, asked, is_entry: false };
     let value = fill(&reader);
     reader.report_unknown();
     value
@@ -251,6 +255,53 @@ impl SectionReader<'_> {
         map
     }
 
+    /// A list of tables. In the environment and in flags it is written as in a file.
+    pub fn tables<T>(&self, key: &'static str, allowed: &str, fill: impl Fn(&SectionReader<'_>) -> T) -> Vec<T> {
+        let Some(found) = self.get(key, allowed) else { return Vec::new() };
+        let (value, found_at) = (Value::of(found), origin(found));
+        let written;
+        let entries = match (&found.kind, &value) {
+            (ValueKind::Array(entries), _) => entries.as_slice(),
+            (_, Value::Raw(text)) => {
+                written = written_as_in_a_file(text, &found_at).unwrap_or_default();
+                match &written.kind {
+                    ValueKind::Array(entries) => entries.as_slice(),
+                    _ => std::slice::from_ref(found),
+                }
+            }
+            _ => std::slice::from_ref(found),
+        };
+        let mut filled = Vec::new();
+        for entry in entries {
+            let ValueKind::Table(table) = &entry.kind else {
+                self.wrong(found_at.clone(), &value, allowed, None);
+                return Vec::new();
+            };
+            let path = table_origin(table).key;
+            let (table, asked) = (Some(table), RefCell::default());
+            let reader = SectionReader { table, path, findings: self.findings, asked, is_entry: true };
+            filled.push(fill(&reader));
+            reader.report_unknown();
+        }
+        let toml = format!("[{}]", entries.iter().map(to_toml).collect::<Vec<_>>().join(", "));
+        self.keep(key, toml, found_at);
+        filled
+    }
+
+    /// The table has this key.
+    pub fn has(&self, key: &'static str) -> bool {
+        self.asked.borrow_mut().push(key);
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// What is wrong with a key, or with the table that lacks it.
+    pub fn mistake(&self, key: &str, found: String, allowed: &str) {
+        let Some(table) = self.table else { return };
+        let missing = || Origin { key: join(&self.path, key), ..table_origin(table) };
+        let origin = table.get(key).map_or_else(missing, origin);
+        self.findings.add(Mistake { origin, found, allowed: allowed.to_string(), hint: None });
+    }
+
     /// Text of a certain kind.
     pub fn text_as<T>(
         &self,
@@ -323,7 +374,7 @@ impl SectionReader<'_> {
         self.asked.borrow_mut().push(key);
         let table = self.table?;
         let found = table.get(key);
-        if found.is_none() {
+        if found.is_none() && !self.is_entry {
             let origin = Origin { key: join(&self.path, key), ..table_origin(table) };
             self.wrong(origin, &Value::Other("nothing".to_string()), allowed, None);
         }
@@ -331,6 +382,9 @@ impl SectionReader<'_> {
     }
 
     fn keep(&self, key: &str, value: String, origin: Origin) {
+        if self.is_entry {
+            return;
+        }
         self.findings.keep(Effective { section: self.path.clone(), key: key.to_string(), value, origin });
     }
 
@@ -340,12 +394,26 @@ impl SectionReader<'_> {
 
     fn report_unknown(&self) {
         let Some(table) = self.table else { return };
-        let asked = self.asked.borrow();
+        let mut asked = self.asked.borrow().clone();
+        let mut known = HashSet::new();
+        asked.retain(|name| known.insert(*name));
         for (name, value) in entries(table).into_iter().filter(|(name, _)| !asked.contains(name)) {
             let hint = nearest(name, asked.iter().copied()).map(|near| format!("did you mean `{near}`"));
             let (origin, found, allowed) = (origin(value), UNKNOWN.to_string(), asked.join(", "));
             self.findings.add(Mistake { origin, found, allowed, hint });
         }
+    }
+}
+
+/// A table of a list in one line.
+fn to_toml(value: &config::Value) -> String {
+    match &value.kind {
+        ValueKind::Table(table) => {
+            let pair = |(name, value): (&str, &config::Value)| format!("{} = {}", join("", name), to_toml(value));
+            let pairs: Vec<String> = entries(table).into_iter().map(pair).collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        _ => Value::of(value).to_toml(),
     }
 }
 

@@ -2,10 +2,14 @@
 //! `config/default.toml` says what a key means and why it has its default.
 
 mod engine;
+mod remember;
 mod remote_servers;
 mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
+pub use remember::{
+    KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RulePerson, WantedText, person_name,
+};
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};
 
@@ -45,6 +49,7 @@ sections! {
         pub logging: LoggingSettings = section(LoggingSettings::read),
         pub shutdown: ShutdownSettings = section(ShutdownSettings::read),
         pub wyoming: WyomingSettings = section(WyomingSettings::read),
+        pub remember: RememberSettings = section(RememberSettings::read),
         /// None: every session gets the chosen preset.
         pub experiment: Option<Experiment> = section(Experiment::read),
     }
@@ -147,6 +152,7 @@ sections! {
         pub recall_note: String = text(),
         pub recall_note_words: u32 = whole(8..=256),
         pub recall_wait_ms: u64 = time(0..=10_000),
+        pub continue_minutes: u64 = whole(0..=10_080),
     }
 
     pub struct SpeechSettings {

@@ -147,7 +147,7 @@ fn keys_with_comments(text: &str) -> Vec<(String, Option<String>)> {
         } else if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name.to_string();
             comment = None;
-        } else if let Some((key, _)) = line.split_once(" = ") {
+        } else if let Some((key, _)) = line.split_once(" = ").filter(|_| !line.starts_with(' ')) {
             keys.push((format!("{section}.{key}"), comment.take()));
         } else {
             comment = None;

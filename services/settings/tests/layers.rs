@@ -283,3 +283,28 @@ proptest! {
         }
     }
 }
+
+/// Both ways to write a list of tables, and that of the environment.
+#[test]
+fn rules_of_persons_are_read_from_each_layer() {
+    use settings::{RuleClue, RulePerson, WantedText};
+    let written = "[[remember.who]]\nperson = \"Anna\"\nkey = \"phone\"\nprivate = true\n\n\
+                   [[remember.who]]\nperson = \"*\"\nheader = \"X-Name\"\ncontinue_minutes = 30\n";
+    let inline = "remember.who = [{ person = \"Anna\", key = \"phone\", private = true }, \
+                  { person = \"*\", header = \"X-Name\", continue_minutes = 30 }]";
+    let rules = load(written).settings.remember.who;
+    assert_eq!(load(inline).settings.remember.who, rules);
+    let (_folder, mut sources) = user("");
+    let value = inline.split_once("= ").unwrap().1;
+    sources.environment = environment(&[("REPRISE__REMEMBER__WHO", value)]);
+    let of_environment = Settings::load(&sources).unwrap();
+    assert_eq!(of_environment.settings.remember.who, rules);
+    let [anna, other] = rules.as_slice() else { panic!("{rules:?}") };
+    assert_eq!((&anna.person, anna.is_private), (&RulePerson::Named("anna".into()), true));
+    assert_eq!(anna.conditions[0].wanted, WantedText::Exactly("phone".into()));
+    assert_eq!((&other.person, other.continue_minutes), (&RulePerson::Found, Some(30)));
+    assert_eq!(other.conditions[0].clue, RuleClue::Header("x-name".into()));
+    let (_other_folder, again) = user(&print_config(&of_environment));
+    assert_eq!(Settings::load(&again).unwrap().settings.remember.who, rules);
+    assert_eq!(load("").settings.remember.who.len(), 4, "a list of the user takes the place of the default one");
+}

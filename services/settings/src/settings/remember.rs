@@ -1,0 +1,271 @@
+//! What is remembered of whom: the rules that tell persons apart, and which conversations are kept.
+
+use strum::{IntoStaticStr, VariantArray};
+
+use crate::reader::{SectionReader, sections};
+
+sections! {
+    pub struct RememberSettings {
+        pub who: Vec<PersonRule> = person_rules(),
+        pub persons: usize = whole(1..=1 << 20),
+        pub conversations: KeptConversations = choice(),
+    }
+}
+
+/// Of clients that send their whole conversation with each request, which conversations are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum KeptConversations {
+    /// Those whose person a rule named.
+    Named,
+    All,
+    None,
+}
+
+/// All of its conditions hold: then it says whose words a conversation holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PersonRule {
+    pub person: RulePerson,
+    pub conditions: Vec<RuleCondition>,
+    /// Nothing of it is remembered.
+    pub is_private: bool,
+    /// None: as `conversation.continue_minutes` says.
+    pub continue_minutes: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RulePerson {
+    /// Empty: the home's guest.
+    Named(String),
+    /// What the open condition found.
+    Found,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleCondition {
+    pub clue: RuleClue,
+    pub wanted: WantedText,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleClue {
+    /// Name or id of the API key.
+    Key,
+    /// The first part of the URL's path.
+    Path,
+    /// As it was asked for.
+    Model,
+    /// By its name in small letters.
+    Header(String),
+    User,
+    SafetyIdentifier,
+    PromptCacheKey,
+    /// Of the Wyoming protocol.
+    Satellite,
+    Device,
+    /// The client's instructions. A text is looked for in them.
+    Instructions,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedText {
+    Any,
+    Exactly(String),
+    /// A text with a name between these.
+    Around {
+        before: String,
+        after: String,
+    },
+}
+
+impl WantedText {
+    /// It can find a name.
+    pub fn is_open(&self) -> bool {
+        !matches!(self, WantedText::Exactly(_))
+    }
+}
+
+impl RuleClue {
+    /// As it stands in the file.
+    pub fn key(&self) -> &'static str {
+        match self {
+            RuleClue::Key => "key",
+            RuleClue::Path => "path",
+            RuleClue::Model => "model",
+            RuleClue::Header(_) => "header",
+            RuleClue::User => "user",
+            RuleClue::SafetyIdentifier => "safety_identifier",
+            RuleClue::PromptCacheKey => "prompt_cache_key",
+            RuleClue::Satellite => "satellite",
+            RuleClue::Device => "device",
+            RuleClue::Instructions => "instructions",
+        }
+    }
+}
+
+/// Characters of a person's name: clients write it.
+const NAME_CHARS: usize = 64;
+/// Stands for the name in the text of a condition.
+const NAME: &str = "{name}";
+const ANY: &str = "*";
+
+/// A name as it is kept: small letters, one space between words. None: no name, or too long, or with characters that
+/// cannot be seen.
+pub fn person_name(text: &str) -> Option<String> {
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    // Beyond this no trimming makes a name of it.
+    let is_short = text.chars().nth(NAME_CHARS * 2).is_none();
+    let name = is_short.then(|| text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "))?;
+    let name = name.to_lowercase();
+    let is_name = !name.is_empty()
+        && name.chars().count() <= NAME_CHARS
+        && !name.chars().any(|c| is_hidden(c) || c.is_whitespace() && c != ' ' || matches!(c, '/' | '\\'))
+        && name != ANY;
+    is_name.then_some(name)
+}
+
+impl SectionReader<'_> {
+    fn person_rules(&self, key: &'static str) -> Vec<PersonRule> {
+        let allowed = "a list of rules such as [{ person = \"anna\", key = \"phone\" }]";
+        let rules = self.tables(key, allowed, rule);
+        if let Some(at) = rules.iter().position(|rule| rule.conditions.is_empty())
+            && at + 1 < rules.len()
+        {
+            let found = format!("rule {} without a condition, so that none behind it ever holds", at + 1);
+            self.mistake(key, found, "conditions, or nothing behind such a rule");
+        }
+        rules
+    }
+}
+
+fn rule(r: &SectionReader<'_>) -> PersonRule {
+    let allowed = format!(
+        "a name of 1 to {NAME_CHARS} characters without \"/\", \"\" for the home's guest, or \"*\" for what the \
+         condition with \"*\" or \"{NAME}\" finds"
+    );
+    let person = r.text_as("person", RulePerson::Named(String::new()), &allowed, |text| match text {
+        ANY => Ok(RulePerson::Found),
+        "" => Ok(RulePerson::Named(String::new())),
+        text => person_name(text).map(RulePerson::Named).ok_or(None),
+    });
+    let clues = [
+        RuleClue::Key,
+        RuleClue::Path,
+        RuleClue::Model,
+        RuleClue::User,
+        RuleClue::SafetyIdentifier,
+        RuleClue::PromptCacheKey,
+        RuleClue::Satellite,
+        RuleClue::Device,
+        RuleClue::Instructions,
+    ];
+    let mut conditions = Vec::new();
+    for clue in clues {
+        if r.has(clue.key()) {
+            let wanted = r.text_as(clue.key(), WantedText::Any, allowed_of(&clue), |text| wanted(&clue, text));
+            conditions.push(RuleCondition { clue, wanted });
+        }
+    }
+    if r.has("header") {
+        let allowed = "the name of a header, such as \"X-OpenWebUI-User-Name\"";
+        let name = r.text_as("header", String::new(), allowed, |name| {
+            let is_header = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+            if is_header { Ok(name.to_ascii_lowercase()) } else { Err(None) }
+        });
+        let clue = RuleClue::Header(name);
+        let wanted = match r.has("value") {
+            true => r.text_as("value", WantedText::Any, allowed_of(&clue), |text| wanted(&clue, text)),
+            false => WantedText::Any,
+        };
+        conditions.push(RuleCondition { clue, wanted });
+    } else if r.has("value") {
+        r.mistake("value", "a value without a header".to_string(), "value beside header");
+    }
+    let is_private = r.has("private") && r.bool("private");
+    let continue_minutes = r.has("continue_minutes").then(|| r.whole("continue_minutes", 0..=10_080));
+    if !r.has("person") {
+        r.mistake("person", "nothing".to_string(), &allowed);
+    }
+    let open = conditions.iter().filter(|condition| condition.wanted.is_open()).count();
+    if person == RulePerson::Found && open != 1 {
+        let found = format!("\"*\" with {open} conditions that find a name");
+        r.mistake("person", found, "\"*\" with one condition that finds a name by \"*\" or \"{name}\"");
+    }
+    PersonRule { person, conditions, is_private, continue_minutes }
+}
+
+fn allowed_of(clue: &RuleClue) -> &'static str {
+    match clue {
+        RuleClue::Path => {
+            "one part of a path, of letters, digits, \"-\", \"_\" and \".\", and neither \"v1\" nor \"api\""
+        }
+        RuleClue::Instructions => {
+            "words to look for, such as \"You are in area {name} (floor\", with {name} once and \
+                                   words on both sides of it"
+        }
+        _ => "\"*\" for any, a text, or a text with {name} once",
+    }
+}
+
+fn wanted(clue: &RuleClue, text: &str) -> Result<WantedText, Option<String>> {
+    if text.is_empty() || text.chars().count() > WANTED_CHARS {
+        return Err(None);
+    }
+    if *clue == RuleClue::Path {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_free = !matches!(text, "v1" | "api" | "." | "..") && text.chars().all(is_part);
+        return if is_free { Ok(WantedText::Exactly(text.to_string())) } else { Err(None) };
+    }
+    let words = |before: &str, after: &str| !before.trim().is_empty() && !after.trim().is_empty();
+    match text.split_once(NAME) {
+        Some((_, after)) if after.contains(NAME) => Err(None),
+        Some((before, after)) if *clue == RuleClue::Instructions && !words(before, after) => Err(None),
+        Some((before, after)) if before.is_empty() && after.is_empty() => Ok(WantedText::Any),
+        Some((before, after)) => Ok(WantedText::Around { before: before.to_string(), after: after.to_string() }),
+        None if text == ANY && *clue == RuleClue::Instructions => Err(None),
+        None if text == ANY => Ok(WantedText::Any),
+        None => Ok(WantedText::Exactly(text.to_string())),
+    }
+}
+
+/// Of the text of a condition.
+const WANTED_CHARS: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_in_one_way() {
+        for (text, name) in [
+            ("Anna", Some("anna")),
+            ("  Living   Room ", Some("living room")),
+            ("Küche (EG)", Some("küche (eg)")),
+            ("İ", Some("i\u{307}")),
+            ("ann@home.example", Some("ann@home.example")),
+            ("", None),
+            ("   ", None),
+            ("*", None),
+            ("../anna", None),
+            ("a\\b", None),
+            ("a\nb", None),
+            ("a\tb", None),
+            ("a\u{202e}b", None),
+            ("a\u{200b}", None),
+            ("a\u{a0}b", None),
+            ("\u{0}", None),
+        ] {
+            assert_eq!(person_name(text).as_deref(), name, "{text:?}");
+        }
+        assert_eq!(person_name(&"x".repeat(64)), Some("x".repeat(64)));
+        assert_eq!(person_name(&"x".repeat(65)), None);
+        assert_eq!(person_name(&"x".repeat(1 << 20)), None);
+        // A letter that becomes two small ones counts as two.
+        assert_eq!(person_name(&"İ".repeat(40)), None);
+    }
+}
