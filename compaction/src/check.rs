@@ -16,6 +16,8 @@ use crate::orders;
 use crate::text::said_lines;
 use crate::types::{CompactionLimits, Passage, PassageKind, PinnedText, Speaker};
 pub use demand::demanded;
+pub use facts::is_first_person;
+pub use held::{Held, is_negated};
 use strum::IntoStaticStr;
 
 /// A summary, and what it is to stand for.
@@ -90,6 +92,14 @@ pub fn missing(demanded: &[Fact], summary: &str) -> Vec<Fact> {
     let mut held = held::Held::default();
     held.add(summary);
     demanded.iter().filter(|fact| !held.holds(fact)).cloned().collect()
+}
+
+/// What a sentence says that can be told by its form.
+pub fn details_of(sentence: &str) -> Vec<Fact> {
+    let mut details = facts::of_sentence(sentence, "", Speaker::User, false);
+    // 'Their sister' is no name, and what is denied is compared as a whole.
+    details.retain(|detail| detail.kind != FactKind::Negation);
+    details
 }
 
 fn refused(submission: &Submission, limits: &CompactionLimits) -> Option<RejectionReason> {

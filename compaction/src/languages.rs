@@ -86,8 +86,24 @@ pub struct LanguageWords {
     pub numbers: HashMap<String, u32>,
     pub joined_numbers: HashMap<String, u32>,
     pub joins_ones_to_tens: Option<String>,
+    pub lasting: LastingWords,
     pub wishes: WishWords,
     pub orders: OrderWords,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LastingWords {
+    pub begins: Vec<String>,
+    pub possessives: HashSet<String>,
+    pub copulas: HashSet<String>,
+    pub passing: Vec<String>,
+    pub small: HashSet<String>,
+    pub one_at_a_time: HashMap<String, Vec<String>>,
+    pub of_home: Vec<String>,
+    pub secrets: Vec<String>,
+    pub forget: Vec<String>,
+    pub forget_that: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod phases;
+pub mod remember;
 
 mod attempt;
 mod check;
@@ -23,5 +24,7 @@ pub use pins::{Admission, admit, detect as detect_pins, detect_before as detect_
 pub use plan::{CompactionPlan, DropPlan, PlanMoment, SummaryPlan, TooLargePlan, TrimPlan, plan, prompt_tokens};
 pub use request::summary_request;
 pub use text::{asks, estimate_tokens, stems};
-pub use types::{CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView, Speaker};
+pub use types::{
+    CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView, Speaker, Statement,
+};
 pub use wording::LEFT_OUT;

@@ -101,6 +101,17 @@ pub fn said_lines(summary: &str) -> Vec<&str> {
     lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
 }
 
+/// Whether whole words of a text are this phrase.
+pub fn contains_phrase(text: &str, phrase: &str) -> bool {
+    let spaced = |character: char| character.is_alphanumeric() && !is_unspaced(character);
+    let is_edge =
+        |outside: Option<char>, inside: Option<char>| !(outside.is_some_and(spaced) && inside.is_some_and(spaced));
+    text.match_indices(phrase).any(|(at, found)| {
+        is_edge(text[..at].chars().next_back(), phrase.chars().next())
+            && is_edge(text[at + found.len()..].chars().next(), phrase.chars().next_back())
+    })
+}
+
 /// What a text is about, to be compared with another: beginnings of its longer words, and pairs of letters where words
 /// have no spaces between them.
 pub fn stems(text: &str) -> Vec<String> {

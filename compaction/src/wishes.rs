@@ -17,11 +17,8 @@ pub fn wish_of(sentence: &str) -> WishScope {
     let text = text.trim_matches(|character: char| character.is_whitespace() || "\"'“”«»„-–*".contains(character));
     let is_question = ends_as_question(text);
     let start = without_fillers(text);
-    let (asked, start) = match after_longest(|language| &language.wishes.polite, start) {
-        Some(rest) => (true, without_fillers(rest)),
-        None => (false, start),
-    };
-    if is_question && !asked {
+    let (begun, start) = (start, without_politeness(start));
+    if is_question && start.len() == begun.len() {
         return WishScope::Nothing;
     }
     if all(|language| &language.wishes.remember_that).any(|that| that == without_closings(start)) {
@@ -67,7 +64,12 @@ fn is_name_wish(sentence: &str, start: &str) -> bool {
     written.is_some_and(|word| word.starts_with(char::is_uppercase) && !has(|language| &language.common, name))
 }
 
-fn without_fillers(text: &str) -> &str {
+/// 'Can you please remember that ...' asks for what follows.
+pub fn without_politeness(text: &str) -> &str {
+    after_longest(|language| &language.wishes.polite, text).map_or(text, without_fillers)
+}
+
+pub fn without_fillers(text: &str) -> &str {
     let mut text = text.trim_start();
     loop {
         let rests = all(|language| &language.wishes.fillers).filter_map(|filler| {

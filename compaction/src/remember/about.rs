@@ -1,0 +1,98 @@
+//! What a sentence is about, so that a newer one about the same can take its place; and what had better not be shared.
+
+use crate::languages::{LANGUAGES, all, has};
+use crate::text::{contains_phrase, folded, stems, words};
+
+/// The same for sentences of which only one holds at a time: 'my sister lives in Lisbon' and 'my sister moved to Porto'. A
+/// sentence of another kind is about all of its words, whether it says yes or no.
+pub fn about(sentence: &str) -> String {
+    let text = folded(sentence);
+    let said = words(&text);
+    let relation = relation(&text);
+    let own = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
+    let first = said.first().map(|word| word.split('\'').next().unwrap_or(word)).unwrap_or_default();
+    let is_self = own.is_none() && has(|language| &language.first_person, first);
+    let from = own.map_or(0, |at| at + 1);
+    // 'My favourite colour is': a word of the relation may stand before what it is said of.
+    let ends = |(at, word): (usize, &&str)| is_copula(word) || at > 0 && is_relation_word(word);
+    let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
+    let subject = match end {
+        Some(end) if !is_self => {
+            // 'my sister's name': the word with the ending belongs to the subject.
+            let end = end + usize::from(said[end].contains('\''));
+            let plain = said[from..end].iter().map(|word| word.split('\'').next().unwrap_or(word));
+            let words: Vec<&str> = plain.filter(|word| !is_relation_word(word)).collect();
+            stems(&words.join(" "))
+        }
+        _ => Vec::new(),
+    };
+    match (relation, subject.is_empty()) {
+        (Some(relation), is_empty) if is_self || own.is_some() || !is_empty => {
+            format!("{}|{relation}", subject.join(" "))
+        }
+        (None, false) if own.is_some() => subject.join(" "),
+        _ => {
+            let kept: Vec<&str> = said.iter().filter(|word| !says_little(word)).copied().collect();
+            // Scripts without spaces have no words.
+            let kept = if kept.is_empty() { text.clone() } else { kept.join(" ") };
+            format!("={}", stems(&kept).join(" "))
+        }
+    }
+}
+
+/// 'Not', 'now', 'any more': with or without them a sentence is about the same.
+fn says_little(word: &str) -> bool {
+    has(|language| &language.negations, word)
+        || all(|language| &language.negation_endings).any(|end| word.ends_with(end))
+        || has(|language| &language.lasting.small, word)
+        || has(|language| &language.corrections, word)
+}
+
+/// Whether the sentence says what or how its subject is.
+pub fn has_relation(text: &str) -> bool {
+    relation(text).is_some() || words(text).iter().any(|word| is_copula(word))
+}
+
+/// Whether a sentence is said of the home or for all who live there.
+pub fn is_of_home(sentence: &str) -> bool {
+    let text = folded(sentence);
+    all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))
+}
+
+fn is_copula(word: &str) -> bool {
+    let is = |word: &str| has(|language| &language.lasting.copulas, word);
+    is(word) || word.split_once('\'').is_some_and(|(_, end)| is(end))
+}
+
+/// What holds one at a time.
+fn relation(text: &str) -> Option<&'static str> {
+    let of = |(name, phrases): (&'static String, &'static Vec<String>)| {
+        phrases.iter().any(|phrase| contains_phrase(text, phrase)).then_some(name.as_str())
+    };
+    LANGUAGES.iter().flat_map(|language| &language.lasting.one_at_a_time).filter_map(of).min()
+}
+
+fn is_relation_word(word: &str) -> bool {
+    let lists = LANGUAGES.iter().flat_map(|language| language.lasting.one_at_a_time.values());
+    lists.flatten().any(|phrase| phrase == word)
+}
+
+/// Door codes, passwords, card numbers: nothing that all of a home should be told.
+pub fn is_secret(text: &str) -> bool {
+    let folded = folded(text);
+    let spaced: String = folded.chars().filter(|character| !matches!(character, ' ' | '-')).collect();
+    let longest = spaced.split(|character: char| !character.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    let is_token = |run: &str| {
+        let digits = run.chars().filter(char::is_ascii_digit).count();
+        run.len() >= SHORTEST_TOKEN && digits >= 2 && run.chars().any(char::is_alphabetic)
+    };
+    let has_token = folded.split(|character: char| !character.is_alphanumeric()).any(is_token);
+    longest >= SHORTEST_NUMBER
+        || has_token
+        || all(|language| &language.lasting.secrets).any(|word| contains_phrase(&folded, word))
+}
+
+/// Numbers of cards and accounts have at least so many digits.
+const SHORTEST_NUMBER: usize = 12;
+/// Letters and digits mixed, so many of them, are a key of something.
+const SHORTEST_TOKEN: usize = 10;

@@ -1,0 +1,70 @@
+//! What a model finds in what a person said. Nothing of it counts that the words it was found in do not hold.
+
+use super::about::{about, is_of_home};
+use crate::check::{Held, details_of, is_negated};
+use crate::context::escape;
+use crate::text::{asks, stems};
+use crate::types::Statement;
+
+/// What the model is asked. `said` are the person's messages.
+pub fn learn_request(said: &[&str]) -> String {
+    let line = |(index, text): (usize, &&str)| {
+        format!("[{}] {}", index + 1, escape(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    let lines: Vec<String> = said.iter().enumerate().map(line).collect();
+    format!("{REQUEST}\n\n{}", lines.join("\n"))
+}
+
+const REQUEST: &str = "These are the things that a person said to the voice assistant of their home, each with its number. \
+Write down what will still be true and of use in a month: about the person, their family and friends, their home, health, \
+habits, likes and wishes. One fact a line, as a short sentence in the person's language that stands on its own, with its \
+names and numbers as they were said, behind the number of what it was said in:\n\
+[2] Their sister lives in Lisbon.\n\
+Write only what was said. Leave out questions, orders to the assistant and what is only of this moment. If nothing is left, \
+write: nothing";
+
+/// The statements of a model's answer that hold, each with the message that it was found in.
+pub fn learned(answer: &str, said: &[&str]) -> Vec<(usize, Statement)> {
+    let mut found: Vec<(usize, Statement)> = Vec::new();
+    for line in answer.lines().take(MOST_LINES) {
+        let numbered = line.trim().trim_start_matches(['-', '*', ' ']).strip_prefix('[');
+        let Some((number, text)) = numbered.and_then(|rest| rest.split_once(']')) else { continue };
+        let index = number.trim().parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let Some((index, source)) = index.and_then(|index| Some((index, *said.get(index)?))) else { continue };
+        let text = text.trim();
+        let Some(confidence) = holds(text, source) else { continue };
+        if !found.iter().any(|(_, other)| other.text == text) {
+            let about = about_both(text, source);
+            let of_home = is_of_home(source);
+            found.push((index, Statement { text: text.to_owned(), about, asked: false, of_home, confidence }));
+        }
+    }
+    found
+}
+
+/// What a person says of one thing at a time is told by their own words, else by the model's.
+fn about_both(text: &str, source: &str) -> String {
+    let own = about(source);
+    if own.starts_with('=') { about(text) } else { own }
+}
+
+/// How sure it is that the words say this. None: a name, a number or a 'not' is not in them, or it is about something else.
+fn holds(text: &str, source: &str) -> Option<f64> {
+    if asks(text) || text.chars().count() > LONGEST_CHARS || is_negated(text) != is_negated(source) {
+        return None;
+    }
+    let mut held = Held::default();
+    held.add(source);
+    if !details_of(text).iter().all(|detail| held.holds(detail)) {
+        return None;
+    }
+    let (told, there) = (stems(text), stems(source));
+    let shared = told.iter().filter(|stem| there.contains(stem)).count();
+    let share = shared as f64 / told.len().max(1) as f64;
+    (share >= LEAST_SHARE).then_some(0.5 + share * 0.4)
+}
+
+const MOST_LINES: usize = 64;
+const LONGEST_CHARS: usize = 300;
+/// Of the words of a fact that stand in what was said: the rest are 'their', 'the person', and endings.
+const LEAST_SHARE: f64 = 0.5;
