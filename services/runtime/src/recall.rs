@@ -8,7 +8,7 @@ use session::machine::RecallResult;
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{HistorySearch, Hit, SessionRef, Store};
+use store::{HistorySearch, Hit, SearchPlace, SessionRef, Store};
 
 /// A match just said counts double, one of this age one and a half times.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -51,7 +51,7 @@ pub async fn search_past(
 ) -> Vec<Hit> {
     let search = HistorySearch {
         user: session.user(),
-        session: Some(session),
+        place: SearchPlace::Session(session),
         query,
         most_words: settings.limits.search_words,
         any_word: true,

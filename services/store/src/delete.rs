@@ -4,6 +4,7 @@
 //! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
 //! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
+use crate::facts::leave_session;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments};
@@ -16,7 +17,7 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 impl Store {
     /// Its `past_owner` stays in `pasts_to_forget` until `pasts_forgotten` is called.
     pub async fn delete_session(&self, session: &SessionRef, now_ms: i64) -> Result<(), Error> {
-        self.mark_and_remove(session, i64::MAX, 0, now_ms).await?;
+        self.mark_and_remove(session, i64::MAX, 0, true, now_ms).await?;
         self.forget_the_log().await
     }
 
@@ -66,7 +67,7 @@ impl Store {
         let mut deleted = Vec::new();
         for (key, id, user) in sessions {
             let session = SessionRef { key, id: id.into(), user: user.into() };
-            match self.mark_and_remove(&session, before_ms, unused_ms, now_ms).await {
+            match self.mark_and_remove(&session, before_ms, unused_ms, false, now_ms).await {
                 Ok(()) => deleted.push(session.past_owner()),
                 Err(Error::NoSession { .. }) => {} // used or deleted in the meantime
                 Err(error) => return Err(error),
@@ -118,6 +119,7 @@ impl Store {
         session: &SessionRef,
         before_ms: i64,
         unused_ms: i64,
+        by_user: bool,
         now_ms: i64,
     ) -> Result<(), Error> {
         let marked = session.clone();
@@ -131,8 +133,8 @@ impl Store {
                 return Err(marked.missing().into());
             }
             let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-            query.bind(marked.past_owner().cast_signed()).bind(now_ms).execute(connection).await?;
-            Ok(())
+            query.bind(marked.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+            leave_session(connection, marked.key, by_user).await
         })
         .await?;
         if let Some(journal) = self.journal() {
@@ -157,7 +159,7 @@ impl Store {
 }
 
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 9] = [
+const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 10] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -174,6 +176,12 @@ const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 9] = [
     || sqlx::query("DELETE FROM pins WHERE key IN (SELECT key FROM pins WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM responses WHERE key IN (SELECT key FROM responses WHERE session = ? LIMIT ?)"),
     || sqlx::query("DELETE FROM measurements WHERE key IN (SELECT key FROM measurements WHERE session = ? LIMIT ?)"),
+    || {
+        sqlx::query(
+            "DELETE FROM unsaid_items WHERE (session, item_id) IN
+                (SELECT session, item_id FROM unsaid_items WHERE session = ? LIMIT ?)",
+        )
+    },
     || {
         sqlx::query(
             "DELETE FROM session_names WHERE (user, door, name) IN

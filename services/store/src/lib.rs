@@ -8,6 +8,7 @@ mod config_form;
 mod delete;
 mod error;
 mod export;
+mod facts;
 mod fork;
 mod handle;
 mod health;
@@ -36,6 +37,7 @@ mod writer;
 
 pub use error::Error;
 pub use export::Export;
+pub use facts::{FactChanges, FoundBy, HeardThrough, NewFact, RememberedFact, SaidMessage, UnheardSession};
 pub use handle::Store;
 pub use health::Statistics;
 pub use ids::new_id;
@@ -49,7 +51,7 @@ pub use records::{
 };
 pub use replies::OpenReply;
 pub use responses::{FinishedResponse, ResponseEnd, StoredResponse};
-pub use search::{HistorySearch, Hit};
+pub use search::{HistorySearch, Hit, SearchPlace};
 pub use session_names::SessionName;
 pub use summaries::{ContextStamp, MadeBy, Pin, Summary, SummaryKind};
 pub use view::View;

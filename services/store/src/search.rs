@@ -9,8 +9,7 @@ use std::collections::HashSet;
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistorySearch<'a> {
     pub user: &'a str,
-    /// None: all sessions of the user.
-    pub session: Option<&'a SessionRef>,
+    pub place: SearchPlace<'a>,
     /// Words, and "phrases in quotes". A star ends a word that may go on.
     pub query: &'a str,
     /// Different words that are looked for. More are an error, or are left out where any word is enough.
@@ -24,6 +23,16 @@ pub struct HistorySearch<'a> {
     /// Put before and after each word found.
     pub marks: [&'a str; 2],
     pub excerpt_words: u32,
+}
+
+/// Where to look.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SearchPlace<'a> {
+    /// In all sessions of the user.
+    User,
+    Session(&'a SessionRef),
+    /// In what this person said, but for private sessions and for what was replaced or forgotten.
+    Person(&'a str),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
@@ -64,6 +73,8 @@ impl Store {
                 FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
                 CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
                 WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
+                    AND (?10 IS NULL OR (s.person = ?10 AND s.private = 0 AND NOT EXISTS (
+                        SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
             ), shown AS (
                 SELECT * FROM (
@@ -77,16 +88,22 @@ impl Store {
             WHERE words MATCH ?3 ORDER BY shown.best DESC, shown.key DESC",
         );
         let [open, close] = search.marks;
+        let (session, person) = match search.place {
+            SearchPlace::User => (None, None),
+            SearchPlace::Session(session) => (Some(session.key), None),
+            SearchPlace::Person(person) => (None, Some(person)),
+        };
         let query = query
             .bind(search.recent_ms.map(|recent_ms| recent_ms.max(1) as f64))
             .bind(search.now_ms as f64)
             .bind(matching)
             .bind(search.user)
-            .bind(search.session.map(|session| session.key))
+            .bind(session)
             .bind(search.limit)
             .bind(open)
             .bind(close)
-            .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT));
+            .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT))
+            .bind(person);
         let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);

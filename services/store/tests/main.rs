@@ -3,6 +3,7 @@
 mod core;
 mod crash;
 mod delete;
+mod facts;
 mod keys;
 mod model;
 mod old_release;

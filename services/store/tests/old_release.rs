@@ -107,7 +107,7 @@ async fn conversations_stand_as_they_were_left() {
     assert_eq!(store.experiments().await.unwrap(), ["windows"]);
     let search = HistorySearch {
         user: "ann",
-        session: None,
+        place: SearchPlace::User,
         query: "東京",
         most_words: 32,
         any_word: false,

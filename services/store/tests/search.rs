@@ -7,7 +7,7 @@ use store::*;
 fn look<'a>(user: &'a str, query: &'a str) -> HistorySearch<'a> {
     HistorySearch {
         user,
-        session: None,
+        place: SearchPlace::User,
         query,
         most_words: 32,
         any_word: false,
@@ -73,7 +73,7 @@ async fn one_user_never_finds_anothers_words() {
     assert_eq!(found(store, &look("bob", "safe")).await[0].0, "b");
     assert_eq!(found(store, &look("bob", "mirror")).await, []);
     // Not even with the other's session in hand.
-    let theirs = HistorySearch { session: Some(&ada), ..look("bob", "safe") };
+    let theirs = HistorySearch { place: SearchPlace::Session(&ada), ..look("bob", "safe") };
     assert_eq!(found(store, &theirs).await, []);
 }
 

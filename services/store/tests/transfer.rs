@@ -76,7 +76,7 @@ async fn an_import_exports_the_same_lines() {
     assert_eq!(to.store.check().await.unwrap(), Vec::<String>::new());
     let search = HistorySearch {
         user: "ada",
-        session: None,
+        place: SearchPlace::User,
         query: "\"text 599\"",
         most_words: 32,
         any_word: false,

@@ -14,7 +14,7 @@ use runtime::wall_ms;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use store::{HistorySearch, ItemVersion, SessionLine, SessionRef};
+use store::{HistorySearch, ItemVersion, SearchPlace, SessionLine, SessionRef};
 
 #[derive(Deserialize, JsonSchema)]
 pub struct SessionsPage {
@@ -107,7 +107,7 @@ pub async fn search(
         .store
         .search(&HistorySearch {
             user,
-            session: session.as_ref(),
+            place: session.as_ref().map_or(SearchPlace::User, SearchPlace::Session),
             query: &q,
             most_words: app.settings.limits.search_words,
             any_word: any.unwrap_or(false),

@@ -1,0 +1,345 @@
+//! What is remembered of a person and of the home beyond a conversation.
+//!
+//! A fact belongs to a person of a user, or to the home, whose name is empty. What a newer fact takes the place of stays and
+//! says so. Of what was forgotten only stays where it was said, so that no search of the past tells it.
+
+use crate::error::Result;
+use crate::sessions::check_user;
+use crate::{Error, SessionRef, Store};
+use serde::{Deserialize, Serialize};
+use sqlx::FromRow;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::types::Json;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, sqlx::Type, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum FoundBy {
+    /// By the words in which it was said.
+    Words,
+    Model,
+    /// A user wrote it.
+    User,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow)]
+pub struct RememberedFact {
+    pub id: String,
+    /// Empty: the home's.
+    pub person: String,
+    pub about: String,
+    pub text: String,
+    pub asked: bool,
+    #[sqlx(rename = "made_by")]
+    pub found_by: FoundBy,
+    pub confidence: f64,
+    pub session_id: Option<String>,
+    pub item_id: Option<String>,
+    /// What was said, of which it is made.
+    pub words: String,
+    pub said_by: String,
+    pub said_at_ms: i64,
+    pub uses: u64,
+    pub used_at_ms: Option<i64>,
+    pub created_at_ms: i64,
+    pub replaced_by: Option<String>,
+    pub replaced_at_ms: Option<i64>,
+    pub forgotten_at_ms: Option<i64>,
+}
+
+impl RememberedFact {
+    /// It holds today.
+    pub fn holds(&self) -> bool {
+        self.replaced_by.is_none() && self.forgotten_at_ms.is_none()
+    }
+}
+
+/// A fact that is to be kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewFact {
+    pub id: String,
+    pub person: String,
+    pub about: String,
+    pub text: String,
+    pub asked: bool,
+    pub found_by: FoundBy,
+    pub confidence: f64,
+    pub item_id: Option<String>,
+    pub words: String,
+    pub said_by: String,
+    pub said_at_ms: i64,
+}
+
+/// What was heard in a session changes what is remembered, all at once.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FactChanges {
+    pub new: Vec<NewFact>,
+    /// The older one's id, and the newer one's.
+    pub replaced: Vec<(String, String)>,
+    pub forgotten: Vec<String>,
+    /// Items (ids of a session and an item) that no search of the past tells any more.
+    pub unsaid: Vec<(String, String)>,
+}
+
+/// How far what was said was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeardThrough {
+    /// For what its words tell.
+    Words(u64),
+    /// By a model, too. True: to the end, as of the session's `updated_at_ms`.
+    Model(u64, Option<i64>),
+}
+
+/// A session in which something was said that was not looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnheardSession {
+    pub session: SessionRef,
+    pub person: String,
+    pub preset: String,
+    pub heard_seq: u64,
+    pub learned_seq: u64,
+    pub updated_at_ms: i64,
+}
+
+#[derive(FromRow)]
+struct UnheardRow {
+    key: i64,
+    id: String,
+    user: String,
+    person: String,
+    preset: String,
+    heard_seq: u64,
+    learned_seq: u64,
+    updated_at_ms: i64,
+}
+
+impl From<UnheardRow> for UnheardSession {
+    fn from(row: UnheardRow) -> UnheardSession {
+        UnheardSession {
+            session: SessionRef { key: row.key, user: row.user.into(), id: row.id.into() },
+            person: row.person,
+            preset: row.preset,
+            heard_seq: row.heard_seq,
+            learned_seq: row.learned_seq,
+            updated_at_ms: row.updated_at_ms,
+        }
+    }
+}
+
+/// A message of the user as it stands today.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct SaidMessage {
+    pub seq: u64,
+    pub item_id: String,
+    pub text: String,
+    pub created_at_ms: i64,
+}
+
+impl Store {
+    /// A person's sessions since `since_ms` with words that were not looked at, oldest first. Private ones are not looked at.
+    pub async fn unheard_sessions(
+        &self,
+        user: &str,
+        person: &str,
+        since_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<UnheardSession>, Error> {
+        let query = sqlx::query_as(
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
+             WHERE user = ? AND person = ? AND updated_at_ms >= ? AND deleted_at_ms IS NULL AND private = 0
+                AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)
+             ORDER BY updated_at_ms LIMIT ?",
+        );
+        let query = query.bind(user).bind(person).bind(since_ms).bind(limit);
+        let rows: Vec<UnheardRow> = self.read(async |reader| Ok(query.fetch_all(reader).await?)).await?;
+        Ok(rows.into_iter().map(UnheardSession::from).collect())
+    }
+
+    /// The session of any user that fell silent before `before_ms` longest ago, and was not looked at since.
+    pub async fn silent_session(&self, before_ms: i64) -> Result<Option<UnheardSession>, Error> {
+        let query = sqlx::query_as(
+            "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions
+             WHERE deleted_at_ms IS NULL AND private = 0 AND learned_at_ms < updated_at_ms AND updated_at_ms < ?
+             ORDER BY updated_at_ms LIMIT 1",
+        );
+        let row: Option<UnheardRow> =
+            self.read(async |reader| Ok(query.bind(before_ms).fetch_optional(reader).await?)).await?;
+        Ok(row.map(UnheardSession::from))
+    }
+
+    /// What the user said in a session behind `seq`, in the order it was said.
+    pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
+        let query = sqlx::query_as(
+            "SELECT v.seq, v.item_id, v.text, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
+             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
+             ORDER BY v.seq LIMIT ?",
+        );
+        let query = query.bind(session.key).bind(i64::try_from(seq).unwrap_or(i64::MAX)).bind(limit);
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// Changes what is remembered, and notes how far the session was looked at. A session that is gone leaves nothing.
+    pub async fn remember(
+        &self,
+        session: &SessionRef,
+        changes: FactChanges,
+        through: HeardThrough,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let session = session.clone();
+        self.write(async move |connection| {
+            crate::sessions::check_session(connection, &session).await?;
+            for fact in &changes.new {
+                insert_fact(connection, session.user(), Some(session.key), fact, now_ms).await?;
+            }
+            for (older, newer) in &changes.replaced {
+                let query = sqlx::query(
+                    "UPDATE facts SET replaced_by = ?, replaced_at_ms = ?
+                     WHERE user = ? AND id = ? AND replaced_by IS NULL AND forgotten_at_ms IS NULL",
+                );
+                query.bind(newer).bind(now_ms).bind(session.user()).bind(older).execute(&mut *connection).await?;
+            }
+            let replaced: Vec<&String> = changes.replaced.iter().map(|(older, _)| older).collect();
+            unsay_sources(connection, session.user(), &Json(&replaced)).await?;
+            forget(connection, session.user(), &changes.forgotten, now_ms).await?;
+            let unsay = sqlx::query(
+                "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+                 SELECT s.key, value ->> 1 FROM json_each(?) JOIN sessions s ON s.id = value ->> 0
+                 WHERE s.user = ? AND s.deleted_at_ms IS NULL",
+            );
+            unsay.bind(Json(&changes.unsaid)).bind(session.user()).execute(&mut *connection).await?;
+            let (heard, learned, until_ms) = match through {
+                HeardThrough::Words(seq) => (seq, 0, None),
+                HeardThrough::Model(seq, until_ms) => (seq, seq, until_ms),
+            };
+            let query = sqlx::query(
+                "UPDATE sessions SET heard_seq = max(heard_seq, ?), learned_seq = max(learned_seq, ?),
+                    learned_at_ms = max(learned_at_ms, coalesce(?, 0)) WHERE key = ?",
+            );
+            let [heard, learned] = [heard, learned].map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
+            query.bind(heard).bind(learned).bind(until_ms).bind(session.key).execute(connection).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// A fact that a user wrote. `older` are those whose place it takes.
+    pub async fn put_fact(&self, user: &str, fact: NewFact, older: Vec<String>, now_ms: i64) -> Result<(), Error> {
+        let user = user.to_owned();
+        self.write(async move |connection| {
+            check_user(connection, &user).await?;
+            insert_fact(connection, &user, None, &fact, now_ms).await?;
+            for id in &older {
+                let query =
+                    sqlx::query("UPDATE facts SET replaced_by = ?, replaced_at_ms = ? WHERE user = ? AND id = ?");
+                query.bind(&fact.id).bind(now_ms).bind(&user).bind(id).execute(&mut *connection).await?;
+            }
+            unsay_sources(connection, &user, &Json(&older.iter().collect::<Vec<_>>())).await
+        })
+        .await
+    }
+
+    /// What is remembered of a person, or of all (None), in the order it was said.
+    pub async fn facts(&self, user: &str, person: Option<&str>) -> Result<Vec<RememberedFact>, Error> {
+        let query = sqlx::query_as(
+            "SELECT f.*, s.id AS session_id FROM facts f LEFT JOIN sessions s ON s.key = f.session
+             WHERE f.user = ?1 AND (?2 IS NULL OR f.person = ?2) ORDER BY f.said_at_ms, f.key",
+        );
+        let query = query.bind(user).bind(person);
+        self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
+    }
+
+    /// How many facts hold for a person today, and when anything about them changed last.
+    pub async fn count_facts(&self, user: &str, person: &str) -> Result<u64, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT count(*) FROM facts
+             WHERE user = ? AND person = ? AND replaced_by IS NULL AND forgotten_at_ms IS NULL",
+        );
+        let count: i64 = self.read(async |reader| Ok(query.bind(user).bind(person).fetch_one(reader).await?)).await?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// Of these, in whatever order. The words of each are gone for good. Returns how many there were.
+    pub async fn forget_facts(&self, user: &str, ids: Vec<String>, now_ms: i64) -> Result<u64, Error> {
+        let user = user.to_owned();
+        self.write(async move |connection| forget(connection, &user, &ids, now_ms).await).await
+    }
+
+    /// All facts of a person, and where they were said.
+    pub async fn forget_person(&self, user: &str, person: &str) -> Result<u64, Error> {
+        let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?");
+        self.execute(query.bind(user.to_owned()).bind(person.to_owned())).await
+    }
+
+    /// These facts were of use.
+    pub fn use_facts(&self, ids: Vec<String>, now_ms: i64) {
+        let query = sqlx::query(
+            "UPDATE facts SET uses = uses + 1, used_at_ms = ? WHERE id IN (SELECT value FROM json_each(?))",
+        );
+        // Nothing waits for it, and a full queue only loses a count.
+        let _ = self.write_later(async move |connection| {
+            query.bind(now_ms).bind(Json(ids)).execute(connection).await?;
+            Ok(())
+        });
+    }
+
+    /// Facts in which nothing was of use since `before_ms` and that no person asked for.
+    pub async fn forget_unused_facts(&self, before_ms: i64) -> Result<u64, Error> {
+        let query = sqlx::query("DELETE FROM facts WHERE asked = 0 AND coalesce(used_at_ms, said_at_ms) < ?");
+        self.execute(query.bind(before_ms)).await
+    }
+}
+
+async fn insert_fact(
+    connection: &mut SqliteConnection,
+    user: &str,
+    session: Option<i64>,
+    fact: &NewFact,
+    now_ms: i64,
+) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT INTO facts (id, user, person, about, text, asked, made_by, confidence, session, item_id, words, said_by,
+            said_at_ms, created_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    );
+    let query = query.bind(&fact.id).bind(user).bind(&fact.person).bind(&fact.about).bind(&fact.text).bind(fact.asked);
+    let query = query.bind(fact.found_by).bind(fact.confidence.clamp(0.0, 1.0)).bind(session).bind(&fact.item_id);
+    let query = query.bind(&fact.words).bind(&fact.said_by).bind(fact.said_at_ms).bind(now_ms);
+    query.execute(connection).await?;
+    Ok(())
+}
+
+/// What no longer holds is not to be told as if it did.
+async fn unsay_sources(connection: &mut SqliteConnection, user: &str, ids: &Json<&Vec<&String>>) -> Result<()> {
+    let query = sqlx::query(
+        "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+         SELECT session, item_id FROM facts
+         WHERE user = ? AND id IN (SELECT value FROM json_each(?)) AND session IS NOT NULL AND item_id IS NOT NULL",
+    );
+    query.bind(user).bind(ids).execute(connection).await?;
+    Ok(())
+}
+
+async fn forget(connection: &mut SqliteConnection, user: &str, ids: &Vec<String>, now_ms: i64) -> Result<u64> {
+    unsay_sources(connection, user, &Json(&ids.iter().collect())).await?;
+    // An older version of the fact says what is forgotten, too.
+    let query = sqlx::query(
+        "WITH RECURSIVE chain (id) AS (
+            SELECT value FROM json_each(?1)
+            UNION SELECT f.id FROM facts f JOIN chain ON f.replaced_by = chain.id
+         )
+         UPDATE facts SET text = '', words = '', about = '', forgotten_at_ms = ?2
+         WHERE user = ?3 AND forgotten_at_ms IS NULL AND id IN (SELECT id FROM chain)",
+    );
+    Ok(query.bind(Json(ids)).bind(now_ms).bind(user).execute(connection).await?.rows_affected())
+}
+
+/// A session's end, as what was said in it knows it: deleted by its user it takes along what it taught.
+pub async fn leave_session(connection: &mut SqliteConnection, session: i64, by_user: bool) -> Result<()> {
+    let query = sqlx::query("DELETE FROM facts WHERE session = ?1 AND ?2");
+    query.bind(session).bind(by_user).execute(&mut *connection).await?;
+    let query = sqlx::query("UPDATE facts SET session = NULL, item_id = NULL WHERE session = ?");
+    query.bind(session).execute(connection).await?;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! What is remembered beyond a conversation.
+
+use crate::support::*;
+use store::*;
+
+fn fact(id: &str, person: &str, text: &str, item: Option<&str>, said_at_ms: i64) -> NewFact {
+    NewFact {
+        id: id.into(),
+        person: person.into(),
+        about: text.split(' ').next().unwrap_or_default().into(),
+        text: text.into(),
+        asked: false,
+        found_by: FoundBy::Words,
+        confidence: 0.8,
+        item_id: item.map(str::to_owned),
+        words: text.into(),
+        said_by: person.into(),
+        said_at_ms,
+    }
+}
+
+async fn session_of(store: &Store, person: &str, is_private: bool) -> SessionRef {
+    let new = SessionRecord { person: person.into(), is_private, ..new_session("ada", None, 10) };
+    store.create_session(new).await.unwrap()
+}
+
+async fn held(store: &Store, person: &str) -> Vec<String> {
+    let facts = store.facts("ada", Some(person)).await.unwrap();
+    facts.into_iter().filter(RememberedFact::holds).map(|fact| fact.text).collect()
+}
+
+async fn found(store: &Store, person: &str, query: &str) -> Vec<String> {
+    let search = HistorySearch {
+        user: "ada",
+        place: SearchPlace::Person(person),
+        query,
+        most_words: 32,
+        any_word: true,
+        limit: 10,
+        recent_ms: None,
+        now_ms: 1_000_000,
+        marks: ["", ""],
+        excerpt_words: 16,
+    };
+    store.search(&search).await.unwrap().into_iter().map(|hit| hit.excerpt).collect()
+}
+
+#[tokio::test]
+async fn facts_are_kept_replaced_and_forgotten() {
+    let mut fixture = Fixture::new().await;
+    let session = session_of(&fixture.store, "ann", false).await;
+    say(&fixture.store, &session, "a", "My sister lives in Lisbon.", 20).await;
+    say(&fixture.store, &session, "b", "My sister moved to Porto.", 30).await;
+    let waiting = fixture.store.unheard_sessions("ada", "ann", 0, 8).await.unwrap();
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(fixture.store.unheard_sessions("ada", "ben", 0, 8).await.unwrap(), []);
+    let said = fixture.store.said_since(&session, waiting[0].heard_seq, 8).await.unwrap();
+    assert_eq!(said.iter().map(|message| message.item_id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let changes = FactChanges {
+        new: vec![
+            fact("f1", "ann", "My sister lives in Lisbon.", Some("a"), 20),
+            fact("f2", "ann", "My sister moved to Porto.", Some("b"), 30),
+        ],
+        replaced: vec![("f1".into(), "f2".into())],
+        ..FactChanges::default()
+    };
+    fixture.store.remember(&session, changes, HeardThrough::Words(said[1].seq), 40).await.unwrap();
+    assert_eq!(fixture.store.unheard_sessions("ada", "ann", 0, 8).await.unwrap(), []);
+    fixture.reopen(50).await;
+    let store = &fixture.store;
+    assert_eq!(held(store, "ann").await, ["My sister moved to Porto."]);
+    let all = store.facts("ada", None).await.unwrap();
+    assert_eq!((all[0].replaced_by.as_deref(), all[0].session_id.as_deref()), (Some("f2"), Some(session.id())));
+    // What was replaced is told by no search of the past, and by the user's own.
+    assert_eq!(found(store, "ann", "sister lisbon").await, ["My sister moved to Porto."]);
+    assert_eq!(found(store, "ben", "sister lisbon").await, Vec::<String>::new());
+    let forgotten = FactChanges { forgotten: vec!["f2".into()], ..FactChanges::default() };
+    store.remember(&session, forgotten, HeardThrough::Model(9, Some(60)), 60).await.unwrap();
+    assert_eq!(held(store, "ann").await, Vec::<String>::new());
+    assert_eq!(found(store, "ann", "sister lisbon porto").await, Vec::<String>::new());
+    let all = store.facts("ada", None).await.unwrap();
+    assert!(all.iter().all(|fact| fact.text.is_empty() && fact.words.is_empty()), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_silent_session_is_looked_at_once() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let session = session_of(store, "ann", false).await;
+    let private = session_of(store, "ann", true).await;
+    say(store, &session, "a", "I like tea.", 20).await;
+    say(store, &private, "a", "I like wine.", 20).await;
+    assert_eq!(store.silent_session(20).await.unwrap(), None);
+    let silent = store.silent_session(30).await.unwrap().unwrap();
+    assert_eq!((&silent.session, silent.person.as_str()), (&session, "ann"));
+    let through = HeardThrough::Model(1, Some(silent.updated_at_ms));
+    store.remember(&session, FactChanges::default(), through, 40).await.unwrap();
+    assert_eq!(store.silent_session(1000).await.unwrap(), None);
+    say(store, &session, "b", "I like milk.", 50).await;
+    assert_eq!(store.silent_session(1000).await.unwrap().unwrap().learned_seq, 1);
+    assert_eq!(found(store, "ann", "wine").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_session_that_its_user_deletes_takes_its_facts_along_and_one_that_grew_old_does_not() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    for (name, by_user, left) in [("one", true, 0), ("other", false, 1)] {
+        let session = session_of(store, name, false).await;
+        say(store, &session, "a", "I like tea.", 20).await;
+        let new = vec![fact(name, name, "I like tea.", Some("a"), 20)];
+        let unsaid = vec![(session.id().to_owned(), "a".to_owned())];
+        let changes = FactChanges { new, unsaid, ..FactChanges::default() };
+        store.remember(&session, changes, HeardThrough::Words(1), 30).await.unwrap();
+        match by_user {
+            true => store.delete_session(&session, 40).await.unwrap(),
+            false => assert_eq!(store.delete_unused_since(1000, 40).await.unwrap().len(), 1),
+        }
+        assert_eq!(held(store, name).await.len(), left);
+    }
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_person_can_be_forgotten() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    store.put_fact("ada", fact("f1", "ann", "I like tea.", None, 20), Vec::new(), 20).await.unwrap();
+    store.put_fact("ada", fact("f2", "ann", "I like milk.", None, 30), vec!["f1".into()], 30).await.unwrap();
+    store.put_fact("ada", fact("f3", "ben", "I like wine.", None, 30), Vec::new(), 30).await.unwrap();
+    assert_eq!(held(store, "ann").await, ["I like milk."]);
+    assert_eq!(store.forget_person("ada", "ann").await.unwrap(), 2);
+    assert_eq!((held(store, "ann").await.len(), held(store, "ben").await.len()), (0, 1));
+    assert_eq!(store.forget_facts("bob", vec!["f3".into()], 40).await.unwrap(), 0);
+    assert_eq!(store.forget_facts("ada", vec!["f3".into()], 40).await.unwrap(), 1);
+    assert_eq!(held(store, "ben").await, Vec::<String>::new());
+}
