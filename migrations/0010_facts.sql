@@ -1,14 +1,16 @@
--- Whose words a conversation holds: a person of the home or a room, by the name that rules of the configuration give. Empty: the
--- home's guest. What is private leaves nothing behind: no facts, and other conversations do not find it.
+-- Whose words a conversation holds: a person of the home, by the name that rules of the configuration give, and the room in which
+-- they are said. Without a person they are the home's. Only of a conversation that is remembered facts are kept, and only it is
+-- found by other conversations.
 ALTER TABLE sessions ADD COLUMN person TEXT NOT NULL DEFAULT '';
-ALTER TABLE sessions ADD COLUMN private INTEGER NOT NULL DEFAULT 0 CHECK (private IN (0, 1));
+ALTER TABLE sessions ADD COLUMN room TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN remembered INTEGER NOT NULL DEFAULT 0 CHECK (remembered IN (0, 1));
 -- How far what was said has been looked at for facts: by its words, and by a model.
 ALTER TABLE sessions ADD COLUMN heard_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN learned_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN learned_at_ms INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sessions_of_person ON sessions (user, person, updated_at_ms) WHERE deleted_at_ms IS NULL;
 CREATE INDEX sessions_to_learn_from ON sessions (updated_at_ms)
-    WHERE deleted_at_ms IS NULL AND private = 0 AND learned_at_ms < updated_at_ms;
+    WHERE deleted_at_ms IS NULL AND remembered = 1 AND learned_at_ms < updated_at_ms;
 
 -- What is remembered beyond a conversation, in the words that were said. A fact that was forgotten keeps only where it was said,
 -- so that nothing finds it there again.

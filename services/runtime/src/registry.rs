@@ -65,8 +65,10 @@ struct Entry {
 #[derive(Clone, Copy, Default)]
 pub struct NewSession<'a> {
     pub user: &'a str,
-    /// Whose words it holds: a person of the home or a room. Empty: the home's guest.
+    /// Whose words it holds: a person of the home. Empty: the home's guest.
     pub person: &'a str,
+    /// Where they are said. Empty: it is not known.
+    pub room: &'a str,
     /// It leaves no facts, and no other conversation finds what was said in it.
     pub is_private: bool,
     /// What the client asked for.
@@ -161,6 +163,7 @@ impl Runtime {
         let now_ms = wall_ms();
         let choice = self.shared.presets.choose(new.model)?;
         let placement = place(&self.shared.settings, &self.shared.presets, new.user, &id, &choice, now_ms)?;
+        let is_remembered = !new.is_private && self.shared.remembers(new.person, new.room);
         let mut config = self.first_config(&choice);
         if let Some(update) = new.update {
             config.apply(update);
@@ -169,7 +172,8 @@ impl Runtime {
             id,
             user: new.user.to_owned(),
             person: new.person.to_owned(),
-            is_private: new.is_private,
+            room: new.room.to_owned(),
+            is_remembered,
             placement,
             title: String::new(),
             config,

@@ -4,7 +4,7 @@ use crate::Presets;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
 use session::prompt::Wording;
-use settings::Settings;
+use settings::{KeptConversations, Settings};
 use std::sync::Arc;
 use store::{Placement, SessionRef, Store};
 use tokio::time::Instant;
@@ -22,6 +22,16 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Whether conversations of this person, or in this room, outlive themselves. Of a program that talks for many with one key
+    /// no rule says whose words it brings: what one of them says is not told to another.
+    pub fn remembers(&self, person: &str, room: &str) -> bool {
+        match self.settings.remember.conversations {
+            KeptConversations::Named => !person.is_empty() || !room.is_empty(),
+            KeptConversations::All => true,
+            KeptConversations::None => false,
+        }
+    }
+
     pub fn tools_of(&self, placement: &Placement, session: &SessionRef) -> Arc<SessionTools> {
         let preset = self.presets.of_session(&placement.preset, placement.ctx_size);
         Arc::new(SessionTools {

@@ -56,7 +56,8 @@ async fn measure(
         let new = SessionRecord {
             user: "ada".into(),
             person: String::new(),
-            is_private: false,
+            room: String::new(),
+            is_remembered: false,
             created_at_ms: 0,
             updated_at_ms: 0,
             id: new_id("sess")?,

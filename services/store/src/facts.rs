@@ -137,7 +137,7 @@ pub struct SaidMessage {
 }
 
 impl Store {
-    /// A person's sessions since `since_ms` with words that were not looked at, oldest first. Private ones are not looked at.
+    /// A person's sessions since `since_ms` with words that were not looked at, oldest first. Only of what is remembered.
     pub async fn unheard_sessions(
         &self,
         user: &str,
@@ -147,7 +147,7 @@ impl Store {
     ) -> Result<Vec<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
-             WHERE user = ? AND person = ? AND updated_at_ms >= ? AND deleted_at_ms IS NULL AND private = 0
+             WHERE user = ? AND person = ? AND updated_at_ms >= ? AND deleted_at_ms IS NULL AND remembered = 1
                 AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)
              ORDER BY updated_at_ms LIMIT ?",
         );
@@ -160,7 +160,7 @@ impl Store {
     pub async fn silent_session(&self, before_ms: i64) -> Result<Option<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions
-             WHERE deleted_at_ms IS NULL AND private = 0 AND learned_at_ms < updated_at_ms AND updated_at_ms < ?
+             WHERE deleted_at_ms IS NULL AND remembered = 1 AND learned_at_ms < updated_at_ms AND updated_at_ms < ?
              ORDER BY updated_at_ms LIMIT 1",
         );
         let row: Option<UnheardRow> =

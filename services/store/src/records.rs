@@ -74,12 +74,15 @@ pub struct Placement {
 pub struct SessionRecord {
     pub id: String,
     pub user: String,
-    /// Whose words it holds: a person of the home or a room. Empty: the home's guest.
+    /// Whose words it holds: a person of the home. Empty: the home's guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub person: String,
-    /// It leaves no facts, and no other conversation finds what was said in it.
+    /// Where they are said. Empty: it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub room: String,
+    /// It leaves facts, and other conversations find what was said in it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_private: bool,
+    pub is_remembered: bool,
     #[serde(flatten)]
     pub placement: Placement,
     pub title: String,
@@ -99,7 +102,8 @@ impl FromRow<'_, SqliteRow> for SessionRecord {
         Ok(SessionRecord {
             user: row.try_get("user")?,
             person: row.try_get("person")?,
-            is_private: row.try_get("private")?,
+            room: row.try_get("room")?,
+            is_remembered: row.try_get("remembered")?,
             placement: Placement::from_row(row)?,
             title: row.try_get("title")?,
             config: config_of(&id, row.try_get("instructions")?, &tools, &settings),

@@ -31,7 +31,7 @@ pub enum SearchPlace<'a> {
     /// In all sessions of the user.
     User,
     Session(&'a SessionRef),
-    /// In what this person said, but for private sessions and for what was replaced or forgotten.
+    /// In what this person said, in conversations that are remembered, but for what was replaced or forgotten.
     Person(&'a str),
 }
 
@@ -73,7 +73,7 @@ impl Store {
                 FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
                 CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
                 WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
-                    AND (?10 IS NULL OR (s.person = ?10 AND s.private = 0 AND NOT EXISTS (
+                    AND (?10 IS NULL OR (s.person = ?10 AND s.remembered = 1 AND NOT EXISTS (
                         SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
             ), shown AS (

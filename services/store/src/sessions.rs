@@ -125,15 +125,16 @@ pub async fn insert_session(connection: &mut SqliteConnection, new: &SessionReco
         return Err(Error::SessionExists { session: new.id.clone() }.into());
     }
     let query = sqlx::query_scalar(
-        "INSERT INTO sessions (id, user, person, private, preset, ctx_size, experiment, arm, title, instructions, tools,
-            settings, metadata, created_at_ms, updated_at_ms)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
+        "INSERT INTO sessions (id, user, person, room, remembered, preset, ctx_size, experiment, arm, title, instructions,
+            tools, settings, metadata, created_at_ms, updated_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
     );
     let key = query
         .bind(&new.id)
         .bind(&new.user)
         .bind(&new.person)
-        .bind(new.is_private)
+        .bind(&new.room)
+        .bind(new.is_remembered)
         .bind(&new.placement.preset)
         .bind(new.placement.ctx_size as i64)
         .bind(&new.placement.experiment)

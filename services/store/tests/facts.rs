@@ -19,8 +19,8 @@ fn fact(id: &str, person: &str, text: &str, item: Option<&str>, said_at_ms: i64)
     }
 }
 
-async fn session_of(store: &Store, person: &str, is_private: bool) -> SessionRef {
-    let new = SessionRecord { person: person.into(), is_private, ..new_session("ada", None, 10) };
+async fn session_of(store: &Store, person: &str, is_remembered: bool) -> SessionRef {
+    let new = SessionRecord { person: person.into(), is_remembered, ..new_session("ada", None, 10) };
     store.create_session(new).await.unwrap()
 }
 
@@ -48,7 +48,7 @@ async fn found(store: &Store, person: &str, query: &str) -> Vec<String> {
 #[tokio::test]
 async fn facts_are_kept_replaced_and_forgotten() {
     let mut fixture = Fixture::new().await;
-    let session = session_of(&fixture.store, "ann", false).await;
+    let session = session_of(&fixture.store, "ann", true).await;
     say(&fixture.store, &session, "a", "My sister lives in Lisbon.", 20).await;
     say(&fixture.store, &session, "b", "My sister moved to Porto.", 30).await;
     let waiting = fixture.store.unheard_sessions("ada", "ann", 0, 8).await.unwrap();
@@ -86,8 +86,8 @@ async fn facts_are_kept_replaced_and_forgotten() {
 async fn a_silent_session_is_looked_at_once() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
-    let session = session_of(store, "ann", false).await;
-    let private = session_of(store, "ann", true).await;
+    let session = session_of(store, "ann", true).await;
+    let private = session_of(store, "ann", false).await;
     say(store, &session, "a", "I like tea.", 20).await;
     say(store, &private, "a", "I like wine.", 20).await;
     assert_eq!(store.silent_session(20).await.unwrap(), None);
@@ -106,7 +106,7 @@ async fn a_session_that_its_user_deletes_takes_its_facts_along_and_one_that_grew
     let fixture = Fixture::new().await;
     let store = &fixture.store;
     for (name, by_user, left) in [("one", true, 0), ("other", false, 1)] {
-        let session = session_of(store, name, false).await;
+        let session = session_of(store, name, true).await;
         say(store, &session, "a", "I like tea.", 20).await;
         let new = vec![fact(name, name, "I like tea.", Some("a"), 20)];
         let unsaid = vec![(session.id().to_owned(), "a".to_owned())];

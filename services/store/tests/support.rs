@@ -56,7 +56,8 @@ pub fn new_session(user: &str, id: Option<&str>, now_ms: i64) -> SessionRecord {
     SessionRecord {
         user: user.into(),
         person: String::new(),
-        is_private: false,
+        room: String::new(),
+        is_remembered: false,
         created_at_ms: now_ms,
         updated_at_ms: now_ms,
         id: id.map_or_else(|| new_id("sess").unwrap(), str::to_owned),

@@ -15,7 +15,7 @@ use settings::Settings;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use store::{Error, HistorySearch, SessionLine, SessionRef, Store};
+use store::{Error, HistorySearch, SearchPlace, SessionLine, SessionRef, Store};
 
 /// Lists, shows, exports, imports, searches and deletes conversations, and what stands in their prompts
 #[derive(Debug, clap::Args)]
@@ -231,7 +231,7 @@ impl Sessions<'_> {
         for user in &users {
             let search = HistorySearch {
                 user,
-                session: session.as_ref(),
+                place: session.as_ref().map_or(SearchPlace::User, SearchPlace::Session),
                 query,
                 most_words: usize::MAX, // no client waits for this one
                 any_word,
