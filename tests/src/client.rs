@@ -172,6 +172,16 @@ impl Client {
         }
     }
 
+    /// The next event of one of these types.
+    pub async fn until_one_of(&mut self, kinds: &[&str]) -> Value {
+        loop {
+            let event = self.event().await;
+            if kinds.iter().any(|kind| event["type"] == *kind) {
+                return event;
+            }
+        }
+    }
+
     /// The code with which the server closes, skipping events.
     pub async fn closed(&mut self) -> Closed {
         loop {

@@ -46,6 +46,12 @@ pub async fn try_http(
     headers: &[(&str, &str)],
     body: &str,
 ) -> std::io::Result<(u16, String)> {
+    let answer = raw(address, &request(address, method, path, headers, body.as_bytes())).await?;
+    Ok((answer.status, answer.body))
+}
+
+/// The bytes of a request, after which the connection ends.
+pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
         request += &format!("host: {address}\r\n");
@@ -54,20 +60,41 @@ pub async fn try_http(
         request += &format!("{name}: {value}\r\n");
     }
     request += "\r\n";
-    request += body;
+    [request.as_bytes(), body].concat()
+}
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub struct HttpAnswer {
+    pub status: u16,
+    /// Status line and headers, in lower case.
+    pub head: String,
+    pub body: String,
+}
+
+/// Sends bytes as they are and reads until the connection ends.
+pub async fn raw(address: &str, request: &[u8]) -> std::io::Result<HttpAnswer> {
     let answered = timeout(PATIENCE, async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(request.as_bytes()).await?;
+        let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
+        // A service that refuses a request early does not read all of it.
+        let writing = async {
+            let _ = writer.write_all(request).await;
+            std::future::pending::<()>().await
+        };
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        tokio::select! {
+            read = reader.read_to_end(&mut answer) => read.map(drop).or_else(|error| if answer.is_empty() { Err(error) } else { Ok(()) })?,
+            () = writing => {}
+        }
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
     });
     let answer = answered.await.expect("an answer")?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other("the service hung up without an answer"))?;
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    Ok((status, if chunked { unchunked(body) } else { body.into() }))
+    let head = head.to_ascii_lowercase();
+    let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_owned() };
+    Ok(HttpAnswer { status, head, body })
 }
 
 fn unchunked(mut body: &str) -> String {

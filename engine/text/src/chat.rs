@@ -58,6 +58,9 @@ fn normalise_message(at: usize, message: &Value, images: &mut usize) -> Result<V
     if let Some(content) = message.get_mut("content") {
         normalise_content(&format!("{place}.content"), content, images)?;
     }
+    for name in ["name", "tool_call_id", "reasoning"] {
+        must_be_text(&place, &message, name)?;
+    }
     if let Some(call) = message.shift_remove("function_call").filter(Value::is_object) {
         message.entry("tool_calls").or_insert_with(|| json!([{"type": "function", "function": call}]));
     }
@@ -80,6 +83,7 @@ fn normalise_content(place: &str, content: &mut Value, images: &mut usize) -> Re
         match part {
             Value::String(text) => *part = json!({"type": "text", "text": text}),
             Value::Object(fields) => {
+                must_be_text(&format!("{place}[{at}]"), fields, "type")?;
                 if let Some(Value::String(refusal)) = fields.get("refusal") {
                     *part = json!({"type": "text", "text": refusal});
                 } else if fields.get("text").is_some_and(|text| !text.is_string()) {
@@ -103,6 +107,8 @@ fn normalise_calls(place: &str, calls: &mut Value) -> Result<(), Error> {
     for (at, call) in calls.iter_mut().enumerate() {
         let place = format!("{place}[{at}]");
         let Value::Object(fields) = call else { return Err(wrong(&place, call, "an object")) };
+        must_be_text(&place, fields, "id")?;
+        must_be_text(&place, fields, "type")?;
         let function = match fields.contains_key("function") {
             true => match &mut fields["function"] {
                 Value::Object(function) => function,
@@ -147,7 +153,56 @@ fn normalise_tools(body: &Map<String, Value>) -> Result<Vec<Value>, Error> {
     let mut tools = as_array("tools")?;
     // The older name, without the wrapping.
     tools.extend(as_array("functions")?.into_iter().map(|function| json!({"type": "function", "function": function})));
+    for (at, tool) in tools.iter().enumerate() {
+        check_tool(&format!("tools[{at}]"), tool)?;
+    }
     Ok(tools)
+}
+
+/// A tool whose parts are of the kinds that templates and grammars take.
+pub fn check_tool(place: &str, tool: &Value) -> Result<(), Error> {
+    let Value::Object(fields) = tool else { return Err(wrong(place, tool, "an object")) };
+    must_be_text(place, fields, "type")?;
+    let (place, function) = match fields.get("function") {
+        None => (place.to_owned(), fields),
+        Some(Value::Object(function)) => (format!("{place}.function"), function),
+        Some(other) => return Err(wrong(&format!("{place}.function"), other, "an object")),
+    };
+    must_be_text(&place, function, "name")?;
+    must_be_text(&place, function, "description")?;
+    if let Some(strict) = function.get("strict").filter(|strict| !strict.is_boolean() && !strict.is_null()) {
+        return Err(wrong(&format!("{place}.strict"), strict, "true or false"));
+    }
+    let place = format!("{place}.parameters");
+    match function.get("parameters") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(schema)) => check_parameters(&place, schema),
+        Some(other) => Err(wrong(&place, other, "a JSON schema")),
+    }
+}
+
+/// The schema of a tool's arguments, as far as every reader of it must agree.
+pub fn check_parameters(place: &str, schema: &Map<String, Value>) -> Result<(), Error> {
+    let is_type = |kind: &Value| kind.is_string() || kind.is_null();
+    match schema.get("type") {
+        Some(Value::Array(kinds)) if kinds.iter().all(is_type) => {}
+        Some(kind) if !is_type(kind) => {
+            return Err(wrong(&format!("{place}.type"), kind, "the name of a type, or a list of them"));
+        }
+        _ => {}
+    }
+    match schema.get("properties") {
+        None | Some(Value::Null | Value::Object(_)) => Ok(()),
+        Some(other) => Err(wrong(&format!("{place}.properties"), other, "an object")),
+    }
+}
+
+/// Null is a field that is not there.
+fn must_be_text(place: &str, fields: &Map<String, Value>, name: &str) -> Result<(), Error> {
+    match fields.get(name) {
+        None | Some(Value::Null | Value::String(_)) => Ok(()),
+        Some(other) => Err(wrong(&format!("{place}.{name}"), other, "a string")),
+    }
 }
 
 fn normalise_options(body: &Map<String, Value>) -> Result<Map<String, Value>, Error> {
@@ -239,6 +294,14 @@ mod tests {
             ),
             (call(json!("[1]")), "messages[1].tool_calls[0].arguments is an array, but must be an object"),
             (json!({"messages": [], "tools": [1]}), "tools[0] is a number, but must be an object"),
+            (
+                json!({"messages": [], "tools": [{"function": {"name": "f", "parameters": []}}]}),
+                "tools[0].function.parameters is an array, but must be a JSON schema",
+            ),
+            (
+                json!({"messages": [{"role": "tool", "tool_call_id": 1}]}),
+                "messages[0].tool_call_id is a number, but must be a string",
+            ),
             (
                 json!({"messages": [], "reasoning_effort": "huge"}),
                 "reasoning_effort is \"huge\", allowed are none, minimal, low, medium, high, xhigh, max",

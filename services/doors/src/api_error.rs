@@ -2,6 +2,7 @@
 
 use crate::openai_realtime::ErrorBody;
 use crate::reader::Wrong;
+use crate::words::sayable;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -46,7 +47,7 @@ impl ApiError {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        ApiError { status, kind, code, message: message.into(), param: None, retry_after_s: None }
+        ApiError { status, kind, code, message: sayable(message), param: None, retry_after_s: None }
     }
 
     pub fn bad(code: &'static str, message: impl Into<String>) -> ApiError {
@@ -54,7 +55,7 @@ impl ApiError {
     }
 
     pub fn param(mut self, param: impl Into<String>) -> ApiError {
-        self.param = Some(param.into());
+        self.param = Some(sayable(param));
         self
     }
 

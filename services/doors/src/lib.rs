@@ -27,6 +27,7 @@ mod routes;
 mod serve;
 mod side_task;
 mod upkeep;
+mod words;
 pub mod wyoming;
 
 pub use accept::{Listeners, while_starting};

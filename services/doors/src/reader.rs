@@ -4,7 +4,7 @@
 //! `tag`, which would forget where in the event a mistake is. A field that is `null` is a field that is not there.
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess};
-use serde::de::{VariantAccess, Visitor};
+use serde::de::{Expected, Unexpected, VariantAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Value;
 use std::fmt::Display;
@@ -26,6 +26,8 @@ enum Problem {
     /// What is allowed.
     Invalid(String),
     TooLarge(usize, &'static str),
+    /// What is expected, and what is there.
+    Kind(String),
     Other(String),
 }
 
@@ -60,6 +62,8 @@ impl Wrong {
             Problem::Missing => format!("missing required parameter: '{path}'"),
             Problem::Invalid(allowed) => format!("invalid value for '{path}': {allowed}"),
             Problem::TooLarge(limit, unit) => format!("'{path}' is larger than {limit} {unit}"),
+            Problem::Kind(found) if path.is_empty() => found.clone(),
+            Problem::Kind(found) => format!("invalid type for '{path}': {found}"),
             Problem::Other(message) => message.clone(),
         }
     }
@@ -73,13 +77,29 @@ impl Wrong {
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
         };
-        Wrong::new("invalid_type", "", format!("expected {expected}, found {found}"))
+        Wrong::kind(format!("expected {expected}, found {found}"))
+    }
+
+    fn kind(found: String) -> Wrong {
+        Wrong { code: "invalid_type", path: String::new(), problem: Problem::Kind(found) }
     }
 }
 
 impl Error for Wrong {
     fn custom<T: Display>(message: T) -> Wrong {
-        Wrong::new("invalid_type", "", message.to_string())
+        Wrong::kind(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Wrong {
+        let found = match found {
+            Unexpected::Bool(_) => "a boolean",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+            Unexpected::Str(_) | Unexpected::Char(_) => "a string",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "an object",
+            _ => "something else",
+        };
+        Wrong::kind(format!("expected {expected}, found {found}"))
     }
 
     fn missing_field(field: &'static str) -> Wrong {
@@ -125,6 +145,17 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         let whole = || self.0.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64);
         let count = self.0.as_u64().or_else(whole);
         visitor.visit_u64(count.ok_or_else(|| Wrong::expected("a whole number of at least 0", self.0))?)
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
+        let whole = || self.0.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < WHOLE).map(|n| n as i64);
+        let number = self.0.as_i64().or_else(whole);
+        visitor.visit_i64(number.ok_or_else(|| Wrong::expected("a whole number", self.0))?)
+    }
+
+    /// Beyond every `f32` it is infinite, which no range has.
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
+        self.deserialize_f64(visitor)
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Read<V::Value> {
@@ -176,9 +207,12 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 u8 u16 u32 f32 char bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
+        i8 i16 i32 u8 u16 u32 char bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
     }
 }
+
+/// Up to here a float tells which whole number is meant.
+const WHOLE: f64 = (1_u64 << 53) as f64;
 
 /// A word, or an object whose `type` is one.
 impl<'de> EnumAccess<'de> for Reader<'de> {

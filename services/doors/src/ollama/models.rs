@@ -4,6 +4,8 @@ use super::render::timestamp;
 use super::untagged;
 use crate::ApiError;
 use crate::completion::Completions;
+use crate::json::read_body;
+use crate::reader::read;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -98,7 +100,7 @@ pub async fn show(State(completions): State<Completions>, body: Bytes) -> Result
 }
 
 pub fn named(body: &[u8]) -> Result<NamedModel, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
+    Ok(read(&read_body(body)?)?)
 }
 
 fn listed(completions: &Completions, choice: &ModelChoice) -> ListedModel {

@@ -2,8 +2,9 @@
 
 use crate::ApiError;
 use crate::completion::CompletionRequest;
-use crate::json::json_text;
+use crate::json::{json_text, read_body};
 use crate::openai_chat::tool;
+use crate::reader;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -83,7 +84,7 @@ struct OllamaOptions {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected text or a list of texts")]
 enum Stop {
     One(String),
     Many(Vec<String>),
@@ -148,7 +149,7 @@ pub fn generate(body: &[u8], settings: &Settings, wording: &Wording) -> Result<O
 }
 
 fn read(body: &[u8]) -> Result<OllamaBody, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad("invalid_json", format!("the body: {error}")))
+    Ok(reader::read(&read_body(body)?)?)
 }
 
 fn request(
@@ -162,6 +163,15 @@ fn request(
     if tools.len() > settings.limits.tools {
         let most = settings.limits.tools;
         return Err(wrong("tools", format!("{} tools are more than {most} (limits.tools)", tools.len())));
+    }
+    for (at, tool) in tools.iter().enumerate() {
+        text::chat::check_tool(&format!("tools[{at}]"), tool).map_err(|error| wrong("tools", error.to_string()))?;
+    }
+    let is_a_time = |text: &str| text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
+    match &keep_alive {
+        None | Some(Value::Null | Value::Number(_)) => {}
+        Some(Value::String(text)) if is_a_time(text) => {}
+        Some(_) => return Err(wrong("keep_alive", "keep_alive must be seconds, or a time such as 5m")),
     }
     let options = options.unwrap_or_default();
     let unused = more.keys().cloned().chain(options.more.keys().map(|name| format!("options.{name}"))).collect();
@@ -249,6 +259,9 @@ fn response_format(format: Option<Value>) -> Result<ResponseFormat, ApiError> {
     }
 }
 
+/// Of a word that is repeated.
+const SHOWN_CHARS: usize = 64;
+
 /// Clients number neither calls nor results, so a result belongs to the oldest call that has none. A client that cuts its
 /// history at the front may leave results whose call is cut: these go, because no template can place them.
 fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
@@ -263,8 +276,9 @@ fn messages(given: Vec<OllamaMessage>) -> Result<Vec<Message>, ApiError> {
             "assistant" => MessageRole::Assistant,
             "tool" => MessageRole::Tool,
             other => {
-                let allowed = "use system, user, assistant or tool";
-                return Err(wrong("messages", format!("messages[{at}] has the role {other:?}; {allowed}")));
+                let (other, allowed) =
+                    (other.chars().take(SHOWN_CHARS).collect::<String>(), "use system, user, assistant or tool");
+                return Err(wrong("messages", format!("messages[{at}] has the role '{other}': {allowed}")));
             }
         };
         if role == MessageRole::Tool && !said {

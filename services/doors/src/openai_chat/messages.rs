@@ -11,6 +11,9 @@ pub fn prompt_of(chat: ChatPrompt) -> Result<Prompt, ApiError> {
     Ok(Prompt { messages, tools: chat.tools.iter().map(tool).collect(), options: options(chat.options) })
 }
 
+/// Of a word that is repeated.
+const SHOWN_CHARS: usize = 64;
+
 fn message(message: &Value) -> Result<Message, ApiError> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let role = match message["role"].as_str() {
@@ -19,10 +22,15 @@ fn message(message: &Value) -> Result<Message, ApiError> {
         Some("assistant") => MessageRole::Assistant,
         Some("tool") => MessageRole::Tool,
         other => {
-            let message = format!("a message has the role {other:?}; use system, user, assistant or tool");
+            let other: String = other.unwrap_or_default().chars().take(SHOWN_CHARS).collect();
+            let message = format!("a message has the role '{other}': use system, user, assistant or tool");
             return Err(ApiError::bad("invalid_value", message).param("messages"));
         }
     };
+    let reasoning = &message["reasoning_content"];
+    if !reasoning.is_null() && !reasoning.is_string() {
+        return Err(ApiError::bad("invalid_type", "reasoning_content must be text").param("messages"));
+    }
     let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
         let function = call.get("function").unwrap_or(call);
         let arguments = function.get("arguments").map_or_else(|| "{}".to_owned(), Value::to_string);

@@ -1,6 +1,7 @@
 //! The `error` event's body.
 
 use crate::reader::Wrong;
+use crate::words::sayable;
 use schemars::JsonSchema;
 use serde::Serialize;
 use session::{ItemUse, Refusal};
@@ -27,11 +28,11 @@ impl ErrorBody {
             "rate_limit_exceeded" => "rate_limit_error",
             _ => "invalid_request_error",
         };
-        ErrorBody { kind, code, message: message.into(), param: None, event_id: None }
+        ErrorBody { kind, code, message: sayable(message), param: None, event_id: None }
     }
 
     pub fn param(mut self, param: impl Into<String>) -> ErrorBody {
-        self.param = Some(param.into());
+        self.param = Some(sayable(param));
         self
     }
 

@@ -52,7 +52,7 @@ pub struct SessionFields {
     pub kind: Option<String>,
     /// Always answered in text.
     #[schemars(with = "Option<Vec<Modality>>")]
-    pub output_modalities: Option<Vec<Value>>,
+    pub output_modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<NewTool>>,
     #[schemars(with = "Option<ToolChoiceView<'static>>")]
@@ -77,7 +77,7 @@ pub struct SessionFields {
 pub struct ResponseFields {
     /// Always answered in text.
     #[schemars(with = "Option<Vec<Modality>>")]
-    pub output_modalities: Option<Vec<Value>>,
+    pub output_modalities: Option<Vec<String>>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<NewTool>>,
     #[schemars(with = "Option<ToolChoiceView<'static>>")]

@@ -283,6 +283,10 @@ fn tools(list: Vec<NewTool>, limits: &Limits) -> Read<Vec<Tool>> {
             None => tool,
         };
         let name = name.ok_or_else(|| Wrong::missing("name").under(&path))?;
+        if let Some(schema) = &parameters {
+            let checked = text::chat::check_parameters(&format!("{path}.parameters"), schema);
+            checked.map_err(|error| Wrong::new("invalid_value", &format!("{path}.parameters"), error.to_string()))?;
+        }
         let parameters = parameters.map(|schema| json_text(&Value::Object(schema)));
         let parameters_bytes = parameters.as_ref().map_or(0, |parameters| parameters.0.len());
         if name.len() + description.as_ref().map_or(0, String::len) + parameters_bytes > limits.item_bytes {

@@ -35,10 +35,17 @@ fn item(item: &Value, messages: &mut Vec<Message>, limits: &LimitSettings) -> Re
         Value::String(kind) => kind,
         _ => return Err(Wrong::missing("type")),
     };
+    if !item["id"].is_null() && !item["id"].is_string() {
+        return Err(wrong("id", "id must be text"));
+    }
     match kind {
         "message" => messages.push(message(item, limits)?),
         "function_call" => {
-            let arguments = bounded(item["arguments"].as_str().unwrap_or("{}"), limits)?;
+            let arguments = match &item["arguments"] {
+                Value::Null => "{}".to_owned(),
+                Value::String(text) => bounded(text, limits)?,
+                _ => return Err(wrong("arguments", "arguments must be text: a JSON object that is written out")),
+            };
             let (id, name) = (call_id(item, limits)?, required(item, "name")?);
             let call = ToolCall { id: Some(id), name: name.to_owned(), arguments };
             // A call belongs to what the assistant said right before it.
@@ -59,7 +66,8 @@ fn item(item: &Value, messages: &mut Vec<Message>, limits: &LimitSettings) -> Re
             messages.push(Message::result(&call_id(item, limits)?, &bounded(&output, limits)?));
         }
         // A model reads again what it said, and not what it thought.
-        "reasoning" => {}
+        "reasoning" if item["summary"].is_null() || item["summary"].is_array() => {}
+        "reasoning" => return Err(wrong("summary", "summary must be a list of parts")),
         other => {
             let other: String = other.chars().take(limits.id_chars).collect();
             let message = format!(

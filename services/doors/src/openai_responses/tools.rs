@@ -16,23 +16,24 @@ pub fn tools(given: &[Value], limits: &LimitSettings) -> Read<Vec<Tool>> {
     given.iter().enumerate().map(tool).collect()
 }
 
+/// Of a word that is repeated.
+const SHOWN_CHARS: usize = 64;
+
 fn tool(given: &Value) -> Read<Tool> {
     match given["type"].as_str() {
         Some("function") => {}
         Some(other) => {
+            let other: String = other.chars().take(SHOWN_CHARS).collect();
             let message = format!("this server runs no tool of type '{other}': leave it out, or send a function");
             return Err(unsupported("type", message));
         }
         None => return Err(Wrong::missing("type")),
     }
+    text::chat::check_tool("the tool", given).map_err(|error| wrong("", error.to_string()))?;
     // Some clients send the shape of chat completions.
     let function = given.get("function").unwrap_or(given);
     let name = function["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(|| Wrong::missing("name"))?;
-    let parameters = match &function["parameters"] {
-        Value::Null => None,
-        parameters @ Value::Object(_) => Some(json_text(parameters)),
-        _ => return Err(wrong("parameters", "parameters must be a JSON schema")),
-    };
+    let parameters = function.get("parameters").filter(|parameters| parameters.is_object()).map(json_text);
     let description = function["description"].as_str().map(str::to_owned);
     Ok(Tool { name: name.to_owned(), description, parameters, verbatim: None })
 }

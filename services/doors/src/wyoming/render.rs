@@ -4,6 +4,7 @@ use super::frames::write;
 use super::parse::Transcript;
 use crate::ApiError;
 use crate::completion::Render;
+use crate::words::sayable;
 use metrics::counter;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, ItemBody, Response, ResponseStatus, StatusDetails};
@@ -34,7 +35,7 @@ pub fn pong(text: Option<&str>) -> String {
 
 /// Home Assistant speaks the text.
 pub fn error(code: &str, text: &str) -> String {
-    event("error", json!({ "text": text, "code": code }))
+    event("error", json!({ "text": sayable(text), "code": code }))
 }
 
 pub fn refused(refused: &ApiError) -> String {
