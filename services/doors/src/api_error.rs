@@ -176,8 +176,10 @@ impl From<Failure> for ApiError {
 /// Clients find a prompt that is too long by these words, litellm among them: then they shorten it, or ask another model.
 pub fn error_message(failure: &Failure) -> String {
     match failure.code {
-        FailureCode::PromptTooLong => format!("This model's maximum context length is exceeded: {}", failure.message),
-        _ => failure.message.clone(),
+        FailureCode::PromptTooLong => {
+            sayable(format!("This model's maximum context length is exceeded: {}", failure.message))
+        }
+        _ => sayable(failure.message.as_str()),
     }
 }
 

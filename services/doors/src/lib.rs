@@ -12,6 +12,7 @@ mod console;
 mod error;
 mod fields;
 mod health;
+pub mod hostile;
 mod incoming;
 mod json;
 pub mod metrics;

@@ -9,7 +9,7 @@ mod pull;
 mod render;
 
 pub use models::{NamedModel, ps, show, tags, version};
-pub use parse::OllamaBody;
+pub use parse::{OllamaBody, chat as parse_chat, generate as parse_generate};
 pub use pull::pull;
 
 use crate::ApiError;

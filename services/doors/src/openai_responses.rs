@@ -15,7 +15,7 @@ mod tools;
 mod view;
 mod websocket;
 
-pub use parse::ResponsesBody;
+pub use parse::{ResponsesBody, parse, request as parse_frame};
 pub use stored::{StoredQuery, cancel, delete, read};
 pub use websocket::{ResponsesQuery, connect};
 

@@ -12,7 +12,8 @@ mod ports;
 mod program;
 mod render;
 
-pub use parse::TranscriptFields;
+pub use frames::{FrameLimits, FrameReader};
+pub use parse::{TranscriptFields, parse};
 pub use ports::{WyomingPort, listen};
 
 use crate::App;

@@ -1,0 +1,82 @@
+//! What each door makes of bytes, without a socket: for proofs that send what no client would. A mistake of the bytes is told
+//! in words; whatever else happens is a mistake of the door.
+
+use crate::openai_realtime::{ErrorBody, event_limits};
+use crate::wyoming::{FrameLimits, FrameReader};
+use crate::{ApiError, ollama, openai_chat, openai_realtime, openai_responses, wyoming};
+use serde_json::Value;
+use session::prompt::Wording;
+use settings::{Settings, Sources};
+use std::sync::LazyLock;
+
+/// One door's reader.
+pub struct HostileDoor {
+    pub name: &'static str,
+    /// The message, where the bytes are refused.
+    pub read: fn(&[u8]) -> Result<(), String>,
+}
+
+pub const DOORS: [HostileDoor; 7] = [
+    HostileDoor { name: "chat", read: chat },
+    HostileDoor { name: "ollama_chat", read: ollama_chat },
+    HostileDoor { name: "ollama_generate", read: ollama_generate },
+    HostileDoor { name: "responses", read: responses },
+    HostileDoor { name: "responses_frame", read: responses_frame },
+    HostileDoor { name: "realtime", read: realtime },
+    HostileDoor { name: "wyoming", read: wyoming },
+];
+
+static SETTINGS: LazyLock<Settings> =
+    LazyLock::new(|| Settings::load(&Sources::default()).expect("the defaults are right").settings);
+static WORDING: LazyLock<Wording> = LazyLock::new(|| runtime::wording(&SETTINGS));
+
+fn told(error: impl Into<ApiError>) -> String {
+    error.into().message
+}
+
+fn chat(body: &[u8]) -> Result<(), String> {
+    openai_chat::parse(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+}
+
+fn ollama_chat(body: &[u8]) -> Result<(), String> {
+    ollama::parse_chat(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+}
+
+fn ollama_generate(body: &[u8]) -> Result<(), String> {
+    ollama::parse_generate(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+}
+
+fn responses(body: &[u8]) -> Result<(), String> {
+    openai_responses::parse(body, &SETTINGS).map(drop).map_err(told)
+}
+
+fn responses_frame(message: &[u8]) -> Result<(), String> {
+    let frame: Value = serde_json::from_slice(message).map_err(|error| error.to_string())?;
+    openai_responses::parse_frame(&frame, &SETTINGS).map(drop).map_err(told)
+}
+
+fn realtime(message: &[u8]) -> Result<(), String> {
+    let message = String::from_utf8_lossy(message);
+    let parsed = openai_realtime::parse(&message, &event_limits(&SETTINGS));
+    parsed.map(drop).map_err(|ErrorBody { message, .. }| message)
+}
+
+/// As they come on one connection, in pieces of which no two are of one length.
+fn wyoming(bytes: &[u8]) -> Result<(), String> {
+    let settings = &SETTINGS.wyoming;
+    let limits = FrameLimits {
+        line_bytes: settings.line_bytes,
+        data_bytes: settings.data_bytes,
+        payload_bytes: settings.payload_bytes,
+    };
+    let (mut reader, mut rest, mut length) = (FrameReader::new(limits), bytes, 1);
+    while !rest.is_empty() {
+        let (piece, more) = rest.split_at(length.min(rest.len()));
+        (rest, length) = (more, length * 3 + 1);
+        reader.push(piece);
+        while let Some(event) = reader.event().map_err(|wrong| wrong.message())? {
+            wyoming::parse(event, &SETTINGS.limits).map_err(|wrong| wrong.message())?;
+        }
+    }
+    Ok(())
+}

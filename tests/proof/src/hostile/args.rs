@@ -1,0 +1,62 @@
+//! The command.
+
+use super::corpus::Corpus;
+use super::generate::Generator;
+use super::report::{TargetReport, print, print_json};
+use super::runner::{Until, try_target};
+use super::targets::{HostileTarget, TARGETS};
+use anyhow::Context;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Sends hostile bytes into every parser
+#[derive(clap::Args)]
+pub struct Args {
+    /// For all targets together
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// So many inputs for each target, however long that takes
+    #[arg(long, conflicts_with = "minutes")]
+    inputs: Option<u64>,
+    /// Only this one
+    #[arg(long)]
+    target: Option<String>,
+    /// Draws other inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Threads; as many as there are processors, where nothing is said
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Prints the input of this number and sends nothing
+    #[arg(long, requires = "target")]
+    show: Option<u64>,
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let chosen: Vec<&HostileTarget> =
+        TARGETS.iter().filter(|target| args.target.as_deref().is_none_or(|name| name == target.name)).collect();
+    let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(!chosen.is_empty(), "there is no such target; there are {}", names());
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+    let share = Duration::from_secs_f64(args.minutes * 60.0 / chosen.len() as f64);
+    let until = args.inputs.map_or(Until::Time(share), Until::Inputs);
+    let mut reports: Vec<TargetReport> = Vec::new();
+    for target in chosen {
+        let corpus = Corpus::of(target).with_context(|| format!("the corpus of {}", target.name))?;
+        if let Some(number) = args.show {
+            std::io::stdout().write_all(&Generator::new(&corpus, args.seed).input(number))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        reports.push(try_target(target, &corpus, args.seed, threads, until));
+    }
+    if args.json {
+        print_json(&reports)?
+    } else {
+        print(&reports)
+    }
+    let is_sound = reports.iter().all(|report| report.failures.is_empty());
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

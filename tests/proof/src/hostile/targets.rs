@@ -1,0 +1,162 @@
+//! The parsers that meet bytes from outside. A new one is a row here and a folder of inputs.
+
+use doors::hostile::{DOORS, HostileDoor};
+use serde_json::{Value, json};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use text::grammar::{CallChoice, Grammar, GrammarEnv};
+use text::{ReplyParser, ReplyPart, Template, Tokenizer};
+
+pub struct HostileTarget {
+    pub name: &'static str,
+    /// The folder of its inputs.
+    pub corpus: &'static str,
+    /// Whether the bytes are taken; else why that is a failure.
+    pub take: fn(&[u8]) -> Result<bool, String>,
+    pub most_ms: u64,
+    pub most_bytes: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+pub const TARGETS: [HostileTarget; 10] = [
+    door("chat", "chat", |bytes| of_door(0, bytes)),
+    door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
+    door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
+    door("responses", "responses", |bytes| of_door(3, bytes)),
+    door("responses_frame", "responses", |bytes| of_door(4, bytes)),
+    door("realtime", "realtime", |bytes| of_door(5, bytes)),
+    door("wyoming", "wyoming", |bytes| of_door(6, bytes)),
+    HostileTarget { name: "calls", corpus: "calls", take: calls, most_ms: 1000, most_bytes: 64 * MIB },
+    HostileTarget { name: "schemas", corpus: "schemas", take: schemas, most_ms: 10_000, most_bytes: 1024 * MIB },
+    HostileTarget { name: "template", corpus: "chat", take: template, most_ms: 2000, most_bytes: 256 * MIB },
+];
+
+/// A body of 64 KiB becomes less than 64 MiB.
+const fn door(name: &'static str, corpus: &'static str, take: fn(&[u8]) -> Result<bool, String>) -> HostileTarget {
+    HostileTarget { name, corpus, take, most_ms: 1000, most_bytes: 64 * MIB }
+}
+
+impl HostileTarget {
+    /// A build without optimisation is slower, and machines that run other tests are.
+    pub fn most_time(&self) -> Duration {
+        Duration::from_millis(self.most_ms * if cfg!(debug_assertions) { 10 } else { 1 })
+    }
+}
+
+fn of_door(at: usize, bytes: &[u8]) -> Result<bool, String> {
+    let HostileDoor { read, .. } = &DOORS[at];
+    match read(bytes) {
+        Ok(()) => Ok(true),
+        Err(message) if message.chars().any(char::is_control) => Err(format!("the error is no text: {message:?}")),
+        Err(message) => told(&message),
+    }
+}
+
+/// A mistake is told in words. What the doors tell is one line besides.
+fn told(message: &str) -> Result<bool, String> {
+    if message.trim().is_empty() { Err("the error has no words".to_owned()) } else { Ok(false) }
+}
+
+fn tools() -> Vec<Value> {
+    vec![
+        json!({"type": "function", "function": {"name": "set_light", "parameters": {"type": "object", "properties": {
+            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}}}),
+        json!({"type": "function", "function": {"name": "timer", "parameters": {"properties": {
+            "labels": {"type": "array"}, "more": {"type": "object"}, "any": {"type": ["null", "number"]}}}}}),
+    ]
+}
+
+/// What a model says, in two ways to cut it: the parts are the same, and arguments are objects.
+fn calls(bytes: &[u8]) -> Result<bool, String> {
+    static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(tools);
+    let text = String::from_utf8_lossy(bytes);
+    let in_reasoning = bytes.first().is_some_and(|first| first % 2 == 1);
+    let of_pieces = |piece_chars: usize| {
+        let mut reply = ReplyParser::new(in_reasoning, &TOOLS);
+        let (mut parts, chars) = (Vec::new(), text.chars().collect::<Vec<_>>());
+        for piece in chars.chunks(piece_chars) {
+            reply.push(&piece.iter().collect::<String>(), &mut parts);
+        }
+        reply.finish(&mut parts);
+        joined(parts)
+    };
+    let (whole, cut) = (of_pieces(usize::MAX), of_pieces(3));
+    if whole != cut {
+        return Err(format!("cut, it has other parts: {whole:?} and {cut:?}"));
+    }
+    let mut has_call = false;
+    for part in &whole {
+        if let ReplyPart::Arguments { json, .. } = part {
+            has_call = true;
+            let arguments: Value =
+                serde_json::from_str(json).map_err(|error| format!("arguments {json:?}: {error}"))?;
+            if !arguments.is_object() {
+                return Err(format!("arguments are {json}"));
+            }
+        }
+    }
+    Ok(has_call)
+}
+
+fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
+    let mut all: Vec<ReplyPart> = Vec::new();
+    for part in parts {
+        match (all.last_mut(), part) {
+            (Some(ReplyPart::Reasoning(text)), ReplyPart::Reasoning(more))
+            | (Some(ReplyPart::Content(text)), ReplyPart::Content(more)) => text.push_str(&more),
+            (Some(ReplyPart::Arguments { json, index }), ReplyPart::Arguments { json: more, index: same })
+                if *index == same =>
+            {
+                json.push_str(&more);
+            }
+            (_, part) => all.push(part),
+        }
+    }
+    all
+}
+
+/// Schemas of tools and of replies, as far as a grammar.
+fn schemas(bytes: &[u8]) -> Result<bool, String> {
+    static ENV: LazyLock<GrammarEnv> = LazyLock::new(|| {
+        let tokenizer = include_bytes!("../../../data/reference/dense-wide/tokenizer.json");
+        let tokenizer = Arc::new(Tokenizer::from_json(tokenizer).expect("it is a tokenizer"));
+        let stops: Vec<u32> = ["<|im_end|>", "<|endoftext|>"].iter().filter_map(|name| tokenizer.id_of(name)).collect();
+        GrammarEnv::new(tokenizer, &stops).expect("it is a vocabulary")
+    });
+    let Ok(schema) = serde_json::from_slice::<Value>(bytes) else { return Ok(false) };
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": schema, "strict": bytes.len().is_multiple_of(2) } });
+    let of_tool = Grammar::tool_calls(&[tool], &CallChoice::Required, true);
+    let grammars = [of_tool, Grammar::json_schema(&schema)];
+    let mut is_taken = false;
+    for grammar in grammars {
+        match grammar.and_then(|grammar| ENV.matcher(&grammar)) {
+            Ok(mut matcher) => {
+                is_taken = true;
+                matcher.mask().map_err(|error| error.to_string())?;
+            }
+            Err(error) => drop(told(&error.to_string())?),
+        }
+    }
+    Ok(is_taken)
+}
+
+/// Messages, tools and options through the family's template.
+fn template(bytes: &[u8]) -> Result<bool, String> {
+    static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::family().expect("it is a template"));
+    let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(false) };
+    let prompt = match text::chat::normalise(&body) {
+        Ok(prompt) => prompt,
+        Err(error) => return told(&error.to_string()),
+    };
+    match TEMPLATE.render(&prompt.prompt(None)) {
+        Ok(rendered) => {
+            let is_there = |at: &usize| rendered.text.as_bytes().get(*at) == Some(&b'<');
+            if !rendered.inert.iter().all(is_there) || !rendered.inert.is_sorted() {
+                return Err("the marks of what came from outside are wrong".to_owned());
+            }
+            Ok(true)
+        }
+        Err(error) => told(&error.to_string()),
+    }
+}

@@ -1,0 +1,3 @@
+//! What shows that the house stands. Each command breaks something on purpose and measures what becomes of it.
+
+pub mod hostile;
