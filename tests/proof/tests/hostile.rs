@@ -31,14 +31,16 @@ fn no_hostile_bytes_break_a_parser() {
     }
 }
 
-fn target(take: fn(&[u8]) -> Result<bool, String>) -> HostileTarget {
+type Take = fn(&[u8]) -> Result<bool, String>;
+
+fn target(take: Take) -> HostileTarget {
     HostileTarget { name: "broken", corpus: "chat", take, most_ms: 20, most_bytes: 1 << 20 }
 }
 
 #[test]
 fn what_is_broken_is_found() {
     let corpus = Corpus { inputs: vec![b"{\"a\":1}".to_vec()] };
-    let broken: [(fn(&[u8]) -> Result<bool, String>, &str); 4] = [
+    let broken: [(Take, &str); 4] = [
         (|bytes| if bytes.len() > 9 { panic!("too long") } else { Ok(true) }, "it panics: too long"),
         (|bytes| if bytes.first() == Some(&b'[') { Err("a list".to_owned()) } else { Ok(false) }, "a list"),
         (
