@@ -13,7 +13,7 @@ use crate::upstream::count;
 use engine::Precision;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use session::{Failure, FailureCode, Prompt};
-use settings::{Preset, Settings};
+use settings::{Preset, Settings, ToolOrder};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,17 +21,19 @@ pub(crate) struct Counting {
     /// None: no model file is known here, and a public tokenizer estimates.
     preparer: Option<Box<Preparer>>,
     margin: f64,
+    tool_order: ToolOrder,
 }
 
 impl Counting {
     /// A service may have been given its model by a flag, which no command can know.
     pub fn of(settings: &Settings, preset: &str) -> Result<Counting, Error> {
         let preparer = match resolve(settings, preset) {
-            Ok((file, _)) => Some(Box::new(preparer(&file)?)),
+            Ok((file, _)) => Some(Box::new(preparer(&file, settings.conversation.tool_order)?)),
             Err(Error::NoModel { .. } | Error::NoModelFile { .. } | Error::NoSuchModel { .. }) => None,
             Err(error) => return Err(error),
         };
-        Ok(Counting { preparer, margin: settings.upstream.count_margin })
+        let tool_order = settings.conversation.tool_order;
+        Ok(Counting { preparer, margin: settings.upstream.count_margin, tool_order })
     }
 }
 
@@ -41,7 +43,7 @@ impl Answerer for Counting {
     }
 
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
-        let chat = chat_prompt(prompt);
+        let chat = chat_prompt(prompt, self.tool_order);
         Box::pin(async move {
             match &self.preparer {
                 Some(preparer) => preparer.measure(&chat, thinking_of(&chat.options, preset)),
@@ -63,7 +65,7 @@ impl Answerer for Counting {
 }
 
 /// Nothing is computed, so only what makes prompts matters.
-fn preparer(file: &Path) -> Result<Preparer, Error> {
+fn preparer(file: &Path, tool_order: ToolOrder) -> Result<Preparer, Error> {
     let (tokenizer, template) = engine::vocabulary::open(file)?;
     Ok(Preparer {
         longest_token_bytes: tokenizer.longest_token_bytes(),
@@ -72,6 +74,7 @@ fn preparer(file: &Path) -> Result<Preparer, Error> {
         precision: Precision::Integer,
         native_ctx: u32::MAX,
         shares_users: false,
+        tool_order,
         stop_tokens: Vec::new(),
         grammars: Default::default(),
     })

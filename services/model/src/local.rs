@@ -24,7 +24,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, RwLock};
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{EngineSettings, MemorySettings, Preset, Settings};
+use settings::{EngineSettings, MemorySettings, Preset, Settings, ToolOrder};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -83,6 +83,7 @@ struct Recipe {
     is_on_device: bool,
     engine: EngineSettings,
     memory: MemorySettings,
+    tool_order: ToolOrder,
 }
 
 impl Local {
@@ -107,6 +108,7 @@ impl Local {
             is_on_device: model.executor.is_some(),
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
+            tool_order: settings.conversation.tool_order,
             file,
         };
         let name = if preset.model.is_empty() { model.network.model.name.clone() } else { preset.model };
@@ -177,7 +179,7 @@ impl Answerer for Local {
         Box::pin(async move {
             let share = self.preparation.share_for(prompt).await?;
             let preparer = self.shared.preparer();
-            let chat = chat_prompt(prompt);
+            let chat = chat_prompt(prompt, preparer.tool_order);
             let thinking = thinking_of(&chat.options, preset);
             let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
             drop(share);
@@ -231,6 +233,7 @@ impl Recipe {
             native_ctx: self.native_ctx,
             longest_token_bytes: opened.tokenizer.longest_token_bytes(),
             shares_users: self.memory.shared_between_users,
+            tool_order: self.tool_order,
             stop_tokens: opened.network.model.stop_tokens.clone(),
             grammars: Default::default(),
         };
@@ -286,7 +289,7 @@ fn prepare_and_submit(
         writer.cancelled_before_begin();
         return;
     }
-    let chat = chat_prompt(&request.prompt);
+    let chat = chat_prompt(&request.prompt, preparer.tool_order);
     let prepared = match preparer.prepare(&request, &chat) {
         Ok(prepared) => prepared,
         Err(failure) => return writer.fail(failure),

@@ -8,7 +8,7 @@ use crate::request::{ModelRequest, Purpose};
 use engine::{EngineRequest, OwnerId, Precision, ReuseScope};
 use serde_json::Value;
 use session::{Failure, FailureCode, JsonText, MessageRole, Part, ResponseFormat, ToolChoice};
-use settings::{Preset, Thinking};
+use settings::{Preset, Thinking, ToolOrder};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use text::chat::ChatPrompt;
@@ -26,6 +26,7 @@ pub(crate) struct Preparer {
     pub longest_token_bytes: usize,
     /// Users reuse what was computed for others.
     pub shares_users: bool,
+    pub tool_order: ToolOrder,
     pub stop_tokens: Vec<u32>,
     /// Made once, beside the first requests: it takes a second for a large vocabulary.
     pub grammars: OnceLock<Result<GrammarEnv, GrammarError>>,

@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value, json};
 use session::{JsonText, Message, MessageRole, Part, Prompt, TemplateOptions, Tool, ToolCall};
+use settings::ToolOrder;
 use text::chat::ChatPrompt;
 
 /// The order of the keys counts: templates print tools as they stand here.
-pub fn chat_prompt(prompt: &Prompt) -> ChatPrompt {
+pub fn chat_prompt(prompt: &Prompt, order: ToolOrder) -> ChatPrompt {
     let is_image = |part: &&Part| matches!(part, Part::Image(_));
     ChatPrompt {
         messages: prompt.messages.iter().map(message).collect(),
-        tools: prompt.tools.iter().map(tool).collect(),
+        tools: tools(&prompt.tools, order),
         options: options(&prompt.options),
         images: prompt.messages.iter().map(|message| message.parts.iter().filter(is_image).count()).sum(),
     }
@@ -72,6 +73,18 @@ fn call(call: &ToolCall) -> Value {
     }
 }
 
+fn tools(given: &[Tool], order: ToolOrder) -> Vec<Value> {
+    let mut tools: Vec<&Tool> = given.iter().collect();
+    if order == ToolOrder::Name {
+        // Two tools of one name have an order too, or it would be the client's.
+        let text = |text: &Option<JsonText>| text.as_ref().map(|text| text.0.clone());
+        tools.sort_by_cached_key(|tool| {
+            (tool.name.clone(), tool.description.clone(), text(&tool.parameters), text(&tool.verbatim))
+        });
+    }
+    tools.into_iter().map(tool).collect()
+}
+
 fn tool(tool: &Tool) -> Value {
     if let Some(verbatim) = &tool.verbatim {
         return value_of(verbatim);
@@ -112,6 +125,7 @@ fn value_of(text: &JsonText) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn messages_are_as_templates_take_them() {
@@ -137,7 +151,7 @@ mod tests {
             ],
             ..Prompt::default()
         };
-        let chat = chat_prompt(&prompt);
+        let chat = chat_prompt(&prompt, ToolOrder::Client);
         let expected = [
             r#"{"role":"system","content":"Be short."}"#.to_owned(),
             concat!(
@@ -169,13 +183,46 @@ mod tests {
         };
         let verbatim = r#"{"type":"function","function":{"name":"light","strict":true}}"#;
         let tools = vec![light.clone(), Tool { verbatim: Some(verbatim.into()), ..light }];
-        let printed: Vec<String> =
-            chat_prompt(&Prompt { tools, ..Prompt::default() }).tools.iter().map(Value::to_string).collect();
+        let printed: Vec<String> = self::tools(&tools, ToolOrder::Client).iter().map(Value::to_string).collect();
         let whole = concat!(
             r#"{"type":"function","function":{"name":"light","description":"Switches.","#,
             r#""parameters":{"type":"object","properties":{}}}}"#
         );
         assert_eq!(printed, [whole, verbatim]);
+    }
+
+    fn a_tool((name, description, is_verbatim): (String, Option<String>, bool)) -> Tool {
+        let verbatim = format!(r#"{{"type":"function","function":{{"name":"{name}","strict":true}}}}"#);
+        Tool {
+            name,
+            parameters: description.is_some().then(|| r#"{"type":"object"}"#.into()),
+            description,
+            verbatim: is_verbatim.then(|| JsonText(verbatim.into())),
+        }
+    }
+
+    proptest! {
+        /// Also tools that share a name, or are the same.
+        #[test]
+        fn tools_by_name_are_one_prompt_in_whatever_order_they_come(
+            (tools, other) in proptest::collection::vec(
+                ("[a-d]{1,2}", proptest::option::of("[a-b]"), proptest::bool::ANY).prop_map(a_tool),
+                0..12,
+            ).prop_flat_map(|tools| (Just(tools.clone()), Just(tools).prop_shuffle())),
+        ) {
+            let template = text::Template::family().unwrap();
+            let render = |tools: Vec<Tool>, order| {
+                let messages = vec![Message::new(MessageRole::System, "Be short."), Message::new(MessageRole::User, "Hi.")];
+                let chat = chat_prompt(&Prompt { messages, tools, ..Prompt::default() }, order);
+                template.render(&chat.prompt(None)).unwrap().text
+            };
+            prop_assert_eq!(render(tools.clone(), ToolOrder::Name), render(other, ToolOrder::Name));
+            // As they come they are all there, in their order.
+            let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
+            let as_they_come = chat_prompt(&Prompt { tools, ..Prompt::default() }, ToolOrder::Client).tools;
+            let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_owned();
+            prop_assert_eq!(as_they_come.iter().map(name).collect::<Vec<_>>(), names);
+        }
     }
 
     #[test]

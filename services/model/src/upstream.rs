@@ -24,7 +24,7 @@ use reqwest::{Client, Response, Url};
 use serde_json::Value;
 use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{Preset, Settings};
+use settings::{Preset, Settings, ToolOrder};
 use sse::Events;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -43,6 +43,7 @@ pub(crate) struct Upstream {
     silence: Duration,
     event_bytes: usize,
     sentences: SentenceLimits,
+    tool_order: ToolOrder,
     status: Mutex<ModelStatus>,
     /// Asked for by configuration.
     wanted_model: Option<String>,
@@ -75,6 +76,7 @@ impl Upstream {
             silence: Duration::from_secs(config.silence_s),
             event_bytes: settings.limits.body_bytes,
             sentences: sentence_limits(settings),
+            tool_order: settings.conversation.tool_order,
             status: Mutex::new(status),
             wanted_model: config.model.clone(),
             ctx_size: AtomicU32::new(0),
@@ -108,7 +110,7 @@ impl Answerer for Arc<Upstream> {
 
     /// The whole as the upstream counts it, where it does; its parts by a public tokenizer.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
-        let chat = chat_prompt(prompt);
+        let chat = chat_prompt(prompt, self.tool_order);
         let model = self.status.lock().model.clone();
         Box::pin(async move {
             let total = self.counter.count(&chat, preset, &model, self.key.as_deref()).await?;
@@ -139,7 +141,7 @@ impl Upstream {
     async fn answer(self: Arc<Upstream>, request: ModelRequest, writer: Writer) {
         self.open(request.priority).fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
-        let chat = chat_prompt(&request.prompt);
+        let chat = chat_prompt(&request.prompt, self.tool_order);
         let mut incoming = Incoming::new(&chat.tools);
         let mut first = None;
         let ended = tokio::select! {

@@ -36,8 +36,8 @@ pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeptConversations,
     KeysRequired, LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs,
     OllamaSettings, PersonRule, PrecisionChoice, RememberSettings, RuleClue, RuleCondition, RulePerson, ServerSettings,
-    Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, UnknownModel, UpstreamSettings,
-    WYOMING_PORT, WantedText, WyomingSettings, person_name,
+    Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, ToolOrder, UnknownModel,
+    UpstreamSettings, WYOMING_PORT, WantedText, WyomingSettings, person_name,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

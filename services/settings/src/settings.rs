@@ -142,6 +142,7 @@ sections! {
 
     pub struct ConversationSettings {
         pub instructions: String = text(),
+        pub tool_order: ToolOrder = choice(),
         pub notes_as: NotesAs = choice(),
         pub note_before: String = text(),
         pub note_after: String = text(),
@@ -193,6 +194,14 @@ pub enum UnknownModel {
 pub enum NotesAs {
     User,
     System,
+}
+
+/// The order in which a prompt has its tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum ToolOrder {
+    Client,
+    Name,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

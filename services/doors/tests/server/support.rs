@@ -145,6 +145,6 @@ pub trait Chat {
 
 impl Chat for Asked {
     fn chat(&self) -> ChatPrompt {
-        model::chat_prompt(&self.request.prompt)
+        model::chat_prompt(&self.request.prompt, settings::ToolOrder::Client)
     }
 }
