@@ -262,6 +262,7 @@ impl Bench {
             snapshots: Format::BF16,
             snapshot_spacing_tokens: engine::state::PAGE_TOKENS,
             recurrence_log_tokens: 256,
+            heads: 0,
         };
         let mut engine = Engine::new(executor, network, tokenizer, limits);
         let mut tokens = history;

@@ -33,6 +33,8 @@ pub(crate) struct ActiveRequest {
     pub given_tokens: usize,
     /// Ascending positions of the prompt where a later prompt may branch.
     pub marks: Vec<usize>,
+    /// Where another head was seen to differ from this prompt's.
+    pub fork: Option<usize>,
     /// Holds the first `position` of `tokens`. None: the request waits, or is suspended.
     pub sequence: Option<CachedSequence>,
     /// How many requests had ended when this one was suspended for lack of memory. It waits until another one ends.
@@ -80,8 +82,10 @@ impl ActiveRequest {
         let mut last =
             self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
+        // Other conversations begin there.
+        let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.shared_tokens;
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
-            if mark >= last + SNAPSHOT_DISTANCE_TOKENS {
+            if mark >= last + SNAPSHOT_DISTANCE_TOKENS || (is_of_head(mark) && mark > last) {
                 stops.push(mark);
                 last = mark;
             }
@@ -89,10 +93,13 @@ impl ActiveRequest {
         if end - last >= spacing {
             stops.push(end);
         }
-        // The first may be the end of a prompt that many conversations share. A conversation goes back to one of the last.
-        if stops.len() > MOST_SNAPSHOTS {
-            stops.drain(1..=stops.len() - MOST_SNAPSHOTS);
-        }
+        // A conversation goes back to one of the last.
+        let mut many = stops.len().saturating_sub(MOST_SNAPSHOTS);
+        stops.retain(|stop| {
+            let goes = many > 0 && !is_of_head(*stop);
+            many -= usize::from(goes);
+            !goes
+        });
         stops
     }
 

@@ -6,6 +6,7 @@
 
 mod evicted;
 mod eviction;
+mod heads;
 
 use std::sync::Arc;
 
@@ -18,11 +19,13 @@ use crate::limits::EngineLimits;
 use crate::memory::MemoryMeter;
 use crate::network::Network;
 use crate::request::{OwnerId, PrefillReason, ReuseScope};
-use crate::state::{KvFormats, KvPages, PAGE_TOKENS};
+use crate::state::{KvFormats, KvPages, PAGE_TOKENS, StateShape};
 use evicted::Evicted;
 use eviction::{Victim, least_valuable};
+use heads::Heads;
 
 pub(crate) use eviction::EvictionRights;
+pub(crate) use heads::Head;
 
 struct CacheEntry {
     tokens: Vec<u32>,
@@ -43,6 +46,7 @@ impl CacheEntry {
 
 pub(crate) struct SequenceCache {
     entries: Vec<CacheEntry>,
+    heads: Heads,
     evicted: Evicted,
     /// Counts uses, to tell old from new: the engine knows no clock.
     uses: u64,
@@ -57,6 +61,8 @@ pub(crate) struct SequenceCache {
 pub(crate) struct PrefixMatch {
     pub sequence: Option<CachedSequence>,
     pub reason: PrefillReason,
+    /// Where another head differs from this prompt's, at `sequence`'s end or after it.
+    pub fork: Option<usize>,
 }
 
 /// A prompt for which the cache looks for a sequence.
@@ -78,9 +84,10 @@ impl PrefixQuery<'_> {
         sequence.scope.shown(past, &self.scope, self.tokens)
     }
 
-    /// A file says whose it is, and not where its instructions end.
-    fn may_read(&self, stored: &StoredSequence) -> bool {
-        stored.user == self.scope.user || (stored.owner.is_some() && stored.owner == self.owner)
+    /// What the request may know of a file.
+    fn shown_of<'a>(&self, stored: &'a StoredSequence) -> &'a [u32] {
+        let is_its_own = stored.owner.is_some() && stored.owner == self.owner;
+        if is_its_own { &stored.tokens } else { stored.scope().shown(&stored.tokens, &self.scope, self.tokens) }
     }
 }
 
@@ -89,8 +96,16 @@ const TEMPLATE_TOKENS: usize = 16;
 
 impl SequenceCache {
     pub fn new(limits: EngineLimits, meter: &MemoryMeter) -> SequenceCache {
-        let (entries, evicted, meter) = (Vec::new(), Evicted::default(), meter.clone());
-        SequenceCache { entries, evicted, uses: 0, limits, meter, disk: None, worth_reading_tokens: 0 }
+        SequenceCache {
+            entries: Vec::new(),
+            heads: Heads::default(),
+            evicted: Evicted::default(),
+            uses: 0,
+            limits,
+            meter: meter.clone(),
+            disk: None,
+            worth_reading_tokens: 0,
+        }
     }
 
     pub fn set_disk(&mut self, disk: DiskCache, worth_reading_tokens: usize) {
@@ -124,7 +139,8 @@ impl SequenceCache {
         let unsaved = self.entries.iter_mut().filter(|entry| !entry.saved);
         let (Some(entry), Some(disk)) = (unsaved.max_by_key(|entry| entry.used), &mut self.disk) else { return false };
         entry.saved = true;
-        disk.save(&entry.tokens, &entry.sequence, self.limits.snapshots);
+        let of_head = self.heads.snapshots_of(&entry.tokens, &entry.sequence);
+        disk.save(&entry.tokens, &entry.sequence, of_head, self.limits.snapshots);
         true
     }
 
@@ -135,6 +151,36 @@ impl SequenceCache {
         if let Some(disk) = &mut self.disk {
             disk.forget(owner);
         }
+        let (entries, disk) = (&self.entries, &self.disk);
+        self.heads.forget(|head| {
+            let stored = disk.iter().flat_map(DiskCache::stored).map(|stored| &stored.tokens);
+            entries.iter().map(|entry| &entry.tokens).chain(stored).any(|tokens| tokens.starts_with(head))
+        });
+    }
+
+    /// Reads the newest heads from disk, as far as they may take memory.
+    pub fn read_heads(&mut self, shape: &StateShape) {
+        let Some(disk) = &mut self.disk else { return };
+        // The newest last, so that it was used last.
+        for stored in disk.heads().into_iter().rev().map(|at| disk.stored()[at].path.clone()).collect::<Vec<_>>() {
+            let Some(at) = disk.stored().iter().position(|other| other.path == stored) else { continue };
+            let StoredSequence { kv, owner, shared_tokens, .. } = disk.stored()[at];
+            let (scope, Ok(layout)) = (disk.stored()[at].scope(), shape.layout(kv)) else { continue };
+            let bytes = shared_tokens.div_ceil(PAGE_TOKENS) * shape.page_bytes(&layout)
+                + disk.stored()[at].positions.len() * shape.snapshot_bytes(disk.stored()[at].snapshots);
+            if self.meter.used_bytes() + bytes > self.limits.memory_bytes {
+                continue;
+            }
+            let Some(loaded) = disk.load(at, shared_tokens, KvPages::new(), &self.meter) else { continue };
+            let LoadedSequence { tokens, snapshots, pages } = loaded;
+            let snapshots = snapshots.into_iter().map(Arc::new).collect();
+            self.uses += 1;
+            self.heads.keep(Head::new(tokens, layout, scope, snapshots, pages, owner), self.uses, &self.limits);
+        }
+    }
+
+    pub fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.heads.iter()
     }
 
     pub fn sequences(&self) -> impl Iterator<Item = (usize, &CachedSequence)> {
@@ -159,9 +205,16 @@ impl SequenceCache {
         if !sequence.speculative {
             for old in self.entries.iter_mut().filter(|old| is_ours(old)) {
                 // A conversation that comes back to it makes it needed again.
-                old.left |= common_prefix(&old.tokens, &tokens) >= old.tokens.len() / 4 * 3;
+                // Its head is that of other conversations too.
+                let head = old.sequence.scope.shared_tokens.min(old.tokens.len());
+                let own = old.tokens.len() - head;
+                let common = common_prefix(&old.tokens, &tokens);
+                old.left |= common >= head + (own / 4 * 3).max(1);
                 old.saved |= old.left;
             }
+        }
+        if let Some(head) = Head::of(&tokens, &sequence) {
+            self.heads.keep(head, self.uses, &self.limits);
         }
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: false, left: false });
     }
@@ -188,7 +241,7 @@ impl SequenceCache {
         query: PrefixQuery,
         running: &[(&[u32], &CachedSequence)],
     ) -> PrefixMatch {
-        let PrefixQuery { tokens, layout, limit, .. } = query;
+        let PrefixQuery { tokens, layout, limit, scope, .. } = query;
         self.uses += 1;
         self.read_if_worth_it(network, executor, query, running);
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
@@ -196,6 +249,7 @@ impl SequenceCache {
         // The tokens of the sequence that is known furthest, if the prompt differs from there on.
         let mut edited: Option<&[u32]> = None;
         let mut best: Option<(usize, usize)> = None;
+        let mut fork = 0;
         for (at, (past, sequence)) in kept.chain(running.iter().copied()).enumerate() {
             if sequence.state.layout != layout {
                 continue;
@@ -207,29 +261,54 @@ impl SequenceCache {
             if common > known || (common == known && !changed) {
                 (known, edited) = (common, changed.then_some(past));
             }
+            if common < scope.shared_tokens.min(sequence.scope.shared_tokens) {
+                fork = fork.max(common);
+            }
             let (reached, _) = sequence.reach(common.min(limit));
             if reached > 0 && best.is_none_or(|(furthest, _)| reached > furthest) {
                 best = Some((reached, at));
             }
         }
-        let reached = best.map_or(0, |(reached, _)| reached);
+        let mut best_head: Option<(usize, &Head)> = None;
+        for head in self.heads.iter().filter(|head| head.layout == layout) {
+            let past = head.scope.shown(&head.tokens, &scope, tokens);
+            let common = common_prefix(past, tokens);
+            if common < scope.shared_tokens.min(past.len()) {
+                fork = fork.max(common);
+            }
+            if common > known {
+                (known, edited) = (common, (common < past.len()).then_some(past));
+            }
+            let reached = head.reach(common.min(limit));
+            let furthest = best_head.map(|(furthest, _)| furthest).or(best.map(|(furthest, _)| furthest));
+            if reached > furthest.unwrap_or(0) {
+                best_head = Some((reached, head));
+            }
+        }
+        let reached = best_head.map(|(reached, _)| reached).or(best.map(|(reached, _)| reached)).unwrap_or(0);
         let is_edited =
             edited.is_some_and(|past| known < tokens.len() && (reached > 0 || continues_alike(past, tokens, known)));
         let reason = self.reason(query, known, reached, is_edited);
-        let sequence = best.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
+        let from_head =
+            best_head.and_then(|(reached, head)| head.begin(network.state_shape, executor, &self.limits, reached));
+        let from_past = best.filter(|_| from_head.is_none());
+        let from_past = from_past.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
             Some(running_at) => running[running_at].1.branch(network, executor, reached),
-            None => self.begin_from(network, executor, at, reached, query.scope),
+            None => self.begin_from(network, executor, at, reached, scope),
         });
-        PrefixMatch { sequence, reason }
+        if reached == scope.shared_tokens && reached > 0 {
+            self.heads.take_up(&tokens[..reached], layout, scope, self.uses);
+        }
+        let fork = Some(fork).filter(|fork| *fork >= reached.max(self.limits.snapshot_spacing_tokens));
+        PrefixMatch { sequence: from_head.or(from_past), reason, fork }
     }
 
     /// What caused most of the computation of a prompt whose first `known` tokens are cached, and the first `reached` reused.
     fn reason(&self, query: PrefixQuery, known: usize, reached: usize, is_edited: bool) -> PrefillReason {
         let PrefixQuery { tokens, limit, .. } = query;
         let evicted = self.evicted.known(tokens, query.scope.user).min(limit);
-        let others =
-            self.disk.iter().flat_map(DiskCache::stored).filter(|stored| !stored.ours && query.may_read(stored));
-        let foreign = others.map(|stored| common_prefix(&stored.tokens, tokens)).max().unwrap_or(0).min(limit);
+        let others = self.disk.iter().flat_map(DiskCache::stored).filter(|stored| !stored.ours);
+        let foreign = others.map(|stored| common_prefix(query.shown_of(stored), tokens)).max().unwrap_or(0).min(limit);
         let lost = known.min(limit).saturating_sub(reached);
         if evicted > reached.max(known) {
             PrefillReason::Evicted { known_tokens: evicted }
@@ -261,17 +340,17 @@ impl SequenceCache {
         let all = kept.chain(running.iter().copied()).filter(|(_, sequence)| sequence.state.layout == layout);
         let here =
             all.map(|(past, sequence)| sequence.reach(common_prefix(query.shown(past, sequence), tokens).min(limit)).0);
-        let here = here.max().unwrap_or(0);
+        let of_heads = self.heads.iter().filter(|head| head.layout == layout).map(|head| {
+            let past = head.scope.shown(&head.tokens, &query.scope, tokens);
+            head.reach(common_prefix(past, tokens).min(limit))
+        });
+        let here = here.chain(of_heads).max().unwrap_or(0);
         let ours = |kv: KvFormats| kv.key == layout.key_format && kv.value == layout.value_format;
         let reach = |stored: &StoredSequence| {
-            let limit = common_prefix(&stored.tokens, tokens).min(limit);
+            let limit = common_prefix(query.shown_of(stored), tokens).min(limit);
             stored.positions.iter().rev().find(|position| **position <= limit).copied().unwrap_or(0)
         };
-        let there = disk
-            .stored()
-            .iter()
-            .enumerate()
-            .filter(|(_, stored)| stored.ours && ours(stored.kv) && query.may_read(stored));
+        let there = disk.stored().iter().enumerate().filter(|(_, stored)| stored.ours && ours(stored.kv));
         let best = there.map(|(at, stored)| (reach(stored), at)).max();
         let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
             return;
@@ -330,7 +409,11 @@ impl SequenceCache {
     pub fn make_room(&mut self, bytes: usize, rights: EvictionRights, running: &mut [&mut CachedSequence]) -> bool {
         while self.meter.used_bytes() + bytes > self.limits.memory_bytes {
             let needed = self.limits.max_sequences;
+            // Heads go last: each saves more tokens than any other part, in every conversation to come.
             let Some(victim) = least_valuable(&self.entries, running, self.uses, rights, needed) else {
+                if self.heads.drop_least(rights, None) {
+                    continue;
+                }
                 return false;
             };
             match victim {

@@ -28,6 +28,8 @@ pub(crate) struct CachedSequence {
     /// Tokens that came with the request. After them are the opening of the reply and the reply. The next prompt may render
     /// these differently, which does not count as an edit.
     pub given_tokens: usize,
+    /// Where another conversation's head was seen to differ from this one's.
+    pub fork: Option<usize>,
 }
 
 /// How many first values two slices have in common.
@@ -40,7 +42,7 @@ impl CachedSequence {
     pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {
         let recurrence_log = RecurrenceLog::new(&state.shape, recurrence_log_tokens, &state.meter);
         let (snapshots, speculative, owner, scope) = (Vec::new(), false, None, ReuseScope::default());
-        CachedSequence { state, snapshots, recurrence_log, speculative, owner, scope, given_tokens: 0 }
+        CachedSequence { state, snapshots, recurrence_log, speculative, owner, scope, given_tokens: 0, fork: None }
     }
 
     /// Adds its bytes to `bytes`, by kind. Shared parts that are in `seen` already do not count.
@@ -98,7 +100,7 @@ impl CachedSequence {
         };
         let given_tokens = self.given_tokens.min(reached);
         let CachedSequence { owner, scope, .. } = *self;
-        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner, scope, given_tokens }
+        CachedSequence { state, snapshots, recurrence_log, speculative: false, owner, scope, given_tokens, fork: None }
     }
 
     /// Whether its parts agree.

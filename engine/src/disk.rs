@@ -15,7 +15,7 @@ use kernels::format::Format;
 
 use crate::cached_sequence::CachedSequence;
 use crate::memory::MemoryMeter;
-use crate::request::OwnerId;
+use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
 use crate::state::{KvFormats, KvPages, StateShape};
 
@@ -28,6 +28,8 @@ pub struct DiskLimits {
     pub max_bytes: u64,
     /// Shorter sequences are computed as quickly as they are read.
     pub min_tokens: usize,
+    /// The files of the newest heads go last: so many.
+    pub heads: usize,
 }
 
 /// The model of which a file must be to be read.
@@ -45,6 +47,8 @@ pub(crate) struct StoredSequence {
     pub owner: Option<OwnerId>,
     /// `ReuseScope::user`.
     pub user: Option<u64>,
+    /// `ReuseScope::shared_tokens`.
+    pub shared_tokens: usize,
     pub tokens: Vec<u32>,
     pub kv: KvFormats,
     pub snapshots: Format,
@@ -69,6 +73,22 @@ pub(crate) struct DiskCache {
     /// The pages of each job that is not done, which no stored sequence names yet.
     waiting: VecDeque<Vec<PageName>>,
     pub notes: Vec<String>,
+}
+
+impl StoredSequence {
+    fn has_head(&self) -> bool {
+        self.ours && self.shared_tokens > 0 && self.positions.contains(&self.shared_tokens)
+    }
+
+    fn has_head_of(&self, other: &StoredSequence) -> bool {
+        let shared = self.shared_tokens;
+        let is_alike = self.user == other.user && self.kv == other.kv && shared == other.shared_tokens;
+        is_alike && self.tokens[..shared] == other.tokens[..shared]
+    }
+
+    pub fn scope(&self) -> ReuseScope {
+        ReuseScope { user: self.user, shared_tokens: self.shared_tokens }
+    }
 }
 
 impl DiskCache {
@@ -122,7 +142,8 @@ impl DiskCache {
     }
 
     /// Hands a sequence to the disk's thread, unless it is not worth it or is stored already.
-    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, format: Format) {
+    /// `of_head` are the snapshots of its head.
+    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, of_head: &[Arc<Snapshot>], format: Format) {
         self.collect();
         let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
         let user = sequence.scope.user;
@@ -131,21 +152,25 @@ impl DiskCache {
         if held || tokens.len() < self.limits.min_tokens || sequence.speculative {
             return;
         }
-        // The first, which other conversations share; the last before the reply, which the next prompt may render differently;
-        // the last two, to which a barge-in or a retry goes back; the end.
-        let kept: Vec<&Arc<Snapshot>> =
-            sequence.snapshots.iter().filter(|snapshot| snapshot.format == format).collect();
+        // Those of the head, from which other conversations go on, or else the first; the last before the reply, which the next
+        // prompt may render differently; the last two, to which a barge-in or a retry goes back; the end.
+        let ours = |snapshot: &&Arc<Snapshot>| snapshot.format == format;
+        let kept: Vec<&Arc<Snapshot>> = sequence.snapshots.iter().filter(ours).collect();
         let near = kept.len().saturating_sub(2);
         let before = kept[..near].iter().rposition(|snapshot| snapshot.position <= sequence.given_tokens);
-        let chosen = (0..kept.len()).filter(|at| *at == 0 || Some(*at) == before || *at >= near);
-        let mut snapshots: Vec<Arc<Snapshot>> = chosen.map(|at| kept[at].clone()).collect();
+        let is_chosen = |at: &usize| (*at == 0 && of_head.is_empty()) || Some(*at) == before || *at >= near;
+        let chosen = (0..kept.len()).filter(is_chosen).map(|at| kept[at]);
+        let mut snapshots: Vec<Arc<Snapshot>> = chosen.chain(of_head.iter().filter(ours)).cloned().collect();
+        snapshots.sort_by_key(|snapshot| snapshot.position);
+        snapshots.dedup_by_key(|snapshot| snapshot.position);
         if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
             snapshots.push(Arc::new(Snapshot::of(&sequence.state, format)));
         }
         let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner, user));
         let names = file::page_names(tokens, kv, &self.model);
         let waiting = names.clone();
-        let head = file::SequenceHead::new(&self.model, kv, format, tokens.len() as u64, snapshots.len() as u32);
+        let counts = [tokens.len() as u64, snapshots.len() as u64, sequence.scope.shared_tokens as u64];
+        let head = file::SequenceHead::new(&self.model, kv, format, counts);
         let positions = snapshots.iter().map(|snapshot| snapshot.position).collect();
         let contents = (tokens.to_vec(), positions, names);
         let Some((head, Ok(stored))) = head.map(|head| (head, file::stored(path, &head, true, contents))) else {
@@ -169,6 +194,24 @@ impl DiskCache {
 
     pub fn stored(&self) -> &[StoredSequence] {
         &self.stored
+    }
+
+    /// The newest file of each head that has a state at its end, the newest head first. A head with which several files begin
+    /// goes before one that may never come again.
+    pub fn heads(&self) -> Vec<usize> {
+        let mut newest: Vec<usize> = Vec::new();
+        let mut proven = HashSet::new();
+        let mut by_age: Vec<usize> = (0..self.stored.len()).filter(|at| self.stored[*at].has_head()).collect();
+        by_age.sort_by_key(|at| std::cmp::Reverse((self.stored[*at].used, *at)));
+        for at in by_age {
+            match newest.iter().position(|newer| self.stored[*newer].has_head_of(&self.stored[at])) {
+                Some(known) => drop(proven.insert(newest[known])),
+                None => newest.push(at),
+            }
+        }
+        newest.sort_by_key(|at| !proven.contains(at));
+        newest.truncate(self.limits.heads);
+        newest
     }
 
     /// Reads a sequence up to one of its positions; `shared` are its first pages that are in memory. A damaged file is deleted.
@@ -220,11 +263,14 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the files that were not used for the longest time until the rest fits.
+    /// Deletes the files that were not used for the longest time until the rest fits; those that hold the newest heads last.
     fn enforce(&mut self) {
         let mut is_swept = true;
         while self.bytes() > self.limits.max_bytes {
-            let oldest = self.stored.iter().enumerate().min_by_key(|(_, stored)| stored.used).map(|(at, _)| at);
+            let heads = self.heads();
+            let rank = |at: usize| heads.iter().position(|head| *head == at).map(std::cmp::Reverse);
+            let all = self.stored.iter().enumerate();
+            let oldest = all.min_by_key(|(at, stored)| (rank(*at), stored.used)).map(|(at, _)| at);
             let Some(at) = oldest else { break };
             let stored = self.stored.remove(at);
             let _ = delete(&stored.path);

@@ -86,6 +86,11 @@ impl Engine {
         }
     }
 
+    /// Reads the newest heads from disk, so that the first conversation with one of them computes only its own words.
+    pub fn read_heads(&mut self) {
+        self.cache.read_heads(&self.network.state_shape);
+    }
+
     /// Hands one cached sequence to the disk's thread. Returns whether there may be more to save. While requests run it
     /// neither waits for the disk's thread nor takes memory that they may need.
     pub fn save_one(&mut self) -> bool {
@@ -169,6 +174,7 @@ impl Engine {
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
             tokens: request.tokens,
             marks: request.marks,
+            fork: None,
             sequence: None,
             parked_at: None,
             computed_at: self.steps,
@@ -312,7 +318,8 @@ impl Engine {
             disk.flush();
         }
         let running = self.requests.iter().filter_map(|request| Some((request.position(), request.sequence.as_ref()?)));
-        self.checksums.check(self.cache.sequences().chain(running), &self.meter, self.limits.memory_bytes)
+        let sequences = self.cache.sequences().chain(running);
+        self.checksums.check(sequences, self.cache.heads(), &self.meter, self.limits.memory_bytes)
     }
 
     /// Bytes of this kind that all sequences take.

@@ -26,6 +26,8 @@ pub struct EngineLimits {
     pub snapshot_spacing_tokens: usize,
     /// The last tokens of a sequence to which a later request can go back exactly.
     pub recurrence_log_tokens: usize,
+    /// Instructions with tools that stay when their conversations go: the most recent ones.
+    pub heads: usize,
 }
 
 impl EngineLimits {

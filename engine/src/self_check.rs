@@ -4,10 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use crate::cache::Head;
 use crate::cached_sequence::CachedSequence;
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::snapshot::Snapshot;
-use crate::state::PAGE_TOKENS;
+use crate::state::{KvPages, PAGE_TOKENS};
 
 /// Checksums of full pages and of snapshots, by address, from the checks before.
 #[derive(Default)]
@@ -21,6 +22,7 @@ impl MemoryChecksums {
     pub fn check<'a>(
         &mut self,
         sequences: impl Iterator<Item = (usize, &'a CachedSequence)>,
+        heads: impl Iterator<Item = &'a Head>,
         meter: &MemoryMeter,
         budget_bytes: usize,
     ) -> Result<(), String> {
@@ -33,22 +35,14 @@ impl MemoryChecksums {
         for (tokens, sequence) in sequences {
             sequence.check(tokens)?;
             sequence.add_bytes(&mut seen, &mut bytes);
-            for (number, page) in sequence.state.pages.iter().enumerate() {
-                let at = Arc::as_ptr(page) as usize;
-                if (number + 1) * PAGE_TOKENS <= sequence.state.position && summed.insert(at) {
-                    let now = checksum(page)?;
-                    if self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now)).1 != now {
-                        return Err(format!("page {number} of a sequence of {tokens} tokens has changed"));
-                    }
-                }
+            self.check_parts(tokens, &sequence.state.pages, &sequence.snapshots, &mut summed)?;
+        }
+        for head in heads {
+            if head.snapshots.last().is_none_or(|last| last.position != head.tokens.len()) {
+                return Err(format!("a head of {} tokens has no state at its end", head.tokens.len()));
             }
-            for snapshot in sequence.snapshots.iter().filter(|snapshot| summed.insert(Arc::as_ptr(snapshot) as usize)) {
-                let at = Arc::as_ptr(snapshot) as usize;
-                let now = checksum(&snapshot.recurrent)?;
-                if self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now)).1 != now {
-                    return Err(format!("the snapshot at {} has changed", snapshot.position));
-                }
-            }
+            head.add_bytes(&mut seen, &mut bytes);
+            self.check_parts(head.tokens.len(), &head.pages, &head.snapshots, &mut summed)?;
         }
         for kind in MemoryKind::ALL.into_iter().filter(|kind| *kind != MemoryKind::Spare) {
             if bytes[kind as usize] != meter.bytes(kind) {
@@ -59,6 +53,32 @@ impl MemoryChecksums {
         let held = meter.used_bytes() + meter.bytes(MemoryKind::Spare);
         if held > budget_bytes {
             return Err(format!("{held} bytes held, the ceiling is {budget_bytes}"));
+        }
+        Ok(())
+    }
+
+    fn check_parts(
+        &mut self,
+        tokens: usize,
+        pages: &KvPages,
+        snapshots: &[Arc<Snapshot>],
+        summed: &mut HashSet<usize>,
+    ) -> Result<(), String> {
+        for (number, page) in pages.iter().enumerate() {
+            let at = Arc::as_ptr(page) as usize;
+            if (number + 1) * PAGE_TOKENS <= tokens && summed.insert(at) {
+                let now = checksum(page)?;
+                if self.pages.entry(at).or_insert_with(|| (Arc::downgrade(page), now)).1 != now {
+                    return Err(format!("page {number} of a sequence of {tokens} tokens has changed"));
+                }
+            }
+        }
+        for snapshot in snapshots.iter().filter(|snapshot| summed.insert(Arc::as_ptr(snapshot) as usize)) {
+            let at = Arc::as_ptr(snapshot) as usize;
+            let now = checksum(&snapshot.recurrent)?;
+            if self.snapshots.entry(at).or_insert_with(|| (Arc::downgrade(snapshot), now)).1 != now {
+                return Err(format!("the snapshot at {} has changed", snapshot.position));
+            }
         }
         Ok(())
     }

@@ -399,6 +399,7 @@ const LIMITS: engine::EngineLimits = engine::EngineLimits {
     snapshots: Format::F32,
     snapshot_spacing_tokens: 256,
     recurrence_log_tokens: 32,
+    heads: 4,
 };
 
 /// A device for this test alone. A GPU's memory is shared with other programs.

@@ -36,8 +36,9 @@ use crate::state::{KvFormats, KvPages, PAGE_TOKENS, packed_bytes};
 pub(super) const EXTENSION: &str = "line";
 const SEQUENCE_MAGIC: &[u8; 8] = b"REPRISEL";
 const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
-/// 3: full pages have files of their own. Since 2 the name of a sequence's file begins with its owner.
-const VERSION: u32 = 3;
+/// 4: a sequence says where its instructions end. Since 3 full pages have files of their own, and since 2 the name of a sequence's
+/// file begins with its owner.
+const VERSION: u32 = 4;
 
 /// A hash, as above.
 pub(crate) type PageName = [u8; 16];
@@ -62,7 +63,9 @@ pub(super) struct SequenceHead {
     /// Values of a snapshot's convolution states.
     conv: u64,
     tokens: u64,
-    snapshots: u32,
+    snapshots: u64,
+    /// `ReuseScope::shared_tokens`.
+    shared_tokens: u64,
 }
 
 #[repr(C, packed)]
@@ -225,11 +228,16 @@ pub(super) fn stored(
     let (tokens, positions, names) = contents;
     let page_file_bytes = (size_of::<PageHead>() as u64 + 8).saturating_add(head.page_bytes);
     let (owner, user, bytes) = (owner_of(&path), user_of(&path), head.file_bytes().unwrap_or(0));
+    let shared_tokens = usize::try_from(head.shared_tokens).unwrap_or(usize::MAX);
+    if shared_tokens > tokens.len() {
+        return Err("its sizes make no sense".to_string());
+    }
     Ok(StoredSequence {
         path,
         ours,
         owner,
         user,
+        shared_tokens,
         tokens,
         kv,
         snapshots,
@@ -371,8 +379,7 @@ impl SequenceHead {
         model: &ModelIdentity,
         kv: KvFormats,
         states: Format,
-        tokens: u64,
-        snapshots: u32,
+        [tokens, snapshots, shared_tokens]: [u64; 3],
     ) -> Option<SequenceHead> {
         let shape = &model.shape;
         let layout = shape.layout(kv).ok().filter(|_| snapshot::FORMATS.contains(&states))?;
@@ -386,6 +393,7 @@ impl SequenceHead {
             conv: (shape.delta_layers * shape.conv()) as u64,
             tokens,
             snapshots,
+            shared_tokens,
         })
     }
 
@@ -399,19 +407,20 @@ impl SequenceHead {
 
     /// Whether it is the head that this model writes.
     fn fits(&self, model: &ModelIdentity) -> bool {
-        let ours = self
-            .formats()
-            .ok()
-            .and_then(|(kv, states)| SequenceHead::new(model, kv, states, self.tokens, self.snapshots));
+        let ours = self.formats().ok().and_then(|(kv, states)| {
+            let counts = [self.tokens, self.snapshots, self.shared_tokens];
+            SequenceHead::new(model, kv, states, counts)
+        });
         ours == Some(*self)
     }
 
     fn file_bytes(&self) -> Option<u64> {
         let pages = self.tokens / PAGE_TOKENS as u64;
         let tokens = self.tokens.checked_mul(4)?.checked_add(size_of::<SequenceHead>() as u64 + 8)?;
-        let index = u64::from(self.snapshots) * 8 + pages * size_of::<PageName>() as u64 + 4;
+        let names = pages * size_of::<PageName>() as u64 + 4;
+        let index = self.snapshots.checked_mul(8)?.checked_add(names)?;
         let state = self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)?;
-        let states = state.checked_mul(self.snapshots.into())?;
+        let states = state.checked_mul(self.snapshots)?;
         let rest = if self.tokens.is_multiple_of(PAGE_TOKENS as u64) { 0 } else { self.page_bytes.checked_add(4)? };
         tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
     }

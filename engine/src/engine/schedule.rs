@@ -85,12 +85,19 @@ impl Engine {
         };
         (sequence.speculative, sequence.owner, sequence.scope) = (request.speculative, request.owner, request.scope);
         sequence.given_tokens = request.given_tokens;
+        sequence.fork = found.fork;
         let reused_tokens = sequence.state.position;
         if request.marks.contains(&reused_tokens) {
             sequence.take_snapshot(self.limits.snapshots);
         }
         let request = &mut self.requests[at];
         request.sequence = Some(sequence);
+        request.fork = found.fork;
+        if let Some(fork) = found.fork
+            && let Err(before) = request.marks.binary_search(&fork)
+        {
+            request.marks.insert(before, fork);
+        }
         if request.start.is_none() {
             request.start = Some(RequestStart { reused_tokens, reason: found.reason });
             events.push(EngineEvent::Started { id: request.id, reused_tokens, reason: found.reason });

@@ -6,6 +6,7 @@ mod device;
 #[path = "../../gpu/tests/support/devices.rs"]
 mod devices;
 mod disk;
+mod heads;
 mod memory;
 mod random;
 mod reuse;

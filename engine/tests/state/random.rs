@@ -33,6 +33,16 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The history may be edited in its head, or become shorter than that.
+fn with_head(tokens: &[u32]) -> EngineRequest {
+    let mut request = request(tokens, 6);
+    let end = tokens.len().min(50);
+    request.scope.shared_tokens = end;
+    request.marks.extend((!request.marks.contains(&end)).then_some(end));
+    request.marks.sort_unstable();
+    request
+}
+
 /// How a history is played.
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
@@ -50,6 +60,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
     let start = || {
         let mut engine = engine_on(device, model, limits);
         engine.use_disk(disk(folder.path()));
+        engine.read_heads();
         engine
     };
     let mut warm = start();
@@ -84,8 +95,8 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         history.truncate(longest);
-        let mut requests = vec![request(&history, 6)];
-        requests.extend(second.map(|tokens| request(&tokens, 6)));
+        let mut requests = vec![with_head(&history)];
+        requests.extend(second.map(|tokens| with_head(&tokens)));
         let ours = answers(&mut warm, requests.clone());
         prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {

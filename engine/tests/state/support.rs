@@ -25,6 +25,7 @@ pub const LIMITS: EngineLimits = EngineLimits {
     snapshots: Format::F32,
     snapshot_spacing_tokens: 40,
     recurrence_log_tokens: 32,
+    heads: 4,
 };
 
 pub fn engine(model: &str, limits: EngineLimits) -> Engine {
@@ -118,5 +119,5 @@ pub fn words(len: usize, seed: u32) -> Vec<u32> {
 }
 
 pub fn disk(folder: &Path) -> DiskLimits {
-    DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16 }
+    DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16, heads: 4 }
 }

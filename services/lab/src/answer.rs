@@ -53,6 +53,7 @@ impl LocalModel {
             snapshots: engine::snapshot::FORMATS[0],
             snapshot_spacing_tokens: usize::MAX,
             recurrence_log_tokens: 0,
+            heads: 0,
         };
         let OpenedModel { network, tokenizer, template, .. } = opened.model;
         let engine = Engine::new(executor, network, tokenizer.clone(), limits);

@@ -39,6 +39,7 @@ pub(crate) fn limits(settings: &Settings, precision: Precision, on_device: bool)
         },
         snapshot_spacing_tokens: PAGE_TOKENS,
         recurrence_log_tokens: memory.trail_tokens,
+        heads: memory.heads,
     }
 }
 

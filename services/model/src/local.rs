@@ -248,7 +248,7 @@ impl Recipe {
         let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
         if let Some(folder) = self.memory.disk_path.clone() {
             let (max_bytes, min_tokens) = (self.memory.disk_bytes, self.memory.disk_min_tokens);
-            engine.use_disk(DiskLimits { folder, max_bytes, min_tokens });
+            engine.use_disk(DiskLimits { folder, max_bytes, min_tokens, heads: self.memory.heads });
         }
         (engine, preparer)
     }

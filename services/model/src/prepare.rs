@@ -59,7 +59,9 @@ impl Preparer {
         let has_instructions = chat.messages.first().is_some_and(|message| message["role"] == "system");
         let shared_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
         request.scope = ReuseScope { user: asked.user.filter(|_| !self.shares_users), shared_tokens };
-        request.marks = marks;
+        // Another room's instructions may differ in their last lines.
+        request.marks = self.last_lines(&request.tokens, shared_tokens);
+        request.marks.extend(marks);
         request.class = request_class(asked.priority);
         request.owner = asked.past_owner.map(OwnerId);
         request.speculative = asked.purpose == Purpose::WarmPartial;
@@ -167,6 +169,20 @@ impl Preparer {
         at
     }
 
+    /// Where the last lines of instructions begin that end at `end`, ascending.
+    fn last_lines(&self, tokens: &[u32], end: usize) -> Vec<usize> {
+        let mut starts: Vec<usize> = Vec::new();
+        for start in (end.saturating_sub(LAST_LINES_TOKENS)..end).rev() {
+            let before = starts.last().copied().unwrap_or(end);
+            let ends_line = start > 0 && self.tokenizer.token_bytes(tokens[start - 1]).ends_with(b"\n");
+            if ends_line && before - start >= LINE_TOKENS && starts.len() < LAST_LINES {
+                starts.push(start);
+            }
+        }
+        starts.reverse();
+        starts
+    }
+
     fn grammar(&self, asked: &ModelRequest, chat: &ChatPrompt, thinks: bool) -> Result<Option<Grammar>, Failure> {
         let tools = &chat.tools;
         let may_call = !tools.is_empty() && asked.tool_choice != ToolChoice::None;
@@ -219,6 +235,14 @@ impl Preparer {
 /// Tokens that the last word of a partial transcript is spelled with, at most: in languages without spaces a whole
 /// sentence is one word, and only its end can change.
 const LAST_WORD_TOKENS: usize = 4;
+
+/// Lines at the end of instructions where other instructions may differ: Home Assistant writes the room into one of the last
+/// two. A state at each is a few megabytes, until something else needs the room.
+const LAST_LINES: usize = 3;
+/// Shorter lines are computed as fast as a state is copied.
+const LINE_TOKENS: usize = 8;
+/// Further back other states are near enough.
+const LAST_LINES_TOKENS: usize = 256;
 
 pub(crate) fn too_long(tokens: &str, preset: &Preset) -> Failure {
     let message = format!(

@@ -1,5 +1,7 @@
 //! The engine's thread with a small model, from requests to deltas.
 
+mod heads;
+
 use crate::device::Source;
 use crate::start::start_engine;
 use crate::{Answer, Finder, Model, ModelRequest, Purpose};

@@ -154,6 +154,9 @@ impl<'a> Serving<'a> {
 
     fn serve(mut self, inbox: &Receiver<Command>) -> Ended {
         let mut events = Vec::new();
+        // Requests that come meanwhile wait, and find them.
+        self.engine.read_heads();
+        self.tell_notes();
         loop {
             self.tell_status();
             if let Some(ended) = self.listen(inbox) {

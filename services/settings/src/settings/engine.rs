@@ -44,6 +44,7 @@ sections! {
         /// None: a sixteenth of `total`.
         pub prepare_bytes: Option<u64> = bytes_or_auto(1 << 20..=ANY),
         pub shared_between_users: bool = bool(),
+        pub heads: usize = whole(0..=1024),
         /// None: nothing is kept on disk.
         pub disk_path: Option<PathBuf> = optional_path(),
         pub disk_bytes: u64 = bytes(1 << 20..=ANY),

@@ -1,0 +1,50 @@
+//! Conversations that begin with the same instructions and tools.
+
+use super::*;
+
+/// As Home Assistant begins a conversation after a pause: the same long prompt and the same tools, in whatever order.
+#[tokio::test]
+async fn a_conversation_begins_anew_with_its_own_words_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = [
+        ("memory.disk_path", folder.path().to_str().unwrap()),
+        ("conversation.tool_order", "name"),
+        // No log reaches back over a conversation.
+        ("memory.trail_tokens", "16"),
+    ];
+    let entities: String =
+        (0..40).map(|at| format!("- names: lamp {at}\n  domain: light\n  areas: room {}\n", at % 7)).collect();
+    let tools = |from: usize| {
+        let tool = |at: usize| Tool { name: format!("tool{at}"), description: None, parameters: None, verbatim: None };
+        (0..5).map(|at| tool((at + from) % 5)).collect::<Vec<_>>()
+    };
+    let ask = async |stage: &Stage, room: &str, tools: Vec<Tool>, said_now: &[&str]| {
+        let instructions =
+            format!("Be short.\n{entities}You are in area {room} and nowhere else.\nThere are no timers.");
+        let mut messages = vec![said(System, &instructions)];
+        for (at, text) in said_now.iter().enumerate() {
+            messages.push(said(if at % 2 == 0 { User } else { Assistant }, text));
+        }
+        let mut request = stage.request(messages, 8);
+        request.prompt.tools = tools;
+        request.options.ignore_eos = false;
+        let answer = stage.answer(request).await;
+        assert_eq!(answer.failure, None);
+        (answer.usage.input_tokens - answer.usage.cached_tokens, answer.usage.input_tokens)
+    };
+    let stage = stage_with(&more).await;
+    let (computed, all) = ask(&stage, "kitchen", tools(0), &["Hello."]).await;
+    assert!(computed == all && all > 600, "{computed} of {all}");
+    ask(&stage, "kitchen", tools(0), &["Hello.", "Hi, what can I do for you today?", "Is it warm in here?"]).await;
+    let (own, _) = ask(&stage, "kitchen", tools(0), &["Good bye."]).await;
+    assert!(own < 40, "{own} tokens for a few words");
+    let (of_room, _) = ask(&stage, "garden", tools(0), &["Hello."]).await;
+    assert!(of_room < 100, "{of_room} tokens for the end of a room's instructions and a word");
+    stage.model.shutdown().await;
+
+    let stage = stage_with(&more).await;
+    for (room, from, most) in [("kitchen", 0, 40), ("garden", 0, 40), ("cellar", 0, 100), ("kitchen", 3, 40)] {
+        let (computed, _) = ask(&stage, room, tools(from), &["Hello."]).await;
+        assert!(computed < most, "{computed} tokens for {room}, tools from {from}");
+    }
+}
