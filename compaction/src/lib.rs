@@ -23,7 +23,7 @@ pub use context::{context_message, escape, missing_pins};
 pub use pins::{Admission, admit, detect as detect_pins, detect_before as detect_pin_before};
 pub use plan::{CompactionPlan, DropPlan, PlanMoment, SummaryPlan, TooLargePlan, TrimPlan, plan, prompt_tokens};
 pub use request::summary_request;
-pub use text::{asks, estimate_tokens, stems};
+pub use text::{asks, estimate_tokens, stems, stems_of_question};
 pub use types::{
     CompactionLimits, Passage, PassageKind, PinnedText, PlainMessage, PromptSizes, PromptView, Speaker, Statement,
 };

@@ -101,6 +101,15 @@ pub fn said_lines(summary: &str) -> Vec<&str> {
     lines.filter(|line| line.chars().any(char::is_alphanumeric)).collect()
 }
 
+/// What a question is about: 'where' and 'when' say nothing of it.
+pub fn stems_of_question(text: &str) -> Vec<String> {
+    let text = folded(text);
+    let asks = |word: &&str| languages::has(|language| &language.questions, word);
+    let said: Vec<&str> = words(&text).into_iter().filter(|word| !asks(word)).collect();
+    // Scripts without spaces have no words.
+    if text.contains(is_unspaced) { stems(&text) } else { stems(&said.join(" ")) }
+}
+
 /// Whether whole words of a text are this phrase.
 pub fn contains_phrase(text: &str, phrase: &str) -> bool {
     let spaced = |character: char| character.is_alphanumeric() && !is_unspaced(character);

@@ -53,7 +53,7 @@ pub fn has_relation(text: &str) -> bool {
     relation(text).is_some() || words(text).iter().any(|word| is_copula(word))
 }
 
-/// Whether a sentence is said of the home or for all who live there.
+/// Whether a sentence is said for all who live in the home.
 pub fn is_of_home(sentence: &str) -> bool {
     let text = folded(sentence);
     all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))

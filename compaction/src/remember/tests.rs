@@ -61,6 +61,8 @@ fn what_a_person_asks_for_is_kept_as_asked() {
     assert_eq!(kept.len(), 1);
     assert!(kept[0].asked);
     assert_eq!(kept[0].about, about("My sister's name is Ann."));
+    assert!(!kept[0].of_home);
+    assert!(self::kept("Remember for all of us that the bins go out on Tuesday.").iter().all(|kept| kept.of_home));
     let pointed = hear("Remember that.", Some("My flight is LH 400 at nine."));
     assert!(matches!(&pointed[..], [Heard::Keep(statement)] if statement.text == "My flight is LH 400 at nine."));
 }

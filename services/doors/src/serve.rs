@@ -48,6 +48,8 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
         stopping: stop.clone(),
     };
     let mut upkeep = tokio::spawn(upkeep::run(app.clone()));
+    let (runtime, stopping) = (app.runtime.clone(), stop.clone());
+    tokio::spawn(async move { runtime.remember(stopping).await });
     let wyoming = wyoming::run(listeners.wyoming, app.clone(), stop.clone()).await;
     let main = accept::run(listeners.main, router(app.clone(), get(console::page)), app.clone(), &stop);
     let front = get(ollama::running);

@@ -20,7 +20,10 @@ pub async fn run(app: App) {
     loop {
         tokio::select! {
             () = app.stopping.cancelled() => return,
-            _ = times.tick() => delete_unused(&app).await,
+            _ = times.tick() => {
+                delete_unused(&app).await;
+                forget_unused(&app).await;
+            }
             _ = looks.tick() => {
                 app.runtime.look_for_changes().await;
                 if let Err(error) = app.revoked.look(&app.store).await {
@@ -43,6 +46,16 @@ async fn delete_unused(app: &App) {
         }
         Ok(_) => {}
         Err(error) => tracing::error!(%error, "old sessions could not be deleted"),
+    }
+}
+
+async fn forget_unused(app: &App) {
+    let days = i64::try_from(app.settings.remember.unused_days).ok().filter(|days| *days > 0);
+    let Some(days) = days else { return };
+    match app.store.forget_unused_facts(wall_ms().saturating_sub(days.saturating_mul(DAY_MS))).await {
+        Ok(0) => {}
+        Ok(facts) => tracing::info!(facts, "facts that were not of use for long were forgotten"),
+        Err(error) => tracing::error!(%error, "facts that were not of use for long could not be forgotten"),
     }
 }
 

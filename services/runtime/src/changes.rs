@@ -150,6 +150,6 @@ impl Runtime {
     }
 
     async fn tools(&self, session: &SessionRef) -> Result<Arc<SessionTools>, Error> {
-        Ok(self.shared.tools_of(&self.store().session(session).await?.placement, session))
+        Ok(self.shared.tools_of(&self.store().session(session).await?, session))
     }
 }

@@ -24,6 +24,7 @@ mod presets;
 mod prompts;
 mod recall;
 mod registry;
+mod remember;
 mod shared;
 mod store_queue;
 mod task;

@@ -24,7 +24,7 @@ pub async fn load(
     let view = shared.store.load(session).await?;
     let measurements = shared.store.measurements(session).await?;
     let placement = view.session.placement.clone();
-    let tools = shared.tools_of(&placement, session);
+    let tools = shared.tools_of(&view.session, session);
     let standing = Standing::of(&view);
     let made = CompactedView::left_over(&view, &standing);
     let items: Vec<_> = view.head.iter().chain(&view.items).map(|version| Arc::new(version.item())).collect();

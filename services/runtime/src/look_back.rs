@@ -1,19 +1,21 @@
 //! What the service looks up by itself before a reply: the user's own words of what the question is about, where they are
 //! not in the prompt any more. They become a note before the question, behind everything that is warm.
 
+use crate::clock::wall_ms;
+use crate::prompts::SessionTools;
 use crate::recall::{one_line, search_past};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NewItem};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use store::{Hit, SessionRef, Store};
+use store::{Hit, RememberedFact, Store};
 
 /// What comes, and what the model sees of the past anyway.
 pub struct PastOf<'a> {
     pub question: &'a str,
     pub shown: &'a [Arc<Item>],
-    /// Summary and pins.
+    /// Summary, pins and facts.
     pub preface: &'a str,
 }
 
@@ -60,6 +62,8 @@ const FEW: u64 = 24;
 const MOST: u64 = 500;
 /// What the words of a statement say together at least: as much as one that stands in one of thirty items.
 const STRONG: f64 = 3.4;
+/// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
+const YOUNG_HOME: u64 = 200;
 /// What was found is looked at, and little of it is told.
 const HITS: u32 = 24;
 const PLACES: usize = 2;
@@ -67,34 +71,83 @@ const PLACES: usize = 2;
 const ABOUT_AS_HEAVY: f64 = 0.8;
 
 /// The note for a question. None: nothing that was said is about it, or the model sees it already.
-pub async fn look_back(
-    settings: &Settings,
-    store: &Store,
-    session: &SessionRef,
-    past: &PastOf<'_>,
-) -> Option<NoteOfPast> {
+pub async fn look_back(settings: &Settings, tools: &SessionTools, past: &PastOf<'_>) -> Option<NoteOfPast> {
     let conversation = &settings.conversation;
-    let mut stems = compaction::stems(past.question);
+    let mut stems = compaction::stems_of_question(past.question);
     stems.extend(numbers(past.question));
     stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
-    let (weights, query) = weigh(store, stems).await?;
+    let facts = facts_besides(tools, &stems).await;
+    let least = if tools.person.is_some() { YOUNG_HOME } else { 0 };
+    let (weights, query) = weigh(&tools.store, stems, &facts, least).await?;
     let excerpt_words = conversation.recall_note_words / PLACES as u32;
-    let hits = search_past(settings, store, session, &query, HITS, excerpt_words).await;
+    let mut hits = search_past(settings, tools, &query, HITS, excerpt_words).await;
+    hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
     let told = choose(&hits, &weights, past);
+    let is_told = |fact: &&RememberedFact| told.iter().any(|hit| hit.item_id == fact.id);
+    let used: Vec<String> = facts.iter().filter(is_told).map(|fact| fact.id.clone()).collect();
+    if !used.is_empty() {
+        tools.store.use_facts(used, wall_ms());
+    }
     let lines = told.iter().map(|hit| format!("{}{}", conversation.recall_note, one_line(hit)));
     let text = lines.collect::<Vec<_>>().join("\n");
     (!told.is_empty()).then_some(NoteOfPast { query, text, places: told.len() })
 }
 
+/// Facts with one of these words that no search of what the person said finds: the home's, and what was said in conversations
+/// that are gone.
+async fn facts_besides(tools: &SessionTools, stems: &[String]) -> Vec<RememberedFact> {
+    let Some(person) = &tools.person else { return Vec::new() };
+    let mut facts = Vec::new();
+    for owner in [person.as_str(), ""] {
+        match tools.store.facts(tools.session.user(), Some(owner)).await {
+            Ok(known) => facts.extend(known),
+            Err(error) => tracing::warn!(%error, "what is remembered could not be looked up"),
+        }
+        if person.is_empty() {
+            break;
+        }
+    }
+    let is_besides = |fact: &RememberedFact| fact.session_id.is_none() || fact.person != *person;
+    let has_word = |fact: &RememberedFact| words_of(&fact.text).iter().any(|word| stems.contains(word));
+    facts.retain(|fact| fact.holds() && is_besides(fact) && has_word(fact));
+    facts
+}
+
+/// A fact as a place where something was said.
+fn place_of(fact: &RememberedFact, most_words: usize) -> Hit {
+    Hit {
+        session_id: fact.session_id.clone().unwrap_or_default(),
+        session_title: String::new(),
+        item_id: fact.id.clone(),
+        seq: 0,
+        version: 1,
+        current: true,
+        kind: "message".to_owned(),
+        role: Some("user".to_owned()),
+        excerpt: fact.text.split_whitespace().take(most_words).collect::<Vec<_>>().join(" "),
+        created_at_ms: fact.said_at_ms,
+        score: 0.0,
+    }
+}
+
 /// How much each rare word of the question says, and the search for them. None: there is none.
-async fn weigh(store: &Store, stems: Vec<String>) -> Option<(HashMap<String, f64>, String)> {
+async fn weigh(
+    store: &Store,
+    stems: Vec<String>,
+    facts: &[RememberedFact],
+    least_versions: u64,
+) -> Option<(HashMap<String, f64>, String)> {
     if stems.is_empty() {
         return None;
     }
     let (counts, versions) = store.count_words(&stems, ONE_OF, FEW, MOST).await.ok()?;
+    let versions = versions.max(least_versions);
     let weight = |count: u64| (1.0 + versions as f64 / count as f64).ln();
-    let known =
-        stems.into_iter().zip(counts).filter_map(|(stem, count)| Some((stem, count.filter(|count| *count > 0)?)));
+    let told: HashSet<String> = facts.iter().flat_map(|fact| words_of(&fact.text)).collect();
+    let known = stems.into_iter().zip(counts).filter_map(|(stem, count)| {
+        let count = count?.max(u64::from(told.contains(&stem)));
+        (count > 0).then_some((stem, count))
+    });
     let weights: HashMap<String, f64> = known.map(|(stem, count)| (stem, weight(count))).collect();
     let query = weights.keys().map(|stem| format!("{stem}*")).collect::<Vec<_>>().join(" ");
     (!weights.is_empty()).then_some((weights, query))
@@ -117,7 +170,7 @@ fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) ->
     let mut told: Vec<&Hit> = Vec::new();
     for (stem, _) in heavy.iter().take_while(|(_, weight)| *weight >= least) {
         let about = statements.iter().filter(|(_, words)| words.contains(*stem));
-        let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(a.0.seq.cmp(&b.0.seq)));
+        let best = about.max_by(|a, b| score(&a.1).total_cmp(&score(&b.1)).then(when(a.0).cmp(&when(b.0))));
         let Some((hit, said)) = best else { continue };
         if past.shown.iter().any(|item| item.id == hit.item_id) || is_told(said, stem, &asked, past) {
             // What the model sees of it answers, or corrects what it does not see.
@@ -128,8 +181,13 @@ fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) ->
         }
     }
     told.truncate(PLACES);
-    told.sort_by_key(|hit| hit.seq);
+    told.sort_by_key(|hit| when(hit));
     told
+}
+
+/// In one conversation the order of its items, between conversations the time.
+fn when(hit: &Hit) -> (i64, u64) {
+    (hit.created_at_ms, hit.seq)
 }
 
 /// A line of the summary or of the pins tells what the words say beyond the question, of the same thing.

@@ -12,6 +12,9 @@ use store::{SessionRef, Store};
 /// What prompts of a session are made with, and where what is said in it is kept.
 pub struct SessionTools {
     pub session: SessionRef,
+    /// Whose other conversations it knows of. None: it is not remembered, and knows of none.
+    pub person: Option<String>,
+    pub begins_with_facts: bool,
     pub store: Store,
     pub model: Model,
     pub preset: Arc<Preset>,

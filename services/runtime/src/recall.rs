@@ -2,13 +2,14 @@
 
 use crate::clock::wall_ms;
 use crate::metrics;
+use crate::prompts::SessionTools;
 use serde_json::Value;
 use session::Item;
 use session::machine::RecallResult;
 use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{HistorySearch, Hit, SearchPlace, SessionRef, Store};
+use store::{HistorySearch, Hit, SearchPlace};
 
 /// A match just said counts double, one of this age one and a half times.
 const RECENT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -18,8 +19,7 @@ const SEARCHED_PER_HIT: u32 = 4;
 /// `arguments` are those of the model's calls, `shown` is what the model sees anyway.
 pub async fn recall(
     settings: &Settings,
-    store: &Store,
-    session: &SessionRef,
+    tools: &SessionTools,
     arguments: &[String],
     shown: &[Arc<Item>],
 ) -> Vec<RecallResult> {
@@ -28,7 +28,7 @@ pub async fn recall(
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
         let most = conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT);
-        let hits = search_past(settings, store, session, &query, most, conversation.recall_excerpt_words).await;
+        let hits = search_past(settings, tools, &query, most, conversation.recall_excerpt_words).await;
         let hits: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
@@ -40,18 +40,17 @@ pub async fn recall(
     found
 }
 
-/// The places of a session's past with any of these words, the best first.
+/// The places of the past with any of these words, the best first: of what its person ever said, where it is remembered.
 pub async fn search_past(
     settings: &Settings,
-    store: &Store,
-    session: &SessionRef,
+    tools: &SessionTools,
     query: &str,
     limit: u32,
     excerpt_words: u32,
 ) -> Vec<Hit> {
     let search = HistorySearch {
-        user: session.user(),
-        place: SearchPlace::Session(session),
+        user: tools.session.user(),
+        place: tools.person.as_deref().map_or(SearchPlace::Session(&tools.session), SearchPlace::Person),
         query,
         most_words: settings.limits.search_words,
         any_word: true,
@@ -61,7 +60,7 @@ pub async fn search_past(
         marks: ["", ""],
         excerpt_words,
     };
-    store.search(&search).await.unwrap_or_else(|error| {
+    tools.store.search(&search).await.unwrap_or_else(|error| {
         if !matches!(error, store::Error::EmptyQuery { .. }) {
             tracing::warn!(%error, "the past could not be searched");
         }

@@ -145,7 +145,7 @@ impl Runtime {
     }
 
     pub async fn create(&self, new: NewSession<'_>) -> Result<SessionRef, Error> {
-        let record = self.new_session(new)?;
+        let record = self.new_session(new).await?;
         Ok(self.shared.store.create_session(record).await?)
     }
 
@@ -154,11 +154,11 @@ impl Runtime {
         if let Some(session) = self.shared.store.session_named(new.user, &name).await? {
             return Ok(session);
         }
-        let record = SessionRecord { title: name.name.clone(), ..self.new_session(new)? };
+        let record = SessionRecord { title: name.name.clone(), ..self.new_session(new).await? };
         Ok(self.shared.store.create_named_session(record, name).await?)
     }
 
-    fn new_session(&self, new: NewSession) -> Result<SessionRecord, Error> {
+    async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
         let choice = self.shared.presets.choose(new.model)?;
@@ -167,6 +167,10 @@ impl Runtime {
         let mut config = self.first_config(&choice);
         if let Some(update) = new.update {
             config.apply(update);
+        }
+        if is_remembered {
+            let preset = self.shared.presets.of_session(&placement.preset, placement.ctx_size);
+            config.remembered = self.shared.remembered(new.user, new.person, &preset).await;
         }
         Ok(SessionRecord {
             id,

@@ -6,7 +6,7 @@ use model::{Gpu, Model};
 use session::prompt::Wording;
 use settings::{KeptConversations, Settings};
 use std::sync::Arc;
-use store::{Placement, SessionRef, Store};
+use store::{SessionRecord, SessionRef, Store};
 use tokio::time::Instant;
 
 pub struct Shared {
@@ -32,10 +32,12 @@ impl Shared {
         }
     }
 
-    pub fn tools_of(&self, placement: &Placement, session: &SessionRef) -> Arc<SessionTools> {
-        let preset = self.presets.of_session(&placement.preset, placement.ctx_size);
+    pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef) -> Arc<SessionTools> {
+        let preset = self.presets.of_session(&record.placement.preset, record.placement.ctx_size);
         Arc::new(SessionTools {
             session: session.clone(),
+            person: record.is_remembered.then(|| record.person.clone()),
+            begins_with_facts: !record.config.remembered.is_empty(),
             store: self.store.clone(),
             model: self.model.clone(),
             limits: limits_of(&preset),

@@ -391,7 +391,7 @@ impl SessionTask {
     /// Before a reply is asked for: what was said once of what the question is about comes before the question.
     async fn look_back(&mut self, command: &Command) {
         let tools = &self.window.tools;
-        let has_past = self.window.standing.covered_through.is_some();
+        let has_past = self.window.standing.covered_through.is_some() || tools.person.is_some();
         let may_look = tools.preset.recall == Recall::Auto && has_past && !self.machine.is_replying();
         let Command::Said { input, .. } = command else { return };
         let Some(question) = Some(input).filter(|_| may_look).and_then(|input| question_of(input, &self.machine))
@@ -399,10 +399,11 @@ impl SessionTask {
             return;
         };
         let shown = self.machine.items();
-        let preface = self.machine.context().preface.iter().map(Message::text).collect::<Vec<_>>().join("\n");
+        let told = self.machine.context().preface.iter().map(Message::text);
+        let preface = told.chain([self.machine.config().remembered.clone()]).collect::<Vec<_>>().join("\n");
         let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
         let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);
-        let looked = timeout(wait, look_back(&self.shared.settings, &tools.store, &tools.session, &past)).await;
+        let looked = timeout(wait, look_back(&self.shared.settings, tools, &past)).await;
         if let Ok(Some(note)) = looked {
             self.feed(Happening::Noted { before: question.item_id, note });
         }
@@ -412,7 +413,7 @@ impl SessionTask {
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         self.recalls.push(Box::pin(async move {
-            let results = recall(&settings, &tools.store, &tools.session, &arguments, &shown).await;
+            let results = recall(&settings, &tools, &arguments, &shown).await;
             Happening::Recalled { generation, results }
         }));
     }

@@ -30,7 +30,10 @@ pub use findings::Effective;
 pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
-pub use preset::{CompactionSettings, Kv, KvFormat, ModelSource, Preset, Recall, SamplingSettings, Thinking};
+pub use preset::{
+    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, Recall, RememberedSettings, SamplingSettings,
+    Thinking,
+};
 pub use print::print_config;
 pub use settings::{
     AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeptConversations,

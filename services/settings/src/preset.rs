@@ -26,6 +26,7 @@ pub struct Preset {
     pub recall: Recall,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall_calls: u32,
+    pub remember: RememberedSettings,
     pub compaction: CompactionSettings,
     /// Of replies without thinking; see [`Preset::sampling_for`].
     pub sampling: SamplingSettings,
@@ -86,6 +87,24 @@ pub enum Thinking {
     On,
     /// Tokens after which the thought is closed and the answer begins.
     Budget(u32),
+}
+
+/// What a new conversation is told of earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RememberedSettings {
+    pub prompt_tokens: u32,
+    pub learn: Learn,
+}
+
+/// How facts are found that no person asks to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Learn {
+    Off,
+    /// By the words in which they are said.
+    Words,
+    /// The model reads what was said, too.
+    Model,
 }
 
 /// A fill is the share of `ctx_size` that the rendered prompt and the reply reserve take.
@@ -154,6 +173,7 @@ impl Preset {
         Preset {
             ctx_size,
             reply_reserve_tokens: shares.reply_reserve.of(ctx_size),
+            remember: RememberedSettings { prompt_tokens: shares.remembered.of(ctx_size), ..self.remember },
             compaction: CompactionSettings {
                 tail_tokens: shares.tail.of(ctx_size),
                 summary_tokens: shares.summary.of(ctx_size),
@@ -170,6 +190,7 @@ struct Shares {
     reply_reserve: TokenCount,
     tail: TokenCount,
     summary: TokenCount,
+    remembered: TokenCount,
 }
 
 impl TokenCount {
@@ -201,6 +222,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let thinking = read_thinking(r);
     let recall = r.choice("recall");
     let recall_calls = r.whole("recall_calls", 0..=100);
+    let (remember, remembered) = r.section("remember", read_remember);
     let source = r.section("source", ModelSource::read);
     let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
@@ -215,10 +237,11 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         thinking,
         recall,
         recall_calls,
+        remember,
         compaction,
         sampling: r.section("sampling", SamplingSettings::read),
         sampling_thinking: r.section("sampling_thinking", SamplingSettings::read),
-        shares: Shares { reply_reserve, tail, summary },
+        shares: Shares { reply_reserve, tail, summary, remembered },
         ctx_size_from: Origin::default(),
     };
     preset.with_ctx_size(ctx_size)
@@ -234,6 +257,11 @@ fn read_thinking(r: &SectionReader<'_>) -> Thinking {
         Value::Bool(false) => Err(Some("did you mean \"off\"".to_string())),
         _ => Err(None),
     })
+}
+
+fn read_remember(r: &SectionReader<'_>) -> (RememberedSettings, TokenCount) {
+    let remember = RememberedSettings { prompt_tokens: 0, learn: r.choice("learn") };
+    (remember, r.tokens("prompt_tokens"))
 }
 
 fn read_compaction(r: &SectionReader<'_>) -> (CompactionSettings, TokenCount, TokenCount) {

@@ -4,7 +4,8 @@
 //! says so. Of what was forgotten only stays where it was said, so that no search of the past tells it.
 
 use crate::error::Result;
-use crate::sessions::check_user;
+use crate::sessions::{check_session, check_user};
+use crate::versions::last_seq;
 use crate::{Error, SessionRef, Store};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -179,6 +180,22 @@ impl Store {
         self.read(async |reader| Ok(query.fetch_all(reader).await?)).await
     }
 
+    /// What the user said last in a session up to `seq`.
+    pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<String>, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT v.text FROM items i JOIN item_versions v ON v.key = i.current
+             WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq <= ?
+             ORDER BY v.seq DESC LIMIT 1",
+        );
+        let query = query.bind(session.key).bind(i64::try_from(seq).unwrap_or(i64::MAX));
+        self.read(async |reader| Ok(query.fetch_optional(reader).await?)).await
+    }
+
+    /// The newest of a session's versions. 0: it has none.
+    pub async fn newest_seq(&self, session: &SessionRef) -> Result<u64, Error> {
+        self.read(async |reader| last_seq(reader, session).await).await
+    }
+
     /// Changes what is remembered, and notes how far the session was looked at. A session that is gone leaves nothing.
     pub async fn remember(
         &self,
@@ -189,7 +206,7 @@ impl Store {
     ) -> Result<(), Error> {
         let session = session.clone();
         self.write(async move |connection| {
-            crate::sessions::check_session(connection, &session).await?;
+            check_session(connection, &session).await?;
             for fact in &changes.new {
                 insert_fact(connection, session.user(), Some(session.key), fact, now_ms).await?;
             }

@@ -73,7 +73,8 @@ impl Store {
                 FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
                 CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
                 WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
-                    AND (?10 IS NULL OR (s.person = ?10 AND s.remembered = 1 AND NOT EXISTS (
+                    AND (?10 IS NULL OR (s.person = ?10 AND s.remembered = 1
+                        AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
                         SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5
             ), shown AS (
@@ -103,7 +104,8 @@ impl Store {
             .bind(open)
             .bind(close)
             .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT))
-            .bind(person);
+            .bind(person)
+            .bind(session::HIDDEN);
         let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);

@@ -13,6 +13,7 @@ mod ollama;
 mod personas;
 mod recall;
 mod refusals;
+mod remember;
 mod responses;
 mod responses_socket;
 mod retries;

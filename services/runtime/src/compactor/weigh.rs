@@ -79,7 +79,9 @@ struct MeasuredItems {
 impl SessionTools {
     /// What stands in the prompt besides these items.
     pub fn context(&self, standing: &Standing, items: &[Arc<Item>]) -> Context {
-        standing.context(items, &self.limits, self.preset.recall_tool_calls() > 0)
+        let may_recall = self.preset.recall_tool_calls() > 0;
+        let context = standing.context(items, &self.limits, may_recall);
+        Context { recall: context.recall || may_recall && self.begins_with_facts, ..context }
     }
 
     async fn measure(

@@ -9,6 +9,12 @@ sections! {
         pub who: Vec<PersonRule> = person_rules(),
         pub persons: usize = whole(1..=1 << 20),
         pub conversations: KeptConversations = choice(),
+        pub silence_s: u64 = time(1..=86_400),
+        pub facts: usize = whole(1..=100_000),
+        /// 0: for ever.
+        pub unused_days: u64 = time(0..=36_500),
+        pub heading: String = text(),
+        pub home_mark: String = text(),
     }
 }
 

@@ -1,0 +1,164 @@
+//! What outlives a conversation: what a new one begins with, what it finds, and what it must not.
+
+use crate::client::{Client, PATIENCE};
+use crate::support::Server;
+use model::Purpose;
+use session::{Finish, Priority, Prompt};
+use settings::{KeptConversations, Learn, Settings};
+use store::RememberedFact;
+use tokio::time::timeout;
+
+const NOTE: &str = "The user said before: ";
+
+/// A home whose guests are remembered.
+fn home(settings: &mut Settings) {
+    settings.remember.conversations = KeptConversations::All;
+    settings.conversation.recall_wait_ms = 10_000;
+    settings.presets.values_mut().for_each(|preset| preset.remember.learn = Learn::Words);
+}
+
+/// Says something, and returns the prompt that the model was asked with.
+async fn say(server: &mut Server, client: &mut Client, text: &str) -> Prompt {
+    client.ask(text).await;
+    let mut asked = server.reply_asked().await;
+    let prompt = asked.request.prompt.clone();
+    asked.say("Very well.");
+    asked.done(Finish::Stop);
+    client.until("response.done").await;
+    prompt
+}
+
+/// A conversation of its own.
+async fn says(server: &mut Server, texts: &[&str]) -> Vec<Prompt> {
+    let mut client = server.connect("").await;
+    let mut prompts = Vec::new();
+    for text in texts {
+        prompts.push(say(server, &mut client, text).await);
+    }
+    prompts
+}
+
+/// What it is told of earlier conversations.
+fn remembered(prompt: &Prompt) -> String {
+    let texts = prompt.messages.iter().map(|message| message.text());
+    texts.filter(|text| text.contains("Remembered from earlier conversations")).collect()
+}
+
+fn noted(prompt: &Prompt) -> String {
+    prompt.messages.iter().map(|message| message.text()).filter(|text| text.contains(NOTE)).collect()
+}
+
+#[tokio::test]
+async fn a_new_conversation_begins_with_what_earlier_ones_said() {
+    let mut server = Server::with(home).await;
+    let prompts = says(
+        &mut server,
+        &["My sister lives in Lisbon.", "Remember that I take my pills at eight.", "What is the weather?"],
+    )
+    .await;
+    assert!(prompts.iter().all(|prompt| remembered(prompt).is_empty()));
+    let prompts = says(&mut server, &["Good morning.", "My sister moved to Porto."]).await;
+    for prompt in &prompts {
+        let told = remembered(prompt);
+        assert!(told.contains("- My sister lives in Lisbon.\n- Remember that I take my pills at eight."), "{told}");
+        assert!(!told.contains("weather"), "{told}");
+        // Behind the instructions and before what is said.
+        assert_eq!(prompt.messages[1].text(), told);
+    }
+    let prompts = says(&mut server, &["Hello.", "Forget what I said about my sister."]).await;
+    let told = remembered(&prompts[0]);
+    assert!(told.contains("Porto") && !told.contains("Lisbon"), "{told}");
+    let folder = server.stop().await;
+    let mut server = Server::in_folder(folder, home).await;
+    let prompts = says(&mut server, &["Where does my sister live?"]).await;
+    let told = remembered(&prompts[0]);
+    assert!(told.contains("my pills at eight") && !told.contains("sister"), "{told}");
+    assert_eq!(noted(&prompts[0]), "");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_found_when_a_question_is_about_it() {
+    let none = |settings: &mut Settings| {
+        home(settings);
+        settings.presets.values_mut().for_each(|preset| preset.remember.prompt_tokens = 1);
+    };
+    let mut server = Server::with(none).await;
+    says(&mut server, &["My sister lives in Lisbon.", "The bakery at the corner opens at six.", "Good night."]).await;
+    let prompts =
+        says(&mut server, &["Where does my sister live?", "When does the bakery open?", "Tell me a joke."]).await;
+    assert!(prompts.iter().all(|prompt| remembered(prompt).is_empty()));
+    assert!(noted(&prompts[0]).contains("My sister lives in Lisbon."), "{:?}", prompts[0]);
+    assert!(noted(&prompts[1]).contains("The bakery at the corner opens at six."), "{:?}", prompts[1]);
+    // What was replaced is not told.
+    says(&mut server, &["My sister moved to Porto."]).await;
+    let prompts = says(&mut server, &["Where does my sister live?"]).await;
+    let told = noted(&prompts[0]);
+    assert!(told.contains("Porto") && !told.contains("Lisbon"), "{told}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_reads_what_was_said_when_a_conversation_falls_silent() {
+    let reads = |settings: &mut Settings| {
+        home(settings);
+        settings.remember.silence_s = 1;
+        settings.presets.values_mut().for_each(|preset| preset.remember.learn = Learn::Model);
+    };
+    let mut server = Server::with(reads).await;
+    says(&mut server, &["We went to Rome and my sister Ann came along, she is a vet there.", "What time is it?"]).await;
+    let read = async {
+        loop {
+            let mut asked = server.script.next().await;
+            if asked.request.purpose == Purpose::Reply && asked.request.priority == Priority::Background {
+                let request = asked.request.prompt.messages[0].text();
+                assert!(request.contains("[1] We went to Rome") && request.contains("[2] What time"), "{request}");
+                asked.say("[1] Their sister Ann is a vet in Rome.\n[1] Their sister Emma is a vet.");
+                asked.done(Finish::Stop);
+                return;
+            }
+            asked.done(Finish::Warm);
+        }
+    };
+    timeout(PATIENCE, read).await.expect("the model is asked");
+    let learned = async {
+        loop {
+            let facts = server.store.facts("local", None).await.unwrap();
+            if !facts.is_empty() {
+                return facts;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let facts: Vec<RememberedFact> = timeout(PATIENCE, learned).await.expect("it is learned");
+    assert_eq!(facts.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>(), ["Their sister Ann is a vet in Rome."]);
+    assert!(facts[0].words.starts_with("We went to Rome") && facts[0].session_id.is_some());
+    let prompts = says(&mut server, &["Good morning."]).await;
+    assert!(remembered(&prompts[0]).contains("- Their sister Ann is a vet in Rome."));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn one_key_for_many_people_tells_none_what_another_said() {
+    let mut server = Server::start().await;
+    says(&mut server, &["My sister lives in Lisbon.", "Remember that my code is 4711."]).await;
+    let prompts = says(&mut server, &["Where does my sister live?", "What is my code?"]).await;
+    for prompt in &prompts {
+        assert_eq!((remembered(prompt), noted(prompt)), (String::new(), String::new()));
+    }
+    assert_eq!(server.store.facts("local", None).await.unwrap(), []);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_secret_is_the_homes() {
+    let mut server = Server::with(home).await;
+    says(&mut server, &["Remember that the door code is 4711.", "My password is swordfish.", "I like tea."]).await;
+    let prompts = says(&mut server, &["What is the door code?", "What is my password?"]).await;
+    assert!(remembered(&prompts[0]).contains("I like tea."));
+    for prompt in &prompts {
+        let all: String = prompt.messages.iter().map(|message| message.text()).collect();
+        assert!(!all.contains("4711") && !all.contains("swordfish"), "{all}");
+    }
+    server.stop().await;
+}

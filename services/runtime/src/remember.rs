@@ -1,0 +1,260 @@
+//! What outlives a conversation: facts, drawn from what was said when it falls silent or the next one begins, and the block of
+//! them that a new conversation begins with.
+
+mod change;
+
+use crate::Runtime;
+use crate::clock::wall_ms;
+use crate::shared::Shared;
+use change::{Remembered, Source};
+use compaction::remember::{Heard, TellableFact, block, hear, is_secret, learn_request, learned};
+use model::{Answer, ModelRequest};
+use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
+use settings::{Learn, Preset};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SearchPlace, UnheardSession};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Conversations that are looked through before a new one begins, and how old they may be: those before fell silent long ago.
+const SESSIONS_AT_ONCE: u32 = 8;
+const RECENT_MS: i64 = 24 * 60 * 60 * 1000;
+/// Messages that are looked through at once.
+const MESSAGES_AT_ONCE: u32 = 64;
+/// Tokens of what was said that a model reads at once, and that it may answer.
+const READ_TOKENS: u32 = 2000;
+const LEARN_TOKENS: u32 = 512;
+/// Tries with a model that fails, before a conversation is left as its words tell it.
+const MOST_TRIES: u32 = 3;
+/// Places that a person may mean who wants something forgotten.
+const MOST_PLACES: u32 = 64;
+/// How often one looks whether a conversation fell silent.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+impl Runtime {
+    /// What a new conversation of this person begins with. Empty: nothing is remembered.
+    pub async fn remembered(&self, user: &str, person: &str, preset: &Preset) -> String {
+        self.shared.remembered(user, person, preset).await
+    }
+
+    /// Draws facts from conversations that fell silent, until the service stops.
+    pub async fn remember(&self, stopping: CancellationToken) {
+        let shared = &self.shared;
+        let silence_ms = i64::try_from(shared.settings.remember.silence_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let every = LOOK_EVERY.min(Duration::from_secs(shared.settings.remember.silence_s));
+        let mut tries = 0;
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = sleep(every) => {}
+            }
+            loop {
+                let before_ms = wall_ms().saturating_sub(silence_ms);
+                let looked = async {
+                    match shared.store.silent_session(before_ms).await? {
+                        Some(silent) => shared.look_through(&silent, tries >= MOST_TRIES).await.map(Some),
+                        None => Ok(None),
+                    }
+                };
+                let looked = tokio::select! {
+                    () = stopping.cancelled() => return,
+                    looked = looked => looked,
+                };
+                match looked {
+                    Ok(Some(Ok(()))) => tries = 0,
+                    Ok(Some(Err(failure))) => {
+                        tracing::warn!(%failure, "a model could not read what a conversation said; it is tried again");
+                        tries += 1;
+                        break;
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "what was said could not be looked through for facts");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub async fn remembered(&self, user: &str, person: &str, preset: &Preset) -> String {
+        let told = async {
+            let since_ms = wall_ms().saturating_sub(RECENT_MS);
+            let owners = if person.is_empty() { vec![""] } else { vec![person, ""] };
+            for owner in &owners {
+                for unheard in self.store.unheard_sessions(user, owner, since_ms, SESSIONS_AT_ONCE).await? {
+                    self.hear_all(&unheard).await?;
+                }
+            }
+            let mut facts = Vec::new();
+            for owner in &owners {
+                let known = self.store.facts(user, Some(owner)).await?.into_iter().filter(RememberedFact::holds);
+                facts.extend(known.map(|fact| TellableFact {
+                    of_home: fact.person.is_empty() && !person.is_empty(),
+                    text: fact.text,
+                    asked: fact.asked,
+                    uses: fact.uses,
+                    said_at_ms: fact.said_at_ms,
+                }));
+            }
+            Ok::<_, Error>(facts)
+        };
+        let remember = &self.settings.remember;
+        match told.await {
+            Ok(facts) => block(&facts, preset.remember.prompt_tokens, &remember.heading, &remember.home_mark),
+            Err(error) => {
+                tracing::warn!(%error, "a conversation begins without what is remembered of earlier ones");
+                String::new()
+            }
+        }
+    }
+
+    /// Everything that was said and not looked through, for what its words tell.
+    async fn hear_all(&self, unheard: &UnheardSession) -> Result<(), Error> {
+        let mut seq = unheard.heard_seq;
+        while let Some(last) = self.hear_some(unheard, seq).await? {
+            seq = last;
+        }
+        Ok(())
+    }
+
+    /// The next messages behind `seq`. Returns the last one's, or None where there was none.
+    async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<u64>, Error> {
+        let session = &unheard.session;
+        let said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+        let Some(last) = said.last() else {
+            // Only the assistant spoke.
+            let through = HeardThrough::Words(self.store.newest_seq(session).await?);
+            self.store.remember(session, FactChanges::default(), through, wall_ms()).await?;
+            return Ok(None);
+        };
+        let through = last.seq;
+        let mut before = self.store.said_before(session, seq).await?;
+        let mut remembered = self.known(session.user(), &unheard.person).await?;
+        let learns = self.preset_of(unheard).remember.learn != Learn::Off;
+        for message in said {
+            let source = Source::of(unheard, &message);
+            if unheard.person.is_empty() && is_secret(&message.text) {
+                remembered.unsay(session.id(), &message.item_id);
+            }
+            for heard in hear(&message.text, before.as_deref()) {
+                match heard {
+                    Heard::Keep(statement) if statement.asked || learns => {
+                        remembered.keep(statement, FoundBy::Words, &source)?;
+                    }
+                    Heard::Keep(_) => {}
+                    Heard::Forget(what) => {
+                        remembered.forget(&what);
+                        remembered.unsay(session.id(), &message.item_id);
+                        for (session, item) in self.places_of(session.user(), &unheard.person, &what).await {
+                            remembered.unsay(&session, &item);
+                        }
+                    }
+                }
+            }
+            before = Some(message.text);
+        }
+        self.store.remember(session, remembered.changes, HeardThrough::Words(through), wall_ms()).await?;
+        Ok(Some(through))
+    }
+
+    /// A conversation that fell silent. `gives_up`: without a model, which has failed too often.
+    async fn look_through(&self, silent: &UnheardSession, gives_up: bool) -> Result<Result<(), Failure>, Error> {
+        self.hear_all(silent).await?;
+        let preset = self.preset_of(silent);
+        let mut seq = silent.learned_seq;
+        let session = &silent.session;
+        if preset.remember.learn == Learn::Model && !gives_up {
+            loop {
+                let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+                let mut tokens = 0;
+                let fits = said.iter().take_while(|message| {
+                    tokens += compaction::estimate_tokens(&message.text);
+                    tokens <= READ_TOKENS
+                });
+                // One that is longer than that is a text that was pasted, and is not read.
+                let fits = fits.count();
+                said.truncate(fits.max(1));
+                let Some(last) = said.last() else { break };
+                seq = last.seq;
+                let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
+                let mut remembered = self.known(session.user(), &silent.person).await?;
+                if fits > 0 {
+                    let prompt = Prompt {
+                        messages: vec![Message::new(MessageRole::User, learn_request(&texts))],
+                        ..Prompt::default()
+                    };
+                    let mut ask = ModelRequest::for_summary(prompt, preset.clone(), LEARN_TOKENS, false);
+                    ask.user = Some(session.past_user());
+                    let answer = match read(self.model.ask(ask)).await {
+                        Ok(answer) => answer,
+                        Err(failure) => return Ok(Err(failure)),
+                    };
+                    for (index, statement) in learned(&answer, &texts) {
+                        remembered.keep(statement, FoundBy::Model, &Source::of(silent, &said[index]))?;
+                    }
+                }
+                self.store.remember(session, remembered.changes, HeardThrough::Model(seq, None), wall_ms()).await?;
+            }
+        }
+        let through = HeardThrough::Model(self.store.newest_seq(session).await?.max(seq), Some(silent.updated_at_ms));
+        self.store.remember(session, FactChanges::default(), through, wall_ms()).await?;
+        Ok(Ok(()))
+    }
+
+    fn preset_of(&self, unheard: &UnheardSession) -> Arc<Preset> {
+        self.presets.of_session(&unheard.preset, 0)
+    }
+
+    /// What is remembered of a person and of the home.
+    async fn known(&self, user: &str, person: &str) -> Result<Remembered, Error> {
+        let mut facts = self.store.facts(user, Some(person)).await?;
+        if !person.is_empty() {
+            facts.extend(self.store.facts(user, Some("")).await?);
+        }
+        Ok(Remembered::new(facts, person, self.settings.remember.facts))
+    }
+
+    /// Where a person spoke of what is to be forgotten.
+    async fn places_of(&self, user: &str, person: &str, what: &str) -> Vec<(String, String)> {
+        let stems = compaction::stems(what);
+        let query: Vec<String> = stems.iter().take(MOST_WORDS).map(|stem| format!("{stem}*")).collect();
+        let search = HistorySearch {
+            user,
+            place: SearchPlace::Person(person),
+            query: &query.join(" "),
+            most_words: self.settings.limits.search_words.max(4 * MOST_WORDS),
+            any_word: false,
+            limit: MOST_PLACES,
+            recent_ms: None,
+            now_ms: wall_ms(),
+            marks: ["", ""],
+            excerpt_words: 1,
+        };
+        let hits = if query.is_empty() { Ok(Vec::new()) } else { self.store.search(&search).await };
+        let hits = hits.unwrap_or_else(|error| {
+            tracing::warn!(%error, "it could not be found where what is to be forgotten was said");
+            Vec::new()
+        });
+        hits.into_iter().map(|hit| (hit.session_id, hit.item_id)).collect()
+    }
+}
+
+const MOST_WORDS: usize = 8;
+
+async fn read(mut answer: Answer) -> Result<String, Failure> {
+    let mut text = String::new();
+    while let Some(delta) = answer.next().await {
+        match delta {
+            Delta::Text { text: more, .. } => text.push_str(&more),
+            // A line that was cut is checked like all others.
+            Delta::Done { finish, .. } if finish == Finish::Stop || !text.is_empty() => return Ok(text),
+            Delta::Failed(failure) => return Err(failure),
+            _ => {}
+        }
+    }
+    Err(Failure::new(FailureCode::EngineFailed, "the model said nothing; it is asked again later"))
+}
