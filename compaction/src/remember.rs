@@ -23,28 +23,28 @@ use crate::wishes::{WishScope, wish_of, without_fillers, without_politeness};
 use about::{about, has_relation, is_of_home};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum Lesson {
     Keep(Statement),
     /// What is to be remembered no more, as it was said.
     Forget(String),
 }
 
 /// What a person's message leaves. `before` is what they said before it: 'Remember that.' and 'Forget that.' point there.
-pub fn hear(text: &str, before: Option<&str>) -> Vec<Heard> {
+pub fn hear(text: &str, before: Option<&str>) -> Vec<Lesson> {
     if text.chars().count() > LONGEST_TEXT_CHARS {
         return Vec::new();
     }
     let passage = |text: &str| Passage { id: String::new(), kind: PassageKind::User, text: text.to_owned(), tokens: 0 };
     let wishes = detect(&passage(text));
-    let mut heard: Vec<Heard> = wishes.iter().map(|wish| Heard::Keep(asked(wish))).collect();
+    let mut heard: Vec<Lesson> = wishes.iter().map(|wish| Lesson::Keep(asked(wish))).collect();
     let pointed = before.and_then(|before| detect_before(&passage(text), &passage(before)));
-    heard.extend(pointed.map(|wish| Heard::Keep(asked(&wish))));
+    heard.extend(pointed.map(|wish| Lesson::Keep(asked(&wish))));
     let others = sentences(text).into_iter().filter(|sentence| !wishes.iter().any(|wish| wish.contains(sentence)));
     for sentence in others {
         match forgets(sentence) {
-            Some("") => heard.extend(before.map(|before| Heard::Forget(before.trim().to_owned()))),
-            Some(what) => heard.push(Heard::Forget(what.to_owned())),
-            None if wish_of(sentence) == WishScope::Nothing => heard.extend(lasting(sentence).map(Heard::Keep)),
+            Some("") => heard.extend(before.map(|before| Lesson::Forget(before.trim().to_owned()))),
+            Some(what) => heard.push(Lesson::Forget(what.to_owned())),
+            None if wish_of(sentence) == WishScope::Nothing => heard.extend(lasting(sentence).map(Lesson::Keep)),
             None => {}
         }
     }
@@ -119,7 +119,7 @@ fn begins_with(text: &str, phrase: &str) -> bool {
     rest.chars().next().is_none_or(|next| !next.is_alphanumeric())
 }
 
-/// A letter that was pasted is not what somebody says of themselves.
+/// A letter that was pasted says nothing of the person who pastes it.
 const LONGEST_TEXT_CHARS: usize = 1000;
 const FEWEST_WORDS: usize = 2;
 const MOST_WORDS: usize = 40;

@@ -200,7 +200,7 @@ pub struct Statement {
     pub about: String,
     /// A person asked for it: 'remember that ...'.
     pub asked: bool,
-    /// It is said for all who live in the home.
+    /// It is said for the whole home.
     pub of_home: bool,
     /// From 0 to 1.
     pub confidence: f64,

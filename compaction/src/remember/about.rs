@@ -53,7 +53,7 @@ pub fn has_relation(text: &str) -> bool {
     relation(text).is_some() || words(text).iter().any(|word| is_copula(word))
 }
 
-/// Whether a sentence is said for all who live in the home.
+/// Whether a sentence is said for the whole home.
 pub fn is_of_home(sentence: &str) -> bool {
     let text = folded(sentence);
     all(|language| &language.lasting.of_home).any(|phrase| contains_phrase(&text, phrase))

@@ -16,7 +16,7 @@ pub struct TellableFact {
 }
 
 /// The heading and the facts that fit, in the order in which they were said: a new fact stands behind those that a model has
-/// read before. Which of them fit says who asked for them, then how often and how lately they were of use. Empty: none does.
+/// read before. First come those that a person asked for, then those that were of use most often and most lately. Empty: none does.
 pub fn block(facts: &[TellableFact], limit_tokens: u32, heading: &str, home: &str) -> String {
     let line = |fact: &TellableFact| {
         let said = escape(&fact.text.split_whitespace().collect::<Vec<_>>().join(" "));

@@ -3,8 +3,8 @@ use super::*;
 
 fn kept(text: &str) -> Vec<Statement> {
     let keep = |heard| match heard {
-        Heard::Keep(statement) => Some(statement),
-        Heard::Forget(_) => None,
+        Lesson::Keep(statement) => Some(statement),
+        Lesson::Forget(_) => None,
     };
     hear(text, None).into_iter().filter_map(keep).collect()
 }
@@ -64,7 +64,7 @@ fn what_a_person_asks_for_is_kept_as_asked() {
     assert!(!kept[0].of_home);
     assert!(self::kept("Remember for all of us that the bins go out on Tuesday.").iter().all(|kept| kept.of_home));
     let pointed = hear("Remember that.", Some("My flight is LH 400 at nine."));
-    assert!(matches!(&pointed[..], [Heard::Keep(statement)] if statement.text == "My flight is LH 400 at nine."));
+    assert!(matches!(&pointed[..], [Lesson::Keep(statement)] if statement.text == "My flight is LH 400 at nine."));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_newer_statement_is_about_the_same() {
 #[test]
 fn what_is_to_be_forgotten() {
     let forget = |text: &str, before: Option<&str>| match &hear(text, before)[..] {
-        [Heard::Forget(what)] => Some(what.clone()),
+        [Lesson::Forget(what)] => Some(what.clone()),
         _ => None,
     };
     assert_eq!(forget("Forget that my sister lives in Lisbon.", None).as_deref(), Some("my sister lives in Lisbon."));

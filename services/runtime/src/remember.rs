@@ -6,8 +6,8 @@ mod change;
 use crate::Runtime;
 use crate::clock::wall_ms;
 use crate::shared::Shared;
-use change::{Remembered, Source};
-use compaction::remember::{Heard, TellableFact, block, hear, is_secret, learn_request, learned};
+use change::{Remembered, SaidAt};
+use compaction::remember::{Lesson, TellableFact, block, hear, is_secret, learn_request, learned};
 use model::{Answer, ModelRequest};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
 use settings::{Learn, Preset};
@@ -27,7 +27,7 @@ const READ_TOKENS: u32 = 2000;
 const LEARN_TOKENS: u32 = 512;
 /// Tries with a model that fails, before a conversation is left as its words tell it.
 const MOST_TRIES: u32 = 3;
-/// Places that a person may mean who wants something forgotten.
+/// Places where what a person wants forgotten may have been said.
 const MOST_PLACES: u32 = 64;
 /// How often one looks whether a conversation fell silent.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -136,17 +136,17 @@ impl Shared {
         let mut remembered = self.known(session.user(), &unheard.person).await?;
         let learns = self.preset_of(unheard).remember.learn != Learn::Off;
         for message in said {
-            let source = Source::of(unheard, &message);
+            let source = SaidAt::of(unheard, &message);
             if unheard.person.is_empty() && is_secret(&message.text) {
                 remembered.unsay(session.id(), &message.item_id);
             }
             for heard in hear(&message.text, before.as_deref()) {
                 match heard {
-                    Heard::Keep(statement) if statement.asked || learns => {
+                    Lesson::Keep(statement) if statement.asked || learns => {
                         remembered.keep(statement, FoundBy::Words, &source)?;
                     }
-                    Heard::Keep(_) => {}
-                    Heard::Forget(what) => {
+                    Lesson::Keep(_) => {}
+                    Lesson::Forget(what) => {
                         remembered.forget(&what);
                         remembered.unsay(session.id(), &message.item_id);
                         for (session, item) in self.places_of(session.user(), &unheard.person, &what).await {
@@ -194,7 +194,7 @@ impl Shared {
                         Err(failure) => return Ok(Err(failure)),
                     };
                     for (index, statement) in learned(&answer, &texts) {
-                        remembered.keep(statement, FoundBy::Model, &Source::of(silent, &said[index]))?;
+                        remembered.keep(statement, FoundBy::Model, &SaidAt::of(silent, &said[index]))?;
                     }
                 }
                 self.store.remember(session, remembered.changes, HeardThrough::Model(seq, None), wall_ms()).await?;

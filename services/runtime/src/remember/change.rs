@@ -5,14 +5,14 @@ use compaction::remember::{is_meant, is_secret};
 use store::{Error, FactChanges, FoundBy, NewFact, RememberedFact, SaidMessage, UnheardSession, new_id};
 
 /// Where and when something was said.
-pub struct Source<'a> {
+pub struct SaidAt<'a> {
     person: &'a str,
     message: &'a SaidMessage,
 }
 
-impl<'a> Source<'a> {
-    pub fn of(unheard: &'a UnheardSession, message: &'a SaidMessage) -> Source<'a> {
-        Source { person: &unheard.person, message }
+impl<'a> SaidAt<'a> {
+    pub fn of(unheard: &'a UnheardSession, message: &'a SaidMessage) -> SaidAt<'a> {
+        SaidAt { person: &unheard.person, message }
     }
 }
 
@@ -20,7 +20,7 @@ impl<'a> Source<'a> {
 pub struct Remembered {
     held: Vec<HeldFact>,
     pub changes: FactChanges,
-    /// The person who speaks. Empty: the home's guest.
+    /// Whose words they are. Empty: the home's guest.
     person: String,
     most: usize,
 }
@@ -48,7 +48,7 @@ impl Remembered {
     }
 
     /// A statement takes the place of what was known about the same.
-    pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &Source) -> Result<(), Error> {
+    pub fn keep(&mut self, statement: Statement, found_by: FoundBy, source: &SaidAt) -> Result<(), Error> {
         let Statement { text, about, asked, of_home, confidence } = statement;
         // What a person says by the way stays theirs, also where it is about the home.
         let person = if asked && of_home { String::new() } else { self.person.clone() };
