@@ -9,7 +9,7 @@ mod by_model;
 #[cfg(test)]
 mod tests;
 
-pub use about::is_secret;
+pub use about::{about, is_secret};
 pub use block::{TellableFact, block};
 pub use by_model::{learn_request, learned};
 
@@ -20,7 +20,7 @@ use crate::pins::{detect, detect_before};
 use crate::text::{asks, contains_phrase, folded, sentences, stems, words};
 use crate::types::{Passage, PassageKind, Statement};
 use crate::wishes::{WishScope, wish_of, without_fillers, without_politeness};
-use about::{about, has_relation, is_of_home};
+use about::{has_relation, is_of_home};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lesson {
@@ -119,7 +119,7 @@ fn begins_with(text: &str, phrase: &str) -> bool {
     rest.chars().next().is_none_or(|next| !next.is_alphanumeric())
 }
 
-/// A letter that was pasted says nothing of the person who pastes it.
+/// A longer text was pasted, and is about its writer.
 const LONGEST_TEXT_CHARS: usize = 1000;
 const FEWEST_WORDS: usize = 2;
 const MOST_WORDS: usize = 40;

@@ -47,7 +47,7 @@ impl House {
         let (method, path) = route.split_once(' ').unwrap();
         let path = path.replace("{session_id}", &self.session).replace("{model}", "none").replace("{pin_id}", "none");
         let path = path.replace("{response_id}", &self.response).replace("{conversation_id}", &self.conversation);
-        let path = path.replace("{item_id}", "none");
+        let path = path.replace("{item_id}", "none").replace("{memory_id}", "none");
         let path = if path.ends_with("/search") { path + "?q=hello" } else { path };
         let feedback = json!({"session_id": self.session, "response_id": self.response, "value": 1}).to_string();
         let body = if path.ends_with("/feedback") { &feedback } else { "{}" };

@@ -3,6 +3,7 @@
 pub mod context;
 pub mod experiments;
 pub mod keys;
+pub mod memories;
 pub mod sessions;
 
 use crate::access::Caller;
@@ -17,6 +18,14 @@ use serde_json::Value;
 use store::SessionRef;
 
 type Answer = Result<Json<Value>, ApiError>;
+
+impl App {
+    /// Rows of a page.
+    fn rows(&self, asked: Option<u32>) -> u32 {
+        let most = u32::try_from(self.settings.limits.page_rows).unwrap_or(u32::MAX);
+        asked.unwrap_or(most).clamp(1, most)
+    }
+}
 
 /// The caller's session that the path names.
 pub struct OwnSession(SessionRef);

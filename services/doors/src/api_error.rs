@@ -91,6 +91,7 @@ impl From<store::Error> for ApiError {
             E::NoItem { .. } => (StatusCode::NOT_FOUND, "item_not_found"),
             E::NoSummary { .. } => (StatusCode::NOT_FOUND, "summary_not_found"),
             E::NoPin { .. } => (StatusCode::NOT_FOUND, "pin_not_found"),
+            E::NoFact { .. } => (StatusCode::NOT_FOUND, "memory_not_found"),
             E::StaleSummary { .. } => (StatusCode::CONFLICT, "stale_summary"),
             E::NoResponse { .. } => (StatusCode::NOT_FOUND, "response_not_found"),
             E::EmptyQuery { .. } | E::TooManyWords { .. } => (StatusCode::BAD_REQUEST, "invalid_value"),

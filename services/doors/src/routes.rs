@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use crate::access::{guard, require};
-use crate::admin::{context, experiments, keys, sessions};
+use crate::admin::{context, experiments, keys, memories, sessions};
 use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
@@ -107,6 +107,14 @@ pub fn table() -> Vec<Route> {
         route("post", "/v1/sessions/{session_id}/pins", Sessions, post(context::add_pin), Object)
             .body(read::<context::NewPin>),
         route("delete", "/v1/sessions/{session_id}/pins/{pin_id}", Sessions, delete(context::remove_pin), Object),
+        route("get", "/v1/memories", Sessions, get(memories::list), List).query(read::<memories::MemoriesQuery>),
+        route("post", "/v1/memories", Sessions, post(memories::add), Object).body(read::<memories::NewMemory>),
+        route("delete", "/v1/memories", Sessions, delete(memories::forget_all), Object)
+            .query(read::<memories::PersonQuery>),
+        route("get", "/v1/memories/export", Sessions, get(memories::export), Lines)
+            .query(read::<memories::PersonQuery>),
+        route("get", "/v1/memories/{memory_id}", Sessions, get(memories::read), Object),
+        route("delete", "/v1/memories/{memory_id}", Sessions, delete(memories::forget), Object),
         open("/healthz", get(health::health), Object),
         route("get", "/metrics", Admin, get(health::metrics), Text),
         open("/openapi.json", get(document), Object),

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod keys;
 pub mod licenses;
 pub mod logits;
+pub mod memories;
 pub mod plan;
 pub mod pull;
 pub mod render;

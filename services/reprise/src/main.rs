@@ -37,6 +37,7 @@ enum CliCommand {
     Render(commands::render::Args),
     Serve(commands::serve::Args),
     Sessions(commands::sessions::Args),
+    Memories(commands::memories::Args),
     Synth(lab::synth::Args),
 }
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         CliCommand::Render(args) => commands::render::run(args, &loaded.settings),
         CliCommand::Serve(args) => commands::serve::run(args, &loaded),
         CliCommand::Sessions(args) => commands::sessions::run(args, &loaded.settings),
+        CliCommand::Memories(args) => commands::memories::run(args, &loaded.settings),
         CliCommand::Synth(args) => lab::synth::run(args),
     });
     match done {

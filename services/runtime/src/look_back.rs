@@ -2,7 +2,7 @@
 //! not in the prompt any more. They become a note before the question, behind everything that is warm.
 
 use crate::clock::wall_ms;
-use crate::prompts::SessionTools;
+use crate::prompts::RecallPlace;
 use crate::recall::{one_line, search_past};
 use session::machine::{Machine, NoteOfPast};
 use session::{ConversationChoice, Input, Item, ItemStatus, NewItem};
@@ -71,22 +71,22 @@ const PLACES: usize = 2;
 const ABOUT_AS_HEAVY: f64 = 0.8;
 
 /// The note for a question. None: nothing that was said is about it, or the model sees it already.
-pub async fn look_back(settings: &Settings, tools: &SessionTools, past: &PastOf<'_>) -> Option<NoteOfPast> {
+pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastOf<'_>) -> Option<NoteOfPast> {
     let conversation = &settings.conversation;
     let mut stems = compaction::stems_of_question(past.question);
     stems.extend(numbers(past.question));
     stems.truncate(MOST_WORDS.min(settings.limits.search_words / 4));
-    let facts = facts_besides(tools, &stems).await;
-    let least = if tools.person.is_some() { YOUNG_HOME } else { 0 };
-    let (weights, query) = weigh(&tools.store, stems, &facts, least).await?;
+    let facts = facts_besides(place, &stems).await;
+    let least = if place.person.is_some() { YOUNG_HOME } else { 0 };
+    let (weights, query) = weigh(place.store, stems, &facts, least).await?;
     let excerpt_words = conversation.recall_note_words / PLACES as u32;
-    let mut hits = search_past(settings, tools, &query, HITS, excerpt_words).await;
+    let mut hits = search_past(settings, place, &query, HITS, excerpt_words).await;
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
     let told = choose(&hits, &weights, past);
     let is_told = |fact: &&RememberedFact| told.iter().any(|hit| hit.item_id == fact.id);
     let used: Vec<String> = facts.iter().filter(is_told).map(|fact| fact.id.clone()).collect();
     if !used.is_empty() {
-        tools.store.use_facts(used, wall_ms());
+        place.store.use_facts(used, wall_ms());
     }
     let lines = told.iter().map(|hit| format!("{}{}", conversation.recall_note, one_line(hit)));
     let text = lines.collect::<Vec<_>>().join("\n");
@@ -95,11 +95,11 @@ pub async fn look_back(settings: &Settings, tools: &SessionTools, past: &PastOf<
 
 /// Facts with one of these words that no search of what the person said finds: the home's, and what was said in conversations
 /// that are gone.
-async fn facts_besides(tools: &SessionTools, stems: &[String]) -> Vec<RememberedFact> {
-    let Some(person) = &tools.person else { return Vec::new() };
+async fn facts_besides(place: RecallPlace<'_>, stems: &[String]) -> Vec<RememberedFact> {
+    let Some(person) = place.person else { return Vec::new() };
     let mut facts = Vec::new();
-    for owner in [person.as_str(), ""] {
-        match tools.store.facts(tools.session.user(), Some(owner)).await {
+    for owner in [person, ""] {
+        match place.store.facts(place.user, Some(owner)).await {
             Ok(known) => facts.extend(known),
             Err(error) => tracing::warn!(%error, "what is remembered could not be looked up"),
         }
@@ -107,7 +107,7 @@ async fn facts_besides(tools: &SessionTools, stems: &[String]) -> Vec<Remembered
             break;
         }
     }
-    let is_besides = |fact: &RememberedFact| fact.session_id.is_none() || fact.person != *person;
+    let is_besides = |fact: &RememberedFact| fact.session_id.is_none() || fact.person != person;
     let has_word = |fact: &RememberedFact| words_of(&fact.text).iter().any(|word| stems.contains(word));
     facts.retain(|fact| fact.holds() && is_besides(fact) && has_word(fact));
     facts

@@ -22,7 +22,23 @@ pub struct SessionTools {
     pub wording: Arc<Wording>,
 }
 
+/// Where a conversation may look for what was said.
+#[derive(Clone, Copy)]
+pub struct RecallPlace<'a> {
+    pub store: &'a Store,
+    pub user: &'a str,
+    /// None: of a conversation that is not kept.
+    pub session: Option<&'a SessionRef>,
+    /// Whose other conversations it knows of. None: it is not remembered, and knows of none.
+    pub person: Option<&'a str>,
+}
+
 impl SessionTools {
+    pub fn recall_place(&self) -> RecallPlace<'_> {
+        let (store, session) = (&self.store, Some(&self.session));
+        RecallPlace { store, user: self.session.user(), session, person: self.person.as_deref() }
+    }
+
     /// The prompt of a conversation.
     pub fn prompt(
         &self,

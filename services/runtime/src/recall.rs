@@ -2,7 +2,7 @@
 
 use crate::clock::wall_ms;
 use crate::metrics;
-use crate::prompts::SessionTools;
+use crate::prompts::RecallPlace;
 use serde_json::Value;
 use session::Item;
 use session::machine::RecallResult;
@@ -19,7 +19,7 @@ const SEARCHED_PER_HIT: u32 = 4;
 /// `arguments` are those of the model's calls, `shown` is what the model sees anyway.
 pub async fn recall(
     settings: &Settings,
-    tools: &SessionTools,
+    place: RecallPlace<'_>,
     arguments: &[String],
     shown: &[Arc<Item>],
 ) -> Vec<RecallResult> {
@@ -28,7 +28,7 @@ pub async fn recall(
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
         let most = conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT);
-        let hits = search_past(settings, tools, &query, most, conversation.recall_excerpt_words).await;
+        let hits = search_past(settings, place, &query, most, conversation.recall_excerpt_words).await;
         let hits: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
@@ -43,14 +43,19 @@ pub async fn recall(
 /// The places of the past with any of these words, the best first: of what its person ever said, where it is remembered.
 pub async fn search_past(
     settings: &Settings,
-    tools: &SessionTools,
+    place: RecallPlace<'_>,
     query: &str,
     limit: u32,
     excerpt_words: u32,
 ) -> Vec<Hit> {
+    let searched = match (place.person, place.session) {
+        (Some(person), _) => SearchPlace::Person(person),
+        (None, Some(session)) => SearchPlace::Session(session),
+        (None, None) => return Vec::new(),
+    };
     let search = HistorySearch {
-        user: tools.session.user(),
-        place: tools.person.as_deref().map_or(SearchPlace::Session(&tools.session), SearchPlace::Person),
+        user: place.user,
+        place: searched,
         query,
         most_words: settings.limits.search_words,
         any_word: true,
@@ -60,7 +65,7 @@ pub async fn search_past(
         marks: ["", ""],
         excerpt_words,
     };
-    tools.store.search(&search).await.unwrap_or_else(|error| {
+    place.store.search(&search).await.unwrap_or_else(|error| {
         if !matches!(error, store::Error::EmptyQuery { .. }) {
             tracing::warn!(%error, "the past could not be searched");
         }

@@ -5,16 +5,18 @@ mod change;
 
 use crate::Runtime;
 use crate::clock::wall_ms;
+use crate::look_back::{PastOf, look_back};
+use crate::prompts::RecallPlace;
 use crate::shared::Shared;
 use change::{Remembered, SaidAt};
 use compaction::remember::{Lesson, TellableFact, block, hear, is_secret, learn_request, learned};
 use model::{Answer, ModelRequest};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
-use settings::{Learn, Preset};
+use settings::{Learn, Preset, Recall};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Error, FactChanges, FoundBy, HeardThrough, HistorySearch, RememberedFact, SearchPlace, UnheardSession};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Conversations that are looked through before a new one begins, and how old they may be: those before fell silent long ago.
@@ -36,6 +38,27 @@ impl Runtime {
     /// What a new conversation of this person begins with. Empty: nothing is remembered.
     pub async fn remembered(&self, user: &str, person: &str, preset: &Preset) -> String {
         self.shared.remembered(user, person, preset).await
+    }
+
+    /// What stands before a question in a conversation that its client sends whole: what this person once said of what the
+    /// question is about. `shown` is what the model sees anyway. None: nothing is found, or the preset does not want it.
+    pub async fn note_of_past(
+        &self,
+        user: &str,
+        person: &str,
+        preset: &Preset,
+        question: &str,
+        shown: &str,
+    ) -> Option<String> {
+        let shared = &self.shared;
+        if preset.recall != Recall::Auto || !compaction::asks(question) {
+            return None;
+        }
+        let place = RecallPlace { store: &shared.store, user, session: None, person: Some(person) };
+        let past = PastOf { question, shown: &[], preface: shown };
+        let wait = Duration::from_millis(shared.settings.conversation.recall_wait_ms);
+        let note = timeout(wait, look_back(&shared.settings, place, &past)).await.ok()??;
+        Some(note.text)
     }
 
     /// Draws facts from conversations that fell silent, until the service stops.

@@ -403,7 +403,7 @@ impl SessionTask {
         let preface = told.chain([self.machine.config().remembered.clone()]).collect::<Vec<_>>().join("\n");
         let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
         let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);
-        let looked = timeout(wait, look_back(&self.shared.settings, tools, &past)).await;
+        let looked = timeout(wait, look_back(&self.shared.settings, tools.recall_place(), &past)).await;
         if let Ok(Some(note)) = looked {
             self.feed(Happening::Noted { before: question.item_id, note });
         }
@@ -413,7 +413,7 @@ impl SessionTask {
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
         self.recalls.push(Box::pin(async move {
-            let results = recall(&settings, &tools, &arguments, &shown).await;
+            let results = recall(&settings, tools.recall_place(), &arguments, &shown).await;
             Happening::Recalled { generation, results }
         }));
     }

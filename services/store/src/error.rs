@@ -29,6 +29,8 @@ pub enum Error {
     StaleSummary { version: u64 },
     #[error("no pin {pin:?} in this session")]
     NoPin { pin: String },
+    #[error("no memory {fact:?}: see `reprise memories list`")]
+    NoFact { fact: String },
     #[error("no key {key:?}: see `reprise keys list`")]
     NoKey { key: String },
     #[error("unknown scope {scope:?}: use talk, sessions or admin")]

@@ -283,10 +283,20 @@ impl Store {
         self.write(async move |connection| forget(connection, &user, &ids, now_ms).await).await
     }
 
-    /// All facts of a person, and where they were said.
+    /// All facts of a person. No search of the past tells where they were said.
     pub async fn forget_person(&self, user: &str, person: &str) -> Result<u64, Error> {
-        let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?");
-        self.execute(query.bind(user.to_owned()).bind(person.to_owned())).await
+        let (user, person) = (user.to_owned(), person.to_owned());
+        self.write(async move |connection| {
+            let query = sqlx::query(
+                "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+                 SELECT session, item_id FROM facts
+                 WHERE user = ? AND person = ? AND session IS NOT NULL AND item_id IS NOT NULL",
+            );
+            query.bind(&user).bind(&person).execute(&mut *connection).await?;
+            let query = sqlx::query("DELETE FROM facts WHERE user = ? AND person = ?").bind(user).bind(person);
+            Ok(query.execute(connection).await?.rows_affected())
+        })
+        .await
     }
 
     /// These facts were of use.

@@ -133,10 +133,3 @@ pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> 
     tracing::info!(session = id, "a session was deleted");
     Ok(Json(json!({ "object": "session.deleted", "id": id, "deleted": true })))
 }
-
-impl App {
-    fn rows(&self, asked: Option<u32>) -> u32 {
-        let most = u32::try_from(self.settings.limits.page_rows).unwrap_or(u32::MAX);
-        asked.unwrap_or(most).clamp(1, most)
-    }
-}

@@ -3,6 +3,7 @@
 use crate::client::{Client, PATIENCE};
 use crate::support::Server;
 use model::Purpose;
+use serde_json::Value;
 use session::{Finish, Priority, Prompt};
 use settings::{KeptConversations, Learn, Settings};
 use store::RememberedFact;
@@ -160,5 +161,38 @@ async fn nothing_secret_is_the_homes() {
         let all: String = prompt.messages.iter().map(|message| message.text()).collect();
         assert!(!all.contains("4711") && !all.contains("swordfish"), "{all}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_remembered_can_be_read_corrected_and_forgotten() {
+    let mut server = Server::with(home).await;
+    says(&mut server, &["My sister lives in Lisbon.", "I like tea."]).await;
+    says(&mut server, &["Hello."]).await;
+    let texts = |answer: &Value| -> Vec<String> {
+        answer["data"].as_array().unwrap().iter().map(|fact| fact["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let (status, all) = server.http("GET", "/v1/memories?person=", &[], "").await;
+    assert_eq!((status, texts(&all)), (200, vec!["I like tea.".to_owned(), "My sister lives in Lisbon.".to_owned()]));
+    let (_, found) = server.http("GET", "/v1/memories?q=sisters", &[], "").await;
+    assert_eq!(texts(&found), ["My sister lives in Lisbon."]);
+    let (_, none) = server.http("GET", "/v1/memories?person=ann", &[], "").await;
+    assert_eq!(texts(&none), Vec::<String>::new());
+    let (status, new) = server.http("POST", "/v1/memories", &[], r#"{"text": "My sister lives in Porto."}"#).await;
+    assert_eq!((status, &new["asked"]), (200, &Value::Bool(true)), "{new}");
+    let (_, past) = server.http("GET", "/v1/memories?past=true&q=sister", &[], "").await;
+    assert_eq!((texts(&past).len(), &past["data"][1]["replaced_by"]), (2, &new["id"]));
+    let path = format!("/v1/memories/{}", new["id"].as_str().unwrap());
+    assert_eq!(server.http("GET", &path, &[], "").await.1["text"], "My sister lives in Porto.");
+    let lines = server.text("GET", "/v1/memories/export", &[]).await;
+    assert_eq!(lines.lines().count(), 3);
+    assert_eq!(server.http("DELETE", &path, &[], "").await.0, 200);
+    assert_eq!(server.http("GET", &path, &[], "").await.0, 404);
+    let prompts = says(&mut server, &["Where does my sister live?"]).await;
+    assert!(!remembered(&prompts[0]).contains("sister") && noted(&prompts[0]).is_empty(), "{prompts:?}");
+    assert_eq!(server.http("DELETE", "/v1/memories", &[], "").await.0, 400);
+    assert_eq!(server.http("DELETE", "/v1/memories?person=", &[], "").await.0, 200);
+    let prompts = says(&mut server, &["What do I like?"]).await;
+    assert_eq!(remembered(&prompts[0]), "");
     server.stop().await;
 }

@@ -1,0 +1,113 @@
+//! What is remembered of a person and of the home, over HTTP: to read, to add to, to forget and to take away.
+
+use super::{Answer, JsonBody};
+use crate::access::Caller;
+use crate::{ApiError, App};
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use runtime::{fact_lines, facts_about, wall_ms};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use store::RememberedFact;
+
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct MemoriesQuery {
+    /// Whose: a person's name, or empty for the home's. Else all of the user's.
+    person: Option<String>,
+    /// Words that they are about.
+    q: Option<String>,
+    /// Also what was replaced, with what took its place.
+    past: Option<bool>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct PersonQuery {
+    /// Whose: a person's name, or empty for the home's.
+    person: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct NewMemory {
+    text: String,
+    /// Whose: a person's name. Else the home's.
+    #[serde(default)]
+    person: String,
+}
+
+pub async fn list(State(app): State<App>, Extension(caller): Extension<Caller>, asked: Asked<MemoriesQuery>) -> Answer {
+    let Query(MemoriesQuery { person, q, past, limit }) = asked?;
+    let limit = app.rows(limit) as usize;
+    let mut facts = app.store.facts(&caller.identity.user, person.as_deref()).await?;
+    facts.retain(|fact| fact.holds() || past == Some(true) && fact.forgotten_at_ms.is_none());
+    let mut facts = match q {
+        Some(words) => facts_about(facts, &words),
+        None => facts,
+    };
+    facts.reverse();
+    let has_more = facts.len() > limit;
+    facts.truncate(limit);
+    Ok(Json(json!({ "object": "list", "data": facts, "has_more": has_more })))
+}
+
+pub async fn read(State(app): State<App>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer {
+    Ok(Json(json!(find(&app, &caller, &id).await?)))
+}
+
+pub async fn add(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(new): JsonBody<NewMemory>,
+) -> Answer {
+    let NewMemory { text, person } = new;
+    let limit = app.settings.limits.item_bytes;
+    if text.trim().is_empty() || text.len() > limit || person.len() > app.settings.limits.id_chars {
+        let message = format!("text must have 1 to {limit} bytes, and person at most the length of a name");
+        return Err(ApiError::bad("invalid_value", message).param("text"));
+    }
+    Ok(Json(json!(app.runtime.write_fact(&caller.identity.user, &person, &text).await?)))
+}
+
+pub async fn forget(State(app): State<App>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer {
+    let fact = find(&app, &caller, &id).await?;
+    app.store.forget_facts(&caller.identity.user, vec![fact.id], wall_ms()).await?;
+    Ok(Json(json!({ "object": "memory.deleted", "id": id, "deleted": true })))
+}
+
+pub async fn forget_all(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    asked: Asked<PersonQuery>,
+) -> Answer {
+    let Query(PersonQuery { person }) = asked?;
+    let person = person.ok_or_else(|| {
+        let message = "say whose: `?person=NAME`, or `?person=` for the home's";
+        ApiError::bad("missing_value", message).param("person")
+    })?;
+    let forgotten = app.store.forget_person(&caller.identity.user, &person).await?;
+    Ok(Json(json!({ "object": "memories.deleted", "person": person, "count": forgotten, "deleted": true })))
+}
+
+pub async fn export(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    asked: Asked<PersonQuery>,
+) -> Result<Response, ApiError> {
+    let Query(PersonQuery { person }) = asked?;
+    let facts = app.store.facts(&caller.identity.user, person.as_deref()).await?;
+    let headers = [(header::CONTENT_TYPE, "application/jsonl")];
+    Ok((headers, Body::from(Bytes::from(fact_lines(&facts)))).into_response())
+}
+
+async fn find(app: &App, caller: &Caller, id: &str) -> Result<RememberedFact, ApiError> {
+    let facts = app.store.facts(&caller.identity.user, None).await?;
+    let found = facts.into_iter().find(|fact| fact.id == id && fact.forgotten_at_ms.is_none());
+    found.ok_or_else(|| store::Error::NoFact { fact: id.to_owned() }.into())
+}

@@ -1,0 +1,186 @@
+//! `reprise memories`: what is remembered of the people of a home, for them to read, correct, forget and take away.
+//!
+//! Works on the store's file, also beside a running service.
+
+use anyhow::{Context, Result, bail};
+use lab::output::{clean, print_json, print_report, print_rows, time};
+use lab::store::with_store;
+use runtime::{fact_lines, facts_about, wall_ms, write_fact};
+use serde_json::json;
+use settings::Settings;
+use std::path::PathBuf;
+use store::{Error, RememberedFact, Store};
+
+/// Lists, shows, searches, adds, forgets and exports what is remembered beyond conversations
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: MemoriesAction,
+    /// Only this user's: that of the key with which the home talks
+    #[arg(long, global = true)]
+    user: Option<String>,
+    /// Only this person's; "" is the home's
+    #[arg(long, global = true)]
+    person: Option<String>,
+    /// Prints one object for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum MemoriesAction {
+    /// What is remembered today, newest first
+    List {
+        /// Also what was replaced, with what took its place
+        #[arg(long)]
+        past: bool,
+    },
+    /// One of them: where, when and in which words it was said
+    Show { memory: String },
+    /// Those with one of these words
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+    },
+    /// Remembers a sentence, in the place of what was known about the same
+    Add {
+        #[arg(required = true)]
+        text: Vec<String>,
+    },
+    /// Forgets these, and no search of the past finds where they were said
+    Forget {
+        #[arg(required_unless_present = "all")]
+        memories: Vec<String>,
+        /// All of --person
+        #[arg(long, conflicts_with = "memories", requires = "person")]
+        all: bool,
+    },
+    /// Writes them as JSON Lines
+    Export {
+        /// The file to write; without it, the lines go to the standard output
+        #[arg(long, short)]
+        output: Option<PathBuf>,
+    },
+}
+
+pub fn run(args: Args, settings: &Settings) -> Result<()> {
+    let Args { action, user, person, json } = args;
+    with_store(settings, false, async |store| Memories { store, user, person, json }.act(action).await)
+}
+
+struct Memories<'a> {
+    store: &'a Store,
+    user: Option<String>,
+    person: Option<String>,
+    json: bool,
+}
+
+impl Memories<'_> {
+    async fn act(&self, action: MemoriesAction) -> Result<()> {
+        match action {
+            MemoriesAction::List { past } => {
+                let mut facts = self.facts().await?;
+                facts.retain(|(_, fact)| fact.holds() || past && fact.forgotten_at_ms.is_none());
+                self.print(facts)
+            }
+            MemoriesAction::Show { memory } => {
+                let (_, fact) = self.find(&memory).await?;
+                if self.json { print_json(&fact) } else { print_report(&json!(fact), &[]) }
+            }
+            MemoriesAction::Search { words } => {
+                let mut facts = self.facts().await?;
+                let found = facts_about(facts.iter().map(|(_, fact)| fact.clone()).collect(), &words.join(" "));
+                facts.retain(|(_, fact)| fact.holds() && found.iter().any(|found| found.id == fact.id));
+                self.print(facts)
+            }
+            MemoriesAction::Add { text } => {
+                let users = self.users().await?;
+                let [user] = &users[..] else { bail!("say whose home it is: --user {}", users.join(" or --user ")) };
+                let person = self.person.clone().unwrap_or_default();
+                let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
+                if self.json { print_json(&fact) } else { Ok(println!("{}", fact.id)) }
+            }
+            MemoriesAction::Forget { all: true, .. } => {
+                let person = self.person.as_deref().unwrap_or_default();
+                let mut forgotten = 0;
+                for user in self.users().await? {
+                    forgotten += self.store.forget_person(&user, person).await?;
+                }
+                self.forgotten(forgotten)
+            }
+            MemoriesAction::Forget { memories, .. } => {
+                let mut forgotten = 0;
+                for memory in &memories {
+                    let (user, fact) = self.find(memory).await?;
+                    forgotten += self.store.forget_facts(&user, vec![fact.id], wall_ms()).await?;
+                }
+                self.forgotten(forgotten)
+            }
+            MemoriesAction::Export { output } => {
+                let facts: Vec<RememberedFact> = self.facts().await?.into_iter().map(|(_, fact)| fact).collect();
+                match output {
+                    Some(path) => {
+                        lab::output::write_file(&path, &fact_lines(&facts)).with_context(|| path.display().to_string())
+                    }
+                    None => Ok(print!("{}", fact_lines(&facts))),
+                }
+            }
+        }
+    }
+
+    fn forgotten(&self, forgotten: u64) -> Result<()> {
+        if self.json {
+            return print_json(&json!({ "forgotten": forgotten }));
+        }
+        Ok(println!("{forgotten} forgotten"))
+    }
+
+    fn print(&self, mut facts: Vec<(String, RememberedFact)>) -> Result<()> {
+        facts.sort_by_key(|(_, fact)| std::cmp::Reverse(fact.said_at_ms));
+        if self.json {
+            return print_json(&facts.iter().map(|(_, fact)| fact).collect::<Vec<_>>());
+        }
+        let row = |(user, fact): &(String, RememberedFact)| {
+            let whose = if fact.person.is_empty() { "(the home)" } else { &fact.person };
+            json!({
+                "id": fact.id, "user": clean(user), "whose": clean(whose), "said": time(fact.said_at_ms),
+                "how": if fact.asked { "asked" } else { "learned" }, "text": clean(&fact.text),
+                "replaced": fact.replaced_by,
+            })
+        };
+        let rows: Vec<_> = facts.iter().map(row).collect();
+        let columns = [
+            ("memory", "id"),
+            ("user", "user"),
+            ("whose", "whose"),
+            ("said (UTC)", "said"),
+            ("how", "how"),
+            ("what", "text"),
+            ("replaced by", "replaced"),
+        ];
+        print_rows(&rows, &columns)
+    }
+
+    async fn facts(&self) -> Result<Vec<(String, RememberedFact)>> {
+        let mut facts = Vec::new();
+        for user in self.users().await? {
+            let known = self.store.facts(&user, self.person.as_deref()).await?;
+            facts.extend(known.into_iter().map(|fact| (user.clone(), fact)));
+        }
+        Ok(facts)
+    }
+
+    async fn find(&self, id: &str) -> Result<(String, RememberedFact)> {
+        let found = self.facts().await?.into_iter().find(|(_, fact)| fact.id == id && fact.forgotten_at_ms.is_none());
+        found.ok_or_else(|| Error::NoFact { fact: id.to_owned() }.into())
+    }
+
+    async fn users(&self) -> Result<Vec<String>> {
+        let all: Vec<String> = self.store.users().await?.into_iter().map(|user| user.id).collect();
+        match &self.user {
+            None => Ok(all),
+            Some(user) if all.contains(user) => Ok(vec![user.clone()]),
+            Some(user) => Err(Error::NoUser { user: user.clone() }.into()),
+        }
+    }
+}

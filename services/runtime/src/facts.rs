@@ -1,0 +1,56 @@
+//! What is remembered, to be read, written and found by hand.
+
+use crate::clock::wall_ms;
+use crate::{Error, Runtime};
+use compaction::remember::about;
+use store::{FoundBy, NewFact, RememberedFact, Store, new_id};
+
+impl Runtime {
+    /// A fact that a user wrote. It takes the place of what was known about the same.
+    pub async fn write_fact(&self, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
+        write_fact(self.store(), user, person, text).await
+    }
+}
+
+/// See `Runtime::write_fact`.
+pub async fn write_fact(store: &Store, user: &str, person: &str, text: &str) -> Result<RememberedFact, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(Error::EmptyText);
+    }
+    let (id, now_ms, about) = (new_id("fact")?, wall_ms(), about(text));
+    let new = NewFact {
+        id: id.clone(),
+        person: person.to_owned(),
+        about: about.clone(),
+        text: text.to_owned(),
+        asked: true,
+        found_by: FoundBy::User,
+        confidence: 1.0,
+        item_id: None,
+        words: String::new(),
+        said_by: person.to_owned(),
+        said_at_ms: now_ms,
+    };
+    let known = store.facts(user, Some(person)).await?;
+    let older = known.into_iter().filter(|fact| fact.holds() && fact.about == about).map(|fact| fact.id);
+    store.put_fact(user, new, older.collect(), now_ms).await?;
+    let written = store.facts(user, Some(person)).await?.into_iter().find(|fact| fact.id == id);
+    written.ok_or_else(|| store::Error::NoFact { fact: id }.into())
+}
+
+/// Those that have one of these words, in their own text or in the words they are from.
+pub fn facts_about(facts: Vec<RememberedFact>, words: &str) -> Vec<RememberedFact> {
+    let wanted = compaction::stems(words);
+    let has_one = |fact: &RememberedFact| {
+        let there = compaction::stems(&format!("{} {}", fact.text, fact.words));
+        wanted.iter().any(|stem| there.contains(stem))
+    };
+    facts.into_iter().filter(has_one).collect()
+}
+
+/// A line of JSON for each that was not forgotten.
+pub fn fact_lines(facts: &[RememberedFact]) -> String {
+    let kept = facts.iter().filter(|fact| fact.forgotten_at_ms.is_none());
+    kept.filter_map(|fact| Some(serde_json::to_string(fact).ok()? + "\n")).collect()
+}
