@@ -98,7 +98,11 @@ impl Memories<'_> {
                 let [user] = &users[..] else { bail!("say whose home it is: --user {}", users.join(" or --user ")) };
                 let person = self.person.clone().unwrap_or_default();
                 let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
-                if self.json { print_json(&fact) } else { Ok(println!("{}", fact.id)) }
+                if self.json {
+                    return print_json(&fact);
+                }
+                println!("{}", fact.id);
+                Ok(())
             }
             MemoriesAction::Forget { all: true, .. } => {
                 let person = self.person.as_deref().unwrap_or_default();
@@ -122,7 +126,10 @@ impl Memories<'_> {
                     Some(path) => {
                         lab::output::write_file(&path, &fact_lines(&facts)).with_context(|| path.display().to_string())
                     }
-                    None => Ok(print!("{}", fact_lines(&facts))),
+                    None => {
+                        print!("{}", fact_lines(&facts));
+                        Ok(())
+                    }
                 }
             }
         }
@@ -132,7 +139,8 @@ impl Memories<'_> {
         if self.json {
             return print_json(&json!({ "forgotten": forgotten }));
         }
-        Ok(println!("{forgotten} forgotten"))
+        println!("{forgotten} forgotten");
+        Ok(())
     }
 
     fn print(&self, mut facts: Vec<(String, RememberedFact)>) -> Result<()> {
