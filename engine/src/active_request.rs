@@ -33,7 +33,7 @@ pub(crate) struct ActiveRequest {
     pub given_tokens: usize,
     /// Ascending positions of the prompt where a later prompt may branch.
     pub marks: Vec<usize>,
-    /// Where another head was seen to differ from this prompt's.
+    /// Where another head was seen to differ from this prompt's, or may differ.
     pub fork: Option<usize>,
     /// Holds the first `position` of `tokens`. None: the request waits, or is suspended.
     pub sequence: Option<CachedSequence>,

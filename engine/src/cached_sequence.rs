@@ -28,7 +28,7 @@ pub(crate) struct CachedSequence {
     /// Tokens that came with the request. After them are the opening of the reply and the reply. The next prompt may render
     /// these differently, which does not count as an edit.
     pub given_tokens: usize,
-    /// Where another conversation's head was seen to differ from this one's.
+    /// Where another conversation's head was seen to differ from this one's, or may differ.
     pub fork: Option<usize>,
 }
 

@@ -174,7 +174,7 @@ impl Engine {
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
             tokens: request.tokens,
             marks: request.marks,
-            fork: None,
+            fork: request.fork,
             sequence: None,
             parked_at: None,
             computed_at: self.steps,

@@ -10,6 +10,8 @@ pub struct EngineRequest {
     pub tokens: Vec<u32>,
     /// Positions where a later prompt may branch: the end of the system prompt, of each message, of each spoken sentence.
     pub marks: Vec<usize>,
+    /// The mark before the last lines of the instructions, where those of another room may differ: its snapshot stays with the head.
+    pub fork: Option<usize>,
     /// Where the last message ends. After it the template opens the reply, which the next prompt may render differently
     /// without an edit. None: at the end of the prompt.
     pub given_tokens: Option<usize>,
@@ -39,6 +41,7 @@ impl EngineRequest {
         EngineRequest {
             tokens,
             marks: Vec::new(),
+            fork: None,
             given_tokens: None,
             ctx_size,
             kv,

@@ -1,7 +1,7 @@
 //! Heads: the instructions and tools with which conversations begin.
 //!
 //! A client that begins a conversation anew sends the same head again, tomorrow and from another room. So a head outlives its
-//! conversations: it holds their pages and the snapshots at its end and where another head was seen to differ. While a
+//! conversations: it holds their pages and the snapshots at its end and where another head was seen to differ or may. While a
 //! conversation has these too, they are shared and a head takes no memory of its own.
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::state::{KvPages, PAGE_TOKENS, StateShape};
 /// All heads together take at most this part of the ceiling, so that conversations have room beside them.
 const HEADS_PART: usize = 4;
 
-/// Positions before its end that a head has a snapshot of, because other heads differ there. Rooms differ in one place.
+/// Positions before its end that a head has a snapshot of, because other heads differ or may differ there.
 const MOST_FORKS: usize = 2;
 
 pub(crate) struct Head {

@@ -85,14 +85,14 @@ impl Engine {
         };
         (sequence.speculative, sequence.owner, sequence.scope) = (request.speculative, request.owner, request.scope);
         sequence.given_tokens = request.given_tokens;
-        sequence.fork = found.fork;
+        sequence.fork = found.fork.or(request.fork);
         let reused_tokens = sequence.state.position;
         if request.marks.contains(&reused_tokens) {
             sequence.take_snapshot(self.limits.snapshots);
         }
         let request = &mut self.requests[at];
         request.sequence = Some(sequence);
-        request.fork = found.fork;
+        request.fork = found.fork.or(request.fork);
         if let Some(fork) = found.fork
             && let Err(before) = request.marks.binary_search(&fork)
         {

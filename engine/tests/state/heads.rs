@@ -11,7 +11,8 @@ const HEAD: usize = 300;
 fn begins_with(head: &[u32], said: &[u32]) -> EngineRequest {
     EngineRequest {
         scope: ReuseScope { user: Some(1), shared_tokens: head.len() },
-        marks: vec![head.len(), head.len() + said.len()],
+        marks: vec![head.len() - 40, head.len(), head.len() + said.len()],
+        fork: Some(head.len() - 40),
         ..request(&[head, said].concat(), 3)
     }
 }
@@ -101,8 +102,7 @@ fn a_third_room_begins_where_the_second_differed() {
     drop(engine);
     // After the restart no log reaches back to the place.
     let mut engine = on_disk(folder.path());
-    let second = reused(&mut engine, &room(2), 40);
-    assert!(second < home.len(), "{second}: nothing was known of a place to differ at");
+    assert_eq!(reused(&mut engine, &room(2), 40), HEAD - 40, "where the caller supposed that it may differ");
     assert_eq!(reused(&mut engine, &room(3), 50), home.len());
     for (known, seed) in [(1, 60), (2, 61), (3, 62)] {
         assert_eq!(reused(&mut engine, &room(known), seed), HEAD, "room {known}");

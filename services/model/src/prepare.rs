@@ -61,6 +61,7 @@ impl Preparer {
         request.scope = ReuseScope { user: asked.user.filter(|_| !self.shares_users), shared_tokens };
         // Another room's instructions may differ in their last lines.
         request.marks = self.last_lines(&request.tokens, shared_tokens);
+        request.fork = request.marks.first().copied();
         request.marks.extend(marks);
         request.class = request_class(asked.priority);
         request.owner = asked.past_owner.map(OwnerId);

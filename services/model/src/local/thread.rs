@@ -12,6 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
+/// Between one sequence and the next that go to disk in a silence.
+const NEXT_SAVE: Duration = Duration::from_millis(100);
 /// Without work, until a debug build checks what the engine remembers.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
 
@@ -131,6 +133,8 @@ struct Serving<'a> {
     unsaved: bool,
     /// Memory for the next turn may not have been touched yet.
     unprepared: bool,
+    /// In this silence a sequence was handed to the disk.
+    is_saving: bool,
     /// When something was handed to the disk, or nothing was to be.
     saved_at: Instant,
     /// A debug build has not checked yet that all that is kept agrees.
@@ -147,6 +151,7 @@ impl<'a> Serving<'a> {
             has_grammars: false,
             unsaved: false,
             unprepared: true,
+            is_saving: false,
             saved_at: Instant::now(),
             unchecked: false,
         }
@@ -184,7 +189,7 @@ impl<'a> Serving<'a> {
                 tracing::error!("the engine has nothing to do, but replies are open; they are given up");
                 self.replies.give_up();
             }
-            (self.unsaved, self.unprepared) = (true, true);
+            (self.unsaved, self.unprepared, self.is_saving) = (true, true, false);
             self.unchecked = cfg!(debug_assertions);
             if self.saves() && self.saved_at.elapsed() >= Duration::from_secs(self.recipe.memory.disk_busy_s) {
                 self.save_one();
@@ -211,10 +216,12 @@ impl<'a> Serving<'a> {
                 return None;
             }
             let is_busy = !self.replies.is_empty();
+            let idle = Duration::from_secs(self.recipe.memory.disk_idle_s);
             let wait = match () {
                 () if is_busy || self.unprepared => Some(Duration::ZERO),
                 () if self.unchecked => Some(IDLE_CHECK),
-                () if self.unsaved && self.saves() => Some(Duration::from_secs(self.recipe.memory.disk_idle_s)),
+                () if self.unsaved && self.saves() && self.is_saving => Some(NEXT_SAVE.min(idle)),
+                () if self.unsaved && self.saves() => Some(idle),
                 () => None,
             };
             let heard = match wait {
@@ -252,6 +259,7 @@ impl<'a> Serving<'a> {
             self.check();
         } else {
             self.save_one();
+            self.is_saving = true;
             self.tell_status();
         }
     }

@@ -38,12 +38,12 @@ async fn a_conversation_begins_anew_with_its_own_words_alone() {
     ask(&stage, "kitchen", tools(0), &["Hello.", "Hi, what can I do for you today?", "Is it warm in here?"]).await;
     let (own, _) = ask(&stage, "kitchen", tools(0), &["Good bye."]).await;
     assert!(own < 40, "{own} tokens for a few words");
-    let (of_room, _) = ask(&stage, "garden", tools(0), &["Hello."]).await;
-    assert!(of_room < 100, "{of_room} tokens for the end of a room's instructions and a word");
     stage.model.shutdown().await;
 
     let stage = stage_with(&more).await;
-    for (room, from, most) in [("kitchen", 0, 40), ("garden", 0, 40), ("cellar", 0, 100), ("kitchen", 3, 40)] {
+    // Of the garden it was only supposed that it may differ, and the cellar differs where the garden did.
+    let rooms = [("garden", 0, 80), ("cellar", 0, 60), ("kitchen", 0, 40), ("garden", 0, 40), ("kitchen", 3, 40)];
+    for (room, from, most) in rooms {
         let (computed, _) = ask(&stage, room, tools(from), &["Hello."]).await;
         assert!(computed < most, "{computed} tokens for {room}, tools from {from}");
     }
