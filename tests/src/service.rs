@@ -51,6 +51,14 @@ impl Service {
         started(Service::launch(command, folder).await)
     }
 
+    /// With a model file that the test made.
+    pub async fn with_model(folder: TempDir, model: &Path, more: &[&str]) -> Service {
+        let model = model.to_string_lossy();
+        let first = ["serve", "--port", "0", "--model", &*model, "--set", "wyoming.port=0"];
+        let command = command(folder.path(), &[&first, more].concat());
+        started(Service::launch(command, folder).await)
+    }
+
     /// With the files that an earlier service left in the folder.
     pub async fn in_folder(folder: TempDir, more: &[&str]) -> Service {
         started(Service::try_start(folder, more).await)

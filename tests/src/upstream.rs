@@ -49,6 +49,15 @@ impl Asked {
         self.chunk(json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})).await;
     }
 
+    /// Calls a tool, after whatever was said, and is done.
+    pub async fn call(mut self, name: &str, arguments: &Value) {
+        let function = json!({"name": name, "arguments": arguments.to_string()});
+        let call = json!([{"index": 0, "id": "call_1", "type": "function", "function": function}]);
+        self.chunk(json!({"choices": [{"index": 0, "delta": {"tool_calls": call}, "finish_reason": null}]})).await;
+        self.chunk(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})).await;
+        self.stream.write_all(b"data: [DONE]\n\n").await.expect("the service reads");
+    }
+
     pub async fn done(mut self) {
         self.chunk(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})).await;
         self.stream.write_all(b"data: [DONE]\n\n").await.expect("the service reads");

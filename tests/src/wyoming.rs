@@ -72,7 +72,7 @@ impl WyomingClient {
     pub async fn answer(&mut self) -> (String, Value) {
         loop {
             let (kind, data) = self.event().await.expect("an answer");
-            if ["handled", "not-handled", "error"].contains(&kind.as_str()) {
+            if ["handled", "not-handled", "error", "intent"].contains(&kind.as_str()) {
                 return (kind, data);
             }
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tests::service::{Service, check_store};
+use tests::upstream::StandIn;
 use tests::wyoming::own_address;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -108,6 +109,34 @@ async fn wyoming_handle() {
     let address = address.to_string();
     let environment = [("REPRISE_WYOMING", Path::new(&address))];
     run(service, venv.join("bin/python"), &["-B"], "wyoming_handle.py", &environment).await;
+}
+
+#[tokio::test]
+async fn wyoming_intents() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/python") else { return };
+    let address = own_address();
+    let mut stand_in = StandIn::start().await;
+    let (host, port) = (format!("wyoming.host={}", address.ip()), format!("wyoming.port={}", address.port()));
+    let upstream = format!("upstream.url={}", stand_in.url);
+    let settings = ["--set", &host, "--set", &port, "--set", &upstream, "--set", "wyoming.intents=true"];
+    let service = Service::start(&settings).await;
+    let model = tokio::spawn(async move {
+        loop {
+            let mut asked = stand_in.next().await;
+            let last = asked.request["messages"].as_array().and_then(|messages| messages.last()).cloned();
+            if last.is_some_and(|last| last["content"] == "Dim the lamp.") {
+                asked.say("Dimming it.").await;
+                asked.call("HassLightSet", &serde_json::json!({ "name": "lamp", "brightness": 30 })).await;
+            } else {
+                asked.say("You are welcome.").await;
+                asked.done().await;
+            }
+        }
+    });
+    let address = address.to_string();
+    let environment = [("REPRISE_WYOMING", Path::new(&address))];
+    run(service, venv.join("bin/python"), &["-B"], "wyoming_intents.py", &environment).await;
+    model.abort();
 }
 
 #[tokio::test]

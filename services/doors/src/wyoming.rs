@@ -7,6 +7,7 @@
 mod announce;
 mod connection;
 mod frames;
+mod intents;
 mod parse;
 mod ports;
 mod program;
@@ -40,7 +41,7 @@ pub async fn run(ports: Vec<WyomingPort>, app: App, stop: CancellationToken) -> 
     }
     for WyomingPort { listener, name, model, door } in ports {
         let shown = if model.is_empty() { app.runtime.presets().model.clone() } else { model.clone() };
-        let program = Arc::new(WyomingProgram::new(&name, &model, &door, &shown));
+        let program = Arc::new(WyomingProgram::new(&name, &model, &door, &shown, app.settings.wyoming.intents));
         let (app, stop, connections) = (app.clone(), stop.clone(), tasks.clone());
         tasks.spawn(async move {
             while let Some((stream, address)) = next(&listener, &stop).await {

@@ -387,6 +387,31 @@ mod tests {
     }
 
     #[test]
+    fn keep_alive_is_a_number_or_a_time() {
+        let of = |keep_alive: Value| {
+            read_chat(
+                json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi." }], "keep_alive": keep_alive }),
+            )
+        };
+        for right in [json!(-1.0), json!(0), json!("300s"), json!("-1"), json!("5m"), Value::Null] {
+            assert!(of(right.clone()).is_ok(), "{right}");
+        }
+        for wrong in [json!("long"), json!(""), json!(true), json!([])] {
+            assert!(of(wrong.clone()).unwrap_err().message.contains("keep_alive"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn images_come_with_their_message() {
+        let asked = reply(json!({ "model": "m", "messages": [
+            { "role": "user", "content": "What is it?", "images": ["/9j/4AAQ", "iVBORw0KGgo="] },
+        ] }));
+        let images: Vec<String> = asked.prompt.messages[0].parts[1..].iter().map(|part| format!("{part:?}")).collect();
+        assert!(images[0].contains("data:image/jpeg;base64,/9j/4AAQ"), "{images:?}");
+        assert!(images[1].contains("data:image/png;base64,iVBORw0KGgo="), "{images:?}");
+    }
+
+    #[test]
     fn nothing_said_loads_the_model() {
         let of = |keep_alive: Value| read_chat(json!({ "model": "m", "keep_alive": keep_alive })).unwrap().task;
         assert!(matches!(of(json!("5m")), OllamaTask::Load { unload: false }));

@@ -84,4 +84,46 @@ mod tests {
         let told = service("reprise", "0.0.0.0:10500".parse().unwrap()).unwrap();
         assert!(told.is_addr_auto() && told.get_addresses().is_empty());
     }
+
+    /// Whether a datagram to a group comes back to this machine, without which nothing is found here.
+    fn groups_work() -> bool {
+        use std::net::{Ipv4Addr, UdpSocket};
+        let tried = || -> std::io::Result<()> {
+            let group = Ipv4Addr::new(224, 0, 0, 251);
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)?;
+            socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+            socket.send_to(b"here", (group, socket.local_addr()?.port()))?;
+            socket.recv(&mut [0; 8]).map(drop)
+        };
+        tried().inspect_err(|error| println!("skipped: this machine's network knows no groups: {error}")).is_ok()
+    }
+
+    /// As Home Assistant finds it, and forgets it when the service stops.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn another_program_finds_it_and_forgets_it() {
+        use mdns_sd::ServiceEvent;
+        if !groups_work() {
+            return;
+        }
+        let name = format!("test {}", std::process::id());
+        let looking = ServiceDaemon::new().unwrap();
+        let found = looking.browse(SERVICE).unwrap();
+        let everywhere = [(name.as_str(), "0.0.0.0:10599".parse().unwrap())];
+        let announcement = Announcement::begin(ServiceDaemon::new().unwrap(), &everywhere).unwrap();
+        let full = format!("{name}.{SERVICE}");
+        let until = |is_it: &dyn Fn(&ServiceEvent) -> bool| loop {
+            let event = found.recv_timeout(Duration::from_secs(60)).expect("the network tells");
+            if is_it(&event) {
+                return event;
+            }
+        };
+        let told = until(&|event| matches!(event, ServiceEvent::ServiceResolved(info) if info.get_fullname() == full));
+        let ServiceEvent::ServiceResolved(info) = told else { panic!("{told:?}") };
+        assert_eq!((info.get_port(), info.get_properties().len()), (10_599, 0));
+        assert!(!info.get_addresses().is_empty());
+        announcement.end().await;
+        until(&|event| matches!(event, ServiceEvent::ServiceRemoved(_, removed) if *removed == full));
+        let _ = looking.shutdown();
+    }
 }

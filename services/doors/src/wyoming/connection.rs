@@ -1,6 +1,7 @@
 //! One connection: its events in their order, and the reply to what was said last.
 
 use super::frames::{FrameLimits, FrameReader, WyomingEvent};
+use super::intents;
 use super::parse::{Transcript, WyomingRequest, parse};
 use super::program::WyomingProgram;
 use super::render::{WyomingReply, error, interrupted, left, pong, refused};
@@ -16,7 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
 use runtime::NewSession;
 use serde_json::{Map, Value};
-use session::{ItemBody, NewItem, NewTurn, Role};
+use session::{ItemBody, NewItem, NewTurn, ResponseRequest, Role};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -240,7 +241,9 @@ async fn ask(
     };
     tracing::debug!(session = session.id(), program = %program.name, "a turn begins");
     let item = NewItem { id: None, body: ItemBody::message(Role::User, transcript.text) };
-    let turn = NewTurn { interrupts: true, items: vec![item], ..NewTurn::default() };
+    let request =
+        ResponseRequest { config: intents::config(app.settings.wyoming.intents), ..ResponseRequest::default() };
+    let turn = NewTurn { interrupts: true, items: vec![item], request, ..NewTurn::default() };
     Completions::from_ref(&app).talk(&session, turn).await
 }
 

@@ -206,6 +206,17 @@ mod tests {
         assert_eq!(events[1], WyomingEvent { kind: "handled-stop".into(), data: Map::new() });
     }
 
+    /// Readers take a line of more than 64 KiB for a connection that was closed, and `data: null` for a mistake.
+    #[test]
+    fn what_is_long_stands_behind_its_line_and_nothing_is_null() {
+        let data = json!({ "text": "so long ".repeat(100_000) });
+        let written = write("handled", data.as_object().unwrap().clone());
+        let line = written.lines().next().unwrap();
+        assert!(line.len() < 200 && written.len() > 800_000, "{line}");
+        assert_eq!(write("handled-stop", Map::new()), "{\"type\":\"handled-stop\",\"version\":\"1.10.2\"}\n");
+        assert!(!written.contains("null"));
+    }
+
     #[test]
     fn mistakes_are_named() {
         let long = format!("{{\"type\":\"{}\"}}\n", "x".repeat(LIMITS.line_bytes));

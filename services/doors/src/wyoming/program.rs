@@ -15,12 +15,12 @@ pub struct WyomingProgram {
 }
 
 impl WyomingProgram {
-    pub fn new(name: &str, model: &str, door: &str, shown_model: &str) -> WyomingProgram {
+    pub fn new(name: &str, model: &str, door: &str, shown_model: &str, controls: bool) -> WyomingProgram {
         WyomingProgram {
             name: name.to_owned(),
             model: model.to_owned(),
             door: door.to_owned(),
-            info: info(name, shown_model),
+            info: info(name, shown_model, controls),
         }
     }
 

@@ -1,6 +1,7 @@
 //! From a session's events to the events of this protocol, each as it is written.
 
 use super::frames::write;
+use super::intents::intent_of;
 use super::parse::Transcript;
 use crate::ApiError;
 use crate::completion::Render;
@@ -9,8 +10,9 @@ use metrics::counter;
 use serde_json::{Map, Value, json};
 use session::{Event, Failure, ItemBody, Response, ResponseStatus, StatusDetails};
 
-/// What a client is told of the only program of a port. No language is named, so none is excluded.
-pub fn info(name: &str, model: &str) -> String {
+/// What a client is told of the only program of a port. No language is named, so none is excluded. `controls`: its replies
+/// may be intents.
+pub fn info(name: &str, model: &str, controls: bool) -> String {
     let attribution = json!({ "name": "Reprise", "url": "" });
     let version = env!("CARGO_PKG_VERSION");
     let model = json!({
@@ -19,7 +21,7 @@ pub fn info(name: &str, model: &str) -> String {
     let program = json!({
         "name": name, "attribution": attribution, "installed": true, "version": version, "models": [model],
         "description": "Keeps each conversation, for as long as it is", "supports_handled_streaming": true,
-        "supports_home_control": false,
+        "supports_home_control": controls,
     });
     event(
         "info",
@@ -50,6 +52,14 @@ pub fn left() {
 
 pub fn interrupted(context: Option<&Map<String, Value>>) -> String {
     with_context("not-handled", Some("This was interrupted."), context)
+}
+
+/// Home Assistant carries it out and says the text, or else its own.
+fn intent(name: &str, entities: Vec<Value>, text: &str, context: Option<&Map<String, Value>>) -> String {
+    let mut data = Map::from_iter([("name".to_owned(), json!(name)), ("entities".to_owned(), json!(entities))]);
+    data.extend((!text.is_empty()).then(|| ("text".to_owned(), json!(text))));
+    data.extend(context.map(|context| ("context".to_owned(), Value::Object(context.clone()))));
+    write("intent", data)
 }
 
 fn event(kind: &str, data: Value) -> String {
@@ -96,6 +106,9 @@ impl WyomingReply {
         if response.status == ResponseStatus::Cancelled {
             count("interrupted");
             out.push(interrupted(context));
+        } else if let Some((name, entities)) = intent_of(&response.output) {
+            count("intent");
+            out.push(intent(name, entities, &self.text, context));
         } else if self.text.is_empty() && has_calls {
             count("not_handled");
             out.push(with_context("not-handled", Some("I cannot do that from here."), context));
@@ -213,7 +226,7 @@ mod tests {
 
     #[test]
     fn info_is_what_home_assistant_reads() {
-        let told = read(&[info("kitchen", "qwen")]);
+        let told = read(&[info("kitchen", "qwen", false)]);
         let program = &told[0].1["handle"][0];
         assert_eq!((told.len(), &program["name"], &program["installed"]), (1, &json!("kitchen"), &json!(true)));
         assert_eq!(program["models"][0]["languages"], json!([]));

@@ -221,3 +221,49 @@ async fn a_client_that_hangs_up_at_the_finish_reason_has_finished_its_turn() {
     );
     server.stop().await;
 }
+
+/// Home Assistant's log holds turns that no model produced: what it did by itself, failed turns, replies without words, and
+/// the calls of a turn that was interrupted. They are history like any other.
+#[tokio::test]
+async fn turns_that_no_model_said_are_history_like_any_other() {
+    let mut server = Server::start().await;
+    let call = |arguments: Value| json!({ "id": "c1", "type": "function", "function": { "name": "light__HassLightSet", "arguments": arguments } });
+    let said = |role: &str, text: &str| json!({ "role": role, "content": text });
+    for (path, arguments) in
+        [("/v1/chat/completions", json!("{}")), ("/api/chat", json!({})), ("/v1/chat/completions", json!(""))]
+    {
+        let messages = json!([
+            said("system", "You are a voice assistant."),
+            said("user", "turn on the lamp"),
+            said("assistant", "Turned on the lamp"),
+            said("user", "and now?"),
+            said("assistant", "Error: CancelledError"),
+            said("user", "hello?"),
+            said("assistant", "(no response)"),
+            said("user", "dim it"),
+            { "role": "assistant", "content": "", "tool_calls": [call(arguments)] },
+            { "role": "tool", "tool_call_id": "c1", "content": "{\"error\": \"HomeAssistantError\", \"error_text\": \"interrupted\"}" },
+            said("assistant", ""),
+            said("user", "So?"),
+        ]);
+        let body = json!({ "model": "test-model", "stream": false, "messages": messages });
+        let asking = server.address;
+        let answer = tokio::spawn(async move {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
+            let response = client.post(format!("http://{asking}{path}")).body(body.to_string()).send().await.unwrap();
+            (response.status().as_u16(), response.text().await.unwrap())
+        });
+        let mut asked = server.reply_asked().await;
+        let chat = asked.chat();
+        let all = json!(chat.messages).to_string();
+        for words in ["Turned on the lamp", "Error: CancelledError", "(no response)", "interrupted"] {
+            assert!(all.contains(words), "{path}: {all}");
+        }
+        assert_eq!(chat.messages.last().unwrap()["content"], "So?");
+        reply(&mut asked, false);
+        let (status, text) = answer.await.unwrap();
+        assert_eq!(status, 200, "{path}: {text}");
+    }
+    server.stop().await;
+}

@@ -118,6 +118,32 @@ async fn models_are_listed_shown_and_here_already() {
     server.stop().await;
 }
 
+/// An empty line or a comment ends the turn of Ollama's Python client. It shows an empty word and goes on.
+#[tokio::test]
+async fn a_silent_stream_says_an_empty_word() {
+    let mut server = Server::with(|settings| settings.limits.comment_ms = 10).await;
+    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
+    // Who says nothing of a stream wants one.
+    let mut body = turn("Is it late?", json!({}));
+    body.as_object_mut().unwrap().remove("stream");
+    let request = client.post(format!("http://{}/api/chat", server.address)).body(body.to_string());
+    let asking = tokio::spawn(request.send());
+    let mut asked = server.reply_asked().await;
+    let mut lines = asking.await.unwrap().unwrap().bytes_stream();
+    for _ in 0..3 {
+        let line: Value = serde_json::from_slice(&lines.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!((&line["message"]["content"], &line["done"]), (&json!(""), &json!(false)), "{line}");
+        assert_eq!(line["message"]["role"], "assistant", "{line}");
+    }
+    asked.say("Not yet.");
+    asked.done(Finish::Stop);
+    let rest: Vec<u8> = lines.map(|part| part.unwrap().to_vec()).concat().await;
+    let rest = String::from_utf8(rest).unwrap();
+    let last: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert!(!rest.contains("\n\n") && last["done"] == true, "{rest}");
+    server.stop().await;
+}
+
 /// Programs look for Ollama at 11434 and ask `HEAD /` first. The gate is the same on both ports.
 #[tokio::test]
 async fn a_port_of_its_own_answers_as_ollama_does() {

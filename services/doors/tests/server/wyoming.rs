@@ -395,3 +395,47 @@ async fn a_persona_has_a_port_and_sessions_of_its_own() {
     assert_eq!(sessions(&server.store).await.len(), 2);
     server.stop().await;
 }
+
+/// Home Assistant reads the first `intent` as the end of the turn, carries it out and says its text.
+#[tokio::test]
+async fn a_call_is_an_intent_that_home_assistant_carries_out() {
+    let (mut server, address) = server(|settings| settings.wyoming.intents = true).await;
+    let told = saying(address, "Dim the lamp.", kitchen("01A"));
+    let mut asked = server.reply_asked().await;
+    let tools = asked.chat().tools;
+    assert!(tools.iter().any(|tool| tool["function"]["name"] == "HassLightSet"), "{tools:?}");
+    assert!(!asked.request.parallel_tool_calls, "one call is the end of a turn");
+    asked.say("Dimming it.");
+    asked.call("HassLightSet", "{\"name\":\"lamp\",\"brightness\":30}");
+    asked.done(Finish::ToolCalls);
+    let expected = json!({
+        "name": "HassLightSet", "text": "Dimming it.", "context": kitchen("01A"),
+        "entities": [{ "name": "name", "value": "lamp" }, { "name": "brightness", "value": 30 }],
+    });
+    assert_eq!(told.await.unwrap(), ("intent".to_owned(), expected));
+    // The conversation goes on, with what was done in it.
+    let told = saying(address, "Thanks.", kitchen("01B"));
+    let asked = server.reply_asked().await;
+    assert!(json!(asked.chat().messages).to_string().contains("HassLightSet"));
+    replies(asked, "You are welcome.");
+    assert_eq!(told.await.unwrap().1["text"], "You are welcome.");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn device_control_is_announced_only_where_it_is_on() {
+    for is_on in [false, true] {
+        let (mut server, address) = server(|settings| settings.wyoming.intents = is_on).await;
+        let mut client = WyomingClient::connect(address).await;
+        client.say("describe", json!({})).await;
+        let (_, info) = client.event().await.unwrap();
+        assert_eq!(info["handle"][0]["supports_home_control"], is_on, "{info}");
+        let told = saying(address, "Good morning.", kitchen("01A"));
+        let asked = server.reply_asked().await;
+        let has_devices = asked.chat().tools.iter().any(|tool| tool["function"]["name"] == "HassTurnOn");
+        assert_eq!(has_devices, is_on);
+        replies(asked, "Yes.");
+        assert_eq!(told.await.unwrap().0, "handled");
+        server.stop().await;
+    }
+}

@@ -14,6 +14,7 @@ sections! {
         pub user: String = name(),
         pub name: String = name(),
         pub mdns: bool = bool(),
+        pub intents: bool = bool(),
         pub line_bytes: usize = bytes(1024..=1 << 20),
         pub data_bytes: usize = bytes(1024..=1 << 24),
         pub payload_bytes: u64 = bytes(0..=1 << 30),
