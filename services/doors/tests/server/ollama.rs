@@ -123,7 +123,7 @@ async fn models_are_listed_shown_and_here_already() {
 async fn a_silent_stream_says_an_empty_word() {
     let mut server = Server::with(|settings| settings.limits.comment_ms = 10).await;
     let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().unwrap();
-    // Who says nothing of a stream wants one.
+    // A client that says nothing of a stream wants one.
     let mut body = turn("Is it late?", json!({}));
     body.as_object_mut().unwrap().remove("stream");
     let request = client.post(format!("http://{}/api/chat", server.address)).body(body.to_string());
