@@ -200,6 +200,36 @@ fn sessions_that_are_idle_and_sessions_that_talk() {
     assert!(memory["bytes_per_idle_session"].is_number(), "{memory}");
 }
 
+/// How many turns of a home's conversations are there, and that a new conversation computes little. How fast, no test says.
+#[test]
+fn a_home_begins_conversations_anew_over_a_restart_and_beside_a_peer() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (folder, url) = (tempfile::tempdir().unwrap(), format!("http://127.0.0.1:{port}"));
+    let of_folder = |name: &str| folder.path().join(name).display().to_string();
+    let command = format!(
+        "{} serve --host 127.0.0.1 --port {port} --threads 1 --model {} --set store.path={} --set memory.disk_path={}",
+        binary().display(),
+        model().display(),
+        of_folder("store"),
+        of_folder("state")
+    );
+    let counts = ["--prompt", "700", "--tools", "3", "--turns", "3", "--rounds", "1", "--others", "1", "--reply", "4"];
+    let pauses = ["--pause", "0", "--pause-before-restart", "2", "--peer", &url, "--peer-command", &command];
+    let measured = measure(&[&["home"], &counts[..], &pauses].concat());
+    assert_eq!((&measured["bench"], measured["entities"].as_u64() >= Some(10)), (&"home".into(), true));
+    let rows = list(&measured["rows"]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    assert_eq!(cases.len(), 10, "{cases:?}");
+    let computed = |row: usize| positive(&rows[row]["computed_tokens"]);
+    assert!(computed(0) > 600.0 && computed(2) < 100.0, "{rows:?}");
+    for row in rows {
+        assert!(positive(&row["peer"]["computed_tokens"]) > 0.0 && positive(&row["ratio"]) > 0.0, "{row}");
+    }
+    let turns = |side: &str| list(&measured[side]).iter().filter(|turn| turn["case"] == "ordinary_turn").count();
+    assert_eq!((turns("turns"), turns("peer_turns")), (2, 2));
+}
+
 #[test]
 fn a_service_that_is_not_there_or_does_not_start_is_told_in_words() {
     // No program listens on port 1.

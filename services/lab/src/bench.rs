@@ -4,6 +4,7 @@ mod cases;
 mod chat;
 mod compaction;
 mod drift;
+mod home;
 mod realtime;
 mod service;
 mod sessions;
@@ -39,6 +40,7 @@ enum BenchCommand {
     Turns(turns::Args),
     Sessions(sessions::Args),
     Compaction(compaction::Args),
+    Home(home::Args),
     Drift(drift::Args),
 }
 
@@ -53,6 +55,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Turns(args) => wait_for(turns::run(&args, given, settings)),
         BenchCommand::Sessions(args) => wait_for(sessions::run(&args, given, settings)),
         BenchCommand::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
+        BenchCommand::Home(args) => wait_for(home::run(&args, given, settings)),
         BenchCommand::Drift(args) => drift::run(&args, settings),
     }
 }

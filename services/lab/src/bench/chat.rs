@@ -14,6 +14,8 @@ pub struct ChatPlayer {
     model: String,
     reply_tokens: usize,
     messages: Vec<Value>,
+    /// As the client sends them. Empty: the request names none.
+    pub tools: Vec<Value>,
 }
 
 impl ChatPlayer {
@@ -33,7 +35,7 @@ impl ChatPlayer {
         for (said, answered) in history {
             messages.extend([message("user", said), message("assistant", answered)]);
         }
-        Ok(ChatPlayer { http, model, reply_tokens, messages })
+        Ok(ChatPlayer { http, model, reply_tokens, messages, tools: Vec::new() })
     }
 
     pub async fn turn(&mut self, service: &MeasuredService, number: usize, step: UserStep) -> Result<TurnCost> {
@@ -62,7 +64,7 @@ impl ChatPlayer {
 
     /// The same request to every server, with what some of them need to behave like the others.
     async fn ask(&self, service: &MeasuredService, turn: &mut TurnCost) -> Result<String> {
-        let body = json!({
+        let mut body = json!({
             "model": self.model,
             "messages": self.messages,
             "max_tokens": self.reply_tokens,
@@ -73,6 +75,9 @@ impl ChatPlayer {
             "chat_template_kwargs": { "enable_thinking": false },
             "cache_prompt": true,
         });
+        if !self.tools.is_empty() {
+            body["tools"] = self.tools.clone().into();
+        }
         let begin = Instant::now();
         let request = service.address.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
         let response = request.send().await.context("chat completions")?;
@@ -95,7 +100,7 @@ impl ChatPlayer {
             }
             for choice in event["choices"].as_array().into_iter().flatten() {
                 let piece = choice["delta"]["content"].as_str().unwrap_or_default();
-                if !piece.is_empty() {
+                if !piece.is_empty() || !choice["delta"]["tool_calls"].is_null() {
                     turn.first_token_ms.get_or_insert_with(|| begin.elapsed().as_secs_f64() * 1e3);
                     text.push_str(piece);
                 }
