@@ -94,7 +94,7 @@ fn forgets(sentence: &str) -> Option<&str> {
 /// What a sentence says that will still be so in a month.
 fn lasting(sentence: &str) -> Option<Statement> {
     let text = folded(sentence);
-    let start = without_fillers(&text);
+    let start = without_corrections(without_fillers(&text));
     let said = words(start);
     if !(FEWEST_WORDS..=MOST_WORDS).contains(&said.len()) || asks(sentence) || is_order_like(sentence) {
         return None;
@@ -112,6 +112,15 @@ fn lasting(sentence: &str) -> Option<Statement> {
         of_home: is_of_home(sentence),
         confidence: if is_negated(sentence) { 0.7 } else { 0.8 },
     })
+}
+
+/// 'Actually, my sister lives in Porto' says that she does.
+fn without_corrections(text: &str) -> &str {
+    let first = words(text).first().copied().unwrap_or_default();
+    match text.strip_prefix(first).filter(|_| has(|language| &language.corrections, first)) {
+        Some(rest) => without_fillers(rest.trim_start_matches([' ', ','])),
+        None => text,
+    }
 }
 
 fn begins_with(text: &str, phrase: &str) -> bool {

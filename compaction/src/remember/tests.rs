@@ -19,6 +19,8 @@ fn what_lasts_is_kept_as_it_was_said() {
         "I work at the hospital in Leeds.",
         "My dog is called Biscuit.",
         "Well, my mother's birthday is on the 3rd of May.",
+        "Actually, my favourite colour is blue.",
+        "No, my sister lives in Porto now.",
         "Meine Schwester wohnt in Lissabon.",
         "Ich bin allergisch gegen Nüsse.",
         "Ma soeur habite à Lyon.",

@@ -3,6 +3,7 @@
 mod curves;
 mod page;
 mod player;
+pub use player::ReplayPlayer;
 mod recall;
 mod replay;
 mod report;

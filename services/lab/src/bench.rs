@@ -5,6 +5,7 @@ mod chat;
 mod compaction;
 mod drift;
 mod home;
+mod household;
 mod realtime;
 mod service;
 mod sessions;
@@ -42,6 +43,7 @@ enum BenchCommand {
     Compaction(compaction::Args),
     Home(home::Args),
     Drift(drift::Args),
+    Household(household::Args),
 }
 
 /// `given` goes on to the service that is started for a measurement.
@@ -57,6 +59,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Compaction(args) => wait_for(compaction::run(&args, given, settings)),
         BenchCommand::Home(args) => wait_for(home::run(&args, given, settings)),
         BenchCommand::Drift(args) => drift::run(&args, settings),
+        BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
     }
 }
 

@@ -7,6 +7,7 @@ mod charts;
 pub mod client;
 pub mod eval;
 pub mod hardware;
+mod household;
 pub mod opening;
 pub mod output;
 mod script;

@@ -64,6 +64,8 @@ const MOST: u64 = 500;
 const STRONG: f64 = 3.4;
 /// A home in which little was said is taken for one with so many messages: a word that stands in six of them says something.
 const YOUNG_HOME: u64 = 200;
+/// Where a statement has all that the question is about: as much as one in six.
+const STRONG_IF_ALL: f64 = 2.0;
 /// What was found is looked at, and little of it is told.
 const HITS: u32 = 24;
 const PLACES: usize = 2;
@@ -155,14 +157,17 @@ async fn weigh(
 
 /// For each of the words that say most, the statement that is most about the question; oldest first.
 fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
-    let asked = words_of(past.question);
+    let asked: HashSet<String> =
+        compaction::stems_of_question(past.question).into_iter().chain(numbers(past.question)).collect();
     let is_statement =
         |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !compaction::asks(&hit.excerpt);
     let score = |words: &HashSet<String>| -> f64 {
         weights.iter().filter(|(stem, _)| words.contains(*stem)).map(|(_, weight)| weight).sum()
     };
     let statements = hits.iter().filter(is_statement).map(|hit| (hit, words_of(&hit.excerpt)));
-    let says_more = |words: &HashSet<String>| !words.is_subset(&asked) && score(words) >= STRONG;
+    let has_all = |words: &HashSet<String>| asked.iter().all(|stem| words.contains(stem));
+    let least_of = |words: &HashSet<String>| if has_all(words) { STRONG_IF_ALL } else { STRONG };
+    let says_more = |words: &HashSet<String>| !words.is_subset(&asked) && score(words) >= least_of(words);
     let statements: Vec<(&Hit, HashSet<String>)> = statements.filter(|(_, words)| says_more(words)).collect();
     let mut heavy: Vec<(&String, f64)> = weights.iter().map(|(stem, weight)| (stem, *weight)).collect();
     heavy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));

@@ -46,8 +46,12 @@ impl ReplayPlayer {
     ) -> Result<ReplayPlayer> {
         let update = ConfigUpdate { instructions: instructions.map(str::to_owned), ..ConfigUpdate::default() };
         let new = NewSession { user, model: preset, update: Some(&update), ..NewSession::default() };
-        let session = runtime.create(new).await?;
-        ReplayPlayer::connect(runtime, session, patience).await
+        ReplayPlayer::begin_session(runtime, new, patience).await
+    }
+
+    /// A session of its own.
+    pub async fn begin_session(runtime: &Runtime, new: NewSession<'_>, patience: Duration) -> Result<ReplayPlayer> {
+        ReplayPlayer::connect(runtime, runtime.create(new).await?, patience).await
     }
 
     /// Goes on with a session from an item that is known to be whole: what came after it is taken back.
