@@ -61,13 +61,11 @@ impl Client {
     }
 
     /// A client with a small receive buffer: the server soon notices that it does not read.
-    pub async fn with_little_room(address: &str, query: &str) -> Client {
+    pub async fn with_little_room(address: &str, path: &str) -> Client {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
         let stream = socket.connect(address.parse().expect("an address")).await.expect("a connection");
-        Client::on(stream, address, &format!("/v1/realtime{query}"), &[])
-            .await
-            .unwrap_or_else(|refused| panic!("{refused:?}"))
+        Client::on(stream, address, path, &[]).await.unwrap_or_else(|refused| panic!("{refused:?}"))
     }
 
     async fn on(stream: TcpStream, address: &str, path: &str, headers: &[(&str, &str)]) -> Result<Client, Refused> {

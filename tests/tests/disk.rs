@@ -316,7 +316,7 @@ async fn a_socket_that_does_not_read_is_closed_and_the_session_lives_on() {
     let service = Service::start(&["--set", "limits.outgoing_bytes=1MiB"]).await;
     let mut reader = service.connect("").await;
     let id = reader.session_id().await;
-    let mut sleeper = Client::with_little_room(&service.address, &format!("?session={id}")).await;
+    let mut sleeper = Client::with_little_room(&service.address, &format!("/v1/realtime?session={id}")).await;
     sleeper.session_id().await;
     // More than the system holds for a socket that is not read.
     let text = "word ".repeat(50_000);

@@ -1,11 +1,15 @@
 //! Responses over a websocket.
 
-use crate::client::{Client, Closed};
+use crate::client::{Client, Closed, PATIENCE};
 use crate::scripted::Asked;
 use crate::support::{Chat, Server};
 use model::Purpose;
 use serde_json::{Value, json};
 use session::{Delta, Failure, FailureCode, Finish};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 async fn connect(server: &Server) -> Client {
@@ -224,5 +228,63 @@ async fn its_limits_are_those_of_every_websocket() {
     assert_eq!(client.expect_error("rate_limit_exceeded").await["status"], 429);
     let _ = client.send(Message::text("x".repeat(5000))).await;
     assert_eq!(client.closed().await, Closed(Some(1009)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_more_is_let_go() {
+    let server = Server::with(|settings| settings.limits.idle_s = 1).await;
+    let mut client = connect(&server).await;
+    create(&mut client, json!({ "input": [], "generate": false, "store": false })).await;
+    client.until("response.completed").await;
+    assert_eq!(client.closed().await, Closed(Some(1000)));
+    server.stop().await;
+}
+
+/// The service asks whether it is still there. Both websockets do.
+#[tokio::test]
+async fn a_client_that_answers_no_ping_is_gone() {
+    let server = Server::with(|settings| settings.limits.ping_s = 1).await;
+    for path in ["/v1/responses", "/v1/realtime"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let upgrade = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(upgrade.as_bytes()).await.unwrap();
+        let mut all = Vec::new();
+        // Until the service hangs up, which it does by itself.
+        timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("the service hangs up").unwrap();
+        let pings = all.windows(2).filter(|bytes| *bytes == [0x89, 0x00]).count();
+        assert!((2..=4).contains(&pings), "{path}: {pings} pings");
+        // The code of the close, 1001.
+        assert!(all.windows(4).any(|bytes| bytes[0] == 0x88 && bytes[2..] == [0x03, 0xe9]), "{path}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_its_response() {
+    let mut server = Server::with(|settings| settings.limits.write_ms = 300).await;
+    for store in [true, false] {
+        let mut sleeper = Client::with_little_room(&server.address.to_string(), "/v1/responses").await;
+        create(&mut sleeper, json!({ "input": "Tell me a very long story.", "store": store })).await;
+        let mut asked = server.reply_asked().await;
+        // More than the network between two programs holds.
+        let piece = "word ".repeat(20 << 10);
+        let telling = async {
+            loop {
+                asked.say(&piece);
+                if timeout(Duration::from_millis(20), asked.cancelled()).await.is_ok() {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, telling).await.expect("the response of a client that does not read is stopped");
+        asked.done(Finish::Cancelled);
+        drop(sleeper);
+        // Another client is answered as ever.
+        let mut client = connect(&server).await;
+        turn(&mut server, &mut client, json!({ "input": "Hi.", "store": false }), "Hello.").await;
+    }
     server.stop().await;
 }

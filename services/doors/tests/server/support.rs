@@ -114,7 +114,7 @@ impl Server {
     }
 
     pub async fn connect_with_little_room(&self, query: &str) -> Client {
-        Client::with_little_room(&self.address.to_string(), query).await
+        Client::with_little_room(&self.address.to_string(), &format!("/v1/realtime{query}")).await
     }
 }
 
