@@ -169,11 +169,12 @@ impl Store {
         Ok(row.map(UnheardSession::from))
     }
 
-    /// What the user said in a session behind `seq`, in the order it was said.
+    /// What the user said in a session behind `seq`, in the order it was said, but for what is to be told no more.
     pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
         let query = sqlx::query_as(
             "SELECT v.seq, v.item_id, v.text, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
              WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
+                AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
              ORDER BY v.seq LIMIT ?",
         );
         let query = query.bind(session.key).bind(i64::try_from(seq).unwrap_or(i64::MAX)).bind(limit);

@@ -64,6 +64,15 @@ impl Store {
         let (from, through, to) = (from.clone(), through.clone(), to.clone());
         self.write(async move |connection| {
             copy_context(connection, &from, &through, &to).await?;
+            // What was said is looked at where it was said, and what is told no more is not told here either.
+            let unsay = sqlx::query(
+                "INSERT OR IGNORE INTO unsaid_items (session, item_id)
+                 SELECT ?, item_id FROM unsaid_items WHERE session = ?",
+            );
+            unsay.bind(to.key).bind(from.key).execute(&mut *connection).await?;
+            let seq = i64::try_from(last_seq(connection, &to).await?).unwrap_or(i64::MAX);
+            let heard = sqlx::query("UPDATE sessions SET heard_seq = ?1, learned_seq = ?1 WHERE key = ?2");
+            heard.bind(seq).bind(to.key).execute(&mut *connection).await?;
             let show = sqlx::query("UPDATE sessions SET deleted_at_ms = NULL WHERE key = ?");
             show.bind(to.key).execute(connection).await?;
             Ok(())

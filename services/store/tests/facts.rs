@@ -122,6 +122,21 @@ async fn a_session_that_its_user_deletes_takes_its_facts_along_and_one_that_grew
 }
 
 #[tokio::test]
+async fn a_second_session_that_begins_as_another_says_nothing_anew() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let session = session_of(store, "ann", true).await;
+    let said = say(store, &session, "a", "I like tea.", 20).await;
+    let unsaid = vec![(session.id().to_owned(), "a".to_owned())];
+    let changes = FactChanges { unsaid, ..FactChanges::default() };
+    store.remember(&session, changes, HeardThrough::Words(said.seq), 30).await.unwrap();
+    let fork = store.fork_session(&session, &said.order_key, new_id("sess").unwrap(), 40).await.unwrap();
+    assert_eq!(store.unheard_sessions("ada", "ann", 0, 8).await.unwrap(), []);
+    assert_eq!(store.said_since(&fork, 0, 8).await.unwrap(), []);
+    assert_eq!(found(store, "ann", "tea").await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_person_can_be_forgotten() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;

@@ -32,6 +32,7 @@ struct HeldFact {
     text: String,
     asked: bool,
     item_id: Option<String>,
+    said_at_ms: i64,
 }
 
 impl Remembered {
@@ -43,6 +44,7 @@ impl Remembered {
             text: fact.text,
             asked: fact.asked,
             item_id: fact.item_id,
+            said_at_ms: fact.said_at_ms,
         });
         Remembered { held: held.collect(), changes: FactChanges::default(), person: person.to_owned(), most }
     }
@@ -65,9 +67,16 @@ impl Remembered {
             return Ok(());
         }
         let id = new_id("fact")?;
-        for older in older {
-            self.changes.replaced.push((older.clone(), id.clone()));
-            self.held.retain(|fact| fact.id != older);
+        let said_at_ms = source.message.created_at_ms;
+        // Conversations go on beside each other: what is heard later may have been said before.
+        let newer =
+            self.held.iter().filter(is_same).find(|fact| fact.said_at_ms > said_at_ms).map(|fact| fact.id.clone());
+        match &newer {
+            Some(newer) => self.changes.replaced.push((id.clone(), newer.clone())),
+            None => {
+                self.changes.replaced.extend(older.iter().map(|older| (older.clone(), id.clone())));
+                self.held.retain(|fact| !older.contains(&fact.id));
+            }
         }
         let item_id = Some(source.message.item_id.clone());
         let new = NewFact {
@@ -81,10 +90,12 @@ impl Remembered {
             item_id: item_id.clone(),
             words: source.message.text.clone(),
             said_by: source.person.to_owned(),
-            said_at_ms: source.message.created_at_ms,
+            said_at_ms,
         };
         self.changes.new.push(new);
-        self.held.push(HeldFact { id, person, about, text, asked, item_id });
+        if newer.is_none() {
+            self.held.push(HeldFact { id, person, about, text, asked, item_id, said_at_ms });
+        }
         Ok(())
     }
 
@@ -108,4 +119,51 @@ impl Remembered {
 /// The letters and digits of a text, so that the same words are the same text.
 fn folded(text: &str) -> String {
     text.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str, about: &str, at_ms: i64, remembered: &mut Remembered) {
+        let message =
+            SaidMessage { seq: 1, item_id: format!("item_{at_ms}"), text: text.to_owned(), created_at_ms: at_ms };
+        let statement =
+            Statement { text: text.to_owned(), about: about.to_owned(), asked: false, of_home: false, confidence: 0.8 };
+        let source = SaidAt { person: "ann", message: &message };
+        remembered.keep(statement, FoundBy::Words, &source).unwrap();
+    }
+
+    fn texts(remembered: &Remembered) -> Vec<&str> {
+        remembered.held.iter().map(|fact| fact.text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_was_said_last_holds_whenever_it_is_heard() {
+        let mut remembered = Remembered::new(Vec::new(), "ann", 10);
+        said("My sister moved to Porto.", "siste|lives", 20, &mut remembered);
+        said("My sister lives in Lisbon.", "siste|lives", 10, &mut remembered);
+        assert_eq!(texts(&remembered), ["My sister moved to Porto."]);
+        let [first, second] = &remembered.changes.new[..] else { panic!("two facts") };
+        assert_eq!(remembered.changes.replaced, [(second.id.clone(), first.id.clone())]);
+        said("My sister moved to Lyon.", "siste|lives", 30, &mut remembered);
+        assert_eq!(texts(&remembered), ["My sister moved to Lyon."]);
+        // Said again it is no news.
+        said("my sister moved to lyon", "siste|lives", 40, &mut remembered);
+        assert_eq!(remembered.changes.new.len(), 3);
+    }
+
+    #[test]
+    fn facts_have_a_limit_and_are_forgotten() {
+        let mut remembered = Remembered::new(Vec::new(), "ann", 1);
+        said("I like tea.", "=like tea", 10, &mut remembered);
+        said("I like milk.", "=like milk", 20, &mut remembered);
+        assert_eq!(texts(&remembered), ["I like tea."]);
+        remembered.forget("that I like tea");
+        assert_eq!(texts(&remembered), Vec::<&str>::new());
+        assert_eq!(remembered.changes.forgotten.len(), 1);
+        remembered.unsay("sess", "item");
+        remembered.unsay("sess", "item");
+        assert_eq!(remembered.changes.unsaid.len(), 1);
+    }
 }
