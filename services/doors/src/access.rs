@@ -8,7 +8,7 @@ mod policy;
 mod revoked;
 
 pub use caller::Caller;
-pub use entry::{KEY_PROTOCOL, LOCAL_USER, Peer, caller, guard, require};
+pub use entry::{KEY_PROTOCOL, LOCAL_USER, PathBefore, Peer, caller, guard, require};
 pub use gate::{ConnectionPlace, Gate, Left};
 pub use policy::{Policy, check_access};
 pub use revoked::RevokedKeys;

@@ -4,6 +4,7 @@ pub mod context;
 pub mod experiments;
 pub mod keys;
 pub mod memories;
+pub mod persons;
 pub mod sessions;
 
 use crate::access::Caller;

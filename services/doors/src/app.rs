@@ -1,7 +1,8 @@
 //! What every request may need.
 
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::RecentTurns;
+use crate::completion::{ConversationKeeping, RecentTurns};
+use crate::identity::Persons;
 use crate::pulls::Pulls;
 use model::Model;
 use runtime::Runtime;
@@ -19,6 +20,8 @@ pub struct App {
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
     pub recent: Arc<RecentTurns>,
+    pub persons: Arc<Persons>,
+    pub keeping: ConversationKeeping,
     pub pulls: Pulls,
     pub policy: Arc<Policy>,
     pub revoked: RevokedKeys,

@@ -1,23 +1,29 @@
 //! A reply to a client that speaks over HTTP and reads along, whatever its protocol: with its whole conversation in the
 //! request, or in a durable session to which the request adds what is new.
 
+mod carrying;
 mod durable;
+mod keeping;
 mod listening;
+mod log;
 mod retries;
 mod source;
 
-pub use durable::{MARK, bodies};
+pub use durable::{MARK, bodies, push_item};
+pub use keeping::ConversationKeeping;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
 
 use crate::ApiError;
 use crate::access::{Caller, Gate};
+use crate::identity::{Persons, RequestSpeaker};
 use futures_util::{StreamExt, stream};
+use keeping::KeptTurn;
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
 use runtime::{ModelChoice, Runtime};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
-use session::prompt::Wording;
+use session::prompt::{Wording, settle};
 use session::{
     Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt,
     Response, ResponseStatus, ToolChoice,
@@ -38,6 +44,8 @@ pub struct Completions {
     pub runtime: Runtime,
     pub gate: Arc<Gate>,
     pub recent: Arc<RecentTurns>,
+    pub persons: Arc<Persons>,
+    pub keeping: ConversationKeeping,
     pub wording: Arc<Wording>,
 }
 
@@ -55,12 +63,15 @@ pub struct CompletionRequest {
     pub session_id: Option<String>,
     /// None: the door's clients send nothing again by themselves.
     pub attempt: Option<RequestAttempt>,
+    pub speaker: RequestSpeaker,
 }
 
 /// One reply under way. A client that hangs up drops it, and with it the source.
 pub struct Completion {
     source: Source,
     warm: Option<Warm>,
+    /// To be kept when the reply is over.
+    kept: Option<KeptTurn>,
     /// Of a durable session, so that a client learns the id of a new one.
     pub session_id: Option<String>,
 }
@@ -77,11 +88,20 @@ impl Completions {
     ) -> Result<Completion, ApiError> {
         if let Some(session) = request.session_id.take() {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
-            return Ok(Completion { source, warm: None, session_id: Some(session_id) });
+            return Ok(Completion::of_session(source, session_id));
         }
+        let kept = self.keeping.begin(caller, choice, &request).await;
+        settle(&mut request.prompt.messages, &self.wording);
         if !choice.instructions.is_empty() {
             prepend(&mut request.prompt.messages, &choice.instructions);
         }
+        let kept = match kept {
+            Some((turn, before)) => {
+                self.put_before(&mut request.prompt, before, &choice.preset).await;
+                Some(turn)
+            }
+            None => None,
+        };
         // After a request in the background no user goes on talking.
         let goes_on = request.priority == Priority::Talk;
         let user = past_user(&caller.identity.user);
@@ -92,7 +112,7 @@ impl Completions {
         let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
         let answer = self.model.ask(asked);
         let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
-        Ok(Completion { source, warm, session_id: None })
+        Ok(Completion { source, warm, kept, session_id: None })
     }
 
     /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.
@@ -114,7 +134,7 @@ impl Completions {
         let reply = Arc::<SharedReply>::default();
         let source = Source::Shared(reply.clone().reader());
         self.take_turn(&mut *reply.progress().await, session, turn, Map::new()).await??;
-        Ok(Completion { source, warm: None, session_id: Some(session.id().to_owned()) })
+        Ok(Completion::of_session(source, session.id().to_owned()))
     }
 
     /// The reply to a turn that its client may ask for again: it is taken and answered once. `first` takes it; where that
@@ -128,7 +148,7 @@ impl Completions {
         again: (NewTurn, Map<String, Value>),
     ) -> Result<(Completion, SessionRef), ApiError> {
         let (source, session) = durable::take_turn_once(self, caller, name, attempt, first, again).await?;
-        Ok((Completion { source, warm: None, session_id: Some(session.id().to_owned()) }, session))
+        Ok((Completion::of_session(source, session.id().to_owned()), session))
     }
 }
 
@@ -165,6 +185,10 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 }
 
 impl Completion {
+    fn of_session(source: Source, session_id: String) -> Completion {
+        Completion { source, warm: None, kept: None, session_id: Some(session_id) }
+    }
+
     /// Cancels the response while it is read. It still ends as responses do.
     pub fn canceller(&self) -> CancellationToken {
         self.source.canceller()
@@ -175,9 +199,13 @@ impl Completion {
         let event = self.source.next().await?;
         if let Ok(event) = &event
             && let Event::ResponseDone { response } = &**event
-            && let Some(warm) = self.warm.take()
         {
-            warm.after(response);
+            if let Some(warm) = self.warm.take() {
+                warm.after(response);
+            }
+            if let Some(turn) = self.kept.take() {
+                turn.ended(response);
+            }
         }
         Some(event)
     }

@@ -5,7 +5,7 @@ use crate::openai_realtime::{ErrorBody, event_limits};
 use crate::wyoming::{FrameLimits, FrameReader};
 use crate::{ApiError, ollama, openai_chat, openai_realtime, openai_responses, wyoming};
 use serde_json::Value;
-use session::prompt::Wording;
+use session::prompt::{Wording, settle};
 use settings::{Settings, Sources};
 use std::sync::LazyLock;
 
@@ -35,15 +35,17 @@ fn told(error: impl Into<ApiError>) -> String {
 }
 
 fn chat(body: &[u8]) -> Result<(), String> {
-    openai_chat::parse(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+    let mut request = openai_chat::parse(body, &SETTINGS).map_err(told)?;
+    settle(&mut request.completion.prompt.messages, &WORDING);
+    Ok(())
 }
 
 fn ollama_chat(body: &[u8]) -> Result<(), String> {
-    ollama::parse_chat(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+    ollama::parse_chat(body, &SETTINGS).map(drop).map_err(told)
 }
 
 fn ollama_generate(body: &[u8]) -> Result<(), String> {
-    ollama::parse_generate(body, &SETTINGS, &WORDING).map(drop).map_err(told)
+    ollama::parse_generate(body, &SETTINGS).map(drop).map_err(told)
 }
 
 fn responses(body: &[u8]) -> Result<(), String> {

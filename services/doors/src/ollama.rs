@@ -16,6 +16,7 @@ use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
 use crate::fields::note;
+use crate::identity::BodyClues;
 use crate::side_task::{is_side_task, set_aside};
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -28,14 +29,13 @@ use model::PreparationShare;
 use parse::{OllamaRequest, OllamaTask};
 use render::{LineShape, OllamaReply};
 use runtime::first_time;
-use session::prompt::Wording;
 use settings::{Preset, Settings};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use store::new_id;
 
-type Parse = fn(&[u8], &Settings, &Wording) -> Result<OllamaRequest, ApiError>;
+type Parse = fn(&[u8], &Settings) -> Result<OllamaRequest, ApiError>;
 
 /// `POST /api/chat`
 pub async fn chat(
@@ -68,8 +68,7 @@ async fn answer(
     parse: Parse,
     shape: LineShape,
 ) -> Result<Response, ApiError> {
-    let OllamaRequest { name, stream, task, num_ctx, unused } =
-        parse(body, &completions.settings, &completions.wording)?;
+    let OllamaRequest { name, stream, task, num_ctx, unused } = parse(body, &completions.settings)?;
     let mut choice = completions.runtime.presets().choose(untagged(&name))?;
     tell_once(&choice.preset, num_ctx, unused);
     let mut request = match task {
@@ -77,8 +76,10 @@ async fn answer(
         OllamaTask::Load { unload } => return Ok(json_response(OllamaReply::loaded(name, shape, unload))),
     };
     if is_side_task(headers, stream, &request) {
-        set_aside(&mut request, &mut choice, &completions.wording);
+        set_aside(&mut request, &mut choice);
     }
+    let clues = BodyClues::of(&request.model, &request.prompt.messages);
+    request.speaker = completions.persons.speaker(caller, headers, &clues).await?;
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
     let completion = completions.ask(caller, &id, &choice, request, preparation).await?;
@@ -91,6 +92,14 @@ async fn answer(
     let silence = Duration::from_millis(completions.settings.limits.comment_ms);
     let lines = completion::kept_alive(lines, silence, empty).map(|line| Ok::<_, Infallible>(line + "\n"));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// What a request tells of its speaker.
+pub fn clues(request: OllamaRequest) -> BodyClues {
+    match request.task {
+        OllamaTask::Reply(reply) => BodyClues::of(&reply.model, &reply.prompt.messages),
+        OllamaTask::Load { .. } => BodyClues { model: request.name, ..BodyClues::default() },
+    }
 }
 
 /// `GET /` and `HEAD /` on Ollama's own port, which programs look for.

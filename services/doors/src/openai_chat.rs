@@ -38,12 +38,13 @@ pub async fn completions(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { stream, include_usage, mut completion } = parse::parse(&body, &chat.settings, &chat.wording)?;
+    let ChatRequest { stream, include_usage, mut completion, clues } = parse::parse(&body, &chat.settings)?;
+    completion.speaker = chat.persons.speaker(&caller, &headers, &clues).await?;
     completion.attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     let mut choice = chat.runtime.presets().choose(&completion.model)?;
     if is_side_task(&headers, stream, &completion) {
-        set_aside(&mut completion, &mut choice, &chat.wording);
+        set_aside(&mut completion, &mut choice);
     }
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");

@@ -20,7 +20,7 @@ pub use stored::{StoredQuery, cancel, delete, read};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
-use crate::completion::{self, Completion, Completions, RequestAttempt};
+use crate::completion::{self, Completion, CompletionRequest, Completions, RequestAttempt};
 use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;
@@ -49,7 +49,8 @@ pub async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let request = parse::parse(&body, &completions.settings)?;
+    let mut request = parse::parse(&body, &completions.settings)?;
+    request.speaker = completions.persons.speaker(&caller, &headers, &request.clues).await?;
     let attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     if !request.generate {
@@ -88,7 +89,7 @@ async fn answer(
     let base = base(&request, choice.name.clone());
     let reply = ResponsesReply::new(id.clone(), base, request.tells_reasoning, shape);
     tracing::debug!(id, user = %caller.identity.user, stream = request.stream, "a response begins");
-    let asked = stateless::completion_request(request, &completions.wording)?;
+    let asked = CompletionRequest { attempt, ..stateless::completion_request(request)? };
     let completion = completions.ask(caller, &id, &choice, asked, preparation).await?;
     Ok((completion, reply))
 }

@@ -1,8 +1,8 @@
 //! The API as one table: each route, the scope that a key needs for it, what the document says of it.
 
 use crate::ApiError;
-use crate::access::{guard, require};
-use crate::admin::{context, experiments, keys, memories, sessions};
+use crate::access::{PathBefore, guard, require};
+use crate::admin::{context, experiments, keys, memories, persons, sessions};
 use crate::completion::Completions;
 use crate::openai_chat as chat;
 use crate::openai_realtime as realtime;
@@ -15,8 +15,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde_json::Value;
+use settings::{PersonRule, RuleClue, WantedText};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Scope;
 
@@ -115,6 +117,8 @@ pub fn table() -> Vec<Route> {
             .query(read::<memories::PersonQuery>),
         route("get", "/v1/memories/{memory_id}", Sessions, get(memories::read), Object),
         route("delete", "/v1/memories/{memory_id}", Sessions, delete(memories::forget), Object),
+        route("get", "/v1/persons", Sessions, get(persons::list), List),
+        route("delete", "/v1/persons/{name}", Sessions, delete(persons::delete), Object),
         open("/healthz", get(health::health), Object),
         route("get", "/metrics", Admin, get(health::metrics), Text),
         open("/openapi.json", get(document), Object),
@@ -127,20 +131,27 @@ async fn document(State(app): State<App>) -> Json<Value> {
 
 impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, gate, recent, .. } = app.clone();
+        let App { settings, model, store, runtime, gate, recent, persons, keeping, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, gate, recent, wording }
+        Completions { settings, model, store, runtime, gate, recent, persons, keeping, wording }
     }
 }
 
 /// `front` answers `/`: it is for people and not for programs, so it is no part of the table.
 pub fn router(app: App, front: MethodRouter<App>) -> Router {
     let mut router: Router<App> = Router::new();
+    let before = paths_before(&app.settings.remember.who);
     for Route { path, scope, handler, .. } in table() {
         let handler = match scope {
             Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
             None => handler,
         };
+        if path.starts_with("/v1/") || path.starts_with("/api/") {
+            for before in &before {
+                let handler = handler.clone().layer(Extension(PathBefore(before.clone())));
+                router = router.route(&format!("/{before}{path}"), handler);
+            }
+        }
         router = router.route(path, handler);
     }
     router
@@ -155,9 +166,19 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
         .with_state(app)
 }
 
+/// Clients that can tell nothing else of their speaker have a base URL of their own. Only what a rule names is there.
+fn paths_before(rules: &[PersonRule]) -> BTreeSet<String> {
+    let conditions = rules.iter().flat_map(|rule| &rule.conditions);
+    let named = conditions.filter_map(|condition| match (&condition.clue, &condition.wanted) {
+        (RuleClue::Path, WantedText::Exactly(path)) => Some(path.clone()),
+        _ => None,
+    });
+    named.collect()
+}
+
 /// An error is told as the clients of its path read errors.
 async fn errors_of_the_door(request: axum::extract::Request, next: Next) -> Response {
-    let is_ollama = request.uri().path().starts_with("/api/");
+    let is_ollama = request.uri().path().split('/').skip(1).take(2).any(|part| part == "api");
     let response = in_json(next.run(request).await).await;
     if is_ollama { ollama::errors_in_our_words(response) } else { response }
 }

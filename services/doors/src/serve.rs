@@ -2,7 +2,8 @@
 
 use crate::accept::Listeners;
 use crate::access::{Gate, Policy, RevokedKeys};
-use crate::completion::RecentTurns;
+use crate::completion::{ConversationKeeping, RecentTurns};
+use crate::identity::Persons;
 use crate::pulls::Pulls;
 use crate::routes::router;
 use crate::{App, Error, accept, console, metrics, ollama, upkeep, wyoming};
@@ -35,16 +36,19 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
     metrics::collect();
     let drain = Duration::from_secs(parts.settings.shutdown.drain_s);
     let limits = &parts.settings.limits;
+    let runtime = Runtime::new(parts.clone());
     let app = App {
         gate: Arc::new(Gate::new(&parts.settings)),
         recent: Arc::new(RecentTurns::new(Duration::from_secs(limits.retry_s), limits.retry_turns)),
+        persons: Arc::new(Persons::new(parts.settings.clone(), parts.store.clone())),
+        keeping: ConversationKeeping::new(parts.settings.clone(), parts.store.clone(), runtime.clone()),
         pulls: Pulls::default(),
         policy: Arc::new(policy),
         revoked: RevokedKeys::default(),
-        settings: parts.settings.clone(),
-        store: parts.store.clone(),
-        model: parts.model.clone(),
-        runtime: Runtime::new(parts),
+        settings: parts.settings,
+        store: parts.store,
+        model: parts.model,
+        runtime,
         stopping: stop.clone(),
     };
     let mut upkeep = tokio::spawn(upkeep::run(app.clone()));
@@ -69,6 +73,7 @@ pub async fn serve(listeners: Listeners, parts: runtime::RuntimeParts, policy: P
             more.wait().await;
         }
         wyoming.wait().await;
+        app.keeping.finish().await;
     })
     .await;
     // The next start goes on with it.

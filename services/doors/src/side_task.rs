@@ -4,7 +4,6 @@
 use crate::completion::CompletionRequest;
 use axum::http::HeaderMap;
 use runtime::ModelChoice;
-use session::prompt::{Wording, settle};
 use session::{MessageRole, Priority};
 
 /// Headers that name the task, where a frontend is told to write it. Empty for a turn.
@@ -21,10 +20,8 @@ pub fn is_side_task(headers: &HeaderMap, stream: bool, request: &CompletionReque
 }
 
 /// It is answered behind all that users wait for, in no session, and not as a persona: its own words say what it is to be.
-pub fn set_aside(request: &mut CompletionRequest, choice: &mut ModelChoice, wording: &Wording) {
-    if request.session_id.take().is_some() {
-        settle(&mut request.prompt.messages, wording);
-    }
+pub fn set_aside(request: &mut CompletionRequest, choice: &mut ModelChoice) {
+    request.session_id = None;
     request.priority = Priority::Background;
     choice.instructions.clear();
 }

@@ -14,7 +14,7 @@ mod program;
 mod render;
 
 pub use frames::{FrameLimits, FrameReader};
-pub use parse::{TranscriptFields, parse};
+pub use parse::{TranscriptFields, clues, parse};
 pub use ports::{WyomingPort, listen};
 
 use crate::App;

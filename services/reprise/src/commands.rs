@@ -12,3 +12,4 @@ pub mod render;
 pub mod run;
 pub mod serve;
 pub mod sessions;
+pub mod who;

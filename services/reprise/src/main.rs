@@ -39,6 +39,7 @@ enum CliCommand {
     Sessions(commands::sessions::Args),
     Memories(commands::memories::Args),
     Synth(lab::synth::Args),
+    Who(commands::who::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         CliCommand::Sessions(args) => commands::sessions::run(args, &loaded.settings),
         CliCommand::Memories(args) => commands::memories::run(args, &loaded.settings),
         CliCommand::Synth(args) => lab::synth::run(args),
+        CliCommand::Who(args) => commands::who::run(args, &loaded.settings),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -128,6 +128,10 @@ impl Runtime {
         self.live.sessions.lock().get(session).map(|entry| entry.commands.clone())
     }
 
+    pub fn is_in_memory(&self, session: &SessionRef) -> bool {
+        self.live.sessions.lock().contains_key(session)
+    }
+
     /// The sessions in memory, and what was last seen of their summaries and pins.
     pub(super) fn in_memory(&self) -> Vec<(SessionRef, Option<ContextStamp>)> {
         self.live.sessions.lock().iter().map(|(session, entry)| (session.clone(), entry.seen)).collect()

@@ -8,7 +8,7 @@ mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
 pub use remember::{
-    KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RulePerson, WantedText, person_name,
+    KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RuleName, WantedText, person_name,
 };
 pub use remote_servers::{CountTokens, HubSettings, UpstreamSettings};
 pub use wyoming::{WYOMING_PORT, WyomingSettings};

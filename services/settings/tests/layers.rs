@@ -287,7 +287,7 @@ proptest! {
 /// Both ways to write a list of tables, and that of the environment.
 #[test]
 fn rules_of_persons_are_read_from_each_layer() {
-    use settings::{RuleClue, RulePerson, WantedText};
+    use settings::{RuleClue, RuleName, WantedText};
     let written = "[[remember.who]]\nperson = \"Anna\"\nkey = \"phone\"\nprivate = true\n\n\
                    [[remember.who]]\nperson = \"*\"\nheader = \"X-Name\"\ncontinue_minutes = 30\n";
     let inline = "remember.who = [{ person = \"Anna\", key = \"phone\", private = true }, \
@@ -300,9 +300,9 @@ fn rules_of_persons_are_read_from_each_layer() {
     let of_environment = Settings::load(&sources).unwrap();
     assert_eq!(of_environment.settings.remember.who, rules);
     let [anna, other] = rules.as_slice() else { panic!("{rules:?}") };
-    assert_eq!((&anna.person, anna.is_private), (&RulePerson::Named("anna".into()), true));
+    assert_eq!((&anna.person, anna.is_private), (&RuleName::Named("anna".into()), true));
     assert_eq!(anna.conditions[0].wanted, WantedText::Exactly("phone".into()));
-    assert_eq!((&other.person, other.continue_minutes), (&RulePerson::Found, Some(30)));
+    assert_eq!((&other.person, other.continue_minutes), (&RuleName::Found, Some(30)));
     assert_eq!(other.conditions[0].clue, RuleClue::Header("x-name".into()));
     let (_other_folder, again) = user(&print_config(&of_environment));
     assert_eq!(Settings::load(&again).unwrap().settings.remember.who, rules);

@@ -4,10 +4,11 @@
 //! First the session is marked, in one small transaction: from then on no reader finds it. Then its rows go a hundred at a
 //! time, so that a user's turn does not wait for a year of another user's talk. The next start finishes what a crash cut off.
 
+use crate::error::Result;
 use crate::facts::leave_session;
 use crate::{Error, SessionRef, Store};
 use sqlx::query::Query;
-use sqlx::sqlite::{Sqlite, SqliteArguments};
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use sqlx::types::Json;
 
 /// Rows that go in one transaction. Taking words out of the index for good is slow, and other writes wait for it.
@@ -124,19 +125,20 @@ impl Store {
     ) -> Result<(), Error> {
         let marked = session.clone();
         self.write(async move |connection| {
-            let query = sqlx::query(
-                "UPDATE sessions SET deleted_at_ms = ?
-                 WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ? AND unused_ms >= ?",
+            let query = sqlx::query_scalar(
+                "SELECT 1 FROM sessions WHERE key = ? AND deleted_at_ms IS NULL AND updated_at_ms < ? AND unused_ms >= ?",
             );
-            let query = query.bind(now_ms).bind(marked.key).bind(before_ms).bind(unused_ms);
-            if query.execute(&mut *connection).await?.rows_affected() != 1 {
-                return Err(marked.missing().into());
-            }
-            let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
-            query.bind(marked.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
-            leave_session(connection, marked.key, by_user).await
+            let query = query.bind(marked.key).bind(before_ms).bind(unused_ms);
+            let found: Option<i64> = query.fetch_optional(&mut *connection).await?;
+            found.ok_or_else(|| marked.missing())?;
+            mark(connection, &marked, by_user, now_ms).await
         })
         .await?;
+        self.remove_marked(session).await
+    }
+
+    /// What is left of a session that is marked.
+    pub(crate) async fn remove_marked(&self, session: &SessionRef) -> Result<(), Error> {
         if let Some(journal) = self.journal() {
             journal.forget(session);
         }
@@ -144,7 +146,7 @@ impl Store {
     }
 
     /// Until the log is written back, deleted words can still be read in it.
-    async fn forget_the_log(&self) -> Result<(), Error> {
+    pub(crate) async fn forget_the_log(&self) -> Result<(), Error> {
         let is_busy: bool = self
             .upkeep(async move |connection| {
                 sqlx::query("PRAGMA incremental_vacuum").execute(&mut *connection).await?;
@@ -158,8 +160,22 @@ impl Store {
     }
 }
 
+/// From here on no reader finds the session.
+pub(crate) async fn mark(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    by_user: bool,
+    now_ms: i64,
+) -> Result<()> {
+    let query = sqlx::query("UPDATE sessions SET deleted_at_ms = ? WHERE key = ?");
+    query.bind(now_ms).bind(session.key).execute(&mut *connection).await?;
+    let query = sqlx::query("INSERT OR REPLACE INTO pasts_to_forget (owner, since_ms) VALUES (?, ?)");
+    query.bind(session.past_owner().cast_signed()).bind(now_ms).execute(&mut *connection).await?;
+    leave_session(connection, session.key, by_user).await
+}
+
 /// What points to something goes before what it points to. Each takes the session's key and how many rows may go.
-const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 10] = [
+const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 11] = [
     || {
         sqlx::query(
             "DELETE FROM items WHERE (session, item_id) IN (SELECT session, item_id FROM items WHERE session = ? LIMIT ?)",
@@ -186,6 +202,12 @@ const REMOVALS: [fn() -> Query<'static, Sqlite, SqliteArguments>; 10] = [
         sqlx::query(
             "DELETE FROM session_names WHERE (user, door, name) IN
                 (SELECT user, door, name FROM session_names WHERE session = ? LIMIT ?)",
+        )
+    },
+    || {
+        sqlx::query(
+            "DELETE FROM kept_logs WHERE (user, person, room, hash, session) IN
+                (SELECT user, person, room, hash, session FROM kept_logs WHERE session = ? LIMIT ?)",
         )
     },
     || sqlx::query("DELETE FROM sessions WHERE key = ?1 AND deleted_at_ms IS NOT NULL AND ?2 > 0"),

@@ -68,6 +68,8 @@ pub struct Identity {
     pub user: String,
     /// The key itself, or the one the secret was made with. None: a secret made without one.
     pub key: Option<String>,
+    /// As its maker called it.
+    pub key_name: Option<String>,
     #[sqlx(try_from = "ScopeWords")]
     pub scopes: Vec<Scope>,
     /// Settings a client secret was made with.
@@ -180,10 +182,10 @@ impl Store {
         // A secret goes to a browser: it may talk, whatever else its maker may do.
         let query = sqlx::query_as(
             "SELECT salt, hash, last_used_at_ms IS NULL OR last_used_at_ms <= ?4 AS use_is_to_be_noted,
-                    user, id AS key, scopes, NULL AS session
+                    user, id AS key, name AS key_name, scopes, NULL AS session
                 FROM api_keys WHERE ?1 = 'rk' AND id = ?2 AND revoked_at_ms IS NULL
              UNION ALL
-             SELECT c.salt, c.hash, FALSE, c.user, c.api_key, 'talk', c.session
+             SELECT c.salt, c.hash, FALSE, c.user, c.api_key, k.name, 'talk', c.session
                 FROM client_secrets c LEFT JOIN api_keys k ON k.id = c.api_key
                 WHERE ?1 = 'ek' AND c.id = ?2 AND c.expires_at_ms > ?3
                     AND (c.api_key IS NULL OR k.revoked_at_ms IS NULL)",

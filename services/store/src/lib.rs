@@ -17,11 +17,13 @@ mod import;
 mod item_form;
 mod items;
 mod journal;
+mod kept_logs;
 mod keys;
 mod lock;
 mod measurements;
 mod open;
 mod order_key;
+mod persons;
 mod quota;
 mod records;
 mod replies;
@@ -42,10 +44,12 @@ pub use handle::Store;
 pub use health::Statistics;
 pub use ids::new_id;
 pub use import::Importer;
+pub use kept_logs::{KeptLog, LogAddition, LogMark, LogOwner};
 pub use keys::{ApiKey, ClientSecret, Identity, Scope};
 pub use measurements::{ExperimentTurn, Measurement};
 pub use open::{OpenedBy, StoreOptions};
 pub use order_key::OrderKey;
+pub use persons::PersonLine;
 pub use records::{
     Change, ItemVersion, Placement, SessionLine, SessionRecord, SessionRef, User, VersionStatus, past_user,
 };

@@ -156,6 +156,24 @@ async fn items_after(
     with_pieces(reader, session, rows).await
 }
 
+/// The last ones up to a place, but for what was replaced or forgotten since.
+pub(crate) async fn items_up_to(
+    reader: &mut SqliteConnection,
+    session: &SessionRef,
+    through: &OrderKey,
+    most: u32,
+) -> Result<Vec<ItemVersion>> {
+    let query = sqlx::query(
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ?1 AND i.place <= ?2 AND i.deleted = 0
+            AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
+         ORDER BY i.place DESC LIMIT ?3",
+    );
+    let mut rows = query.bind(session.key).bind(through).bind(most).fetch_all(&mut *reader).await?;
+    rows.reverse();
+    with_pieces(reader, session, rows).await
+}
+
 /// A reply that is being said has what was stored of it.
 async fn with_pieces(
     reader: &mut SqliteConnection,

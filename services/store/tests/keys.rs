@@ -76,8 +76,13 @@ async fn a_client_secret_lives_shortly_and_dies_with_its_key() {
     let secret = store.create_client_secret(&maker, session.clone(), 1_000, 200).await.unwrap();
     assert_eq!(secret.expires_at_ms, 1_200);
     let identity = store.identify(&secret.value, 1_199).await.unwrap().unwrap();
-    let expected =
-        Identity { user: "ada".into(), key: Some(key.id.clone()), scopes: vec![Scope::Talk], session: Some(session) };
+    let expected = Identity {
+        user: "ada".into(),
+        key: Some(key.id.clone()),
+        key_name: Some("kitchen".into()),
+        scopes: vec![Scope::Talk],
+        session: Some(session),
+    };
     assert_eq!(identity, expected);
     assert_eq!(store.identify(&secret.value, 1_200).await.unwrap(), None);
     let second = store.create_client_secret(&maker, json!({}), 1_000, 200).await.unwrap();

@@ -7,6 +7,7 @@ mod facts;
 mod keys;
 mod model;
 mod old_release;
+mod persons;
 mod responses;
 mod search;
 mod session_names;

@@ -12,4 +12,6 @@ pub struct Caller {
     /// The id of the client secret that was presented, where it is one.
     pub secret: Option<String>,
     pub address: IpAddr,
+    /// What stands in the URL before the route's path: a rule of `[remember]` names it.
+    pub path: Option<String>,
 }

@@ -26,6 +26,10 @@ pub struct Peer {
     pub _place: Arc<super::gate::ConnectionPlace>,
 }
 
+/// What stands in the URL before the route's path.
+#[derive(Clone)]
+pub struct PathBefore(pub String);
+
 /// Browsers cannot set headers on a websocket, so the key may come as a sub-protocol.
 pub const KEY_PROTOCOL: &str = "openai-insecure-api-key.";
 
@@ -95,7 +99,8 @@ fn check(app: &App, request: &Request) -> Result<Option<HeaderValue>, ApiError> 
 /// Before a protected route: lets a caller in that may do this.
 pub async fn require(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
     let address = request.extensions().get::<Peer>().map(|peer| peer.address);
-    match caller(&app, request.headers(), address, scope).await {
+    let path = request.extensions().get::<PathBefore>().map(|path| path.0.clone());
+    match caller(&app, request.headers(), address, scope).await.map(|caller| Caller { path, ..caller }) {
         Ok(caller) => match bodies::read(&app, caller.address, request).await {
             Ok(mut request) => {
                 request.extensions_mut().insert(caller);
@@ -141,13 +146,14 @@ pub async fn caller(app: &App, headers: &HeaderMap, address: Option<IpAddr>, sco
     app.gate.request_of_key(&account)?;
     let secret = identity.session.is_some().then(|| presented.as_deref().and_then(|key| key.split('_').nth(1)));
     let secret = secret.map(|id| id.unwrap_or_default().to_owned());
-    Ok(Caller { identity, account, secret, address })
+    Ok(Caller { identity, account, secret, address, path: None })
 }
 
 fn local() -> Identity {
     Identity {
         user: LOCAL_USER.to_owned(),
         key: None,
+        key_name: None,
         scopes: vec![Scope::Talk, Scope::Sessions, Scope::Admin],
         session: None,
     }

@@ -8,12 +8,12 @@ use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::json::json_text;
-use runtime::{Attach, NewSession};
+use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, ItemBody, MaxTokens, Message, MessageRole, NewItem, NewTurn, Part, ResponseRequest,
-    Role,
+    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn, Part,
+    ResponseRequest, Role, ToolCall,
 };
 use std::sync::Arc;
 use store::{SessionRef, new_id};
@@ -29,7 +29,7 @@ pub async fn answer(
     id: &str,
     request: CompletionRequest,
 ) -> Result<(Source, String), ApiError> {
-    let model = request.model.clone();
+    let (model, speaker) = (request.model.clone(), request.speaker.clone());
     let reply = match request.attempt {
         Some(attempt) => completions.recent.reply(&caller.account, id, attempt),
         None => Arc::default(),
@@ -41,7 +41,7 @@ pub async fn answer(
     let session = match progress.session.clone() {
         Some(session) => session,
         None if id == NEW => {
-            let new = NewSession { user: &caller.identity.user, model: &model, ..NewSession::default() };
+            let new = speaker.new_session(&caller.identity.user, &model);
             let session = completions.runtime.create(new).await?;
             completions.gate.begun.began(caller, &session);
             session
@@ -176,5 +176,28 @@ pub fn bodies(message: &Message) -> Vec<ItemBody> {
             });
             said.into_iter().chain(calls).collect()
         }
+    }
+}
+
+/// As a prompt of a session has it.
+pub fn push_item(messages: &mut Vec<Message>, item: Item) {
+    match item.body {
+        ItemBody::Message { role, parts } => {
+            let role = match role {
+                Role::System => MessageRole::System,
+                Role::User => MessageRole::User,
+                Role::Assistant => MessageRole::Assistant,
+            };
+            messages.push(Message::new(role, parts.join("\n")));
+        }
+        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
+        ItemBody::FunctionCall { call_id, name, arguments } => {
+            let call = ToolCall { id: Some(call_id), name, arguments };
+            match messages.last_mut() {
+                Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
+                _ => messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") }),
+            }
+        }
+        ItemBody::FunctionCallOutput { call_id, output } => messages.push(Message::result(&call_id, &output)),
     }
 }

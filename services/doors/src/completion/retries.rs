@@ -29,6 +29,11 @@ impl RequestAttempt {
         let retries = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse().ok());
         RequestAttempt { digest: digest.finish(), retries: retries.unwrap_or(0) }
     }
+
+    /// The client says that it sent the same before.
+    pub fn is_again_of(&self, earlier: &RequestAttempt) -> bool {
+        self.retries > 0 && self.digest == earlier.digest
+    }
 }
 
 /// The last requests that added something to durable sessions.

@@ -2,13 +2,13 @@
 
 use crate::ApiError;
 use crate::completion::CompletionRequest;
+use crate::identity::RequestSpeaker;
 use crate::json::{json_text, read_body};
 use crate::openai_chat::tool;
 use crate::reader;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::prompt::{Wording, settle};
 use session::{
     GenerationOptions, Message, MessageRole, Part, Priority, Prompt, ResponseFormat, SamplingOverrides,
     TemplateOptions, ToolCall, ToolChoice,
@@ -112,13 +112,13 @@ pub enum OllamaTask {
     },
 }
 
-pub fn chat(body: &[u8], settings: &Settings, wording: &Wording) -> Result<OllamaRequest, ApiError> {
+pub fn chat(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
     let mut body = read(body)?;
     let messages = messages(body.messages.take().unwrap_or_default())?;
-    request(body, messages, settings, wording)
+    request(body, messages, settings)
 }
 
-pub fn generate(body: &[u8], settings: &Settings, wording: &Wording) -> Result<OllamaRequest, ApiError> {
+pub fn generate(body: &[u8], settings: &Settings) -> Result<OllamaRequest, ApiError> {
     let mut body = read(body)?;
     let is_said =
         |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && value != "" && value != &json!([]);
@@ -145,19 +145,14 @@ pub fn generate(body: &[u8], settings: &Settings, wording: &Wording) -> Result<O
         given.push(message("user", Some(prompt), images));
     }
     let messages = messages(given)?;
-    request(body, messages, settings, wording)
+    request(body, messages, settings)
 }
 
 fn read(body: &[u8]) -> Result<OllamaBody, ApiError> {
     Ok(reader::read(&read_body(body)?)?)
 }
 
-fn request(
-    body: OllamaBody,
-    mut messages: Vec<Message>,
-    settings: &Settings,
-    wording: &Wording,
-) -> Result<OllamaRequest, ApiError> {
+fn request(body: OllamaBody, messages: Vec<Message>, settings: &Settings) -> Result<OllamaRequest, ApiError> {
     let OllamaBody { model, tools, stream, think, format, options, keep_alive, more, .. } = body;
     let (tools, stream) = (tools.unwrap_or_default(), stream.unwrap_or(true));
     if tools.len() > settings.limits.tools {
@@ -181,7 +176,6 @@ fn request(
             .is_some_and(|keep| keep.as_f64() == Some(0.0) || matches!(keep.as_str(), Some("0" | "0s" | "0m")));
         return Ok(OllamaRequest { name: model, stream, task: OllamaTask::Load { unload }, num_ctx, unused });
     }
-    settle(&mut messages, wording);
     let stop = stop(options.stop, settings.limits.stop_strings)?;
     let completion = CompletionRequest {
         prompt: Prompt { messages, tools: tools.iter().map(tool).collect(), options: thinking(think)? },
@@ -210,6 +204,7 @@ fn request(
         priority: Priority::Talk,
         session_id: None,
         attempt: None,
+        speaker: RequestSpeaker::default(),
     };
     Ok(OllamaRequest { name: model, stream, task: OllamaTask::Reply(Box::new(completion)), num_ctx, unused })
 }
@@ -328,13 +323,11 @@ fn wrong(param: &str, message: impl Into<String>) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use session::prompt::Wording;
     use settings::Sources;
 
     fn read_chat(body: Value) -> Result<OllamaRequest, ApiError> {
         let settings = Settings::load(&Sources::default()).unwrap().settings;
-        let wording: Wording = runtime::wording(&settings);
-        chat(body.to_string().as_bytes(), &settings, &wording)
+        chat(body.to_string().as_bytes(), &settings)
     }
 
     fn reply(body: Value) -> CompletionRequest {
@@ -438,12 +431,11 @@ mod tests {
     #[test]
     fn a_prompt_alone_is_a_users() {
         let settings = Settings::load(&Sources::default()).unwrap().settings;
-        let wording = runtime::wording(&settings);
         let body = json!({ "model": "m", "system": "Be short.", "prompt": "Hi.", "stream": false });
-        let asked = generate(body.to_string().as_bytes(), &settings, &wording).unwrap();
+        let asked = generate(body.to_string().as_bytes(), &settings).unwrap();
         let OllamaTask::Reply(asked) = asked.task else { panic!() };
         assert_eq!(asked.prompt.messages.len(), 2);
         let body = json!({ "model": "m", "prompt": "Hi.", "raw": true });
-        assert!(generate(body.to_string().as_bytes(), &settings, &wording).unwrap_err().message.contains("raw"));
+        assert!(generate(body.to_string().as_bytes(), &settings).unwrap_err().message.contains("raw"));
     }
 }

@@ -4,13 +4,13 @@ use super::messages::prompt_of;
 use crate::ApiError;
 use crate::completion::CompletionRequest;
 use crate::fields::{KnownFields, note};
+use crate::identity::{BodyClues, RequestSpeaker, is_private};
 use crate::json::{ToolChoiceView, json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use session::prompt::{Wording, settle};
 use session::{GenerationOptions, MessageRole, Priority, ResponseFormat, SamplingOverrides, ToolChoice};
 use settings::Settings;
 use std::fmt::Display;
@@ -54,6 +54,10 @@ pub struct ChatBody {
     /// `priority`: a user waits. `flex`: in the background.
     service_tier: Option<String>,
     metadata: Option<Metadata>,
+    /// These three may name a person, where a rule says so.
+    user: Option<String>,
+    safety_identifier: Option<String>,
+    prompt_cache_key: Option<String>,
     #[expect(dead_code, reason = "read with the messages")]
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     tools: Option<IgnoredAny>,
@@ -113,6 +117,8 @@ struct NamedSchema {
 struct Metadata {
     /// A durable session to which the messages are added; `new` begins one.
     session_id: Option<String>,
+    /// `true`: nothing of it is remembered.
+    private: Option<String>,
 }
 
 #[derive(Debug)]
@@ -121,12 +127,13 @@ pub struct ChatRequest {
     /// A last chunk with the usage, of a stream.
     pub include_usage: bool,
     pub completion: CompletionRequest,
+    pub clues: BodyClues,
 }
 
 /// As many likeliest tokens as the protocol allows.
 const TOP_LOGPROBS: u64 = 20;
 
-pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<ChatRequest, ApiError> {
+pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> {
     let body = read_body(body)?;
     let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
     let fields: ChatBody = read(&body)?;
@@ -161,8 +168,16 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
     }
     if session_id.is_none() {
         results_have_calls(given)?;
-        settle(&mut prompt.messages, wording);
     }
+    let model = fields.model.clone().unwrap_or_default();
+    let private = fields.metadata.as_ref().and_then(|metadata| metadata.private.as_deref());
+    let clues = BodyClues {
+        user: fields.user.clone(),
+        safety_identifier: fields.safety_identifier.clone(),
+        prompt_cache_key: fields.prompt_cache_key.clone(),
+        is_private: is_private(private).ok_or_else(|| wrong("metadata.private", "private must be true or false"))?,
+        ..BodyClues::of(&model, &prompt.messages)
+    };
     let stream = fields.stream.unwrap_or(false);
     let most = u64::from(u32::MAX);
     let max_completion_tokens = within("max_completion_tokens", fields.max_completion_tokens, 1..=most)?;
@@ -182,11 +197,12 @@ pub fn parse(body: &[u8], settings: &Settings, wording: &Wording) -> Result<Chat
         tool_choice: tool_choice(fields.tool_choice.as_ref(), fields.function_call.as_ref())?,
         parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
         priority: priority(fields.service_tier.as_deref()),
-        model: fields.model.unwrap_or_default(),
+        model,
         session_id,
         attempt: None,
+        speaker: RequestSpeaker::default(),
     };
-    Ok(ChatRequest { stream, include_usage, completion })
+    Ok(ChatRequest { stream, include_usage, completion, clues })
 }
 
 /// A message without words says nothing; an assistant's may have calls instead.

@@ -6,16 +6,19 @@ use super::{EXTENSION, event_limits, session_update};
 use crate::ApiError;
 use crate::App;
 use crate::access::{Caller, Peer};
+use crate::identity::{BodyClues, is_private};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::{Extension, Json};
 use runtime::{Attach, NewSession};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use session::ConfigUpdate;
 use session::machine::Replay;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +32,10 @@ pub struct ConnectQuery {
     session: Option<String>,
     /// with session: the last item the client has; the later ones are told
     after: Option<String>,
+    /// may name a person, where a rule says so
+    user: Option<String>,
+    /// `true`: nothing of a new session is remembered
+    private: Option<bool>,
     /// `reprise` for partial transcripts, sentences, reports and notices
     extensions: Option<String>,
 }
@@ -37,6 +44,7 @@ pub async fn connect(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
     asked: Result<Query<ConnectQuery>, QueryRejection>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
@@ -48,19 +56,21 @@ pub async fn connect(
         return Err(runtime::Error::Stopping.into());
     }
     let key_place = app.gate.connect_key(&caller.account)?;
-    let extensions = asked.extensions.is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
+    let extensions =
+        asked.extensions.as_ref().is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let (session, replay) = match &asked.session {
         Some(id) => {
             let session = app.gate.begun.open_session(&app.store, &caller, id).await?;
-            (session, asked.after.map_or(Replay::All, Replay::After))
+            (session, asked.after.clone().map_or(Replay::All, Replay::After))
         }
         None => {
             let secret = caller.identity.session.as_ref();
             let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
             let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
             let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
-            let user = &caller.identity.user;
-            let new = NewSession { user, model, update: update.as_ref(), ..NewSession::default() };
+            let clues = clues(&asked, secret, model, update.as_ref())?;
+            let speaker = app.persons.speaker(&caller, &headers, &clues).await?;
+            let new = NewSession { update: update.as_ref(), ..speaker.new_session(&caller.identity.user, model) };
             let session = app.runtime.create(new).await?;
             app.gate.begun.began(&caller, &session);
             (session, Replay::Nothing)
@@ -87,6 +97,25 @@ pub async fn connect(
         }
         .instrument(span)
     }))
+}
+
+/// What a new session begins with tells of its speaker: the URL, and what its client secret was made with.
+fn clues(
+    asked: &ConnectQuery,
+    secret: Option<&Value>,
+    model: &str,
+    update: Option<&ConfigUpdate>,
+) -> Result<BodyClues, ApiError> {
+    let of_secret = |name: &str| secret.and_then(|session| session["metadata"][name].as_str());
+    let private = is_private(of_secret("private"));
+    let wrong = || ApiError::bad("invalid_value", "private must be true or false").param("session.metadata.private");
+    Ok(BodyClues {
+        model: model.to_owned(),
+        user: of_secret("user").or(asked.user.as_deref()).map(str::to_owned),
+        instructions: update.and_then(|update| update.instructions.clone()),
+        is_private: private.ok_or_else(wrong)? || asked.private == Some(true),
+        ..BodyClues::default()
+    })
 }
 
 /// Frames are handed to the network when this much has gathered, and whenever nothing more waits.

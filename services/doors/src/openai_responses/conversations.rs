@@ -7,11 +7,13 @@ use super::state::{begin, conversation, kept, new_items};
 use super::view::item_view;
 use crate::access::Caller;
 use crate::completion::Completions;
+use crate::identity::{BodyClues, is_private};
 use crate::json::read_body;
 use crate::{ApiError, App, upkeep};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use runtime::{Attach, ToWrite};
 use schemars::JsonSchema;
@@ -29,7 +31,7 @@ type Answer = Result<Json<Value>, ApiError>;
 pub struct NewConversation {
     /// What was said already.
     items: Option<Vec<Value>>,
-    /// Texts by names.
+    /// Texts by names. `private`: nothing of it is remembered.
     metadata: Option<Map<String, Value>>,
 }
 
@@ -61,6 +63,7 @@ const ITEMS: u32 = 20;
 pub async fn create(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
     let body = if body.is_empty() { json!({}) } else { read_body(&body)? };
@@ -68,7 +71,11 @@ pub async fn create(
     let metadata = parse::metadata(metadata.unwrap_or_default())?;
     let messages = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
     let brings_own = messages.first().is_some_and(|message| message.role == MessageRole::System);
-    let session = begin(&completions, &caller, "", brings_own, kept(&messages, &completions)?).await?;
+    let private = is_private(metadata.get("private").and_then(Value::as_str));
+    let is_private = private.ok_or_else(|| wrong("metadata.private", "private must be true or false"))?;
+    let clues = BodyClues { is_private, ..BodyClues::of("", &messages) };
+    let speaker = completions.persons.speaker(&caller, &headers, &clues).await?;
+    let session = begin(&completions, &caller, &speaker, "", brings_own, kept(&messages, &completions)?).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
 }

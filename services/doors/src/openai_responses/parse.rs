@@ -5,6 +5,7 @@ use super::mistakes::{unsupported, wrong};
 use super::tools::{tool_views, tools};
 use crate::ApiError;
 use crate::fields::KnownFields;
+use crate::identity::{BodyClues, RequestSpeaker, is_private};
 use crate::json::{json_text, read_body, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
@@ -36,8 +37,12 @@ pub struct ResponsesBody {
     top_logprobs: Option<u64>,
     /// `message.output_text.logprobs`, for log probabilities; the others mean nothing here.
     include: Option<Vec<String>>,
-    /// Texts by names, kept with the response.
+    /// Texts by names, kept with the response. `private`: nothing of it is remembered.
     metadata: Option<Map<String, Value>>,
+    /// These three may name a person, where a rule says so.
+    user: Option<String>,
+    safety_identifier: Option<String>,
+    prompt_cache_key: Option<String>,
     /// `flex`: in the background.
     service_tier: Option<String>,
     stream: Option<bool>,
@@ -102,6 +107,8 @@ pub struct ResponsesRequest {
     pub options: GenerationOptions,
     pub priority: Priority,
     pub metadata: Map<String, Value>,
+    pub clues: BodyClues,
+    pub speaker: RequestSpeaker,
     pub goes_on_from: Option<GoesOnFrom>,
     /// False: only prepare for what comes next.
     pub generate: bool,
@@ -154,11 +161,24 @@ pub fn request(body: &Value, settings: &Settings) -> Read<ResponsesRequest> {
     if fields.truncation.as_deref() == Some("auto") && !store {
         unread.push("truncation".to_owned());
     }
+    let private = metadata.get("private").and_then(Value::as_str);
+    let model = fields.model.unwrap_or_default();
+    let clues = BodyClues {
+        user: fields.user,
+        safety_identifier: fields.safety_identifier,
+        prompt_cache_key: fields.prompt_cache_key,
+        is_private: is_private(private).ok_or_else(|| wrong("metadata.private", "private must be true or false"))?,
+        ..BodyClues::of(&model, &messages)
+    };
+    let instructions = fields.instructions.clone().filter(|text| !text.is_empty());
+    let clues = BodyClues { instructions: instructions.or(clues.instructions), ..clues };
     let summary = fields.reasoning.and_then(|reasoning| reasoning.summary.or(reasoning.generate_summary));
     Ok(ResponsesRequest {
         stream: fields.stream.unwrap_or(false),
         store,
-        model: fields.model.unwrap_or_default(),
+        model,
+        clues,
+        speaker: RequestSpeaker::default(),
         instructions: fields.instructions,
         input: messages,
         tools,

@@ -4,14 +4,15 @@ use super::parse::{GoesOnFrom, ResponsesRequest};
 use super::stateless::check_input;
 use crate::ApiError;
 use crate::access::Caller;
-use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies};
+use crate::completion::{Completion, Completions, ReplyProgress, RequestAttempt, bodies, push_item};
+use crate::identity::RequestSpeaker;
 use axum::http::StatusCode;
 use runtime::{ModelChoice, NewSession};
 use serde_json::{Map, Value};
 use session::machine::is_hidden;
 use session::{
     ConfigUpdate, FailureCode, Ids, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn,
-    Part, ResponseRequest, ResponseStatus, Role, ToolCall,
+    Part, ResponseRequest, ResponseStatus, Role,
 };
 use store::{ItemVersion, SessionRef, Store, StoredResponse, VersionStatus, new_id};
 
@@ -54,6 +55,7 @@ pub async fn conversation(completions: &Completions, caller: &Caller, id: &str) 
 /// A turn that a client wants, and what it goes on from.
 struct WantedTurn {
     goes_on_from: Option<GoesOnFrom>,
+    speaker: RequestSpeaker,
     model: String,
     input: Vec<Message>,
     /// Without items.
@@ -70,13 +72,14 @@ pub async fn take_turn(
 ) -> Result<(Completion, SessionRef), ApiError> {
     let (goes_on_from, input) = (request.goes_on_from.take(), std::mem::take(&mut request.input));
     let (model, metadata) = (std::mem::take(&mut request.model), std::mem::take(&mut request.metadata));
+    let speaker = std::mem::take(&mut request.speaker);
     let turn = turn_of(request);
     let name = match &goes_on_from {
         None => "new".to_owned(),
         Some(GoesOnFrom::Conversation(id) | GoesOnFrom::Response(id)) => id.clone(),
     };
     let again = (turn.clone(), metadata.clone());
-    let wanted = WantedTurn { goes_on_from, model, input, turn, metadata };
+    let wanted = WantedTurn { goes_on_from, speaker, model, input, turn, metadata };
     let first = async |progress: &mut ReplyProgress| place(completions, caller, wanted, progress).await;
     completions.take_turn_once(caller, &name, attempt, first, again).await
 }
@@ -89,12 +92,14 @@ async fn place(
     wanted: WantedTurn,
     progress: &mut ReplyProgress,
 ) -> Result<SessionRef, ApiError> {
-    let WantedTurn { goes_on_from, model, input, turn, metadata } = wanted;
+    let WantedTurn { goes_on_from, speaker, model, input, turn, metadata } = wanted;
     let bodies = kept(&input, completions)?;
     let (session, turn) = match goes_on_from {
         None => {
             check_input(&input)?;
-            if let Some(Known { session, last_item, items }) = known(completions, caller, &model, &bodies).await? {
+            if let Some(Known { session, last_item, items }) =
+                known(completions, caller, &speaker, &model, &bodies).await?
+            {
                 let items = new_items(bodies[items..].to_vec(), completions)?;
                 let own = NewTurn { behind: Some(last_item), items, ..turn.clone() };
                 if is_taken(completions, progress, &session, own, &metadata).await? {
@@ -102,7 +107,7 @@ async fn place(
                 }
             }
             let brings_own = input.first().is_some_and(|message| message.role == MessageRole::System);
-            (begin(completions, caller, &model, brings_own, bodies).await?, turn)
+            (begin(completions, caller, &speaker, &model, brings_own, bodies).await?, turn)
         }
         Some(GoesOnFrom::Conversation(id)) => {
             let turn = NewTurn { items: new_items(bodies, completions)?, ..turn };
@@ -159,6 +164,7 @@ const RECENT: u32 = 8;
 async fn known(
     completions: &Completions,
     caller: &Caller,
+    speaker: &RequestSpeaker,
     model: &str,
     log: &[ItemBody],
 ) -> Result<Option<Known>, ApiError> {
@@ -174,7 +180,7 @@ async fn known(
             continue;
         }
         let Ok(session) = completions.gate.begun.open_session(store, caller, &id).await else { continue };
-        match last_of(store, &session, past, &choice).await {
+        match last_of(store, &session, past, speaker, &choice).await {
             Ok(Some(last_item)) => return Ok(Some(Known { session, last_item, items: past.len() })),
             // It may just have been deleted.
             Ok(None) | Err(store::Error::NoSession { .. }) => {}
@@ -189,6 +195,7 @@ async fn last_of(
     store: &Store,
     session: &SessionRef,
     past: &[ItemBody],
+    speaker: &RequestSpeaker,
     choice: &ModelChoice,
 ) -> Result<Option<String>, store::Error> {
     let is_same = |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
@@ -196,6 +203,10 @@ async fn last_of(
     let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { return Ok(None) };
     let record = store.session(session).await?;
     let is_meant = choice.is_any_preset || record.placement.preset == choice.preset.name;
+    let is_the_same_speaker = record.person == speaker.person && record.room == speaker.room;
+    if !is_the_same_speaker || (speaker.is_private && record.is_remembered) {
+        return Ok(None);
+    }
     if !is_meant || record.config.persona != choice.instructions {
         return Ok(None);
     }
@@ -211,12 +222,13 @@ async fn last_of(
 pub async fn begin(
     completions: &Completions,
     caller: &Caller,
+    speaker: &RequestSpeaker,
     model: &str,
     brings_own: bool,
     bodies: Vec<ItemBody>,
 ) -> Result<SessionRef, ApiError> {
     let update = ConfigUpdate { instructions: brings_own.then(String::new), ..ConfigUpdate::default() };
-    let new = NewSession { user: &caller.identity.user, model, update: Some(&update), ..NewSession::default() };
+    let new = NewSession { update: Some(&update), ..speaker.new_session(&caller.identity.user, model) };
     let session = completions.runtime.create(new).await?;
     completions.gate.begun.began(caller, &session);
     let mut ids = Ids::new(runtime::random()?);
@@ -296,28 +308,5 @@ pub async fn past(
         if page.len() < rows as usize {
             return Ok(messages);
         }
-    }
-}
-
-/// As a prompt of a session has it.
-pub fn push_item(messages: &mut Vec<Message>, item: Item) {
-    match item.body {
-        ItemBody::Message { role, parts } => {
-            let role = match role {
-                Role::System => MessageRole::System,
-                Role::User => MessageRole::User,
-                Role::Assistant => MessageRole::Assistant,
-            };
-            messages.push(Message::new(role, parts.join("\n")));
-        }
-        ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
-        ItemBody::FunctionCall { call_id, name, arguments } => {
-            let call = ToolCall { id: Some(call_id), name, arguments };
-            match messages.last_mut() {
-                Some(last) if last.role == MessageRole::Assistant => last.calls.push(call),
-                _ => messages.push(Message { calls: vec![call], ..Message::new(MessageRole::Assistant, "") }),
-            }
-        }
-        ItemBody::FunctionCallOutput { call_id, output } => messages.push(Message::result(&call_id, &output)),
     }
 }

@@ -17,10 +17,10 @@ pub fn check_input(messages: &[Message]) -> Result<(), ApiError> {
     Ok(check_results(messages)?)
 }
 
-pub fn completion_request(request: ResponsesRequest, wording: &Wording) -> Result<CompletionRequest, ApiError> {
+pub fn completion_request(request: ResponsesRequest) -> Result<CompletionRequest, ApiError> {
     check_input(&request.input)?;
     Ok(CompletionRequest {
-        prompt: prompt(&request, request.input.clone(), wording),
+        prompt: prompt(&request, request.input.clone()),
         model: request.model,
         max_tokens: request.max_output_tokens,
         options: request.options,
@@ -29,6 +29,7 @@ pub fn completion_request(request: ResponsesRequest, wording: &Wording) -> Resul
         priority: request.priority,
         session_id: None,
         attempt: None,
+        speaker: request.speaker,
     })
 }
 
@@ -36,13 +37,14 @@ pub fn completion_request(request: ResponsesRequest, wording: &Wording) -> Resul
 pub fn prompt_ahead(request: &ResponsesRequest, wording: &Wording) -> Prompt {
     let mut messages = request.input.clone();
     messages.push(Message::new(MessageRole::User, PLACEHOLDER));
-    prompt(request, messages, wording)
+    let mut prompt = prompt(request, messages);
+    settle(&mut prompt.messages, wording);
+    prompt
 }
 
-fn prompt(request: &ResponsesRequest, mut messages: Vec<Message>, wording: &Wording) -> Prompt {
+fn prompt(request: &ResponsesRequest, mut messages: Vec<Message>) -> Prompt {
     let instructions = request.instructions.clone().filter(|text| !text.is_empty());
     messages.splice(0..0, instructions.map(|text| Message::new(MessageRole::System, text)));
-    settle(&mut messages, wording);
     let reasoning_effort = request.reasoning_effort.clone();
     let options = TemplateOptions { reasoning_effort, ..TemplateOptions::default() };
     Prompt { messages, tools: request.tools.clone(), options }

@@ -5,7 +5,7 @@ use super::parse::{GoesOnFrom, ResponsesRequest};
 use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
 use crate::access::{Caller, Peer};
-use crate::completion::{Completion, Completions, Render};
+use crate::completion::{Completion, Completions, Render, push_item};
 use crate::openai_realtime::{broken, say_goodbye};
 use crate::{ApiError, App};
 use axum::Extension;
@@ -13,6 +13,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -45,6 +46,7 @@ pub async fn connect(
     State(completions): State<Completions>,
     Extension(caller): Extension<Caller>,
     Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
     asked: Result<Query<ResponsesQuery>, QueryRejection>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
@@ -66,7 +68,8 @@ pub async fn connect(
     let span = tracing::info_span!("responses", user = %caller.identity.user);
     Ok(upgrade.on_upgrade(move |websocket| {
         async move {
-            Connection::new(app, completions, caller, model.unwrap_or_default(), websocket).converse().await;
+            let model = model.unwrap_or_default();
+            Connection::new(app, completions, caller, headers, model, websocket).converse().await;
             drop((peer, key_place));
         }
         .instrument(span)
@@ -76,6 +79,8 @@ pub async fn connect(
 struct Connection {
     completions: Completions,
     caller: Caller,
+    /// Of the request that opened the connection.
+    headers: HeaderMap,
     model: String,
     sink: SplitSink<WebSocket, Frame>,
     ear: Ear,
@@ -121,7 +126,14 @@ enum Heard {
 type Alive = Result<(), End>;
 
 impl Connection {
-    fn new(app: App, completions: Completions, caller: Caller, model: String, websocket: WebSocket) -> Connection {
+    fn new(
+        app: App,
+        completions: Completions,
+        caller: Caller,
+        headers: HeaderMap,
+        model: String,
+        websocket: WebSocket,
+    ) -> Connection {
         let (sink, stream) = websocket.split();
         let revoked = Box::pin(app.revoked.clone().until(caller.identity.key.clone()));
         let mut pings = interval(Duration::from_secs(app.settings.limits.ping_s));
@@ -129,7 +141,7 @@ impl Connection {
         pings.reset();
         let now = Instant::now();
         let ear = Ear { app, stream, revoked, pings, last_heard: now, last_said: now, has_spoken: false };
-        Connection { completions, caller, model, sink, ear, newest: None, prepared: None, waiting: None }
+        Connection { completions, caller, headers, model, sink, ear, newest: None, prepared: None, waiting: None }
     }
 
     async fn converse(mut self) {
@@ -217,6 +229,7 @@ impl Connection {
         if request.model.is_empty() {
             request.model.clone_from(&self.model);
         }
+        request.speaker = self.completions.persons.speaker(&self.caller, &self.headers, &request.clues).await?;
         self.recall(&mut request);
         if !request.generate {
             let (id, frames) = prepared(&self.completions, &self.caller, &request)?;
@@ -363,7 +376,7 @@ fn meanwhile(text: &str, id: &str) -> Meanwhile {
 
 fn unkept(id: String, mut messages: Vec<Message>, output: Vec<Item>) -> Unkept {
     for item in output {
-        super::state::push_item(&mut messages, item);
+        push_item(&mut messages, item);
     }
     Unkept { id, messages }
 }

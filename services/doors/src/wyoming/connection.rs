@@ -8,6 +8,7 @@ use super::render::{WyomingReply, error, interrupted, left, pong, refused};
 use crate::access::ConnectionPlace;
 use crate::completion::{self, Completion, Completions};
 use crate::fields::note;
+use crate::identity::BodyClues;
 use crate::reader::{Read, Wrong};
 use crate::{ApiError, App};
 use axum::extract::FromRef;
@@ -15,7 +16,6 @@ use axum::http::StatusCode;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use metrics::counter;
-use runtime::NewSession;
 use serde_json::{Map, Value};
 use session::{ItemBody, NewItem, NewTurn, ResponseRequest, Role};
 use std::future::pending;
@@ -234,13 +234,17 @@ async fn ask(
     own: Arc<OnceCell<SessionRef>>,
     transcript: Transcript,
 ) -> Result<Completion, ApiError> {
-    let new = NewSession { user: &app.settings.wyoming.user, model: &program.model, ..NewSession::default() };
-    let session = match transcript.name {
+    let Transcript { text, name, satellite, device, .. } = transcript;
+    let (user, model) = (&app.settings.wyoming.user, &program.model);
+    let clues = BodyClues { model: model.clone(), satellite, device, ..BodyClues::default() };
+    let speaker = app.persons.speaker_without_key(user, &clues).await?;
+    let new = speaker.new_session(user, model);
+    let session = match name {
         Some(name) => app.runtime.named(new, program.session_name(name)).await?,
         None => own.get_or_try_init(|| app.runtime.create(new)).await?.clone(),
     };
     tracing::debug!(session = session.id(), program = %program.name, "a turn begins");
-    let item = NewItem { id: None, body: ItemBody::message(Role::User, transcript.text) };
+    let item = NewItem { id: None, body: ItemBody::message(Role::User, text) };
     let request =
         ResponseRequest { config: intents::config(app.settings.wyoming.intents), ..ResponseRequest::default() };
     let turn = NewTurn { interrupts: true, items: vec![item], request, ..NewTurn::default() };

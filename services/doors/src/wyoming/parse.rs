@@ -2,6 +2,7 @@
 
 use super::frames::WyomingEvent;
 use crate::fields::KnownFields;
+use crate::identity::BodyClues;
 use crate::reader::{Read, Wrong, read};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,13 +22,15 @@ pub enum WyomingRequest {
 }
 
 /// What the user said.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Transcript {
     pub text: String,
     /// Echoed as it came.
     pub context: Option<Map<String, Value>>,
     /// What the client calls its conversation. None: it says nothing of it.
     pub name: Option<String>,
+    pub satellite: Option<String>,
+    pub device: Option<String>,
     /// Fields that change nothing.
     pub unread: Vec<String>,
 }
@@ -68,13 +71,23 @@ fn transcript(data: Map<String, Value>, limits: &LimitSettings) -> Read<Transcri
     if text.len() > limits.item_bytes {
         return Err(Wrong::too_large("text", limits.item_bytes, "bytes (limits.item_bytes)"));
     }
+    let own = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+    let satellite = named.as_ref().and_then(|context| own(&context.satellite_id));
+    let device = named.as_ref().and_then(|context| own(&context.device_id));
     let name = match named {
         Some(context) => name(context, limits.id_chars)?,
         None => None,
     };
     // The context is echoed, whatever stands in it.
     let unread = KNOWN.unread(&data).into_iter().filter(|field| !field.starts_with("context.")).collect();
-    Ok(Transcript { text, context, name, unread })
+    Ok(Transcript { text, context, name, satellite, device, unread })
+}
+
+/// What the data of a transcript tells of its speaker.
+pub fn clues(data: &Value, limits: &LimitSettings) -> Read<BodyClues> {
+    let data = data.as_object().cloned().unwrap_or_default();
+    let Transcript { satellite, device, .. } = transcript(data, limits)?;
+    Ok(BodyClues { satellite, device, ..BodyClues::default() })
 }
 
 fn name(context: ContextFields, id_chars: usize) -> Read<Option<String>> {

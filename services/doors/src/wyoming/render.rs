@@ -164,7 +164,7 @@ mod tests {
 
     fn reply() -> WyomingReply {
         let context = json!({ "conversation_id": "01K" }).as_object().cloned();
-        WyomingReply::to(&Transcript { text: "x".into(), context, name: None, unread: vec![] })
+        WyomingReply::to(&Transcript { text: "x".into(), context, ..Transcript::default() })
     }
 
     fn delta(text: &str) -> Event {

@@ -9,6 +9,8 @@ sections! {
         pub who: Vec<PersonRule> = person_rules(),
         pub persons: usize = whole(1..=1 << 20),
         pub conversations: KeptConversations = choice(),
+        pub cut_log_minutes: u64 = whole(0..=10_080),
+        pub waiting: usize = whole(1..=10_000),
         pub silence_s: u64 = time(1..=86_400),
         pub facts: usize = whole(1..=100_000),
         /// 0: for ever.
@@ -28,10 +30,11 @@ pub enum KeptConversations {
     None,
 }
 
-/// All of its conditions hold: then it says whose words a conversation holds.
+/// All of its conditions hold: then it says whose words a conversation holds, and in which room they are said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRule {
-    pub person: RulePerson,
+    pub person: RuleName,
+    pub room: RuleName,
     pub conditions: Vec<RuleCondition>,
     /// Nothing of it is remembered.
     pub is_private: bool,
@@ -40,8 +43,8 @@ pub struct PersonRule {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RulePerson {
-    /// Empty: the home's guest.
+pub enum RuleName {
+    /// Empty: none. Words of no person are those of the home's guest.
     Named(String),
     /// What the open condition found.
     Found,
@@ -110,7 +113,7 @@ impl RuleClue {
     }
 }
 
-/// Characters of a person's name: clients write it.
+/// Characters of the name of a person or a room: clients write it.
 const NAME_CHARS: usize = 64;
 /// Stands for the name in the text of a condition.
 const NAME: &str = "{name}";
@@ -154,11 +157,14 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
         "a name of 1 to {NAME_CHARS} characters without \"/\", \"\" for the home's guest, or \"*\" for what the \
          condition with \"*\" or \"{NAME}\" finds"
     );
-    let person = r.text_as("person", RulePerson::Named(String::new()), &allowed, |text| match text {
-        ANY => Ok(RulePerson::Found),
-        "" => Ok(RulePerson::Named(String::new())),
-        text => person_name(text).map(RulePerson::Named).ok_or(None),
-    });
+    let name = |key: &'static str| {
+        r.text_as(key, RuleName::Named(String::new()), &allowed, |text| match text {
+            ANY => Ok(RuleName::Found),
+            "" => Ok(RuleName::Named(String::new())),
+            text => person_name(text).map(RuleName::Named).ok_or(None),
+        })
+    };
+    let (person, room) = (name("person"), name("room"));
     let clues = [
         RuleClue::Key,
         RuleClue::Path,
@@ -194,15 +200,18 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
     }
     let is_private = r.has("private") && r.bool("private");
     let continue_minutes = r.has("continue_minutes").then(|| r.whole("continue_minutes", 0..=10_080));
-    if !r.has("person") {
-        r.mistake("person", "nothing".to_string(), &allowed);
+    if !r.has("person") && !r.has("room") {
+        r.mistake("person", "neither a person nor a room".to_string(), &allowed);
     }
     let open = conditions.iter().filter(|condition| condition.wanted.is_open()).count();
-    if person == RulePerson::Found && open != 1 {
+    for (key, _) in [("person", &person), ("room", &room)].into_iter().filter(|(_, name)| **name == RuleName::Found) {
+        if open == 1 {
+            continue;
+        }
         let found = format!("\"*\" with {open} conditions that find a name");
-        r.mistake("person", found, "\"*\" with one condition that finds a name by \"*\" or \"{name}\"");
+        r.mistake(key, found, "\"*\" with one condition that finds a name by \"*\" or \"{name}\"");
     }
-    PersonRule { person, conditions, is_private, continue_minutes }
+    PersonRule { person, room, conditions, is_private, continue_minutes }
 }
 
 fn allowed_of(clue: &RuleClue) -> &'static str {

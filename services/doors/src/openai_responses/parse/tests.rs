@@ -52,7 +52,7 @@ fn what_clients_send_is_understood() {
     assert!(matches!(&asked.options.response_format, ResponseFormat::JsonSchema { name, .. } if name == "on"));
     assert_eq!((asked.max_output_tokens, asked.options.sampling.top_p), (Some(3000), Some(0.5)));
     assert_eq!(asked.tools[0].verbatim, None);
-    let unread = ["text.verbosity", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"];
+    let unread = ["text.verbosity", "prompt_cache_retention"];
     assert_eq!(asked.unread, unread);
 }
 

@@ -1,0 +1,461 @@
+//! Conversations of clients that send all of it with each request. When a reply is over, what is new in the log and the reply
+//! are kept in a session of their person and room, which the next request is recognised by. A reply never waits for it, and
+//! never fails by it.
+//!
+//! A client's log is kept as it is: it may hold what the home answered itself, and errors.
+
+use super::log::{RecognisedBy, marks, utterances, wanted};
+use super::{CompletionRequest, RequestAttempt, bodies, push_item};
+use crate::ApiError;
+use crate::access::Caller;
+use crate::identity::RequestSpeaker;
+use parking_lot::Mutex;
+use runtime::{ModelChoice, Runtime, wall_ms};
+use session::machine::is_hidden;
+use session::{
+    ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
+};
+use settings::{KeptConversations, Settings};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{KeptLog, LogAddition, LogMark, LogOwner, SessionRef, Store, new_id};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct ConversationKeeping {
+    shared: Arc<Shared>,
+    turns: mpsc::Sender<EndedTurn>,
+}
+
+struct Shared {
+    settings: Arc<Settings>,
+    store: Store,
+    runtime: Runtime,
+    /// Turns of each owner that wait to be kept.
+    waiting: Mutex<HashMap<LogOwner, usize>>,
+    kept: Notify,
+}
+
+/// A turn whose reply is on its way.
+pub struct KeptTurn {
+    keeping: ConversationKeeping,
+    owner: LogOwner,
+    speaker: RequestSpeaker,
+    model: String,
+    /// As the client sent it.
+    log: Vec<Message>,
+    attempt: Option<RequestAttempt>,
+    /// What the prompt says of earlier conversations.
+    remembered: String,
+    /// The conversation that this new one goes on with, and its last item.
+    goes_on_with: Option<(SessionRef, String)>,
+}
+
+struct EndedTurn {
+    turn: KeptTurn,
+    output: Vec<Item>,
+}
+
+/// What a conversation begins with that its client does not send.
+#[derive(Default)]
+pub struct Before {
+    pub remembered: String,
+    /// What was said before the client's log begins.
+    pub carried: Vec<Message>,
+}
+
+/// A request waits so long for the turn before it to be kept.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// A request for so few tokens looks whether there is an answer at all.
+const PROBE_TOKENS: u32 = 3;
+/// Items that are looked at of an older conversation, and of what stands behind a place that a log goes on from.
+const MOST_CARRIED: u32 = 512;
+const MOST_BEHIND: u32 = 64;
+
+impl ConversationKeeping {
+    pub fn new(settings: Arc<Settings>, store: Store, runtime: Runtime) -> ConversationKeeping {
+        let (turns, mut waiting) = mpsc::channel::<EndedTurn>(settings.remember.waiting);
+        let (waiting_of, kept) = (Mutex::default(), Notify::new());
+        let shared = Arc::new(Shared { settings, store, runtime, waiting: waiting_of, kept });
+        let worker = shared.clone();
+        tokio::spawn(async move {
+            let mut answered = Answered::default();
+            while let Some(ended) = waiting.recv().await {
+                if let Err(error) = worker.keep(&ended, &mut answered).await {
+                    tracing::warn!(error = error.message, "a turn of a conversation that its client holds is not kept");
+                }
+                worker.is_kept(&ended.turn.owner);
+            }
+        });
+        ConversationKeeping { shared, turns }
+    }
+
+    /// What is known of the conversation of a request. None: it is not kept.
+    pub async fn begin(
+        &self,
+        caller: &Caller,
+        choice: &ModelChoice,
+        request: &CompletionRequest,
+    ) -> Option<(KeptTurn, Before)> {
+        if !self.is_to_be_kept(request) {
+            return None;
+        }
+        let shared = &self.shared;
+        let RequestSpeaker { person, room, .. } = &request.speaker;
+        let owner = LogOwner { user: caller.identity.user.clone(), person: person.clone(), room: room.clone() };
+        shared.settled(&owner).await;
+        let log = request.prompt.messages.clone();
+        let mut turn = KeptTurn {
+            keeping: self.clone(),
+            speaker: request.speaker.clone(),
+            model: request.model.clone(),
+            attempt: request.attempt,
+            remembered: String::new(),
+            goes_on_with: None,
+            owner,
+            log,
+        };
+        match shared.before(&mut turn, choice).await {
+            Ok(before) => Some((turn, before)),
+            Err(error) => {
+                tracing::warn!(error = error.message, "a conversation goes on without what is known of it");
+                Some((turn, Before::default()))
+            }
+        }
+    }
+
+    fn is_to_be_kept(&self, request: &CompletionRequest) -> bool {
+        let speaker = &request.speaker;
+        let is_known = match self.shared.settings.remember.conversations {
+            KeptConversations::Named => !speaker.person.is_empty() || !speaker.room.is_empty(),
+            KeptConversations::All => true,
+            KeptConversations::None => false,
+        };
+        let log = &request.prompt.messages;
+        let ends_with_a_question =
+            log.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
+        let has_replies = log.iter().any(|message| message.role == MessageRole::Assistant);
+        let is_probe = !has_replies && request.max_tokens.is_some_and(|most| most <= PROBE_TOKENS);
+        let is_short = log.iter().map(text_bytes).sum::<usize>() <= self.shared.settings.limits.session_bytes;
+        is_known
+            && !speaker.is_private
+            && request.priority == Priority::Talk
+            && ends_with_a_question
+            && !is_probe
+            && is_short
+    }
+
+    /// Returns when no turn waits.
+    pub async fn finish(&self) {
+        loop {
+            let kept = self.shared.kept.notified();
+            if self.shared.waiting.lock().is_empty() {
+                return;
+            }
+            kept.await;
+        }
+    }
+}
+
+impl KeptTurn {
+    /// Says so when the reply is over.
+    pub fn ended(self, response: &Response) {
+        let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);
+        // What a client hung up on comes back with its next log, as far as it was heard.
+        if !is_said || response.output.is_empty() {
+            return;
+        }
+        let keeping = self.keeping.clone();
+        let (owner, output) = (self.owner.clone(), response.output.clone());
+        *keeping.shared.waiting.lock().entry(owner.clone()).or_default() += 1;
+        if keeping.turns.try_send(EndedTurn { turn: self, output }).is_err() {
+            tracing::warn!("more turns than remember.waiting wait to be kept: this one is not");
+            keeping.shared.is_kept(&owner);
+        }
+    }
+}
+
+impl Shared {
+    fn is_kept(&self, owner: &LogOwner) {
+        let mut waiting = self.waiting.lock();
+        if let Some(count) = waiting.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(owner);
+            }
+        }
+        drop(waiting);
+        self.kept.notify_waiters();
+    }
+
+    /// Waits for the turns before.
+    async fn settled(&self, owner: &LogOwner) {
+        let settled = async {
+            loop {
+                let kept = self.kept.notified();
+                if !self.waiting.lock().contains_key(owner) {
+                    return;
+                }
+                kept.await;
+            }
+        };
+        let _ = timeout(PATIENCE, settled).await;
+    }
+
+    async fn before(&self, turn: &mut KeptTurn, choice: &ModelChoice) -> Result<Before, ApiError> {
+        let (carried_of, remembered) = match self.known(turn).await? {
+            Some((known, _)) => {
+                let config = self.store.session(&known.session).await?.config;
+                (known.begins_behind.map(|last| (known.session, last)), config.remembered)
+            }
+            None => {
+                let (minutes, is_new) = (turn.speaker.continue_minutes, !has_replies(&turn.log));
+                if minutes > 0 && is_new {
+                    turn.goes_on_with = self.store.newest_log(&turn.owner, minutes_ago(minutes)).await?;
+                }
+                let remembered = match &turn.goes_on_with {
+                    Some((session, _)) => self.store.session(session).await?.config.remembered,
+                    None => self.runtime.remembered(&turn.owner.user, &turn.owner.person, &choice.preset).await,
+                };
+                (turn.goes_on_with.clone(), remembered)
+            }
+        };
+        turn.remembered.clone_from(&remembered);
+        let carried = match carried_of {
+            Some((session, last)) => messages_of(self.store.told_through(&session, &last, MOST_CARRIED).await?),
+            None => Vec::new(),
+        };
+        Ok(Before { remembered, carried })
+    }
+
+    /// The session that has what the log begins with, and how many messages that is.
+    async fn known(&self, turn: &KeptTurn) -> Result<Option<(KeptLog, usize)>, ApiError> {
+        let wanted = wanted(&turn.log);
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let (hashes, messages): (Vec<String>, Vec<usize>) = wanted.into_iter().unzip();
+        let since_ms = minutes_ago(self.settings.remember.cut_log_minutes);
+        let found = self.store.find_log(&turn.owner, &hashes, since_ms).await?;
+        Ok(found.and_then(|known| {
+            let messages = *messages.get(known.at)?;
+            Some((known, messages))
+        }))
+    }
+
+    async fn keep(&self, ended: &EndedTurn, answered: &mut Answered) -> Result<(), ApiError> {
+        let EndedTurn { turn, output } = ended;
+        let limits = &self.settings.limits;
+        if let Some(attempt) = turn.attempt
+            && answered.is_again(&turn.owner, attempt, Duration::from_secs(limits.retry_s), limits.retry_turns)
+        {
+            return Ok(());
+        }
+        let mut log_with_reply = turn.log.clone();
+        output.iter().for_each(|item| push_item(&mut log_with_reply, item.clone()));
+        let marks = marks(&log_with_reply, turn.log.len());
+        let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
+            let mut ids = Ids::new(runtime::random()?);
+            let new = turn.log.get(start..).unwrap_or_default().iter().flat_map(kept_bodies);
+            let new = new.map(|body| Item::new(ids.next("item"), body, ItemStatus::Completed));
+            let items: Vec<Item> = new.chain(output.iter().cloned()).collect();
+            if items.iter().any(|item| item.body.text_bytes() > limits.item_bytes) {
+                return Err(ApiError::bad("value_too_large", "an item is larger than limits.item_bytes"));
+            }
+            let question = items.len() - output.len();
+            let at = |mark: &RecognisedBy| LogMark {
+                hash: mark.hash.clone(),
+                of_last_few: mark.of_last_few,
+                items: if mark.of_question { question } else { items.len() },
+            };
+            let marks = marks.iter().map(at).collect();
+            Ok(LogAddition { behind, items, marks, begins_behind })
+        };
+        if let Some((known, start)) = self.known(turn).await? {
+            let (last, from) = match known.is_last {
+                true => (Some(known.last_item.clone()), start),
+                false => {
+                    self.rejoined(&known, &turn.log, start).await?.map_or((None, start), |(last, at)| (Some(last), at))
+                }
+            };
+            if let Some(last) = last.filter(|_| !self.runtime.is_in_memory(&known.session)) {
+                let addition = addition(from, Some(last), known.begins_behind.clone())?;
+                if self.store.keep_log(&turn.owner, &known.session, addition, wall_ms()).await? {
+                    return Ok(());
+                }
+            }
+            // The client went back, or another one talks in that session: what follows is a conversation of its own.
+            let forked = self.store.fork_session(&known.session, &known.order_key, new_id("sess")?, wall_ms()).await?;
+            let addition = addition(start, Some(known.last_item), known.begins_behind)?;
+            self.store.keep_log(&turn.owner, &forked, addition, wall_ms()).await?;
+            return Ok(());
+        }
+        if let Some((session, last)) =
+            turn.goes_on_with.as_ref().filter(|(session, _)| !self.runtime.is_in_memory(session))
+        {
+            let addition = addition(leading_notes(&turn.log), Some(last.clone()), Some(last.clone()))?;
+            match self.store.keep_log(&turn.owner, session, addition, wall_ms()).await {
+                Ok(true) => return Ok(()),
+                // Something else was said there, or it was just deleted.
+                Ok(false) | Err(store::Error::NoSession { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let session = self.begun(turn).await?;
+        let addition = addition(leading_notes(&turn.log), None, None)?;
+        self.store.keep_log(&turn.owner, &session, addition, wall_ms()).await?;
+        Ok(())
+    }
+
+    /// A new session, with the client's instructions.
+    async fn begun(&self, turn: &KeptTurn) -> Result<SessionRef, ApiError> {
+        let head = &turn.log[..leading_notes(&turn.log)];
+        let instructions = head.iter().map(Message::text).collect::<Vec<_>>().join("\n\n");
+        let fits = instructions.len() <= self.settings.limits.item_bytes;
+        let instructions = Some(instructions).filter(|text| fits && !text.is_empty());
+        let update = ConfigUpdate { instructions, ..ConfigUpdate::default() };
+        let new = turn.speaker.new_session(&turn.owner.user, &turn.model);
+        let session = self.runtime.create(runtime::NewSession { update: Some(&update), ..new }).await?;
+        // What the prompt said stays as it was, as long as the conversation lasts.
+        let mut config = self.store.session(&session).await?.config;
+        if config.remembered != turn.remembered {
+            config.remembered.clone_from(&turn.remembered);
+            self.store.set_config(&session, &config, wall_ms()).await?;
+        }
+        Ok(session)
+    }
+
+    /// Where a log goes on that has the session's last reply in other words: cut to what was heard, or without what the client
+    /// does not show. Gives the session's last item, and how many messages of the log it stands for.
+    async fn rejoined(
+        &self,
+        known: &KeptLog,
+        log: &[Message],
+        start: usize,
+    ) -> Result<Option<(String, usize)>, ApiError> {
+        let behind = self.store.items(&known.session, Some(&known.last_item), MOST_BEHIND).await?;
+        let Some(last) = behind.last().filter(|_| behind.len() < MOST_BEHIND as usize) else { return Ok(None) };
+        let ours = utterances(&messages_of(behind.clone()));
+        let theirs = utterances(log.get(start..).unwrap_or_default());
+        let Some(((our_reply, before), (their_reply, _))) =
+            ours.split_last().zip(theirs.get(..ours.len()).and_then(<[_]>::split_last))
+        else {
+            return Ok(None);
+        };
+        let is_reply = |role| role == MessageRole::Assistant;
+        let is_same =
+            before.iter().zip(&theirs).all(|(ours, theirs)| ours.role == theirs.role && ours.said == theirs.said);
+        if !is_same || !is_reply(our_reply.role) || !is_reply(their_reply.role) {
+            return Ok(None);
+        }
+        if let ItemBody::Message { role: Role::Assistant, parts } = &last.body
+            && let [text] = parts.as_slice()
+            && let Some(chars) = heard_chars(text, &their_reply.said)
+        {
+            self.store.truncate(&known.session, &last.item_id, 0, chars, wall_ms()).await?;
+        }
+        Ok(Some((last.item_id.clone(), start + their_reply.messages)))
+    }
+}
+
+/// Characters of a reply that a client heard which has only its begin. None: it has all of it, or other words.
+fn heard_chars(ours: &str, theirs: &str) -> Option<u64> {
+    // A client may show that there was more.
+    let cut = theirs.strip_suffix('…').or(theirs.strip_suffix("..."));
+    let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<Vec<char>>();
+    let (ours_letters, theirs) = (letters(ours), letters(cut.unwrap_or(theirs)));
+    if theirs.is_empty() || theirs.len() >= ours_letters.len() || !ours_letters.starts_with(&theirs) {
+        return None;
+    }
+    let mut left = theirs.len();
+    let end = ours.chars().take_while(|c| {
+        let is_heard = left > 0;
+        left -= usize::from(is_heard && !c.is_whitespace());
+        is_heard
+    });
+    Some(end.count() as u64)
+}
+
+/// Requests that were answered: a stock client sends one again that it got no answer to.
+#[derive(Default)]
+struct Answered {
+    requests: VecDeque<(LogOwner, RequestAttempt, Instant)>,
+}
+
+impl Answered {
+    fn is_again(&mut self, owner: &LogOwner, attempt: RequestAttempt, kept_for: Duration, most: usize) -> bool {
+        let now = Instant::now();
+        self.requests.retain(|(_, _, at)| now - *at < kept_for);
+        let is_same =
+            |(other, earlier, _): &(LogOwner, RequestAttempt, Instant)| other == owner && attempt.is_again_of(earlier);
+        let is_again = self.requests.iter().any(is_same);
+        if !is_again {
+            while self.requests.len() >= most.max(1) {
+                self.requests.pop_front();
+            }
+            self.requests.push_back((owner.clone(), attempt, now));
+        }
+        is_again
+    }
+}
+
+/// Items as messages, without what the service or the client's instructions say.
+fn messages_of(items: Vec<store::ItemVersion>) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let said =
+        items.into_iter().map(|item| item.item()).filter(|item| item.role() != Some(Role::System) && !is_hidden(item));
+    said.for_each(|item| push_item(&mut messages, item));
+    messages
+}
+
+fn has_replies(log: &[Message]) -> bool {
+    log.iter().any(|message| message.role == MessageRole::Assistant)
+}
+
+fn leading_notes(log: &[Message]) -> usize {
+    log.iter().take_while(|message| message.role == MessageRole::System).count()
+}
+
+/// A session keeps no images, but that there was one.
+fn kept_bodies(message: &Message) -> Vec<ItemBody> {
+    let images = message.parts.iter().filter(|part| matches!(part, Part::Image(_))).count();
+    if images == 0 {
+        return bodies(message);
+    }
+    let text = [&message.text(), &"[image] ".repeat(images)].map(|text| text.trim()).join(" ");
+    let parts = vec![Part::Text(text.trim().to_owned())];
+    bodies(&Message { parts, ..message.clone() })
+}
+
+fn text_bytes(message: &Message) -> usize {
+    let calls: usize = message.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
+    calls + message.parts.iter().map(|part| if let Part::Text(text) = part { text.len() } else { 0 }).sum::<usize>()
+}
+
+fn minutes_ago(minutes: u64) -> i64 {
+    wall_ms().saturating_sub(i64::try_from(minutes.saturating_mul(60_000)).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::heard_chars;
+
+    #[test]
+    fn what_was_heard_is_the_begin_of_what_was_said() {
+        let said = "It rains. Take a coat with you.";
+        for (heard, chars) in [
+            ("It rains.", Some(9)),
+            ("It  rains. Take", Some(14)),
+            ("It rains. Take a…", Some(16)),
+            ("It rains. Take a coat with you.", None),
+            ("It snows.", None),
+            ("", None),
+            ("It rains. Take a coat with you. And more", None),
+        ] {
+            assert_eq!(heard_chars(said, heard), chars, "{heard}");
+        }
+    }
+}

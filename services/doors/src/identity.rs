@@ -1,0 +1,223 @@
+//! Whose words a conversation holds: the rules of the configuration over what a request tells of its speaker. Pure: asks no
+//! store and no clock.
+//!
+//! A rule chooses among the persons of the caller's own user, whatever a request tells.
+
+mod persons;
+
+pub use persons::{Persons, RequestSpeaker};
+
+use axum::http::HeaderMap;
+use session::{Message, MessageRole};
+use settings::{PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
+use std::borrow::Cow;
+
+/// What a request's body tells, in whichever protocol.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BodyClues {
+    /// As it was asked for.
+    pub model: String,
+    pub user: Option<String>,
+    pub safety_identifier: Option<String>,
+    pub prompt_cache_key: Option<String>,
+    pub satellite: Option<String>,
+    pub device: Option<String>,
+    /// The client's.
+    pub instructions: Option<String>,
+    /// The client says that nothing of it is to be remembered.
+    pub is_private: bool,
+}
+
+/// What a text of a client's metadata says of it. None: neither.
+pub fn is_private(text: Option<&str>) -> Option<bool> {
+    match text {
+        None | Some("false") => Some(false),
+        Some("true") => Some(true),
+        Some(_) => None,
+    }
+}
+
+impl BodyClues {
+    /// Of a conversation: its instructions stand at its head.
+    pub fn of(model: &str, messages: &[Message]) -> BodyClues {
+        let head = messages.iter().take_while(|message| message.role == MessageRole::System);
+        let texts: Vec<String> = head.map(Message::text).collect();
+        let instructions = (!texts.is_empty()).then(|| texts.join("\n\n"));
+        BodyClues { model: model.to_owned(), instructions, ..BodyClues::default() }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Clues<'a> {
+    /// Id and name of the API key.
+    pub key: Option<(&'a str, &'a str)>,
+    /// What stood before the route's path.
+    pub path: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub body: &'a BodyClues,
+}
+
+/// What the rules say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recognised {
+    /// Empty: the home's guest.
+    pub person: String,
+    /// Empty: it is not known.
+    pub room: String,
+    /// Which rule took it. None: none.
+    pub rule: Option<usize>,
+    pub is_private: bool,
+    /// None: the rule leaves it to the configuration.
+    pub continue_minutes: Option<u64>,
+    /// A name came from the client.
+    pub is_found: bool,
+}
+
+/// How a condition of a rule came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With the name that it found, where it looks for one.
+    Holds(Option<String>),
+    Absent,
+    Other,
+    /// A ULID names a conversation and no person.
+    Ulid,
+    /// What stands in the name's place is none.
+    NoName,
+}
+
+/// The first rule whose conditions all hold.
+pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
+    let taken = rules.iter().enumerate().find_map(|(at, rule)| {
+        let outcomes = outcomes(rule, clues);
+        let found = outcomes.iter().try_fold(None, |found, outcome| match outcome {
+            Outcome::Holds(name) => Some(name.clone().or(found)),
+            _ => None,
+        })?;
+        let name = |name: &RuleName| match name {
+            RuleName::Named(name) => Some(name.clone()),
+            RuleName::Found => found.clone(),
+        };
+        let (person, room) = (name(&rule.person)?, name(&rule.room)?);
+        let (is_private, continue_minutes) = (rule.is_private, rule.continue_minutes);
+        Some(Recognised { person, room, rule: Some(at), is_private, continue_minutes, is_found: finds_name(rule) })
+    });
+    let mut recognised = taken.unwrap_or_default();
+    recognised.is_private |= clues.body.is_private;
+    recognised
+}
+
+/// Of each condition of a rule.
+pub fn outcomes(rule: &PersonRule, clues: &Clues) -> Vec<Outcome> {
+    rule.conditions.iter().map(|condition| outcome(condition, finds_name(rule), clues)).collect()
+}
+
+fn finds_name(rule: &PersonRule) -> bool {
+    rule.person == RuleName::Found || rule.room == RuleName::Found
+}
+
+fn outcome(condition: &RuleCondition, name_is_wanted: bool, clues: &Clues) -> Outcome {
+    let texts = texts(&condition.clue, clues);
+    let mut result = Outcome::Absent;
+    for text in texts {
+        let names = found(&condition.clue, &condition.wanted, &text);
+        result = match names {
+            None => Outcome::Other,
+            Some(_) if !condition.wanted.is_open() => return Outcome::Holds(None),
+            Some(name) if is_field(&condition.clue) && (is_ulid(&text) || is_ulid(name)) => Outcome::Ulid,
+            Some(_) if !name_is_wanted => return Outcome::Holds(None),
+            Some(name) => match person_name(name) {
+                Some(name) => return Outcome::Holds(Some(name)),
+                None => Outcome::NoName,
+            },
+        };
+    }
+    result
+}
+
+/// Fields that clients also use for the name of a conversation.
+fn is_field(clue: &RuleClue) -> bool {
+    matches!(clue, RuleClue::User | RuleClue::SafetyIdentifier | RuleClue::PromptCacheKey)
+}
+
+/// What the request tells of it. A key has two names.
+fn texts<'a>(clue: &RuleClue, clues: &Clues<'a>) -> Vec<Cow<'a, str>> {
+    let body = clues.body;
+    let one = |text: Option<&'a str>| text.filter(|text| !text.is_empty()).map(Cow::Borrowed).into_iter().collect();
+    match clue {
+        RuleClue::Key => {
+            let names = clues.key.map(|(id, name)| [name, id]).into_iter().flatten();
+            names.filter(|name| !name.is_empty()).map(Cow::Borrowed).collect()
+        }
+        RuleClue::Path => one(clues.path),
+        RuleClue::Model => one(Some(&body.model)),
+        RuleClue::Header(name) => {
+            let values =
+                clues.headers.get_all(name).iter().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
+            values.filter(|value| !value.is_empty()).map(percent_decoded).collect()
+        }
+        RuleClue::User => one(body.user.as_deref()),
+        RuleClue::SafetyIdentifier => one(body.safety_identifier.as_deref()),
+        RuleClue::PromptCacheKey => one(body.prompt_cache_key.as_deref()),
+        RuleClue::Satellite => one(body.satellite.as_deref()),
+        RuleClue::Device => one(body.device.as_deref()),
+        RuleClue::Instructions => one(body.instructions.as_deref()),
+    }
+}
+
+/// The part of a text that stands for the name; all of it, where none is looked for. None: the text is another one.
+fn found<'a>(clue: &RuleClue, wanted: &WantedText, text: &'a str) -> Option<&'a str> {
+    match (wanted, clue) {
+        (WantedText::Any, _) => Some(text),
+        (WantedText::Exactly(words), RuleClue::Instructions) => text.contains(words).then_some(text),
+        (WantedText::Exactly(words), _) => (text == words).then_some(text),
+        (WantedText::Around { before, after }, RuleClue::Instructions) => {
+            let behind = text.match_indices(before.as_str()).map(|(at, _)| &text[at + before.len()..]);
+            // A name is short: the rest of long instructions is not looked through for each place.
+            behind.into_iter().find_map(|behind| {
+                let end = behind.char_indices().nth(LONGEST_NAME).map_or(behind.len(), |(end, _)| end);
+                let until = (end + after.len()).min(behind.len());
+                let until = (until..=behind.len()).find(|at| behind.is_char_boundary(*at))?;
+                let name = &behind[..behind[..until].find(after.as_str())?];
+                (!name.trim().is_empty() && !name.contains('\n')).then_some(name)
+            })
+        }
+        (WantedText::Around { before, after }, _) => {
+            text.strip_prefix(before.as_str())?.strip_suffix(after.as_str()).filter(|name| !name.is_empty())
+        }
+    }
+}
+
+/// Characters, with the spaces around it.
+const LONGEST_NAME: usize = 128;
+
+/// Frontends write letters beyond ASCII so in a header.
+fn percent_decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        let digit = |at: usize| behind.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &behind[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8(bytes).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// 26 letters and digits of Crockford's alphabet, in either case: 128 bits, so the first is at most 7.
+pub fn is_ulid(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte.to_ascii_uppercase(), b'0'..=b'9' | b'A'..=b'H' | b'J' | b'K' | b'M' | b'N' | b'P'..=b'T' | b'V'..=b'Z');
+    text.len() == 26 && matches!(text.as_bytes()[0], b'0'..=b'7') && text.bytes().all(is_digit)
+}
+
+#[cfg(test)]
+mod tests;

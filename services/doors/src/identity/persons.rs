@@ -1,0 +1,135 @@
+//! The persons and rooms of each user that are known, and how many there may be whose names come from clients.
+
+use super::{BodyClues, Clues, Recognised, recognise};
+use crate::ApiError;
+use crate::access::Caller;
+use axum::http::HeaderMap;
+use parking_lot::Mutex;
+use runtime::NewSession;
+use settings::Settings;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use store::Store;
+
+/// Whose words a request holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestSpeaker {
+    /// Empty: the home's guest.
+    pub person: String,
+    /// Empty: it is not known.
+    pub room: String,
+    /// Nothing of it is remembered.
+    pub is_private: bool,
+    /// In which a new conversation goes on with the last one. 0: it never does.
+    pub continue_minutes: u64,
+}
+
+impl RequestSpeaker {
+    /// A session that holds their words.
+    pub fn new_session<'a>(&'a self, user: &'a str, model: &'a str) -> NewSession<'a> {
+        let RequestSpeaker { person, room, is_private, .. } = self;
+        NewSession { user, person, room, is_private: *is_private, model, update: None }
+    }
+}
+
+pub struct Persons {
+    settings: Arc<Settings>,
+    store: Store,
+    /// Of the users that were asked for.
+    known: Mutex<HashMap<String, HashSet<String>>>,
+}
+
+/// A client says so of a request that is not to be remembered.
+const PRIVATE: &str = "x-reprise-private";
+
+impl Persons {
+    pub fn new(settings: Arc<Settings>, store: Store) -> Persons {
+        Persons { settings, store, known: Mutex::default() }
+    }
+
+    pub async fn speaker(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        body: &BodyClues,
+    ) -> Result<RequestSpeaker, ApiError> {
+        let says_private = says_private(headers)?;
+        let identity = &caller.identity;
+        let key = identity.key.as_deref().zip(identity.key_name.as_deref());
+        let clues = Clues { key, path: caller.path.as_deref(), headers, body };
+        self.admitted(&identity.user, recognise(&self.settings.remember.who, &clues), says_private).await
+    }
+
+    /// Where the protocol has neither keys nor headers.
+    pub async fn speaker_without_key(&self, user: &str, body: &BodyClues) -> Result<RequestSpeaker, ApiError> {
+        let clues = Clues { key: None, path: None, headers: &HeaderMap::new(), body };
+        self.admitted(user, recognise(&self.settings.remember.who, &clues), false).await
+    }
+
+    async fn admitted(
+        &self,
+        user: &str,
+        recognised: Recognised,
+        says_private: bool,
+    ) -> Result<RequestSpeaker, ApiError> {
+        let Recognised { mut person, mut room, is_private, continue_minutes, is_found, .. } = recognised;
+        let is_one_too_many = is_found && !(self.may_have(user, &person).await? && self.may_have(user, &room).await?);
+        if is_one_too_many && runtime::first_time(format!("persons of {user}")) {
+            let most = self.settings.remember.persons;
+            tracing::warn!(
+                user,
+                most,
+                "more names of persons come from clients than remember.persons: new ones are the guest"
+            );
+        }
+        if is_one_too_many {
+            person.clear();
+            room.clear();
+        }
+        Ok(RequestSpeaker {
+            person,
+            room,
+            is_private: is_private || says_private,
+            continue_minutes: continue_minutes.unwrap_or(self.settings.conversation.continue_minutes),
+        })
+    }
+
+    /// Whether the user has this person or room, or may have one more.
+    async fn may_have(&self, user: &str, person: &str) -> Result<bool, ApiError> {
+        if person.is_empty() {
+            return Ok(true);
+        }
+        let is_loaded = match self.known.lock().get(user) {
+            Some(known) if known.contains(person) => return Ok(true),
+            known => known.is_some(),
+        };
+        let stored = match is_loaded {
+            true => Vec::new(),
+            false => self.store.persons(user).await?,
+        };
+        let mut known = self.known.lock();
+        let known = known.entry(user.to_owned()).or_default();
+        known.extend(stored.into_iter().flat_map(|line| [line.name, line.room]).filter(|name| !name.is_empty()));
+        let is_admitted = known.contains(person) || known.len() < self.settings.remember.persons;
+        if is_admitted {
+            known.insert(person.to_owned());
+        }
+        Ok(is_admitted)
+    }
+
+    /// The person was deleted.
+    pub fn forget(&self, user: &str, person: &str) {
+        if let Some(known) = self.known.lock().get_mut(user) {
+            known.remove(person);
+        }
+    }
+}
+
+fn says_private(headers: &HeaderMap) -> Result<bool, ApiError> {
+    let Some(value) = headers.get(PRIVATE) else { return Ok(false) };
+    match value.as_bytes().to_ascii_lowercase().as_slice() {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => Err(ApiError::bad("invalid_value", "the header X-Reprise-Private must be true or false").param(PRIVATE)),
+    }
+}

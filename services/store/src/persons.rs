@@ -1,0 +1,70 @@
+//! The persons and rooms of a user: whose words its sessions hold, and where they were said.
+
+use crate::delete::mark;
+use crate::{Error, SessionRef, Store};
+use serde::Serialize;
+use sqlx::FromRow;
+use sqlx::sqlite::SqliteConnection;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
+pub struct PersonLine {
+    /// Empty: the home's guest.
+    #[sqlx(rename = "person")]
+    #[serde(rename = "person")]
+    pub name: String,
+    /// In which they spoke. Empty: it is not known.
+    pub room: String,
+    pub sessions: u64,
+    pub used_at_ms: i64,
+}
+
+impl Store {
+    /// The one that was used last comes first.
+    pub async fn persons(&self, user: &str) -> Result<Vec<PersonLine>, Error> {
+        let query = sqlx::query_as(
+            "SELECT person, room, sum(sessions) AS sessions, max(used_at_ms) AS used_at_ms FROM (
+                SELECT person, room, count(*) AS sessions, max(updated_at_ms) AS used_at_ms
+                    FROM sessions WHERE user = ?1 AND deleted_at_ms IS NULL GROUP BY person, room
+                UNION ALL
+                SELECT person, '', 0, max(created_at_ms) FROM facts WHERE user = ?1 AND person <> '' GROUP BY person
+             ) GROUP BY person, room ORDER BY used_at_ms DESC, person, room",
+        );
+        self.read(async |reader| Ok(query.bind(user).fetch_all(reader).await?)).await
+    }
+
+    /// Of a person; or what was said in a room by no person that is known.
+    pub async fn sessions_of_person(&self, user: &str, person: &str) -> Result<Vec<SessionRef>, Error> {
+        self.read(async |reader| Ok(find_sessions(reader, user, person).await?)).await
+    }
+
+    /// Deletes all that is kept of a person or a room: sessions, what was learned in them, and facts. The home's memory loses what
+    /// this person said. Returns the sessions that there were.
+    pub async fn delete_person(&self, user: &str, person: &str, now_ms: i64) -> Result<Vec<SessionRef>, Error> {
+        let (user, person) = (user.to_owned(), person.to_owned());
+        let marked = self.write(async move |connection| {
+            let sessions = find_sessions(connection, &user, &person).await?;
+            for session in &sessions {
+                mark(connection, session, true, now_ms).await?;
+            }
+            // What the guest said belongs to no person but the home.
+            let query = sqlx::query("DELETE FROM facts WHERE user = ?1 AND ?2 <> '' AND (person = ?2 OR said_by = ?2)");
+            query.bind(&user).bind(&person).execute(connection).await?;
+            Ok(sessions)
+        });
+        let marked = marked.await?;
+        for session in &marked {
+            self.remove_marked(session).await?;
+        }
+        self.forget_the_log().await?;
+        Ok(marked)
+    }
+}
+
+async fn find_sessions(connection: &mut SqliteConnection, user: &str, person: &str) -> sqlx::Result<Vec<SessionRef>> {
+    let query = sqlx::query_as(
+        "SELECT key, id FROM sessions
+         WHERE user = ?1 AND (person = ?2 AND (?2 <> '' OR room = '') OR person = '' AND room = ?2) AND deleted_at_ms IS NULL",
+    );
+    let found: Vec<(i64, String)> = query.bind(user).bind(person).fetch_all(connection).await?;
+    Ok(found.into_iter().map(|(key, id)| SessionRef { key, user: user.into(), id: id.into() }).collect())
+}
