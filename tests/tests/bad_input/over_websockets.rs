@@ -143,7 +143,7 @@ async fn messages_that_are_no_events_are_told_and_the_connection_stays() {
         }
         goes_on(&house, path, Some(&mut client)).await;
     }
-    // A history that no window holds, through both.
+    // A history that no window holds.
     let mut client = Client::at(&house.service.address, RESPONSES, &[]).await.expect("a connection");
     client.say(json!({ "type": "response.create", "input": huge_history(), "store": false })).await;
     let error = client.expect_error("context_length_exceeded").await;

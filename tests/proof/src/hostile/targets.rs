@@ -55,7 +55,11 @@ fn of_door(at: usize, bytes: &[u8]) -> Result<bool, String> {
 
 /// A mistake is told in words. What the doors tell is one line besides.
 fn told(message: &str) -> Result<bool, String> {
-    if message.trim().is_empty() { Err("the error has no words".to_owned()) } else { Ok(false) }
+    match message {
+        nothing if nothing.trim().is_empty() => Err("the error has no words".to_owned()),
+        broken if broken.contains("panic: ") => Err(format!("the error is a panic's: {broken}")),
+        _ => Ok(false),
+    }
 }
 
 fn tools() -> Vec<Value> {
