@@ -107,6 +107,9 @@ impl Completions {
         let user = past_user(&caller.identity.user);
         let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), choice.preset.clone());
         let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user });
+        if let Some(turn) = &kept {
+            self.put_note(&mut request.prompt, turn.owner(), &preset).await;
+        }
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };

@@ -161,6 +161,10 @@ impl ConversationKeeping {
 }
 
 impl KeptTurn {
+    pub fn owner(&self) -> &LogOwner {
+        &self.owner
+    }
+
     /// Says so when the reply is over.
     pub fn ended(self, response: &Response) {
         let is_said = matches!(response.status, ResponseStatus::Completed | ResponseStatus::Incomplete);

@@ -367,3 +367,34 @@ async fn a_deleted_room_is_not_recognised() {
     let (_folder, all) = kept_after(server).await;
     assert_eq!(said(&all), [["user: hi.", "assistant: hello."]]);
 }
+
+#[tokio::test]
+async fn what_was_told_in_one_room_is_known_in_the_other() {
+    for fits in [true, false] {
+        let small = move |settings: &mut Settings| {
+            settings.conversation.recall_wait_ms = 10_000;
+            if !fits {
+                settings.presets.values_mut().for_each(|preset| preset.remember.prompt_tokens = 1);
+            }
+        };
+        let mut server = Server::with(small).await;
+        let mut kitchen = Frontend::in_room("Kitchen");
+        kitchen.says(&mut server, "My sister lives in Lisbon.", "How nice.").await;
+        let told = kitchen.says(&mut server, "Where does my sister live?", "In Lisbon.").await;
+        let times = |prompt: &[(String, String)]| prompt.iter().filter(|(_, text)| text.contains("Lisbon")).count();
+        assert_eq!(times(&told), 1, "what the model sees is not told again: {told:?}");
+        let mut study = Frontend::in_room("Study");
+        let hello = study.says(&mut server, "Good morning.", "Good morning.").await;
+        assert_eq!(times(&hello), usize::from(fits), "{hello:?}");
+        let asked = study.says(&mut server, "Where does my sister live?", "In Lisbon.").await;
+        assert_eq!(times(&asked), 1, "{asked:?}");
+        let (_, note) = asked.iter().find(|(_, text)| text.contains("Lisbon")).unwrap();
+        assert_eq!(note.contains("The user said before: "), !fits, "{note}");
+        // What a person says is theirs.
+        let mut anna = Frontend::in_room("Study");
+        anna.log[0] = json!({ "role": "system", "content": "Be brief." });
+        let asked = anna.says(&mut server, "Where does my sister live?", "I do not know.").await;
+        assert_eq!(times(&asked), 0, "{asked:?}");
+        server.stop().await;
+    }
+}
