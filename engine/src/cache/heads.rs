@@ -143,7 +143,10 @@ impl Heads {
             None => self.0.push(Head { used: uses, ..head }),
         }
         while self.0.len() > limits.heads || self.bytes() > limits.memory_bytes / HEADS_PART {
-            self.drop_least(EvictionRights::All, if self.0.len() > 1 { Some(uses) } else { None });
+            let spared = (self.0.len() > 1).then_some(uses);
+            if !self.drop_least(EvictionRights::All, spared) {
+                return;
+            }
         }
     }
 
