@@ -116,7 +116,7 @@ impl SequenceCache {
         self.disk.as_mut()
     }
 
-    /// Hands one sequence to the disk's thread, the most recently used one first. Returns whether there may be more. Unless
+    /// Hands one sequence to the disk's thread: one whose head is not on disk, or else the most recently used one. Returns whether there may be more. Unless
     /// `is_idle` it neither waits for the disk's thread nor evicts what is needed.
     pub fn save_one(&mut self, is_idle: bool) -> bool {
         if self.disk.is_none() || !self.entries.iter().any(|entry| !entry.saved) {
@@ -136,8 +136,11 @@ impl SequenceCache {
                 return false;
             }
         }
+        let Some(disk) = &mut self.disk else { return false };
         let unsaved = self.entries.iter_mut().filter(|entry| !entry.saved);
-        let (Some(entry), Some(disk)) = (unsaved.max_by_key(|entry| entry.used), &mut self.disk) else { return false };
+        // A head that is not there yet goes before pasts that one conversation alone comes back to.
+        let first = unsaved.max_by_key(|entry| (disk.lacks_head_of(&entry.tokens, &entry.sequence), entry.used));
+        let Some(entry) = first else { return false };
         entry.saved = true;
         let of_head = self.heads.snapshots_of(&entry.tokens, &entry.sequence);
         disk.save(&entry.tokens, &entry.sequence, of_head, self.limits.snapshots);

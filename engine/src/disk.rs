@@ -196,6 +196,21 @@ impl DiskCache {
         &self.stored
     }
 
+    /// Whether no file has the head of this sequence.
+    pub fn lacks_head_of(&self, tokens: &[u32], sequence: &CachedSequence) -> bool {
+        let ReuseScope { user, shared_tokens } = sequence.scope;
+        let Some(head) = tokens.get(..shared_tokens).filter(|head| head.len() >= self.limits.min_tokens) else {
+            return false;
+        };
+        let has_it = |stored: &StoredSequence| {
+            stored.has_head()
+                && stored.user == user
+                && stored.shared_tokens == shared_tokens
+                && stored.tokens.starts_with(head)
+        };
+        !self.stored.iter().any(has_it)
+    }
+
     /// The newest file of each head that has a state at its end, the newest head first. A head with which several files begin
     /// goes before one that may never come again.
     pub fn heads(&self) -> Vec<usize> {
