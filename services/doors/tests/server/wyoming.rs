@@ -122,8 +122,10 @@ async fn a_satellites_conversation_goes_on_over_conversations_and_restarts() {
     assert_eq!(said(&asked), ["One.", "Two.", "Three."]);
     replies(asked, "Yes.");
     told.await.unwrap();
-    let titles: Vec<String> = sessions(&server.store).await.into_iter().map(|session| session.title).collect();
-    assert_eq!(titles, ["satellite assist_satellite.kitchen", "device d1"]);
+    let sessions = sessions(&server.store).await;
+    let titles: Vec<(&str, &str)> =
+        sessions.iter().map(|session| (session.title.as_str(), session.room.as_str())).collect();
+    assert_eq!(titles, [("satellite assist_satellite.kitchen", "kitchen"), ("device d1", "")], "with its room");
     server.stop().await;
 }
 
