@@ -99,6 +99,7 @@ pub struct LastingWords {
     pub copulas: HashSet<String>,
     pub passing: Vec<String>,
     pub small: HashSet<String>,
+    pub new: HashSet<String>,
     pub one_at_a_time: HashMap<String, Vec<String>>,
     pub of_home: Vec<String>,
     pub secrets: Vec<String>,

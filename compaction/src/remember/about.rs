@@ -9,19 +9,23 @@ pub fn about(sentence: &str) -> String {
     let text = folded(sentence);
     let said = words(&text);
     let relation = relation(&text);
-    let own = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
+    let is_new = |word: &&str| has(|language| &language.lasting.new, word);
+    let possessive = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
+    // 'I have a new dentist' is about the dentist.
+    let own = possessive.or_else(|| said.iter().position(|word| is_new(&word)).filter(|at| at + 1 < said.len()));
     let first = said.first().map(|word| word.split('\'').next().unwrap_or(word)).unwrap_or_default();
     let is_self = own.is_none() && has(|language| &language.first_person, first);
     let from = own.map_or(0, |at| at + 1);
     // 'My favourite colour is': a word of the relation may stand before what it is said of.
     let ends = |(at, word): (usize, &&str)| is_copula(word) || at > 0 && is_relation_word(word);
     let end = said[from..].iter().enumerate().position(ends).map(|at| from + at);
+    let end = end.or((possessive.is_none() && own.is_some()).then_some(from + 1));
     let subject = match end {
         Some(end) if !is_self => {
             // 'my sister's name': the word with the ending belongs to the subject.
             let end = end + usize::from(said[end].contains('\''));
             let plain = said[from..end].iter().map(|word| word.split('\'').next().unwrap_or(word));
-            let words: Vec<&str> = plain.filter(|word| !is_relation_word(word)).collect();
+            let words: Vec<&str> = plain.filter(|word| !is_relation_word(word) && !is_new(word)).collect();
             stems(&words.join(" "))
         }
         _ => Vec::new(),

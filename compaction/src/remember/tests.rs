@@ -80,6 +80,9 @@ fn a_newer_statement_is_about_the_same() {
         ("My favourite colour is green.", "My favourite colour is blue."),
         ("My dog is called Rex.", "My dog's name is Biscuit."),
         ("Our bins are collected on Tuesdays.", "Our bins are collected on Fridays now."),
+        ("My dentist is Doctor Harper.", "I have a new dentist, Doctor Silva."),
+        ("I have a new dentist, Doctor Harper.", "I have a new dentist, Doctor Silva."),
+        ("My dog is called Rex.", "We have a new dog called Milo."),
         ("Meine Schwester wohnt in Lissabon.", "Meine Schwester ist nach Porto gezogen."),
     ] {
         assert_eq!(about(old), about(new), "{old} {new}");

