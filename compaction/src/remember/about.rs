@@ -9,10 +9,10 @@ pub fn about(sentence: &str) -> String {
     let text = folded(sentence);
     let said = words(&text);
     let relation = relation(&text);
-    let is_new = |word: &&str| has(|language| &language.lasting.new, word);
+    let is_new = |word: &str| has(|language| &language.lasting.new, word);
     let possessive = said.iter().position(|word| has(|language| &language.lasting.possessives, word));
     // 'I have a new dentist' is about the dentist.
-    let own = possessive.or_else(|| said.iter().position(|word| is_new(&word)).filter(|at| at + 1 < said.len()));
+    let own = possessive.or_else(|| said.iter().position(|word| is_new(word)).filter(|at| at + 1 < said.len()));
     let first = said.first().map(|word| word.split('\'').next().unwrap_or(word)).unwrap_or_default();
     let is_self = own.is_none() && has(|language| &language.first_person, first);
     let from = own.map_or(0, |at| at + 1);
