@@ -166,10 +166,18 @@ impl WyomingConnection {
 
     /// A client that says something else meanwhile does not want the first reply any more.
     async fn answer(&mut self, transcript: Transcript) -> Result<(), WyomingEnd> {
-        if let Some(turn) = self.turn.take() {
-            left();
-            drop(turn.frames);
-            self.write(&interrupted(turn.context.as_ref())).await?;
+        if let Some(mut turn) = self.turn.take() {
+            // A reply whose end is told or ready is over, though this connection has not looked again.
+            let mut next = turn.frames.next().now_or_never();
+            while let Some(Some(frame)) = next {
+                self.write(&frame).await?;
+                next = turn.frames.next().now_or_never();
+            }
+            if next.is_none() {
+                left();
+                drop(turn.frames);
+                self.write(&interrupted(turn.context.as_ref())).await?;
+            }
         }
         note("Wyoming", transcript.unread.clone());
         let context = transcript.context.clone();

@@ -140,6 +140,7 @@ impl Render for WyomingReply {
 
     fn failed(&mut self, failure: &Failure, out: &mut Vec<String>) {
         count("error");
+        self.is_over = true;
         out.push(error(failure.code.word(), &failure.message));
     }
 
