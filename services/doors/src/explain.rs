@@ -102,11 +102,7 @@ pub fn explain(
     });
     let is_named = !person.is_empty() || !room.is_empty();
     let conversations = settings.remember.conversations;
-    let is_to_be_kept = match conversations {
-        KeptConversations::Named => is_named,
-        KeptConversations::All => true,
-        KeptConversations::None => false,
-    };
+    let is_to_be_kept = conversations.keeps(is_named);
     let kept = match (is_durable, is_private, is_to_be_kept) {
         (true, _, _) => "in a durable session, which the client asks for",
         (false, true, _) => "no: it is private",

@@ -4,7 +4,7 @@ use crate::Presets;
 use crate::prompts::{SessionTools, limits_of};
 use model::{Gpu, Model};
 use session::prompt::Wording;
-use settings::{KeptConversations, Settings};
+use settings::Settings;
 use std::sync::Arc;
 use store::{SessionRecord, SessionRef, Store};
 use tokio::time::Instant;
@@ -22,14 +22,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether conversations of this person, or in this room, outlive themselves. Of a program that talks for many with one key
-    /// no rule says whose words it brings: what one of them says is not told to another.
+    /// Whether conversations of this person, or in this room, outlive themselves.
     pub fn remembers(&self, person: &str, room: &str) -> bool {
-        match self.settings.remember.conversations {
-            KeptConversations::Named => !person.is_empty() || !room.is_empty(),
-            KeptConversations::All => true,
-            KeptConversations::None => false,
-        }
+        self.settings.remember.conversations.keeps(!person.is_empty() || !room.is_empty())
     }
 
     pub fn tools_of(&self, record: &SessionRecord, session: &SessionRef) -> Arc<SessionTools> {

@@ -15,7 +15,7 @@ use session::machine::is_hidden;
 use session::{
     ConfigUpdate, Ids, Item, ItemBody, ItemStatus, Message, MessageRole, Part, Priority, Response, ResponseStatus, Role,
 };
-use settings::{KeptConversations, Settings};
+use settings::Settings;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,11 +129,8 @@ impl ConversationKeeping {
 
     fn is_to_be_kept(&self, request: &CompletionRequest) -> bool {
         let speaker = &request.speaker;
-        let is_known = match self.shared.settings.remember.conversations {
-            KeptConversations::Named => !speaker.person.is_empty() || !speaker.room.is_empty(),
-            KeptConversations::All => true,
-            KeptConversations::None => false,
-        };
+        let is_named = !speaker.person.is_empty() || !speaker.room.is_empty();
+        let is_known = self.shared.settings.remember.conversations.keeps(is_named);
         let log = &request.prompt.messages;
         let ends_with_a_question =
             log.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));

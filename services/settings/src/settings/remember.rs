@@ -30,6 +30,18 @@ pub enum KeptConversations {
     None,
 }
 
+impl KeptConversations {
+    /// Of a program that talks for many with one key no rule says whose words it brings: what one of them says is not told to
+    /// another.
+    pub fn keeps(self, is_named: bool) -> bool {
+        match self {
+            KeptConversations::Named => is_named,
+            KeptConversations::All => true,
+            KeptConversations::None => false,
+        }
+    }
+}
+
 /// All of its conditions hold: then it says whose words a conversation holds, and in which room they are said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRule {
