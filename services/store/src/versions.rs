@@ -105,30 +105,36 @@ pub async fn insert_version(
     Ok(key)
 }
 
-/// Deleted items still take part: nothing new may land before one that a summary ends with.
+/// Right before the next item that is not deleted: a summary or a response may end with a deleted one, and what is said
+/// later is no part of it.
 async fn find_order_key(
     connection: &mut SqliteConnection,
     session: &SessionRef,
     place: &ItemPlace,
 ) -> Result<OrderKey> {
-    let (before, after): (Option<OrderKey>, Option<OrderKey>) = match place {
-        ItemPlace::End => {
-            let last = sqlx::query_as("SELECT max(place), NULL FROM items WHERE session = ?").bind(session.key);
-            last.fetch_one(connection).await?
-        }
+    let after: Option<OrderKey> = match place {
+        ItemPlace::End => None,
         ItemPlace::Head => {
-            let first = sqlx::query_as("SELECT NULL, min(place) FROM items WHERE session = ?").bind(session.key);
-            first.fetch_one(connection).await?
+            let first = sqlx::query_scalar("SELECT min(place) FROM items WHERE session = ? AND deleted = 0");
+            first.bind(session.key).fetch_one(&mut *connection).await?
         }
         ItemPlace::After(item_id) => {
-            let query = sqlx::query_as(
-                "SELECT i.place, (SELECT min(place) FROM items n WHERE n.session = i.session AND n.place > i.place)
+            let query = sqlx::query_scalar(
+                "SELECT (SELECT min(n.place) FROM items n
+                    WHERE n.session = i.session AND n.place > i.place AND n.deleted = 0)
                  FROM items i WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
             );
-            let keys = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
-            keys.ok_or_else(|| Error::NoItem { item: item_id.clone() })?
+            let next = query.bind(session.key).bind(item_id).fetch_optional(&mut *connection).await?;
+            next.ok_or_else(|| Error::NoItem { item: item_id.clone() })?
         }
     };
+    let before = match &after {
+        None => sqlx::query_scalar("SELECT max(place) FROM items WHERE session = ?").bind(session.key),
+        Some(after) => sqlx::query_scalar("SELECT max(place) FROM items WHERE session = ? AND place < ?")
+            .bind(session.key)
+            .bind(after),
+    };
+    let before: Option<OrderKey> = before.fetch_one(connection).await?;
     Ok(OrderKey::between(before.as_ref(), after.as_ref()))
 }
 

@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::transfer::{export, import};
 use serde_json::json;
-use session::{Failure, FailureCode, Item, ItemStatus, ResponseStatus, Role, StatusDetails, Usage};
+use session::{Failure, FailureCode, Item, ItemPlace, ItemStatus, ResponseStatus, Role, StatusDetails, Usage};
 use store::*;
 
 const USAGE: Usage = Usage { input_tokens: 7, cached_tokens: 3, output_tokens: 2, reasoning_tokens: 1 };
@@ -51,6 +51,26 @@ async fn a_response_is_found_by_its_id_and_its_user() {
     assert_eq!((first.output, first.end.unwrap().last_item.as_deref()), (vec![], Some("u1")));
     store.delete_session(&session, 40).await.unwrap();
     assert_eq!(store.find_response("ada", "resp_2").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_is_said_after_a_response_without_words_is_no_part_of_it() {
+    let fixture = Fixture::new().await;
+    let (store, session) = (&fixture.store, fixture.session().await);
+    turn(store, &session, 1).await;
+    store.delete_item(&session, "a1", 30).await.unwrap();
+    let end = async || found(store, "resp_1").await.end.unwrap();
+    assert!(end().await.is_last);
+    put(store, &session, "u2", message(Role::User, "again"), ItemPlace::After("u1".into()), 40).await.unwrap();
+    assert_eq!((end().await.last_item.as_deref(), end().await.is_last), (Some("u1"), false));
+    let fork = store.fork_session(&session, &end().await.order_key, "sess_fork".into(), 40).await.unwrap();
+    assert_eq!(texts(store, &fork).await, ["question 1"]);
+    // Nor is what a conversation begins with after all of it was deleted.
+    for item in ["u1", "u2"] {
+        store.delete_item(&session, item, 50).await.unwrap();
+    }
+    put(store, &session, "u3", message(Role::User, "new"), ItemPlace::Head, 60).await.unwrap();
+    assert!(!end().await.is_last);
 }
 
 #[tokio::test]
