@@ -92,7 +92,11 @@ async fn an_item_said_after_the_covered_ones_were_deleted_is_seen() {
     store.delete_item(&session, "i9", 61).await.unwrap();
     say(store, &session, "next", "next", 62).await;
     put(store, &session, "placed", message(Role::User, "placed"), ItemPlace::After("i8".into()), 63).await.unwrap();
-    assert_eq!(texts(store, &session).await, ["placed", "next"], "what is covered ends with i9, and i9 stood behind i8");
+    assert_eq!(
+        texts(store, &session).await,
+        ["placed", "next"],
+        "what is covered ends with i9, and i9 stood behind i8"
+    );
     assert!(store.load(&session).await.unwrap().summary_is_stale);
 }
 
