@@ -20,7 +20,7 @@ use crate::identity::{Persons, RequestSpeaker};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
-use runtime::{ModelChoice, Runtime};
+use runtime::{ModelChoice, Runtime, before_instructions};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::prompt::{Wording, settle};
@@ -28,7 +28,7 @@ use session::{
     Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt,
     Response, ResponseStatus, ToolChoice,
 };
-use settings::{Preset, Settings};
+use settings::{Preset, Questions, Settings};
 use source::Source;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,11 @@ impl Completions {
         }
         let kept = self.keeping.begin(caller, choice, &request).await;
         settle(&mut request.prompt.messages, &self.wording);
-        if !choice.instructions.is_empty() {
+        // A task beside a conversation says itself how it is to be answered.
+        if request.priority == Priority::Talk {
+            let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
+            prepend(&mut request.prompt.messages, &before);
+        } else {
             prepend(&mut request.prompt.messages, &choice.instructions);
         }
         let kept = match kept {
@@ -158,16 +162,18 @@ impl Completions {
 impl Completions {
     /// Reads a prompt ahead whose last message stands for what will be said.
     pub fn warm(&self, caller: &Caller, choice: &ModelChoice, mut prompt: Prompt) {
-        if !choice.instructions.is_empty() {
-            prepend(&mut prompt.messages, &choice.instructions);
-        }
+        let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
+        prepend(&mut prompt.messages, &before);
         let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
         Warm { model, prompt, preset, user }.begin();
     }
 }
 
-/// A persona's instructions before the client's.
+/// Instructions before the client's, where there are any.
 fn prepend(messages: &mut Vec<Message>, instructions: &str) {
+    if instructions.is_empty() {
+        return;
+    }
     match messages.first_mut().filter(|message| message.role == MessageRole::System) {
         Some(head) => {
             let text = format!("{}\n\n{}", instructions.trim(), head.text().trim());
@@ -180,6 +186,9 @@ fn prepend(messages: &mut Vec<Message>, instructions: &str) {
 fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelRequest {
     let mut asked = ModelRequest::new(request.prompt, preset);
     asked.priority = request.priority;
+    if request.priority != Priority::Talk {
+        asked.questions = Questions::Any;
+    }
     asked.max_tokens = request.max_tokens;
     asked.options = request.options;
     asked.tool_choice = request.tool_choice;

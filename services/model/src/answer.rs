@@ -8,8 +8,9 @@ use crate::request::{ModelRequest, Purpose};
 use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use parking_lot::Mutex;
-use session::sentences::{Cutter, SentenceLimits};
-use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
+use session::sentences::{Cutter, EndRule, SentenceLimits};
+use session::{Delta, Failure, FailureCode, Finish, Priority, ResponseFormat, TurnReport, Usage};
+use settings::Questions;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -99,7 +100,14 @@ pub fn channel() -> (Writer, Answer) {
 
 /// For the answer to a request. The text of a reply is cut into sentences.
 pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
-    let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::new(limits));
+    // What is to be of a form is not speech, and each token of what is looked at by its probability counts.
+    let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
+    let rule = match request.questions {
+        Questions::Marked if is_plain => Some(EndRule::Marked),
+        Questions::None if is_plain => Some(EndRule::WithoutQuestion),
+        _ => None,
+    };
+    let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
 }
 

@@ -3,7 +3,7 @@
 use crate::preparation::PreparationShare;
 use serde_json::{Map, Value};
 use session::{GenerationOptions, Priority, Prompt, ToolChoice};
-use settings::{Preset, Thinking};
+use settings::{Preset, Questions, Thinking};
 use std::sync::Arc;
 
 /// Stands for what the user will say next. Its words are never computed.
@@ -29,6 +29,8 @@ pub struct ModelRequest {
     pub parallel_tool_calls: bool,
     /// None: what the prompt's options say, else the preset.
     pub thinking: Option<Thinking>,
+    /// How it may end that asks the user something.
+    pub questions: Questions,
     /// Memory that was taken for it before its body was parsed. None: the model takes it.
     pub preparation: Option<Arc<PreparationShare>>,
 }
@@ -53,6 +55,7 @@ impl ModelRequest {
     pub fn new(prompt: Prompt, preset: Arc<Preset>) -> ModelRequest {
         ModelRequest {
             prompt,
+            questions: preset.questions,
             preset,
             priority: Priority::Talk,
             purpose: Purpose::Reply,
@@ -77,6 +80,7 @@ impl ModelRequest {
         request.max_tokens = Some(max_tokens);
         request.tool_choice = ToolChoice::None;
         request.thinking = Some(Thinking::Off);
+        request.questions = Questions::Any;
         // What was said is to be kept as it was said. A second try must not end as the first one did.
         request.options.sampling.temperature = Some(if again { 0.5 } else { 0.0 });
         request.options.sampling.presence_penalty = Some(0.0);

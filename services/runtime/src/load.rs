@@ -76,6 +76,7 @@ pub fn wording(settings: &Settings) -> Wording {
         },
         opening: conversation.opening.clone(),
         left_out: compaction::LEFT_OUT.to_owned(),
+        no_question: conversation.no_question.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
 use session::machine::{Generate, GenerationPurpose, has_recall, recall_tool};
 use session::prompt::{Context, Layout, Wording, lay_out};
 use session::{Item, Message, Prompt, SessionConfig, TemplateOptions};
-use settings::Preset;
+use settings::{Preset, Questions};
 use std::sync::Arc;
 use store::{SessionRef, Store};
 
@@ -39,6 +39,11 @@ impl SessionTools {
         RecallPlace { store, user: self.session.user(), session, person: self.person.as_deref() }
     }
 
+    /// What stands before a client's instructions: those of the persona, and what the preset asks of every reply.
+    pub fn persona(&self, config: &SessionConfig) -> String {
+        before_instructions(&config.persona, &self.preset, &self.wording)
+    }
+
     /// The prompt of a conversation.
     pub fn prompt(
         &self,
@@ -47,8 +52,9 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Prompt {
+        let persona = self.persona(config);
         let layout = Layout {
-            persona: &config.persona,
+            persona: &persona,
             instructions: &config.instructions,
             remembered: &config.remembered,
             context,
@@ -86,6 +92,12 @@ impl SessionTools {
     pub fn own(&self, request: &mut ModelRequest) {
         (request.past_owner, request.user) = (Some(self.session.past_owner()), Some(self.session.past_user()));
     }
+}
+
+/// See `SessionTools::persona`.
+pub fn before_instructions(persona: &str, preset: &Preset, wording: &Wording) -> String {
+    let asked = if preset.questions == Questions::None { wording.no_question.trim() } else { "" };
+    [persona.trim(), asked].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Tools and options around messages that are laid out already.

@@ -10,6 +10,7 @@ mod ids;
 mod item;
 pub mod machine;
 pub mod prompt;
+mod response;
 pub mod sentences;
 pub mod speech;
 mod vocabulary;

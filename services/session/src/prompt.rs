@@ -48,6 +48,8 @@ pub struct Wording {
     pub opening: String,
     /// Stands for the result of a tool whose words left the prompt.
     pub left_out: String,
+    /// Asks for replies that do not end with a question.
+    pub no_question: String,
 }
 
 /// Messages, and which items are told by which.
@@ -232,6 +234,7 @@ mod tests {
             note: Some(["[note] ".into(), "".into()]),
             opening: "(You speak first.)".into(),
             left_out: LEFT_OUT.into(),
+            no_question: "".into(),
         }
     }
 

@@ -10,12 +10,16 @@
 
 mod abbreviations;
 mod cutter;
+mod questions;
+mod reply_end;
 mod rules;
 pub(crate) mod script;
 #[cfg(test)]
 mod tests;
 
 pub use cutter::Cutter;
+pub use questions::ends_in_question;
+pub use reply_end::EndRule;
 use rules::CutVerdict;
 
 /// What a cutter may do; the values come from the settings.
@@ -70,7 +74,12 @@ impl Sentences {
         }
     }
 
-    /// The reply is over: what is left is the last sentence, or several.
+    /// Characters at the end of which it is not known whether a sentence ends with them.
+    fn undecided(&self) -> usize {
+        self.pending.len() - self.scan
+    }
+
+    /// The reply is over, or its sentence is: what is left is the last sentence, or several.
     pub fn finish(&mut self, out: &mut Vec<Sentence>) {
         self.judge(true, out);
         if !self.pending.is_empty() {

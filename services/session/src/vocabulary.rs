@@ -293,6 +293,8 @@ pub struct TurnReport {
     pub first_token_ms: Option<f64>,
     pub first_sentence_ms: Option<f64>,
     pub total_ms: f64,
+    /// It is whole and ends in a question to the user.
+    pub expects_answer: bool,
     /// Bytes by kind that are held of this session. Empty: only the upstream knows.
     pub memory_bytes: Vec<(&'static str, u64)>,
 }

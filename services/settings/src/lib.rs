@@ -31,8 +31,8 @@ pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
 pub use preset::{
-    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, Recall, RememberedSettings, SamplingSettings,
-    Thinking,
+    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, Questions, Recall, RememberedSettings,
+    SamplingSettings, Thinking,
 };
 pub use print::print_config;
 pub use settings::{

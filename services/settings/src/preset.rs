@@ -23,6 +23,7 @@ pub struct Preset {
     pub kv: Kv,
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
+    pub questions: Questions,
     pub recall: Recall,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall_calls: u32,
@@ -33,6 +34,18 @@ pub struct Preset {
     pub sampling_thinking: SamplingSettings,
     shares: Shares,
     ctx_size_from: Origin,
+}
+
+/// How a reply may end that asks the user something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Questions {
+    /// As the model writes it.
+    Any,
+    /// In a mark that Home Assistant knows.
+    Marked,
+    /// Not at all, unless it only asks.
+    None,
 }
 
 /// How what left the prompt comes back to a question about it.
@@ -220,6 +233,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let ctx_size = r.whole("ctx_size", 128..=u64::from(u32::MAX));
     let reply_reserve = r.tokens("reply_reserve_tokens");
     let thinking = read_thinking(r);
+    let questions = r.choice("questions");
     let recall = r.choice("recall");
     let recall_calls = r.whole("recall_calls", 0..=100);
     let (remember, remembered) = r.section("remember", read_remember);
@@ -235,6 +249,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         kv,
         reply_reserve_tokens: 0,
         thinking,
+        questions,
         recall,
         recall_calls,
         remember,

@@ -147,6 +147,7 @@ sections! {
         pub note_before: String = text(),
         pub note_after: String = text(),
         pub opening: String = text(),
+        pub no_question: String = text(),
         pub speculate_ms: u64 = time(0..=600_000),
         pub recall_hits: u32 = whole(1..=100),
         pub recall_excerpt_words: u32 = whole(1..=64),

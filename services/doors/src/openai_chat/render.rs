@@ -146,6 +146,7 @@ impl ChatReply {
             "reused_tokens": report.reused_tokens,
             "computed_tokens": report.computed_tokens,
             "reason": report.reason,
+            "expects_answer": report.expects_answer,
             "ms": {
                 "queue": rounded(report.queue_ms), "prefill": rounded(report.prefill_ms),
                 "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),

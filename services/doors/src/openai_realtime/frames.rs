@@ -128,7 +128,15 @@ pub enum Extension<'a> {
     #[serde(rename = "pin.refused")]
     PinRefused { item_id: &'a str, text: &'a str, limit_tokens: u32 },
     #[serde(rename = "turn.report")]
-    TurnReport { response_id: &'a str, reused_tokens: u64, computed_tokens: u64, reason: Option<&'a str>, ms: TurnMs },
+    TurnReport {
+        response_id: &'a str,
+        reused_tokens: u64,
+        computed_tokens: u64,
+        reason: Option<&'a str>,
+        /// The reply is whole and ends in a question to the user: the microphone is wanted again.
+        expects_answer: bool,
+        ms: TurnMs,
+    },
 }
 
 #[derive(Serialize, JsonSchema)]

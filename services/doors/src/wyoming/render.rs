@@ -114,7 +114,11 @@ impl WyomingReply {
             out.push(with_context("not-handled", Some("I cannot do that from here."), context));
         } else {
             count("handled");
-            let handled = with_context("handled", Some(&self.text), context);
+            // Readers skip fields that they do not know; Home Assistant leaves the microphone shut whatever it is told.
+            let mut data = Map::from_iter([("text".to_owned(), json!(self.text))]);
+            data.extend(response.expects_answer().then(|| ("expects_answer".to_owned(), json!(true))));
+            data.extend(context.map(|context| ("context".to_owned(), Value::Object(context.clone()))));
+            let handled = write("handled", data);
             self.begin(out);
             out.push(handled + &write("handled-stop", Map::new()));
         }

@@ -13,6 +13,7 @@ mod kept;
 mod ollama;
 mod personas;
 mod persons;
+mod questions;
 mod recall;
 mod refusals;
 mod remember;

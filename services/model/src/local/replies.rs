@@ -200,6 +200,7 @@ impl Open {
             first_token_ms: self.first_token.map(since_asked),
             first_sentence_ms: None,
             total_ms: since_asked(now),
+            expects_answer: false,
             memory_bytes: held
                 .map(|held| held.map(|(kind, bytes)| (kind.name(), bytes as u64)).to_vec())
                 .unwrap_or_default(),

@@ -242,9 +242,9 @@ async fn ask(
     let mut context = tools.context(&past.base, &past.items);
     // They stand behind the conversation.
     context.notes.clear();
-    let (config, wording) = (&past.config, &tools.wording);
+    let (config, wording, persona) = (&past.config, &tools.wording, tools.persona(&past.config));
     let layout = Layout {
-        persona: &config.persona,
+        persona: &persona,
         instructions: &config.instructions,
         remembered: &config.remembered,
         context: &context,

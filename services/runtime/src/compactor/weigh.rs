@@ -91,8 +91,9 @@ impl SessionTools {
         context: &Context,
         partial: Option<&str>,
     ) -> Result<MeasuredItems, Failure> {
+        let persona = self.persona(config);
         let layout = Layout {
-            persona: &config.persona,
+            persona: &persona,
             instructions: &config.instructions,
             remembered: &config.remembered,
             context,

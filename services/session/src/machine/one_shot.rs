@@ -8,7 +8,7 @@ use super::output::Output;
 use super::reply::Reply;
 use crate::ids::Ids;
 use crate::prompt::Context;
-use crate::vocabulary::{Delta, Event, MaxTokens, Response, ResponseStatus};
+use crate::vocabulary::{Delta, Event, MaxTokens, Response, ResponseStatus, TurnReport};
 
 pub struct OneShot {
     reply: Reply,
@@ -45,8 +45,9 @@ impl OneShot {
         match delta {
             Delta::Done { finish, usage, report } => {
                 reply.usage = usage.unwrap_or(reply.usage);
-                reply.conclude(finish.ending(), ledger, 0);
-                let (response_id, report) = (reply.response.id.clone(), report.unwrap_or_default());
+                let TurnReport { expects_answer, .. } = reply.conclude(finish.ending(), ledger, 0);
+                let response_id = reply.response.id.clone();
+                let report = TurnReport { expects_answer, ..report.unwrap_or_default() };
                 ledger.outbox.send(Event::Reported { response_id, report });
             }
             Delta::Failed(failure) => drop(reply.conclude(failure.ending(), ledger, 0)),

@@ -153,9 +153,9 @@ impl Ended {
     /// What the model measured, with the times as the clients saw them.
     fn report(self, report: Option<TurnReport>, ledger: &mut Ledger) {
         let Ended { response_id, times, .. } = self;
-        let TurnReport { first_token_ms, first_sentence_ms, total_ms, .. } = times;
+        let TurnReport { first_token_ms, first_sentence_ms, total_ms, expects_answer, .. } = times;
         if let Some(report) = report {
-            let report = TurnReport { first_token_ms, first_sentence_ms, total_ms, ..report };
+            let report = TurnReport { first_token_ms, first_sentence_ms, total_ms, expects_answer, ..report };
             ledger.outbox.send(Event::Reported { response_id: response_id.clone(), report: report.clone() });
             ledger.outbox.store(StoreOp::ResponseReported { response_id, report }, Undo::Nothing);
         }

@@ -318,7 +318,7 @@ impl Reply {
         let op = StoreOp::ResponseFinished { response_id, status, details, usage: self.usage };
         let op = ledger.outbox.store(op, self.undo());
         ledger.outbox.send_after(Some(op), Event::ResponseDone { response: Box::new(self.response.clone()) });
-        TurnReport { total_ms: self.since(now), ..self.times.clone() }
+        TurnReport { total_ms: self.since(now), expects_answer: self.response.expects_answer(), ..self.times.clone() }
     }
 
     /// So many bytes of the open message were sent: now the store may have them. One operation at a time; what is said

@@ -1,5 +1,6 @@
-//! Adds to the deltas of a generation the sentences that their text completes.
+//! Adds to the deltas of a generation the sentences that their text completes, and ends a reply as its preset wants it.
 
+use super::reply_end::{EndRule, ReplyEnd};
 use super::{Sentence, SentenceLimits, Sentences};
 use crate::vocabulary::{Delta, Finish, TokenLogprob};
 
@@ -10,13 +11,21 @@ pub struct Cutter {
     sentences: Sentences,
     /// The message has a word.
     has_begun: bool,
-    /// Tokens of text that was dropped: they are counted with what follows.
+    /// Tokens of text that was dropped or waits: they are counted with what follows.
     dropped_tokens: u64,
+    rule: Option<EndRule>,
+    /// Of the message, where there is a rule.
+    end: Option<ReplyEnd>,
 }
 
 impl Cutter {
     pub fn new(limits: SentenceLimits) -> Cutter {
-        Cutter { limits, sentences: Sentences::new(limits), has_begun: false, dropped_tokens: 0 }
+        Cutter::with_rule(limits, None)
+    }
+
+    pub fn with_rule(limits: SentenceLimits, rule: Option<EndRule>) -> Cutter {
+        let (sentences, end) = (Sentences::new(limits), rule.map(ReplyEnd::new));
+        Cutter { limits, sentences, has_begun: false, dropped_tokens: 0, rule, end }
     }
 
     /// Appends the delta to `out`, with its sentences. The white space before the first word of a message is dropped.
@@ -32,7 +41,8 @@ impl Cutter {
             }
             Delta::CallStarted { .. }
             | Delta::Done { finish: Finish::Stop | Finish::ToolCalls | Finish::Length, .. } => {
-                self.end_message(out);
+                let is_whole = matches!(delta, Delta::Done { finish: Finish::Stop, .. });
+                self.end_message(is_whole, out);
                 delta
             }
             other => other,
@@ -46,24 +56,35 @@ impl Cutter {
             let space = logprobs.iter().take_while(|token| token.bytes.trim_ascii().is_empty()).count();
             logprobs.drain(..space);
         }
-        if text.is_empty() {
+        self.has_begun |= !text.is_empty();
+        let mut ends_sentence = false;
+        if let Some(end) = &mut self.end {
+            (text, ends_sentence) = end.push(&text);
+        }
+        if text.is_empty() && !ends_sentence {
             self.dropped_tokens += tokens;
             return None;
         }
-        self.has_begun = true;
         let mut sentences = Vec::new();
         self.sentences.push(&text, &mut sentences);
+        if ends_sentence {
+            self.sentences.finish(&mut sentences);
+        }
         sentences.retain(is_spoken);
         Some(Delta::Text { text, tokens: tokens + std::mem::take(&mut self.dropped_tokens), sentences, logprobs })
     }
 
-    fn end_message(&mut self, out: &mut Vec<Delta>) {
+    fn end_message(&mut self, is_whole: bool, out: &mut Vec<Delta>) {
+        let end = std::mem::replace(&mut self.end, self.rule.map(ReplyEnd::new));
+        let text = end.map(|end| if is_whole { end.end() } else { end.unchanged() }).unwrap_or_default();
         let mut sentences = Vec::new();
-        std::mem::replace(&mut self.sentences, Sentences::new(self.limits)).finish(&mut sentences);
+        let mut last = std::mem::replace(&mut self.sentences, Sentences::new(self.limits));
+        last.push(&text, &mut sentences);
+        last.finish(&mut sentences);
         sentences.retain(is_spoken);
         self.has_begun = false;
-        if !sentences.is_empty() {
-            out.push(Delta::Text { text: String::new(), tokens: 0, sentences, logprobs: Vec::new() });
+        if !sentences.is_empty() || !text.is_empty() {
+            out.push(Delta::Text { text, tokens: 0, sentences, logprobs: Vec::new() });
         }
     }
 }

@@ -1,0 +1,140 @@
+//! Brings the end of a reply into the form by which Home Assistant knows a question, while the reply is being written.
+//!
+//! A question ends in its mark: what no voice says behind it is left out, and a mark that Home Assistant does not know becomes
+//! one that it does. Where questions are left out, a reply that has said something does not go on to ask: from its second
+//! sentence on a sentence waits for its end, which costs no time where sentences are spoken as wholes. A reply that is
+//! nothing but a question is said, because silence would be worse.
+
+use super::questions::{ends_in_question, is_behind_mark, is_in_run, question_mark};
+use super::{Sentence, SentenceLimits, Sentences};
+
+/// How a reply may end that asks the user something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndRule {
+    /// In a mark that Home Assistant knows.
+    Marked,
+    /// Not at all, unless it only asks.
+    WithoutQuestion,
+}
+
+/// The end of one message.
+#[derive(Clone, Debug)]
+pub struct ReplyEnd {
+    rule: EndRule,
+    /// All of it, as the model wrote it.
+    text: String,
+    sentences: Sentences,
+    /// Bytes in sentences that are whole.
+    whole: usize,
+    /// Where the last of them ends that says something and asks nothing. None: there is none yet.
+    statement_end: Option<usize>,
+    /// Bytes of the text that were let go or stand in `held`.
+    passed: usize,
+    said: String,
+    /// Marks, and what no voice says behind them: the end, or not.
+    held: String,
+}
+
+/// Sentences are looked at as wholes.
+const WHOLE: SentenceLimits = SentenceLimits { first_clause_chars: usize::MAX, max_sentence_chars: usize::MAX };
+
+impl ReplyEnd {
+    pub fn new(rule: EndRule) -> ReplyEnd {
+        ReplyEnd {
+            rule,
+            text: String::new(),
+            sentences: Sentences::new(WHOLE),
+            whole: 0,
+            statement_end: None,
+            passed: 0,
+            said: String::new(),
+            held: String::new(),
+        }
+    }
+
+    /// Takes text. Returns what may be said by now, and whether it ends a sentence whatever follows.
+    pub fn push(&mut self, text: &str) -> (String, bool) {
+        self.text.push_str(text);
+        if self.rule == EndRule::Marked {
+            return (self.let_go(self.text.len()), false);
+        }
+        let (before, mut sentences) = (self.statement_end, Vec::new());
+        self.sentences.push(text, &mut sentences);
+        self.judge(sentences);
+        let Some(until) = self.statement_end else {
+            // Every question is said: what follows may be the answer to it.
+            let undecided = self.text.chars().rev().take(self.sentences.undecided()).map(char::len_utf8).sum::<usize>();
+            return (self.let_go(self.text.len() - undecided), false);
+        };
+        let mut free = self.let_go(until);
+        // A semicolon waits: it may be the reply's end.
+        let ends_sentence = before != self.statement_end && !self.ends_in_semicolon();
+        if ends_sentence {
+            let held = std::mem::take(&mut self.held);
+            self.said.push_str(&held);
+            free.push_str(&held);
+        }
+        (free, ends_sentence)
+    }
+
+    /// The rest of a reply that ends here.
+    pub fn end(mut self) -> String {
+        if self.rule == EndRule::WithoutQuestion {
+            let mut sentences = Vec::new();
+            self.sentences.finish(&mut sentences);
+            self.judge(sentences);
+        }
+        let mut rest = self.let_go(self.statement_end.unwrap_or(self.text.len()));
+        match question_mark(&format!("{}{}", self.said, self.held)) {
+            Some(mark) => rest.push(mark),
+            // Home Assistant would take it for a Greek question.
+            None if self.ends_in_semicolon() => rest.push('.'),
+            None => rest.push_str(&self.held),
+        }
+        rest
+    }
+
+    /// The rest as the model wrote it: it is not the reply's end, or not the one that was meant.
+    pub fn unchanged(mut self) -> String {
+        let rest = self.let_go(self.text.len());
+        rest + &self.held
+    }
+
+    fn ends_in_semicolon(&self) -> bool {
+        self.held.trim_end_matches(is_space).ends_with(';')
+    }
+
+    fn judge(&mut self, sentences: Vec<Sentence>) {
+        for Sentence { text, .. } in sentences {
+            self.whole += text.len();
+            if text.contains(char::is_alphanumeric) && !ends_in_question(&text) {
+                self.statement_end = Some(self.whole);
+            }
+        }
+    }
+
+    /// What may be said of the text up to there.
+    fn let_go(&mut self, until: usize) -> String {
+        let from = self.passed;
+        self.passed = until.max(from);
+        let mut free = String::new();
+        for character in self.text.get(from..self.passed).unwrap_or_default().chars() {
+            if is_in_run(character) || (!self.held.is_empty() && is_behind_mark(character)) {
+                self.held.push(character);
+            } else {
+                free.push_str(&std::mem::take(&mut self.held));
+                free.push(character);
+            }
+        }
+        self.said.push_str(&free);
+        free
+    }
+}
+
+/// As Python's `strip` takes it away.
+fn is_space(character: char) -> bool {
+    character.is_whitespace() || matches!(character, '\u{1C}'..='\u{1F}')
+}
+
+#[cfg(test)]
+mod tests;
