@@ -3,6 +3,7 @@
 //! `vocabulary` is the one page of words: a door parses to its `Input` and renders its `Event`, a model takes a `Prompt`
 //! and gives `Delta`s, the store keeps `Item`s. Here is no protocol, no JSON, no clock, no socket, no task and no SQL.
 
+pub mod changed_head;
 mod config;
 mod delta;
 mod event;
