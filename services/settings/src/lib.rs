@@ -31,16 +31,17 @@ pub use load::LoadedSettings;
 pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
 pub use preset::{
-    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, Questions, Recall, RememberedSettings,
+    CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, PresetPrompt, Questions, Recall, RememberedSettings,
     SamplingSettings, Thinking,
 };
 pub use print::print_config;
 pub use settings::{
-    AuthSettings, ConversationSettings, CountTokens, DeviceChoice, EngineSettings, HubSettings, KeptConversations,
-    KeysRequired, LimitSettings, LogFormat, LogLevel, LoggingSettings, MemorySettings, ModelSettings, NotesAs,
-    OllamaSettings, PersonRule, PrecisionChoice, RememberSettings, RuleClue, RuleCondition, RuleName, ServerSettings,
-    Settings, ShutdownSettings, SnapshotFormat, SpeechSettings, StoreSettings, ToolOrder, UnknownModel,
-    UpstreamSettings, WYOMING_PORT, WantedText, WyomingSettings, person_name,
+    AuthSettings, ChangedHead, ChangedHeadChoice, ChangedHeadRule, ConversationSettings, CountTokens, DeviceChoice,
+    EngineSettings, HubSettings, KeptConversations, KeysRequired, LimitSettings, LogFormat, LogLevel, LoggingSettings,
+    MemorySettings, ModelSettings, NotesAs, OllamaSettings, PersonRule, PrecisionChoice, PromptSettings,
+    RememberSettings, RuleClue, RuleCondition, RuleName, ServerSettings, Settings, ShutdownSettings, SnapshotFormat,
+    SpeechSettings, StoreSettings, ToolOrder, UnknownModel, UpstreamSettings, WYOMING_PORT, WantedText,
+    WyomingSettings, person_name,
 };
 pub use sources::{Flag, Sources};
 pub use units::bytes;

@@ -9,6 +9,7 @@ use crate::findings::Findings;
 use crate::layers::Table;
 use crate::origin::{Origin, SettingsLayer, join};
 use crate::reader::{self, SectionReader, TokenCount, sections};
+use crate::settings::ChangedHeadChoice;
 use crate::value::Value;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,7 @@ pub struct Preset {
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall_calls: u32,
     pub remember: RememberedSettings,
+    pub prompt: PresetPrompt,
     pub compaction: CompactionSettings,
     /// Of replies without thinking; see [`Preset::sampling_for`].
     pub sampling: SamplingSettings,
@@ -70,6 +72,14 @@ sections! {
     pub struct Kv {
         pub k: KvFormat = choice(),
         pub v: KvFormat = choice(),
+    }
+
+    /// Instructions that change. Shares are of their text.
+    #[derive(Copy)]
+    pub struct PresetPrompt {
+        pub changed_head: ChangedHeadChoice = choice(),
+        pub new_head_share: f64 = number(0.0..=1.0),
+        pub most_changed_share: f64 = number(0.0..=1.0),
     }
 
     #[derive(Copy)]
@@ -237,6 +247,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let recall = r.choice("recall");
     let recall_calls = r.whole("recall_calls", 0..=100);
     let (remember, remembered) = r.section("remember", read_remember);
+    let prompt = r.section("prompt", PresetPrompt::read);
     let source = r.section("source", ModelSource::read);
     let kv = r.section("kv", Kv::read);
     let (compaction, tail, summary) = r.section("compaction", read_compaction);
@@ -253,6 +264,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         recall,
         recall_calls,
         remember,
+        prompt,
         compaction,
         sampling: r.section("sampling", SamplingSettings::read),
         sampling_thinking: r.section("sampling_thinking", SamplingSettings::read),

@@ -2,11 +2,13 @@
 //! `config/default.toml` says what a key means and why it has its default.
 
 mod engine;
+mod prompt;
 mod remember;
 mod remote_servers;
 mod wyoming;
 
 pub use engine::{DeviceChoice, EngineSettings, MemorySettings, PrecisionChoice, SnapshotFormat};
+pub use prompt::{ChangedHead, ChangedHeadChoice, ChangedHeadRule, PromptSettings};
 pub use remember::{
     KeptConversations, PersonRule, RememberSettings, RuleClue, RuleCondition, RuleName, WantedText, person_name,
 };
@@ -45,6 +47,7 @@ sections! {
         pub hub: HubSettings = section(HubSettings::read),
         pub ollama: OllamaSettings = section(OllamaSettings::read),
         pub conversation: ConversationSettings = section(ConversationSettings::read),
+        pub prompt: PromptSettings = section(PromptSettings::read),
         pub speech: SpeechSettings = section(SpeechSettings::read),
         pub logging: LoggingSettings = section(LoggingSettings::read),
         pub shutdown: ShutdownSettings = section(ShutdownSettings::read),

@@ -177,6 +177,25 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
         })
     };
     let (person, room) = (name("person"), name("room"));
+    let conditions = conditions(r);
+    let is_private = r.has("private") && r.bool("private");
+    let continue_minutes = r.has("continue_minutes").then(|| r.whole("continue_minutes", 0..=10_080));
+    if !r.has("person") && !r.has("room") {
+        r.mistake("person", "neither a person nor a room".to_string(), &allowed);
+    }
+    let open = conditions.iter().filter(|condition| condition.wanted.is_open()).count();
+    for (key, _) in [("person", &person), ("room", &room)].into_iter().filter(|(_, name)| **name == RuleName::Found) {
+        if open == 1 {
+            continue;
+        }
+        let found = format!("\"*\" with {open} conditions that find a name");
+        r.mistake(key, found, "\"*\" with one condition that finds a name by \"*\" or \"{name}\"");
+    }
+    PersonRule { person, room, conditions, is_private, continue_minutes }
+}
+
+/// What a rule says of a request, in the order in which it is looked at.
+pub(super) fn conditions(r: &SectionReader<'_>) -> Vec<RuleCondition> {
     let clues = [
         RuleClue::Key,
         RuleClue::Path,
@@ -210,20 +229,7 @@ fn rule(r: &SectionReader<'_>) -> PersonRule {
     } else if r.has("value") {
         r.mistake("value", "a value without a header".to_string(), "value beside header");
     }
-    let is_private = r.has("private") && r.bool("private");
-    let continue_minutes = r.has("continue_minutes").then(|| r.whole("continue_minutes", 0..=10_080));
-    if !r.has("person") && !r.has("room") {
-        r.mistake("person", "neither a person nor a room".to_string(), &allowed);
-    }
-    let open = conditions.iter().filter(|condition| condition.wanted.is_open()).count();
-    for (key, _) in [("person", &person), ("room", &room)].into_iter().filter(|(_, name)| **name == RuleName::Found) {
-        if open == 1 {
-            continue;
-        }
-        let found = format!("\"*\" with {open} conditions that find a name");
-        r.mistake(key, found, "\"*\" with one condition that finds a name by \"*\" or \"{name}\"");
-    }
-    PersonRule { person, room, conditions, is_private, continue_minutes }
+    conditions
 }
 
 fn allowed_of(clue: &RuleClue) -> &'static str {
