@@ -4,32 +4,37 @@
 mod carrying;
 mod durable;
 mod keeping;
+mod laying_out;
 mod listening;
 mod log;
 mod retries;
 mod source;
+mod standing;
 
 pub use durable::{MARK, bodies, push_item};
 pub use keeping::ConversationKeeping;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
+pub use standing::StandingPrompts;
 
 use crate::ApiError;
 use crate::access::{Caller, Gate};
 use crate::identity::{Persons, RequestSpeaker};
 use futures_util::{StreamExt, stream};
 use keeping::KeptTurn;
+use laying_out::{PutIn, log_length};
 use model::{Model, ModelRequest, PLACEHOLDER, PreparationShare, Purpose};
 use runtime::{ModelChoice, Runtime, before_instructions};
 use serde_json::{Map, Value};
 use session::machine::OneShot;
 use session::prompt::{Wording, settle};
 use session::{
-    Event, Failure, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part, Priority, Prompt,
-    Response, ResponseStatus, ToolChoice,
+    Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part,
+    Priority, Prompt, Response, ResponseStatus, ToolChoice,
 };
 use settings::{Preset, Questions, Settings};
 use source::Source;
+use standing::NewHead;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{SessionRef, Store, past_user};
@@ -46,6 +51,7 @@ pub struct Completions {
     pub recent: Arc<RecentTurns>,
     pub persons: Arc<Persons>,
     pub keeping: ConversationKeeping,
+    pub standing: Arc<StandingPrompts>,
     pub wording: Arc<Wording>,
 }
 
@@ -72,6 +78,9 @@ pub struct Completion {
     warm: Option<Warm>,
     /// To be kept when the reply is over.
     kept: Option<KeptTurn>,
+    put_in: PutIn,
+    /// Waits for a count.
+    report: Option<Arc<Event>>,
     /// Of a durable session, so that a client learns the id of a new one.
     pub session_id: Option<String>,
 }
@@ -99,6 +108,8 @@ impl Completions {
         } else {
             prepend(&mut request.prompt.messages, &choice.instructions);
         }
+        let known = self.known_log(caller, choice, &request);
+        let many = log_length(&request.prompt);
         let kept = match kept {
             Some((turn, before)) => {
                 self.put_before(&mut request.prompt, before, &choice.preset).await;
@@ -106,20 +117,21 @@ impl Completions {
             }
             None => None,
         };
+        let owner = kept.as_ref().map(KeptTurn::owner);
+        let mut put_in = self.put_in(&mut request.prompt, many, known, owner, &choice.preset).await;
         // After a request in the background no user goes on talking.
         let goes_on = request.priority == Priority::Talk;
         let user = past_user(&caller.identity.user);
-        let (model, prompt, preset) = (self.model.clone(), request.prompt.clone(), choice.preset.clone());
-        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user });
-        if let Some(turn) = &kept {
-            self.put_note(&mut request.prompt, turn.owner(), &preset).await;
-        }
+        let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
+        let (model, preset) = (self.model.clone(), choice.preset.clone());
+        let new_head = put_in.new_head.take();
+        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user, new_head });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
         let answer = self.model.ask(asked);
         let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
-        Ok(Completion { source, warm, kept, session_id: None })
+        Ok(Completion { source, warm, kept, put_in, report: None, session_id: None })
     }
 
     /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.
@@ -165,7 +177,7 @@ impl Completions {
         let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
         prepend(&mut prompt.messages, &before);
         let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
-        Warm { model, prompt, preset, user }.begin();
+        Warm { model, prompt, preset, user, new_head: None }.begin();
     }
 }
 
@@ -198,7 +210,8 @@ fn model_request(request: CompletionRequest, preset: Arc<Preset>) -> ModelReques
 
 impl Completion {
     fn of_session(source: Source, session_id: String) -> Completion {
-        Completion { source, warm: None, kept: None, session_id: Some(session_id) }
+        let put_in = PutIn::default();
+        Completion { source, warm: None, kept: None, put_in, report: None, session_id: Some(session_id) }
     }
 
     /// Cancels the response while it is read. It still ends as responses do.
@@ -208,20 +221,34 @@ impl Completion {
 
     /// The next event of the response. None after the last. May be dropped and called again.
     pub async fn next(&mut self) -> Option<Result<Arc<Event>, Failure>> {
-        let event = self.source.next().await?;
-        if let Ok(event) = &event
-            && let Event::ResponseDone { response } = &**event
-        {
-            if let Some(warm) = self.warm.take() {
-                warm.after(response);
+        if self.report.is_none() {
+            let event = self.source.next().await?;
+            if let Ok(event) = &event
+                && let Event::ResponseDone { response } = &**event
+            {
+                if let Some(warm) = self.warm.take() {
+                    warm.after(response);
+                }
+                if let Some(turn) = self.kept.take() {
+                    turn.ended(response);
+                }
             }
-            if let Some(turn) = self.kept.take() {
-                turn.ended(response);
+            match event {
+                Ok(event) if matches!(*event, Event::Reported { .. }) => self.report = Some(event),
+                event => return Some(event),
             }
         }
-        Some(event)
+        if let Some(counting) = &mut self.put_in.with_note {
+            let counted = tokio::time::timeout(COUNTING, counting).await;
+            self.put_in.with_note = None;
+            self.put_in.tokens_with_note = counted.ok().and_then(Result::ok).flatten();
+        }
+        self.report.take().map(|event| Ok(self.put_in.tell(event)))
     }
 }
+
+/// A report waits so long for a count that was begun with the reply.
+const COUNTING: Duration = Duration::from_millis(200);
 
 /// A door's reply: events become pieces of its stream.
 pub trait Render {
@@ -312,6 +339,7 @@ struct Warm {
     prompt: Prompt,
     preset: Arc<Preset>,
     user: u64,
+    new_head: Option<(Prompt, NewHead)>,
 }
 
 impl Warm {
@@ -324,17 +352,42 @@ impl Warm {
             return;
         }
         let mut warm = self;
-        warm.prompt.messages.push(Message::new(MessageRole::Assistant, said));
-        warm.prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
+        let read = warm.new_head.take();
+        let read =
+            read.map(|(prompt, new_head)| (warm.request(next_prompt(prompt, &said), Priority::Background), new_head));
+        let model = warm.model.clone();
+        warm.prompt = next_prompt(warm.prompt, &said);
         warm.begin();
+        if let Some((asked, new_head)) = read {
+            let mut answer = model.ask(asked);
+            tokio::spawn(async move {
+                while let Some(delta) = answer.next().await {
+                    if matches!(delta, Delta::Done { finish: Finish::Warm, .. }) {
+                        return new_head.stands();
+                    }
+                }
+            });
+        }
     }
 
     /// Reads the prompt up to its last message.
-    fn begin(self) {
-        let Warm { model, prompt, preset, user } = self;
-        let mut asked = ModelRequest { user: Some(user), ..ModelRequest::new(prompt, preset) };
-        (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, Priority::Speculate);
-        let mut answer = model.ask(asked);
+    fn begin(mut self) {
+        let prompt = std::mem::take(&mut self.prompt);
+        let asked = self.request(prompt, Priority::Speculate);
+        let mut answer = self.model.ask(asked);
         tokio::spawn(async move { while answer.next().await.is_some() {} });
     }
+
+    fn request(&self, prompt: Prompt, priority: Priority) -> ModelRequest {
+        let mut asked = ModelRequest { user: Some(self.user), ..ModelRequest::new(prompt, self.preset.clone()) };
+        (asked.purpose, asked.priority) = (Purpose::WarmHistory { placeholders: 1 }, priority);
+        asked
+    }
+}
+
+/// As the next prompt begins.
+fn next_prompt(mut prompt: Prompt, said: &str) -> Prompt {
+    prompt.messages.push(Message::new(MessageRole::Assistant, said));
+    prompt.messages.push(Message::new(MessageRole::User, PLACEHOLDER));
+    prompt
 }

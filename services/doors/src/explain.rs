@@ -1,7 +1,7 @@
 //! What the rules of `[remember]` make of a recorded request.
 
 use crate::ApiError;
-use crate::identity::{BodyClues, Clues, Outcome, Recognised, outcomes, recognise};
+use crate::identity::{BodyClues, Clues, Outcome, Recognised, changed_head_of, outcomes, recognise};
 use crate::{ollama, openai_chat, openai_responses, wyoming};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,8 @@ pub struct Explanation {
     /// It leaves facts, and other conversations find what was said in it.
     pub is_remembered: bool,
     pub continue_minutes: u64,
+    /// How instructions are put that the client changes, where the preset leaves it to the rules of `[prompt]`.
+    pub changed_head: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +83,9 @@ pub fn explain(
 ) -> Result<Explanation, ApiError> {
     let rules = &settings.remember.who;
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
-    let named = rules.iter().flat_map(|rule| &rule.conditions).filter_map(|condition| match &condition.wanted {
+    let of_clients = settings.prompt.clients.iter().flat_map(|rule| &rule.conditions);
+    let conditions = rules.iter().flat_map(|rule| &rule.conditions).chain(of_clients);
+    let named = conditions.filter_map(|condition| match &condition.wanted {
         WantedText::Exactly(path) if condition.clue == RuleClue::Path => Some(path.as_str()),
         _ => None,
     });
@@ -118,6 +122,7 @@ pub fn explain(
         kept,
         is_remembered: is_to_be_kept && !is_private,
         continue_minutes: continue_minutes.unwrap_or(settings.conversation.continue_minutes),
+        changed_head: changed_head_of(&settings.prompt.clients, &clues).into(),
     })
 }
 

@@ -9,7 +9,7 @@ pub use persons::{Persons, RequestSpeaker};
 
 use axum::http::HeaderMap;
 use session::{Message, MessageRole};
-use settings::{PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
+use settings::{ChangedHead, ChangedHeadRule, PersonRule, RuleClue, RuleCondition, RuleName, WantedText, person_name};
 use std::borrow::Cow;
 
 /// What a request's body tells, in whichever protocol.
@@ -105,6 +105,13 @@ pub fn recognise(rules: &[PersonRule], clues: &Clues) -> Recognised {
     let mut recognised = taken.unwrap_or_default();
     recognised.is_private |= clues.body.is_private;
     recognised
+}
+
+/// What the first rule says whose conditions all hold.
+pub fn changed_head_of(rules: &[ChangedHeadRule], clues: &Clues) -> ChangedHead {
+    let holds = |condition: &RuleCondition| matches!(outcome(condition, false, clues), Outcome::Holds(_));
+    let rule = rules.iter().find(|rule| rule.conditions.iter().all(holds));
+    rule.map_or(ChangedHead::Exact, |rule| rule.changed_head)
 }
 
 /// Of each condition of a rule.

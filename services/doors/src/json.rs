@@ -3,8 +3,8 @@
 use crate::ApiError;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
-use session::{JsonText, TokenLogprob, ToolChoice};
+use serde_json::{Map, Value, json};
+use session::{JsonText, PromptNotes, TokenLogprob, ToolChoice};
 
 /// The JSON that a text is. A text that is none stays a text.
 pub fn json_of(text: &JsonText) -> Value {
@@ -18,6 +18,17 @@ pub fn read_body(body: &[u8]) -> Result<Value, ApiError> {
 
 pub fn json_text(value: &Value) -> JsonText {
     value.to_string().into()
+}
+
+/// What the service put before a question: an extra that other servers do not have.
+pub fn notes_view(notes: &PromptNotes) -> Value {
+    let PromptNotes { recall, changed_head, changed_lines, notes_would_save_tokens } = notes;
+    let mut fields = Map::new();
+    fields.extend(recall.as_ref().map(|text| ("recall".to_owned(), json!(text))));
+    fields.extend(changed_head.as_ref().map(|text| ("changed_head".to_owned(), json!(text))));
+    fields.extend((*changed_lines > 0).then(|| ("changed_lines".to_owned(), json!(changed_lines))));
+    fields.extend(notes_would_save_tokens.map(|tokens| ("would_save_tokens".to_owned(), json!(tokens))));
+    Value::Object(fields)
 }
 
 /// How sure the model was of a token, as chat completions have it.

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
 use serde_json::Value;
-use settings::{PersonRule, RuleClue, WantedText};
+use settings::{RuleClue, Settings, WantedText};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Scope;
@@ -131,16 +131,16 @@ async fn document(State(app): State<App>) -> Json<Value> {
 
 impl FromRef<App> for Completions {
     fn from_ref(app: &App) -> Completions {
-        let App { settings, model, store, runtime, gate, recent, persons, keeping, .. } = app.clone();
+        let App { settings, model, store, runtime, gate, recent, persons, keeping, standing, .. } = app.clone();
         let wording = Arc::new(runtime::wording(&settings));
-        Completions { settings, model, store, runtime, gate, recent, persons, keeping, wording }
+        Completions { settings, model, store, runtime, gate, recent, persons, keeping, standing, wording }
     }
 }
 
 /// `front` answers `/`: it is for people and not for programs, so it is no part of the table.
 pub fn router(app: App, front: MethodRouter<App>) -> Router {
     let mut router: Router<App> = Router::new();
-    let before = paths_before(&app.settings.remember.who);
+    let before = paths_before(&app.settings);
     for Route { path, scope, handler, .. } in table() {
         let handler = match scope {
             Some(scope) => handler.layer(from_fn_with_state((app.clone(), scope), require)),
@@ -167,8 +167,9 @@ pub fn router(app: App, front: MethodRouter<App>) -> Router {
 }
 
 /// Clients that can tell nothing else of their speaker have a base URL of their own. Only what a rule names is there.
-fn paths_before(rules: &[PersonRule]) -> BTreeSet<String> {
-    let conditions = rules.iter().flat_map(|rule| &rule.conditions);
+fn paths_before(settings: &Settings) -> BTreeSet<String> {
+    let of_persons = settings.remember.who.iter().flat_map(|rule| &rule.conditions);
+    let conditions = of_persons.chain(settings.prompt.clients.iter().flat_map(|rule| &rule.conditions));
     let named = conditions.filter_map(|condition| match (&condition.clue, &condition.wanted) {
         (RuleClue::Path, WantedText::Exactly(path)) => Some(path.clone()),
         _ => None,

@@ -31,7 +31,10 @@ pub async fn run(app: App) {
                 }
             }
         }
-        forget_deleted(&app).await;
+        // Deleted by a command beside the service, or by time: of which user is not known any more.
+        if forget_deleted(&app).await {
+            app.standing.forget_all();
+        }
     }
 }
 
@@ -59,8 +62,8 @@ async fn forget_unused(app: &App) {
     }
 }
 
-/// What cannot be dropped now is dropped the next time.
-pub async fn forget_deleted(app: &App) {
+/// Whether there was something. What cannot be dropped now is dropped the next time.
+pub async fn forget_deleted(app: &App) -> bool {
     let forgotten = async {
         let mut forgotten = Vec::new();
         for owner in app.store.pasts_to_forget().await? {
@@ -69,9 +72,14 @@ pub async fn forget_deleted(app: &App) {
                 Err(failure) => tracing::warn!(%failure, "what was computed of a deleted session is still there"),
             }
         }
-        if forgotten.is_empty() { Ok(()) } else { app.store.pasts_forgotten(forgotten).await }
+        let is_some = !forgotten.is_empty();
+        if is_some {
+            app.store.pasts_forgotten(forgotten).await?;
+        }
+        Ok::<_, store::Error>(is_some)
     };
-    if let Err(error) = forgotten.await {
+    forgotten.await.unwrap_or_else(|error| {
         tracing::error!(%error, "what was computed of deleted sessions may still be there");
-    }
+        false
+    })
 }

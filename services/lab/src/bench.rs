@@ -4,6 +4,7 @@ mod cases;
 mod chat;
 mod compaction;
 mod drift;
+mod felt;
 mod home;
 mod household;
 mod realtime;
@@ -44,6 +45,7 @@ enum BenchCommand {
     Home(home::Args),
     Drift(drift::Args),
     Household(household::Args),
+    Felt(felt::Args),
 }
 
 /// `given` goes on to the service that is started for a measurement.
@@ -60,6 +62,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Home(args) => wait_for(home::run(&args, given, settings)),
         BenchCommand::Drift(args) => drift::run(&args, settings),
         BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
+        BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
     }
 }
 

@@ -297,6 +297,21 @@ pub struct TurnReport {
     pub expects_answer: bool,
     /// Bytes by kind that are held of this session. Empty: only the upstream knows.
     pub memory_bytes: Vec<(&'static str, u64)>,
+    /// None: nothing was put in.
+    pub notes: Option<Box<PromptNotes>>,
+}
+
+/// What the service put before the question of a client that sends its whole conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptNotes {
+    /// What the user once said of it.
+    pub recall: Option<String>,
+    /// What changed in the instructions since those that stand in the prompt.
+    pub changed_head: Option<String>,
+    /// Lines that were taken away or added since.
+    pub changed_lines: u64,
+    /// The changed instructions stand in the prompt: about so many tokens less would have been computed with a note.
+    pub notes_would_save_tokens: Option<u64>,
 }
 
 /// How sure the model was of a token.

@@ -78,6 +78,7 @@ pub async fn add(
 pub async fn forget(State(app): State<App>, Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Answer {
     let fact = find(&app, &caller, &id).await?;
     app.store.forget_facts(&caller.identity.user, vec![fact.id], wall_ms()).await?;
+    app.standing.forget(&caller.identity.user);
     Ok(Json(json!({ "object": "memory.deleted", "id": id, "deleted": true })))
 }
 
@@ -92,6 +93,7 @@ pub async fn forget_all(
         ApiError::bad("missing_value", message).param("person")
     })?;
     let forgotten = app.store.forget_person(&caller.identity.user, &person).await?;
+    app.standing.forget(&caller.identity.user);
     Ok(Json(json!({ "object": "memories.deleted", "person": person, "count": forgotten, "deleted": true })))
 }
 

@@ -34,6 +34,7 @@ pub async fn delete(State(app): State<App>, Extension(caller): Extension<Caller>
     }
     let deleted = app.store.delete_person(user, &person, wall_ms()).await?;
     app.persons.forget(user, &person);
+    app.standing.forget(user);
     upkeep::forget_deleted(&app).await;
     tracing::info!(sessions = deleted.len(), "a person was deleted");
     Ok(Json(json!({ "object": "person.deleted", "person": person, "sessions": deleted.len(), "deleted": true })))

@@ -128,6 +128,7 @@ const EXCERPT_WORDS: u32 = 24;
 pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
     let id = session.id();
     app.runtime.deleted(&session).await;
+    app.standing.forget(session.user());
     app.store.delete_session(&session, wall_ms()).await?;
     upkeep::forget_deleted(&app).await;
     tracing::info!(session = id, "a session was deleted");

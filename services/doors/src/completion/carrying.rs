@@ -5,7 +5,6 @@ use super::Completions;
 use super::keeping::Before;
 use session::{Message, MessageRole, Prompt};
 use settings::Preset;
-use store::LogOwner;
 
 impl Completions {
     /// Of what was said before, oldest turns leave first: it takes half of the window at most, and less where the client's own
@@ -35,18 +34,6 @@ impl Completions {
             }
         };
         prompt.messages.drain(at..at + left_out);
-    }
-
-    /// What its person once said of what a question is about stands before it. The client's next request does not have it.
-    pub async fn put_note(&self, prompt: &mut Prompt, owner: &LogOwner, preset: &Preset) {
-        let Some((question, before)) = prompt.messages.split_last() else { return };
-        if question.role != MessageRole::User {
-            return;
-        }
-        let (question, at) = (question.text(), before.len());
-        let shown = before.iter().map(Message::text).collect::<Vec<_>>().join("\n");
-        let note = self.runtime.note_of_past(&owner.user, &owner.person, preset, &question, &shown).await;
-        prompt.messages.splice(at..at, note.map(|note| self.wording.note(&note)));
     }
 }
 

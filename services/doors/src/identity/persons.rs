@@ -1,12 +1,13 @@
 //! The persons and rooms of each user that are known, and how many there may be whose names come from clients.
 
-use super::{BodyClues, Clues, Recognised, recognise};
+use super::{BodyClues, Clues, Recognised, changed_head_of, recognise};
 use crate::ApiError;
 use crate::access::Caller;
 use axum::http::HeaderMap;
+use axum::http::header::USER_AGENT;
 use parking_lot::Mutex;
 use runtime::NewSession;
-use settings::Settings;
+use settings::{ChangedHead, Settings};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use store::Store;
@@ -22,6 +23,10 @@ pub struct RequestSpeaker {
     pub is_private: bool,
     /// In which a new conversation goes on with the last one. 0: it never does.
     pub continue_minutes: u64,
+    /// The name that its program gives.
+    pub agent: String,
+    /// As the rules say of the client.
+    pub changed_head: ChangedHead,
 }
 
 impl RequestSpeaker {
@@ -57,7 +62,11 @@ impl Persons {
         let identity = &caller.identity;
         let key = identity.key.as_deref().zip(identity.key_name.as_deref());
         let clues = Clues { key, path: caller.path.as_deref(), headers, body };
-        self.admitted(&identity.user, recognise(&self.settings.remember.who, &clues), says_private).await
+        let speaker =
+            self.admitted(&identity.user, recognise(&self.settings.remember.who, &clues), says_private).await?;
+        let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
+        let changed_head = changed_head_of(&self.settings.prompt.clients, &clues);
+        Ok(RequestSpeaker { agent, changed_head, ..speaker })
     }
 
     /// Where the protocol has neither keys nor headers.
@@ -91,6 +100,7 @@ impl Persons {
             room,
             is_private: is_private || says_private,
             continue_minutes: continue_minutes.unwrap_or(self.settings.conversation.continue_minutes),
+            ..RequestSpeaker::default()
         })
     }
 

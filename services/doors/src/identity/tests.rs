@@ -207,3 +207,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn voice_integrations_are_recognised() {
+    let rules = Settings::load(&Sources::default()).unwrap().settings.prompt.clients;
+    let agent = |value: &str| Given::default().header("user-agent", value);
+    let prompt = |text: &str| body(|body| body.instructions = Some(text.to_owned()));
+    for (given, notes) in [
+        (agent("HomeAssistant/2026.11.1 aiohttp/3.12 Python/3.13"), true),
+        (agent("Home Assistant/1"), true),
+        (agent("AsyncOpenAI/Python 2.8.0"), false),
+        (agent("ollama-python/0.6.1 (x86_64 linux) Python/3.13"), false),
+        (agent(""), false),
+        (prompt("You are a voice assistant for Home Assistant.\nAnswer in plain text."), true),
+        (prompt("Be brief.\nYou are in area Kitchen (floor Ground)"), true),
+        (prompt("You write about Home Assistant."), false),
+        (Given::default(), false),
+    ] {
+        let expected = if notes { ChangedHead::Notes } else { ChangedHead::Exact };
+        assert_eq!(changed_head_of(&rules, &given.clues()), expected, "{:?} {:?}", given.headers, given.body);
+    }
+}

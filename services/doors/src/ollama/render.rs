@@ -1,8 +1,9 @@
 //! A response's events as lines of Ollama, and as one object.
 
 use crate::completion::Render;
+use crate::json::notes_view;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use session::{Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TurnReport, Usage};
 
 /// Which of the two shapes a client reads.
@@ -64,6 +65,9 @@ struct End {
     prompt_eval_duration: u64,
     eval_count: u64,
     eval_duration: u64,
+    /// What Ollama does not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reprise: Option<Value>,
 }
 
 /// A reply on its way to a client of Ollama.
@@ -124,7 +128,7 @@ impl OllamaReply {
     }
 
     fn line(&self, content: String, thinking: String, calls: Vec<Call>) -> String {
-        json(&self.line_of(content, thinking, calls, None))
+        line_json(&self.line_of(content, thinking, calls, None))
     }
 
     fn last(&self, done_reason: &'static str, content: String, thinking: String, calls: Vec<Call>) -> String {
@@ -138,8 +142,18 @@ impl OllamaReply {
             prompt_eval_duration: ns(prefill_ms),
             eval_count: self.usage.output_tokens,
             eval_duration: ns(decode_ms),
+            reprise: self.extra(),
         };
-        json(&self.line_of(content, thinking, calls, Some(end)))
+        line_json(&self.line_of(content, thinking, calls, Some(end)))
+    }
+
+    /// Only where there is something to tell.
+    fn extra(&self) -> Option<Value> {
+        let TurnReport { reused_tokens, computed_tokens, reason, notes, .. } = &self.report;
+        let notes = notes_view(notes.as_ref()?);
+        Some(
+            json!({ "reused_tokens": reused_tokens, "computed_tokens": computed_tokens, "reason": reason, "notes": notes }),
+        )
     }
 
     fn line_of(&self, content: String, thinking: String, tool_calls: Vec<Call>, end: Option<End>) -> Line<'_> {
@@ -192,7 +206,7 @@ impl Render for OllamaReply {
 
     fn failed(&mut self, failure: &Failure, lines: &mut Vec<String>) {
         self.is_over = true;
-        lines.push(serde_json::json!({ "error": failure.message }).to_string());
+        lines.push(json!({ "error": failure.message }).to_string());
     }
 
     fn is_over(&self) -> bool {
@@ -205,14 +219,13 @@ pub fn timestamp(unix_seconds: i64) -> String {
     jiff::Timestamp::from_second(unix_seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-fn json(line: &Line) -> String {
+fn line_json(line: &Line) -> String {
     serde_json::to_string(line).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use session::machine::OneShot;
     use session::{Delta, Finish, MaxTokens};
 

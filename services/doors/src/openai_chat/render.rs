@@ -2,7 +2,7 @@
 
 use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
 use crate::completion::Render;
-use crate::json::logprob_view;
+use crate::json::{logprob_view, notes_view};
 use serde_json::{Value, json};
 use session::{
     Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, TurnReport, Usage,
@@ -152,6 +152,9 @@ impl ChatReply {
                 "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),
             },
         });
+        if let Some(notes) = &report.notes {
+            value["notes"] = notes_view(notes);
+        }
         if let Some(session_id) = &self.session_id {
             value["session_id"] = json!(session_id);
         }

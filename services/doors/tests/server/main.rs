@@ -8,6 +8,7 @@ mod client;
 mod compaction;
 mod doors;
 mod experiment;
+mod heads;
 mod home;
 mod kept;
 mod ollama;

@@ -5,6 +5,7 @@ use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
 use anyhow::{Context, Result, bail};
 use eventsource_stream::Eventsource;
 use futures_util::StreamExt;
+use reqwest::header::USER_AGENT;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -16,6 +17,8 @@ pub struct ChatPlayer {
     messages: Vec<Value>,
     /// As the client sends them. Empty: the request names none.
     pub tools: Vec<Value>,
+    /// The name that the client gives. Empty: none.
+    pub agent: &'static str,
 }
 
 impl ChatPlayer {
@@ -35,7 +38,7 @@ impl ChatPlayer {
         for (said, answered) in history {
             messages.extend([message("user", said), message("assistant", answered)]);
         }
-        Ok(ChatPlayer { http, model, reply_tokens, messages, tools: Vec::new() })
+        Ok(ChatPlayer { http, model, reply_tokens, messages, tools: Vec::new(), agent: "" })
     }
 
     pub async fn turn(&mut self, service: &MeasuredService, number: usize, step: UserStep) -> Result<TurnCost> {
@@ -79,7 +82,10 @@ impl ChatPlayer {
             body["tools"] = self.tools.clone().into();
         }
         let begin = Instant::now();
-        let request = service.address.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
+        let mut request = service.address.request(&self.http, Method::POST, "/v1/chat/completions").json(&body);
+        if !self.agent.is_empty() {
+            request = request.header(USER_AGENT, self.agent);
+        }
         let response = request.send().await.context("chat completions")?;
         let status = response.status();
         if !status.is_success() {
@@ -120,6 +126,7 @@ impl ChatPlayer {
         turn.computed_tokens =
             turn.prompt_tokens.zip(turn.cached_tokens).map(|(all, cached)| all.saturating_sub(cached));
         turn.reason = ours["reason"].as_str().map(str::to_owned);
+        turn.would_save_tokens = ours["notes"]["would_save_tokens"].as_u64();
         Ok(text)
     }
 }

@@ -1,6 +1,6 @@
 //! `reprise bench home`: a home that talks in the evening, and again the next morning after a restart.
 
-mod household;
+pub(super) mod household;
 mod side;
 
 use super::BenchOutput;
@@ -160,7 +160,7 @@ struct PeerCost {
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     args.check()?;
-    let HomeSize { entities, prompt_tokens } = HomeSize::of(args, settings).await?;
+    let HomeSize { entities, prompt_tokens } = HomeSize::of(&args.target, args.prompt, args.tools, settings).await?;
     let turns = args.turns.max(1 + MORNING_TURNS);
     let window = prompt_tokens + turns * (2 * args.reply + TURN_TOKENS) + SPARE;
     let needs = [("model.ctx_size", window.to_string()), ("conversation.tool_order", "name".to_owned())];
@@ -196,19 +196,19 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
 }
 
 /// How large the home is.
-struct HomeSize {
-    entities: usize,
+pub(super) struct HomeSize {
+    pub entities: usize,
     /// Of a first turn.
-    prompt_tokens: usize,
+    pub prompt_tokens: usize,
 }
 
 impl HomeSize {
     /// So that the system prompt has as many tokens as it should. A model that runs elsewhere cannot count here.
-    async fn of(args: &Args, settings: &Settings) -> Result<HomeSize> {
-        if args.target.url.is_some() {
-            return Ok(HomeSize { entities: (args.prompt / ENTITY_TOKENS).max(1), prompt_tokens: args.prompt });
+    pub async fn of(target: &BenchTarget, prompt: usize, tool_count: usize, settings: &Settings) -> Result<HomeSize> {
+        if target.url.is_some() {
+            return Ok(HomeSize { entities: (prompt / ENTITY_TOKENS).max(1), prompt_tokens: prompt });
         }
-        let model = args.target.model.as_deref().unwrap_or(&settings.model.preset);
+        let model = target.model.as_deref().unwrap_or(&settings.model.preset);
         let (_, preset) = resolve(settings, model)?;
         let counting = Model::counting(settings, model).await?;
         let count = async |entities: usize, tools: &[Value]| {
@@ -220,8 +220,8 @@ impl HomeSize {
         };
         let [few, many] = [count(COUNTED[0], &[]).await?, count(COUNTED[1], &[]).await?];
         let of_one = many.saturating_sub(few).div_ceil(COUNTED[1] - COUNTED[0]).max(1);
-        let entities = COUNTED[0] + args.prompt.saturating_sub(few) / of_one;
-        Ok(HomeSize { entities, prompt_tokens: count(entities, &tools(args.tools)).await? })
+        let entities = COUNTED[0] + prompt.saturating_sub(few) / of_one;
+        Ok(HomeSize { entities, prompt_tokens: count(entities, &tools(tool_count)).await? })
     }
 }
 

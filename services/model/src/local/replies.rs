@@ -204,6 +204,7 @@ impl Open {
             memory_bytes: held
                 .map(|held| held.map(|(kind, bytes)| (kind.name(), bytes as u64)).to_vec())
                 .unwrap_or_default(),
+            ..TurnReport::default()
         }
     }
 }

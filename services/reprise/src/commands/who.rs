@@ -95,6 +95,7 @@ fn print(explanation: &Explanation) {
     println!("person      {}", or(&explanation.person, "the home's guest"));
     println!("room        {}", or(&explanation.room, "not known"));
     println!("kept        {}", explanation.kept);
+    println!("changes     of its instructions: {}", explanation.changed_head);
     println!("remembered  {}", if explanation.is_remembered { "yes" } else { "no" });
     match explanation.continue_minutes {
         0 => println!("goes on     no: a new conversation begins with nothing"),
