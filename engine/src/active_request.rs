@@ -15,6 +15,8 @@ use crate::state::KvFormats;
 
 /// Snapshots lie at least this far apart: fewer tokens are cheaper to compute again.
 const SNAPSHOT_DISTANCE_TOKENS: usize = 8;
+/// The tokens that end thinking are fewer.
+const MOST_FORCED: usize = 8;
 /// More snapshots in one step are not worth their memory.
 const MOST_SNAPSHOTS: usize = 8;
 
@@ -62,8 +64,13 @@ impl ActiveRequest {
         &self.tokens[self.position()..]
     }
 
+    /// Its prompt is computed, and its reply up to the last token, or the last few where these were forced.
     pub fn is_decoding(&self) -> bool {
-        self.tokens.len() > self.prompt_tokens && self.pending().len() == 1
+        self.tokens.len() > self.prompt_tokens && self.pending().len() <= MOST_FORCED && self.has_prompt()
+    }
+
+    pub fn has_prompt(&self) -> bool {
+        self.position() >= self.prompt_tokens
     }
 
     pub fn position(&self) -> usize {
@@ -132,14 +139,43 @@ impl ActiveRequest {
         tokenizer: &Tokenizer,
         events: &mut Vec<EngineEvent>,
     ) -> bool {
-        let (sampled, text, stop) = match self.reply.write_token(logits, tokenizer) {
-            Ok(written) => written,
+        match self.reply.choose(logits) {
+            Ok(sampled) => {
+                self.take(sampled, stop_tokens, tokenizer, events) && self.write_forced(stop_tokens, tokenizer, events)
+            }
+            Err(error) => {
+                events.push(EngineEvent::Failed { id: self.id, error });
+                false
+            }
+        }
+    }
+
+    /// Takes the tokens that must come now: the next step computes them together. Returns whether the reply continues.
+    pub fn write_forced(&mut self, stop_tokens: &[u32], tokenizer: &Tokenizer, events: &mut Vec<EngineEvent>) -> bool {
+        while let Some(token) = self.reply.forced() {
+            let forced = SampledToken { token, logprob: None, top: Vec::new() };
+            if !self.take(forced, stop_tokens, tokenizer, events) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn take(
+        &mut self,
+        sampled: SampledToken,
+        stop_tokens: &[u32],
+        tokenizer: &Tokenizer,
+        events: &mut Vec<EngineEvent>,
+    ) -> bool {
+        let SampledToken { token, logprob, top } = sampled;
+        let (text, stop) = match self.reply.accept(token, tokenizer) {
+            Ok(accepted) => accepted,
             Err(error) => {
                 events.push(EngineEvent::Failed { id: self.id, error });
                 return false;
             }
         };
-        let SampledToken { token, logprob, top } = sampled;
         self.tokens.push(token);
         events.push(EngineEvent::Token(ReplyToken { id: self.id, token, text, logprob, top }));
         let stop_reason = if let Some(stop) = stop {
@@ -162,7 +198,7 @@ impl ActiveRequest {
 pub(crate) struct ReplyWriter {
     sampler: Sampler,
     grammar: Option<Matcher>,
-    thinking: Option<ThinkingBudget>,
+    thinking: ThinkingBudget,
     decoder: Decoder,
     stops: Vec<String>,
     matcher: StopMatcher,
@@ -182,44 +218,41 @@ impl ReplyWriter {
         let mut sampler = Sampler::new(&sampling, request.seed);
         sampler.accept_prompt(&request.tokens);
         let thinking = request.thinking;
-        let budget = thinking.budget_tokens.map(|budget| ThinkingBudget::new(tokenizer, thinking.open, Some(budget)));
+        let thinking = ThinkingBudget::new(tokenizer, thinking.open, thinking.budget_tokens);
         ReplyWriter {
             sampler,
             grammar,
-            thinking: budget,
+            thinking,
             decoder: Decoder::new(),
             stops: request.stop.clone(),
             matcher: StopMatcher::new(&request.stop),
         }
     }
 
-    /// The next token, the text that can be shown now, and the stop string that ended the reply.
-    fn write_token(
-        &mut self,
-        logits: &mut [f32],
-        tokenizer: &Tokenizer,
-    ) -> Result<(SampledToken, String, Option<String>), Error> {
-        let sampled = self.choose(logits)?;
-        let (text, stop) = self.accept(sampled.token, tokenizer)?;
-        Ok((sampled, text, stop))
+    /// The thinking ends here, where there is any.
+    pub fn stop_thinking(&mut self) {
+        self.thinking.stop();
+    }
+
+    fn forced(&self) -> Option<u32> {
+        self.thinking.forced()
     }
 
     fn choose(&mut self, logits: &mut [f32]) -> Result<SampledToken, Error> {
-        if let Some(token) = self.thinking.as_ref().and_then(ThinkingBudget::forced) {
+        if let Some(token) = self.forced() {
             return Ok(SampledToken { token, logprob: None, top: Vec::new() });
         }
         let allowed = self.grammar.as_mut().map(|grammar| grammar.mask()).transpose()?.flatten();
         Ok(self.sampler.sample(logits, allowed)?)
     }
 
+    /// The text that can be shown now, and the stop string that ended the reply.
     fn accept(&mut self, token: u32, tokenizer: &Tokenizer) -> Result<(String, Option<String>), Error> {
         self.sampler.accept(token);
         if let Some(grammar) = &mut self.grammar {
             grammar.accept(token)?;
         }
-        if let Some(thinking) = &mut self.thinking {
-            thinking.accept(tokenizer.token_bytes(token));
-        }
+        self.thinking.accept(tokenizer.token_bytes(token));
         if tokenizer.is_hidden(token) {
             return Ok((String::new(), None));
         }

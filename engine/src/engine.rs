@@ -34,7 +34,7 @@ pub struct Engine {
     requests: Vec<ActiveRequest>,
     cache: SequenceCache,
     meter: MemoryMeter,
-    /// Events of requests that ended between steps.
+    /// Events of what happened between steps.
     ended: Vec<EngineEvent>,
     next_id: u64,
     /// Requests that have ended so far.
@@ -235,6 +235,20 @@ impl Engine {
             && let Some(sequence) = &mut self.requests[at].sequence
         {
             sequence.take_snapshot(self.limits.snapshots);
+        }
+    }
+
+    /// Ends the thinking of a request: the next step that computes it gives the first token of the answer, if its prompt is
+    /// computed. Does nothing where the request does not think.
+    pub fn stop_thinking(&mut self, id: RequestId) {
+        let Some(at) = self.requests.iter().position(|request| request.id == id) else { return };
+        let request = &mut self.requests[at];
+        request.reply.stop_thinking();
+        let has_begun = request.tokens.len() > request.prompt_tokens;
+        let stop_tokens = &self.network.model.stop_tokens;
+        if has_begun && !request.write_forced(stop_tokens, &self.tokenizer, &mut self.ended) {
+            let request = self.requests.remove(at);
+            self.keep(request);
         }
     }
 

@@ -11,3 +11,4 @@ mod memory;
 mod random;
 mod reuse;
 mod support;
+mod thinking;

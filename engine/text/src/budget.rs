@@ -1,5 +1,5 @@
 //! How long a model may think. The engine asks before each token whether one is forced, and reports each token that was
-//! chosen. When the budget is spent, the tokens that close the thinking are forced.
+//! chosen. When the budget is spent, or the thinking is to end now, the tokens that close it are forced.
 
 use crate::Tokenizer;
 
@@ -45,6 +45,12 @@ impl ThinkingBudget {
         };
         budget.close_when_spent();
         budget
+    }
+
+    /// The thinking ends here. A model that does not think is let be.
+    pub fn stop(&mut self) {
+        self.budget_tokens = Some(0);
+        self.close_when_spent();
     }
 
     /// The token that must come now instead of what the model would choose.
@@ -154,6 +160,38 @@ mod tests {
             assert_eq!(budget.spent_tokens, spent);
             assert!(!is_thinking(&budget));
         }
+    }
+
+    #[test]
+    fn thinking_ends_when_it_is_stopped() {
+        let thought = TOKENIZER.encode("one two three four five six");
+        for after in 0..thought.len() {
+            let mut budget = ThinkingBudget::new(&TOKENIZER, true, None);
+            let mut said: Vec<u32> = thought[..after].to_vec();
+            said.iter().for_each(|token| budget.accept(TOKENIZER.token_bytes(*token)));
+            assert_eq!(budget.forced(), None);
+            budget.stop();
+            while let Some(token) = budget.forced() {
+                budget.accept(TOKENIZER.token_bytes(token));
+                said.push(token);
+                // A second word on it changes nothing.
+                budget.stop();
+            }
+            assert_eq!(TOKENIZER.decode(&said), TOKENIZER.decode(&thought[..after]) + CLOSING);
+            assert_eq!(budget.state, ThinkingState::Over);
+        }
+        // What is no thinking has no end.
+        for said in ["Hello", "<think>Hm.</think>Hello"] {
+            let mut budget = ThinkingBudget::new(&TOKENIZER, false, None);
+            TOKENIZER.encode(said).iter().for_each(|token| budget.accept(TOKENIZER.token_bytes(*token)));
+            budget.stop();
+            assert_eq!(budget.forced(), None, "{said}");
+        }
+        // A model that begins to think by itself afterwards thinks no more.
+        let mut budget = ThinkingBudget::new(&TOKENIZER, false, None);
+        budget.stop();
+        TOKENIZER.encode("<think>").iter().for_each(|token| budget.accept(TOKENIZER.token_bytes(*token)));
+        assert!(budget.forced().is_some());
     }
 
     #[test]

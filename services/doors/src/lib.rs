@@ -29,6 +29,7 @@ mod route;
 mod routes;
 mod serve;
 mod side_task;
+mod thinking;
 mod upkeep;
 mod words;
 pub mod wyoming;

@@ -16,7 +16,7 @@ mod view;
 mod websocket;
 
 pub use parse::{ResponsesBody, parse, request as parse_frame};
-pub use stored::{StoredQuery, cancel, delete, read};
+pub use stored::{StoredQuery, cancel, delete, read, stop_thinking};
 pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;

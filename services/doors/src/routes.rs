@@ -55,6 +55,7 @@ pub fn table() -> Vec<Route> {
             .query(read::<responses::StoredQuery>),
         route("delete", "/v1/responses/{response_id}", Sessions, delete(responses::delete), Object),
         route("post", "/v1/responses/{response_id}/cancel", Talk, post(responses::cancel), Object),
+        route("post", "/v1/responses/{response_id}/stop_thinking", Talk, post(responses::stop_thinking), Object),
         route("post", "/v1/conversations", Talk, post(conversations::create), Object)
             .body(read::<conversations::NewConversation>),
         route("get", "/v1/conversations/{conversation_id}", Talk, get(conversations::read), Object),
@@ -97,6 +98,7 @@ pub fn table() -> Vec<Route> {
         route("get", "/v1/sessions/{session_id}/export", Sessions, get(sessions::export), Lines),
         route("post", "/v1/sessions/{session_id}/placement", Sessions, post(experiments::place), Object)
             .body(read::<experiments::PlacementRequest>),
+        route("post", "/v1/sessions/{session_id}/stop_thinking", Talk, post(sessions::stop_thinking), Object),
         route("post", "/v1/feedback", Talk, post(experiments::feedback), Object).body(read::<experiments::Feedback>),
         route("get", "/v1/sessions/{session_id}/summaries", Sessions, get(context::summaries), List),
         route("post", "/v1/sessions/{session_id}/summaries", Sessions, post(context::edit), Object)

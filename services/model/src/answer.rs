@@ -35,6 +35,11 @@ impl Answer {
         self.pipe.cancelled.clone()
     }
 
+    /// Ends the thinking, also while another task reads the answer: its words follow. Nothing where the model does not think.
+    pub fn thinking_stopper(&self) -> CancellationToken {
+        self.pipe.thinking_stopped.clone()
+    }
+
     /// An answer that is nothing but this failure.
     pub fn failed(failure: Failure) -> Answer {
         let (writer, answer) = channel();
@@ -79,6 +84,7 @@ struct Pipe {
     state: Mutex<Waiting>,
     waker: AtomicWaker,
     cancelled: CancellationToken,
+    thinking_stopped: CancellationToken,
 }
 
 #[derive(Default)]
@@ -113,7 +119,8 @@ pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, A
 
 fn open(cutter: Option<Cutter>, counted: Option<(Purpose, Priority)>) -> (Writer, Answer) {
     let state = Mutex::new(Waiting { cutter, ..Waiting::default() });
-    let pipe = Arc::new(Pipe { state, waker: AtomicWaker::new(), cancelled: CancellationToken::new() });
+    let (cancelled, thinking_stopped) = (CancellationToken::new(), CancellationToken::new());
+    let pipe = Arc::new(Pipe { state, waker: AtomicWaker::new(), cancelled, thinking_stopped });
     (Writer { pipe: pipe.clone(), counted }, Answer { pipe, ended: false })
 }
 
@@ -161,6 +168,14 @@ impl Writer {
 
     pub fn is_cancelled(&self) -> bool {
         self.pipe.cancelled.is_cancelled()
+    }
+
+    pub fn is_thinking_stopped(&self) -> bool {
+        self.pipe.thinking_stopped.is_cancelled()
+    }
+
+    pub async fn thinking_stopped(&self) {
+        self.pipe.thinking_stopped.cancelled().await;
     }
 
     pub async fn cancelled(&self) {

@@ -86,12 +86,7 @@ pub fn sampling(preset: &Preset, thinking: bool, overrides: &SamplingOverrides) 
 /// `open`: the prompt ends inside a think block. Without thinking its end is forced at once, also where a template knows
 /// no such switch or the model begins to think by itself.
 pub fn thinking(thinking: Thinking, open: bool) -> engine::ThinkingOptions {
-    let budget_tokens = match thinking {
-        Thinking::Off => Some(0),
-        Thinking::On => None,
-        Thinking::Budget(tokens) => Some(tokens),
-    };
-    engine::ThinkingOptions { open, budget_tokens }
+    engine::ThinkingOptions { open, budget_tokens: thinking.budget_tokens() }
 }
 
 pub(crate) fn request_class(priority: session::Priority) -> engine::RequestClass {

@@ -36,6 +36,8 @@ pub(crate) struct Prepared {
     pub request: EngineRequest,
     /// The reply begins inside a think block.
     pub thinks: bool,
+    /// From the request to the first word of the answer, at most: then the thinking ends.
+    pub first_word_ms: Option<u64>,
 }
 
 impl Preparer {
@@ -69,7 +71,7 @@ impl Preparer {
         if asked.purpose != Purpose::Reply {
             // The window may be full to the last token: what does not fit need not be warm.
             request.tokens.truncate(request.ctx_size);
-            return Ok(Prepared { request, thinks });
+            return Ok(Prepared { request, thinks, first_word_ms: None });
         }
         let room = request.ctx_size.saturating_sub(request.tokens.len());
         let is_longer = |limit: u32| request.tokens.len() > limit as usize;
@@ -91,7 +93,7 @@ impl Preparer {
             request.sampling.logit_bias.extend(call.map(|token| (token, f32::NEG_INFINITY)));
         }
         request.sampling.check().map_err(|error| invalid(error.to_string()))?;
-        Ok(Prepared { request, thinks })
+        Ok(Prepared { request, thinks, first_word_ms: thinking_wanted.first_word_ms() })
     }
 
     /// Whether the prompt is too long for sure, which is known before it is rendered. What a template may leave out does not

@@ -26,8 +26,8 @@ use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{Preset, Settings, ToolOrder};
 use sse::Events;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use text::chat::ChatPrompt;
 use tokio_util::sync::CancellationToken;
@@ -144,7 +144,19 @@ impl Upstream {
         let chat = chat_prompt(&request.prompt, self.tool_order);
         let mut incoming = Incoming::new(&chat.tools);
         let mut first = None;
+        let is_bound = request.effective_thinking(&chat.options).first_word_ms().is_some();
+        let hurried = async {
+            if !is_bound {
+                writer.thinking_stopped().await;
+            }
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                tracing::warn!("an upstream's thinking cannot be ended: it says its words when it has thought")
+            });
+            std::future::pending::<()>().await;
+        };
         let ended = tokio::select! {
+            () = hurried => Ok(Finish::Cancelled),
             ended = self.converse(&request, &chat, &mut incoming, &mut first, &writer) => ended,
             () = writer.cancelled() => Ok(Finish::Cancelled),
             () = self.stopped.cancelled() => Err(stopped()),

@@ -22,6 +22,10 @@ pub struct Generations {
 
 struct Generation {
     cancel: CancellationToken,
+    /// Of the answer that is under way.
+    thinking_stopper: CancellationToken,
+    /// Also where it is asked for again.
+    thinks_no_more: bool,
     span: Span,
     /// Of a reply in the conversation: it may have to be asked for with less in its prompt.
     generate: Option<Box<Generate>>,
@@ -46,7 +50,16 @@ impl Generations {
             None => tracing::debug_span!("ahead"),
         };
         let cancel = CancellationToken::new();
-        let generation = Generation { cancel, span, generate: None, tries: 0, waits_for_room: false };
+        let thinking_stopper = CancellationToken::new();
+        let generation = Generation {
+            cancel,
+            thinking_stopper,
+            thinks_no_more: false,
+            span,
+            generate: None,
+            tries: 0,
+            waits_for_room: false,
+        };
         self.open.insert(generate.generation, generation);
         self.ask(&generate, is_reply.then(|| self.tools.limits.hard_tokens()));
         if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {
@@ -68,6 +81,10 @@ impl Generations {
         drop(entered);
         generation.waits_for_room = false;
         generation.cancel = answer.canceller();
+        generation.thinking_stopper = answer.thinking_stopper();
+        if generation.thinks_no_more {
+            generation.thinking_stopper.cancel();
+        }
         let id = generate.generation;
         self.deltas.push(answer.map(move |delta| (id, delta)).boxed());
     }
@@ -86,6 +103,13 @@ impl Generations {
         let Some(generation) = self.open.get(&id) else { return false };
         generation.cancel.cancel();
         generation.waits_for_room && self.remove(id)
+    }
+
+    pub fn stop_thinking(&mut self, id: GenerationId) {
+        if let Some(generation) = self.open.get_mut(&id) {
+            generation.thinks_no_more = true;
+            generation.thinking_stopper.cancel();
+        }
     }
 
     pub fn remove(&mut self, id: GenerationId) -> bool {

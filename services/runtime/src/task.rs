@@ -337,6 +337,7 @@ impl SessionTask {
                     happenings.push_back(Happening::Delta { generation, delta });
                 }
             }
+            Output::StopThinking { generation } => self.generations.stop_thinking(generation),
             Output::Close { conn, reason } => {
                 let end = match reason {
                     CloseReason::Draining => End::Draining,

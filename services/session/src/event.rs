@@ -55,6 +55,7 @@ impl Event {
                 | Event::ItemTruncated { .. }
                 | Event::ItemDeleted { .. }
                 | Event::SpeechDropped
+                | Event::ThinkingStopped { .. }
                 | Event::Reported { .. }
                 | Event::ContextUpdated { .. }
                 | Event::Compaction(_) => 0,
@@ -67,6 +68,7 @@ impl Event {
             Event::ResponseStarted { response } | Event::ResponseDone { response } => Some(&response.id),
             Event::ReplyStarted { response_id, .. }
             | Event::ReasoningDelta { response_id, .. }
+            | Event::ThinkingStopped { response_id }
             | Event::TextDelta { response_id, .. }
             | Event::ArgumentsDelta { response_id, .. }
             | Event::SentenceDone { response_id, .. }

@@ -386,6 +386,10 @@ pub enum Input {
     CancelResponse {
         response_id: Option<String>,
     },
+    /// The model is to answer now, with what it has thought so far. None: the response of the conversation.
+    StopThinking {
+        response_id: Option<String>,
+    },
     /// The transcript of what the user is saying so far, in place of the one before.
     Hear {
         text: String,
@@ -503,6 +507,10 @@ pub enum Event {
     ReasoningDelta {
         response_id: String,
         text: String,
+    },
+    /// The model was told to answer now.
+    ThinkingStopped {
+        response_id: String,
     },
     TextDelta {
         response_id: String,
@@ -669,6 +677,8 @@ pub enum Refusal {
     TooManyResponses { limit: usize },
     #[error("no active response found")]
     NoActiveResponse,
+    #[error("no response is being made: there is no thinking to end")]
+    NothingThinks,
     #[error("something else was said since: go on from there, or try again")]
     SaidSince,
     #[error("nothing was said: say something first")]

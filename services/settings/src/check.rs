@@ -45,12 +45,15 @@ pub(crate) fn preset(preset: &Preset, findings: &Findings) {
         let allowed = format!("at most {native}; for a file that carries YaRN set native_ctx to the window it states");
         findings.contradiction(&keys, found, &allowed);
     }
-    if let Thinking::Budget(budget) = preset.thinking
-        && budget >= *reserve
-    {
-        let (thinking, reserve) = (("thinking", budget), ("reply_reserve_tokens", *reserve));
+    if let Some(budget) = preset.thinking.budget_tokens().filter(|budget| budget >= reserve) {
+        let thinking = join(path, "thinking");
+        let budget_key = match preset.thinking {
+            Thinking::Within { .. } => (thinking.as_str(), "tokens"),
+            _ => (path, "thinking"),
+        };
+        let found = format!("thinking {budget} and reply_reserve_tokens {reserve}{of}");
         let allowed = "thinking less than reply_reserve_tokens, or no room is left to answer";
-        pair(findings, path, thinking, reserve, &of, allowed);
+        findings.contradiction(&[budget_key, (path, "reply_reserve_tokens")], found, allowed);
     }
     let soft = ("soft_fill", compaction.soft_fill);
     let (hard, target) = (("hard_fill", compaction.hard_fill), ("target_fill", compaction.target_fill));

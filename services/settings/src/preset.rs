@@ -110,6 +110,28 @@ pub enum Thinking {
     On,
     /// Tokens after which the thought is closed and the answer begins.
     Budget(u32),
+    /// The thought is closed in time for the first word of the answer to come so long after the request, or after so many tokens.
+    Within {
+        first_word_ms: u64,
+        tokens: Option<u32>,
+    },
+}
+
+impl Thinking {
+    /// Of the thought, at most. None: the model ends it.
+    pub fn budget_tokens(self) -> Option<u32> {
+        match self {
+            Thinking::Off => Some(0),
+            Thinking::On => None,
+            Thinking::Budget(tokens) => Some(tokens),
+            Thinking::Within { tokens, .. } => tokens,
+        }
+    }
+
+    /// From the request to the first word of the answer. None: however long the thought takes.
+    pub fn first_word_ms(self) -> Option<u64> {
+        if let Thinking::Within { first_word_ms, .. } = self { Some(first_word_ms) } else { None }
+    }
 }
 
 /// What a new conversation is told of earlier ones.
@@ -275,7 +297,13 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
 }
 
 fn read_thinking(r: &SectionReader<'_>) -> Thinking {
-    let allowed = "\"off\", \"on\", or a number of tokens of at least 1";
+    if r.is_table("thinking") {
+        return r.section("thinking", |r| Thinking::Within {
+            first_word_ms: r.time("first_word_ms", 1..=600_000),
+            tokens: r.has("tokens").then(|| r.whole("tokens", 1..=u64::from(u32::MAX))),
+        });
+    }
+    let allowed = "\"off\", \"on\", a number of tokens of at least 1, or { first_word_ms = 800 }";
     r.read("thinking", Value::as_number, Thinking::Off, allowed, |value| match value {
         Value::Text(word) if word == "off" => Ok(Thinking::Off),
         Value::Text(word) if word == "on" => Ok(Thinking::On),

@@ -288,6 +288,12 @@ impl SectionReader<'_> {
         filled
     }
 
+    /// The key has a table for its value.
+    pub fn is_table(&self, key: &'static str) -> bool {
+        let found = self.table.and_then(|table| table.get(key));
+        found.is_some_and(|value| matches!(value.kind, ValueKind::Table(_)))
+    }
+
     /// The table has this key.
     pub fn has(&self, key: &'static str) -> bool {
         self.asked.borrow_mut().push(key);

@@ -2,7 +2,7 @@
 
 use super::{Answer, OwnSession};
 use crate::access::Caller;
-use crate::{ApiError, App, upkeep};
+use crate::{ApiError, App, thinking, upkeep};
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -123,6 +123,11 @@ pub async fn search(
 
 /// Enough to recognise what was said.
 const EXCERPT_WORDS: u32 = 24;
+
+/// Of the reply that is being made: its words follow, with what was thought so far.
+pub async fn stop_thinking(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
+    thinking::stop(&app.runtime, &session, None).await
+}
 
 /// Its connections are closed, then it is gone for good.
 pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {

@@ -31,6 +31,10 @@ pub enum ClientEvent {
     ResponseCreate { response: Option<ResponseFields> },
     #[serde(rename = "response.cancel")]
     ResponseCancel { response_id: Option<String> },
+    /// Words follow with what was thought so far.
+    #[serde(rename = "response.stop_thinking")]
+    #[schemars(extend("x-extension" = EXTENSION))]
+    StopThinking { response_id: Option<String> },
     #[serde(rename = "input_audio_buffer.clear")]
     AudioClear {},
     #[serde(rename = "input_text_buffer.update")]

@@ -102,6 +102,9 @@ pub enum Extension<'a> {
         text_start: usize,
         text_end: usize,
     },
+    /// The model was told to answer with what it has thought so far.
+    #[serde(rename = "response.thinking_stopped")]
+    ThinkingStopped { response_id: &'a str },
     #[serde(rename = "response.recall.done")]
     RecallDone {
         response_id: &'a str,

@@ -59,7 +59,10 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
         Ok((input, extensions)) => {
             let is_extension = matches!(
                 input,
-                Input::Hear { .. } | Input::HeardAll { .. } | Input::TruncateItem { heard: Heard::Chars(_), .. }
+                Input::Hear { .. }
+                    | Input::HeardAll { .. }
+                    | Input::StopThinking { .. }
+                    | Input::TruncateItem { heard: Heard::Chars(_), .. }
             );
             let known = value["type"].as_str().and_then(|kind| FIELDS.get(kind));
             let mut unread = known.map(|known| known.unread(&value)).unwrap_or_default();
@@ -122,6 +125,7 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
             Input::Respond(Box::new(request(fields, limits).map_err(|wrong| wrong.under("response"))?))
         }
         ClientEvent::ResponseCancel { response_id } => Input::CancelResponse { response_id },
+        ClientEvent::StopThinking { response_id } => Input::StopThinking { response_id },
         ClientEvent::AudioClear {} => Input::DropSpeech,
         ClientEvent::TextUpdate { text } => Input::Hear { text: bounded("text", text, limits)? },
         ClientEvent::TextCommit { text, item_id, create_response } => Input::HeardAll {

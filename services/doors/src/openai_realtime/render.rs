@@ -33,6 +33,7 @@ pub fn interest(extensions: Arc<AtomicBool>) -> Interest {
     Arc::new(move |event| match event {
         Event::ReasoningDelta { .. } => false,
         Event::SentenceDone { .. }
+        | Event::ThinkingStopped { .. }
         | Event::RecallDone { .. }
         | Event::ContextUpdated { .. }
         | Event::Compaction(_)
@@ -139,6 +140,7 @@ impl Renderer {
                 let Sentence { index, ref text, text_start, text_end } = *sentence;
                 self.extend(Extension::SentenceDone { response_id, item_id, index, text, text_start, text_end }, out);
             }
+            Event::ThinkingStopped { response_id } => self.extend(Extension::ThinkingStopped { response_id }, out),
             Event::RecallDone { response_id, query, places, note } => {
                 let (places, note) = (*places, note.as_deref());
                 self.extend(Extension::RecallDone { response_id, query, places, note }, out);

@@ -115,6 +115,7 @@ fn every_client_event_is_read() {
             })),
         ),
         (json!({"type": "response.cancel"}), Input::CancelResponse { response_id: None }),
+        (json!({"type": "response.stop_thinking"}), Input::StopThinking { response_id: None }),
         (json!({"type": "input_audio_buffer.clear"}), Input::DropSpeech),
         (json!({"type": "input_text_buffer.update", "text": "what is"}), Input::Hear { text: "what is".into() }),
         (
@@ -369,6 +370,7 @@ fn every_event() -> Vec<Event> {
                 ..response(ResponseStatus::Incomplete)
             }),
         },
+        Event::ThinkingStopped { response_id: response_id.clone() },
         Event::RecallDone { response_id: response_id.clone(), query: "tea".into(), places: 2, note: None },
         Event::ContextUpdated { tokens: 20, margin_tokens: 0, ctx_size: 100, fill: 0.2, arm: None },
         compaction(CompactionStage::Started),
@@ -550,7 +552,7 @@ proptest! {
     #[test]
     fn no_message_can_harm(kind in prop::sample::select(vec![
         "session.update", "conversation.item.create", "conversation.item.retrieve", "conversation.item.truncate",
-        "conversation.item.delete", "response.create", "response.cancel", "input_text_buffer.update",
+        "conversation.item.delete", "response.create", "response.cancel", "response.stop_thinking", "input_text_buffer.update",
         "input_text_buffer.commit", "input_audio_buffer.append", "?",
     ]), mut value in any_json(), text in "\\PC{0,60}") {
         let _ = parse(&text, &LIMITS);

@@ -5,6 +5,7 @@ use super::view::{ResponseState, item_view, usage_view};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{Completions, MARK};
+use crate::thinking;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -77,6 +78,16 @@ pub async fn cancel(
     }
     let found = found(&completions, &caller, &id).await?;
     view(&completions, found).await
+}
+
+/// `POST /v1/responses/{response_id}/stop_thinking`: its words follow, with what was thought so far.
+pub async fn stop_thinking(
+    State(completions): State<Completions>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Answer {
+    let StoredResponse { session, .. } = found(&completions, &caller, &id).await?;
+    thinking::stop(&completions.runtime, &session, Some(id)).await
 }
 
 async fn found(completions: &Completions, caller: &Caller, id: &str) -> Result<StoredResponse, ApiError> {

@@ -25,6 +25,7 @@ mod scripted;
 mod side_tasks;
 mod support;
 mod talk;
+mod thinking;
 mod trust;
 mod upstream;
 mod wyoming;

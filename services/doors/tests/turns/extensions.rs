@@ -241,3 +241,33 @@ fn notices_go_to_those_who_asked() {
     assert_eq!(s.heard(1), [&kinds[..], &["compaction.failed", "pin.refused"]].concat());
     assert!(s.heard(2).is_empty());
 }
+
+#[test]
+fn a_client_that_wants_the_answer_now_ends_the_thinking() {
+    let mut s = extended_stage();
+    let stop = |id: &str| json!({"type": "response.stop_thinking", "event_id": id});
+    s.client(1, stop("e1"));
+    assert_eq!(s.heard(1), ["error stop_thinking_not_active to e1"]);
+    s.ask("Tell me");
+    s.backend(Delta::Reasoning { text: "Hm.".into(), tokens: 1 });
+    s.client(1, stop("e2"));
+    assert_eq!(
+        (s.heard(1), &s.hurried),
+        (vec!["response.thinking_stopped".to_owned()], &vec![s.generations[0].generation])
+    );
+    s.content("Yes.");
+    s.done();
+    assert!(s.heard(1).last().unwrap().starts_with("response.done R1 completed"));
+    s.client(1, stop("e3"));
+    assert_eq!(s.heard(1), ["error stop_thinking_not_active to e3"]);
+    // One beside the conversation is named, and no stock client hears of it.
+    s.attach(2, false, Replay::All);
+    s.heard(2);
+    s.client(2, json!({"type": "response.create", "response": {"conversation": "none", "input": []}}));
+    let id = s.generations[1].response_id.clone();
+    s.client(1, json!({"type": "response.stop_thinking", "response_id": id}));
+    assert_eq!(s.hurried.len(), 2);
+    assert!(!s.heard(2).iter().any(|line| line.contains("thinking")));
+    s.client(2, stop("e4"));
+    assert_eq!(s.heard(2), ["error extension_not_enabled to e4"]);
+}

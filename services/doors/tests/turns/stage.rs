@@ -23,6 +23,8 @@ pub struct Stage {
     pub clients: BTreeMap<ConnId, Ear>,
     pub generations: Vec<Generate>,
     pub stopped: Vec<GenerationId>,
+    /// Generations that are to answer now.
+    pub hurried: Vec<GenerationId>,
     pub recalls: Vec<(GenerationId, Vec<String>)>,
     pub closed: Vec<(ConnId, CloseReason)>,
     pub store: FakeStore,
@@ -119,6 +121,7 @@ impl Stage {
             clients: BTreeMap::new(),
             generations: Vec::new(),
             stopped: Vec::new(),
+            hurried: Vec::new(),
             recalls: Vec::new(),
             closed: Vec::new(),
             store,
@@ -247,6 +250,7 @@ impl Stage {
                 }
                 Output::Recall { generation, arguments, .. } => self.recalls.push((generation, arguments)),
                 Output::CancelGenerate { generation } => self.stopped.push(generation),
+                Output::StopThinking { generation } => self.hurried.push(generation),
                 Output::Close { conn, reason } => {
                     self.closed.push((conn, reason));
                 }

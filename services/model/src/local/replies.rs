@@ -27,6 +27,12 @@ struct Open {
     asked: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
+    /// How long the step took that made the last token. Zero: the prompt was read in it.
+    step: Duration,
+    /// When the first word of the answer is to be there. None: whenever it comes, or its thinking was ended.
+    first_word_by: Option<Instant>,
+    /// The engine was told, or there is nothing to end.
+    thinking_ended: bool,
     /// A sentence is complete: the user may interrupt the voice behind it.
     is_at_mark: bool,
 }
@@ -36,6 +42,18 @@ impl Replies {
     pub fn marks(&mut self) -> Vec<RequestId> {
         let marked = |(id, open): (&RequestId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
         self.open.iter_mut().filter_map(marked).collect()
+    }
+
+    /// Replies whose thinking is to end before the next step: their readers want it, or another step of thought would bring the
+    /// first word too late.
+    pub fn thinking_to_end(&mut self, now: Instant) -> Vec<RequestId> {
+        let ends = |(id, open): (&RequestId, &mut Open)| {
+            let is_late = open.first_word_by.is_some_and(|by| is_last_moment(now, by, open.step));
+            let ends = !open.thinking_ended && (is_late || open.writer.is_thinking_stopped());
+            open.thinking_ended |= ends;
+            ends.then_some(*id)
+        };
+        self.open.iter_mut().filter_map(ends).collect()
     }
 
     /// `thinks`: the reply begins inside a think block. `tools` give the arguments of calls their types.
@@ -48,6 +66,7 @@ impl Replies {
         asked: Instant,
         input_tokens: u64,
         thinks: bool,
+        first_word_ms: Option<u64>,
         tools: &[Value],
     ) {
         let open = Open {
@@ -62,6 +81,9 @@ impl Replies {
             asked,
             started: None,
             first_token: None,
+            step: Duration::ZERO,
+            first_word_by: first_word_ms.map(|ms| asked + Duration::from_millis(ms)),
+            thinking_ended: false,
             is_at_mark: false,
         };
         self.open.insert(id, open);
@@ -92,7 +114,7 @@ impl Replies {
             }
             EngineEvent::Token(token) => {
                 if let Some(open) = self.open.get_mut(&token.id) {
-                    open.token(token, engine.tokenizer(), now);
+                    open.token(token, engine.tokenizer(), began, now);
                 }
             }
             EngineEvent::Done { id, stop_reason, report } => {
@@ -121,7 +143,10 @@ impl Replies {
 }
 
 impl Open {
-    fn token(&mut self, token: ReplyToken, tokenizer: &Tokenizer, now: Instant) {
+    fn token(&mut self, token: ReplyToken, tokenizer: &Tokenizer, began: Instant, now: Instant) {
+        if self.first_token.is_some_and(|first| first < now) {
+            self.step = now.duration_since(began);
+        }
         self.first_token.get_or_insert(now);
         self.untold_tokens += 1;
         // The marks around thought and calls are no content.
@@ -169,6 +194,8 @@ impl Open {
                 _ => std::mem::take(&mut self.untold_tokens),
             };
             let logprobs = std::mem::take(&mut self.untold_logprobs);
+            // It has found its own end.
+            self.thinking_ended |= !matches!(piece, text::ReplyPart::Reasoning(_));
             let delta = match piece {
                 text::ReplyPart::Reasoning(text) => {
                     self.usage.reasoning_tokens += tokens;
@@ -209,6 +236,11 @@ impl Open {
     }
 }
 
+/// One step of thought more, and one that ends it and gives the first word, would end too late.
+fn is_last_moment(now: Instant, by: Instant, step: Duration) -> bool {
+    now + 2 * step > by
+}
+
 pub(super) fn failure_of(error: &engine::Error) -> Failure {
     let code = match error {
         engine::Error::Window { .. } => FailureCode::PromptTooLong,
@@ -223,4 +255,44 @@ pub(super) fn failure_of(error: &engine::Error) -> Failure {
         _ => FailureCode::EngineFailed,
     };
     Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of a model that thinks for ever, on a clock that the test drives: how late its first word is, and after how
+    /// many steps of thought.
+    fn first_word(queue_ms: u64, step_ms: impl Fn(u64) -> u64, first_word_ms: u64) -> (u64, u64) {
+        let asked = Instant::now();
+        let by = asked + Duration::from_millis(first_word_ms);
+        // The prompt is read in a step of its own.
+        let mut now = asked + Duration::from_millis(queue_ms + step_ms(0));
+        let (mut step, mut thoughts) = (Duration::ZERO, 0);
+        while !is_last_moment(now, by, step) {
+            thoughts += 1;
+            step = Duration::from_millis(step_ms(thoughts));
+            now += step;
+        }
+        let ended = now + Duration::from_millis(step_ms(thoughts + 1));
+        (ended.duration_since(asked).as_millis() as u64, thoughts)
+    }
+
+    #[test]
+    fn the_first_word_comes_in_time_whatever_the_queue_and_the_prompt_took() {
+        for queue_ms in [0, 40, 300, 500] {
+            for step_ms in [1, 10, 25, 60] {
+                let (late_ms, thoughts) = first_word(queue_ms, |_| step_ms, 800);
+                assert!(late_ms <= 800 && late_ms + 2 * step_ms > 800, "{queue_ms}, {step_ms}: {late_ms}");
+                assert_eq!(thoughts, (800 - queue_ms - step_ms) / step_ms - 1);
+            }
+        }
+        // A prompt that took long leaves all the rest of the time for thought.
+        let (late_ms, thoughts) = first_word(0, |step| if step == 0 { 500 } else { 10 }, 800);
+        assert_eq!((late_ms, thoughts), (800, 29));
+        // Where the time is over before, there is no thought.
+        for queue_ms in [800, 5000] {
+            assert_eq!(first_word(queue_ms, |_| 10, 800), (queue_ms + 20, 0));
+        }
+    }
 }

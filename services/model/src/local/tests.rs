@@ -1,6 +1,7 @@
 //! The engine's thread with a small model, from requests to deltas.
 
 mod heads;
+mod thinking;
 
 use crate::device::Source;
 use crate::start::start_engine;

@@ -173,6 +173,9 @@ impl<'a> Serving<'a> {
                 self.engine.cancel(id);
             }
             let began = Instant::now();
+            for id in self.replies.thinking_to_end(began) {
+                self.engine.stop_thinking(id);
+            }
             let more = self.engine.step(&mut events);
             let ended = Instant::now();
             let nothing = events.is_empty();
@@ -266,6 +269,7 @@ impl<'a> Serving<'a> {
 
     fn submit(&mut self, submit: Submit) {
         let Submit { prepared, priority, tools, writer, asked } = submit;
+        let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
         if prepared.request.grammar.is_some() && !self.has_grammars {
             if let Ok(grammars) = self.shared.preparer().grammars() {
                 self.engine.set_grammars(grammars.clone());
@@ -278,7 +282,9 @@ impl<'a> Serving<'a> {
         let input_tokens = prepared.request.tokens.len() as u64;
         let owner = prepared.request.owner;
         match self.engine.submit(prepared.request) {
-            Ok(id) => self.replies.open(id, owner, priority, writer, asked, input_tokens, prepared.thinks, &tools),
+            Ok(id) => {
+                self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
+            }
             Err(error) => writer.fail(failure_of(&error)),
         }
     }

@@ -161,7 +161,7 @@ fn thinking(args: &Args, of_preset: Thinking) -> Result<ThinkingOptions> {
             number.parse().ok().with_context(|| format!("--thinking {number}: use off, on or a number"))?,
         ),
     };
-    let budget_tokens = if let Thinking::Budget(tokens) = chosen { Some(tokens) } else { None };
+    let budget_tokens = chosen.budget_tokens().filter(|tokens| *tokens > 0);
     Ok(ThinkingOptions { open: chosen != Thinking::Off, budget_tokens })
 }
 

@@ -295,6 +295,7 @@ impl Machine {
             Input::Respond(request) => self.create_response(&request).map(drop),
             Input::TakeTurn(turn) => self.take_turn(&asker, *turn),
             Input::CancelResponse { response_id } => self.cancel_response(response_id.as_deref()),
+            Input::StopThinking { response_id } => self.replies.stop_thinking(response_id.as_deref(), &mut self.ledger),
             Input::DropSpeech => {
                 self.ledger.outbox.send_to(asker.conn, Event::SpeechDropped);
                 Ok(())

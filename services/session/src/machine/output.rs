@@ -36,6 +36,10 @@ pub enum Output {
     CancelGenerate {
         generation: GenerationId,
     },
+    /// The model is to answer now, where it still thinks.
+    StopThinking {
+        generation: GenerationId,
+    },
     /// After everything sent to it before. Answered with `Detached`, or not.
     Close {
         conn: ConnId,

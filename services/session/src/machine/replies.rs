@@ -68,6 +68,17 @@ impl Replies {
         self.open.len() < before
     }
 
+    /// The reply of the conversation, or one by its id.
+    pub fn stop_thinking(&mut self, response_id: Option<&str>, ledger: &mut Ledger) -> Result<(), Refusal> {
+        let is_meant = |reply: &&mut Reply| match response_id {
+            None => reply.in_conversation(),
+            Some(id) => reply.response.id == id,
+        };
+        let reply = self.open.iter_mut().find(is_meant).ok_or(Refusal::NothingThinks)?;
+        reply.stop_thinking(ledger);
+        Ok(())
+    }
+
     /// Ends a reply that the model still makes: for the clients it is over now.
     fn end(&mut self, index: usize, ending: Ending, ledger: &mut Ledger, now: Millis) {
         let generation = self.open[index].generation;

@@ -40,6 +40,8 @@ pub struct Reply {
     recalls: Vec<(String, String)>,
     /// The next item stands behind this one, of which clients do not know.
     behind: Option<String>,
+    /// Its clients want the answer now.
+    thinks_no_more: bool,
 }
 
 /// What is being said.
@@ -69,6 +71,7 @@ impl Reply {
             recalls_left: recalls,
             recalls: Vec::new(),
             behind: None,
+            thinks_no_more: false,
         }
     }
 
@@ -155,6 +158,13 @@ impl Reply {
             }
             Delta::Done { .. } | Delta::Failed(_) => {}
         }
+    }
+
+    /// What it has thought so far is enough, also where it searches the past and goes on.
+    pub fn stop_thinking(&mut self, ledger: &mut Ledger) {
+        self.thinks_no_more = true;
+        ledger.outbox.at_once(Output::StopThinking { generation: self.generation });
+        ledger.outbox.send(Event::ThinkingStopped { response_id: self.response.id.clone() });
     }
 
     fn since(&self, now: Millis) -> f64 {
@@ -399,6 +409,9 @@ impl Reply {
                 asked.config = Arc::new(config);
             }
             ledger.outbox.at_once(Output::Generate(asked.clone()));
+            if self.thinks_no_more {
+                ledger.outbox.at_once(Output::StopThinking { generation: self.generation });
+            }
         }
     }
 
