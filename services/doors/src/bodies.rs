@@ -20,6 +20,8 @@ pub async fn read(app: &App, address: IpAddr, request: Request) -> Result<Reques
         parts.extensions.insert(Arc::new(share));
         return Ok(Request::from_parts(parts, body));
     }
+    // The model gets ready while the rest comes.
+    app.model.wake();
     let (limit, most) = (limits.body_bytes as u64, preparation.most_body_bytes());
     let check = |bytes: u64| match bytes {
         bytes if bytes > limit => Err(too_large(limit, "limits.body_bytes")),

@@ -26,6 +26,7 @@ pub async fn health(
     let mut body = json!({ "status": word });
     if access::caller(&app, &headers, peer.map(|peer| peer.address), Scope::Admin).await.is_ok() {
         body["model"] = json!(app.runtime.presets().model);
+        body["asleep"] = json!(status.asleep);
         body["trouble"] = json!(status.trouble);
         body["sessions_in_memory"] = json!(app.runtime.count());
     }

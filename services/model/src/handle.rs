@@ -22,6 +22,9 @@ pub trait Answerer: Send + Sync {
 
     fn status(&self) -> ModelStatus;
 
+    /// A user comes, and will speak: a model that sleeps gets ready meanwhile. Never waits.
+    fn wake(&self) {}
+
     /// Returns when this process cannot use its GPU any more, though a new process may.
     fn device_lost(&self) -> BoxFuture<'_, ()> {
         pending().boxed()

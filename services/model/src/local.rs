@@ -1,6 +1,7 @@
 //! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
 
 mod replies;
+mod sleep;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -21,15 +22,16 @@ use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
 use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
 use settings::{EngineSettings, MemorySettings, Preset, Settings, ToolOrder};
+use sleep::Preparing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Local {
@@ -45,7 +47,7 @@ pub(crate) struct Local {
 struct Shared {
     status: Mutex<ModelStatus>,
     /// Of the model that runs; another one after a restart.
-    preparer: RwLock<Arc<Preparer>>,
+    preparer: watch::Sender<Preparing>,
     /// This process cannot open its GPU any more.
     device_lost: CancellationToken,
 }
@@ -57,6 +59,8 @@ enum Command {
         owner: OwnerId,
         done: oneshot::Sender<()>,
     },
+    /// A user comes, and will speak.
+    Wake,
     Stop {
         done: oneshot::Sender<()>,
     },
@@ -116,7 +120,7 @@ impl Local {
         let status = ModelStatus { ready: true, model: name, ..ModelStatus::default() };
         let shared = Arc::new(Shared {
             status: Mutex::new(status),
-            preparer: RwLock::new(Arc::new(preparer)),
+            preparer: watch::Sender::new(Preparing::Awake(Arc::new(preparer))),
             device_lost: CancellationToken::new(),
         });
         // A place for each request that may wait, whatever its priority.
@@ -144,20 +148,23 @@ impl Answerer for Local {
     fn ask(&self, mut request: ModelRequest) -> Answer {
         let asked = Instant::now();
         let (writer, answer) = channel_for(&request, self.sentences);
-        let (commands, preparer) = (self.commands.clone(), self.shared.preparer());
-        if preparer.cannot_fit(&request) {
-            match request.purpose {
-                Purpose::Reply => writer.fail(too_long("far more", &request.preset)),
-                _ => writer.done(Finish::Warm, Usage::default(), TurnReport::default()),
-            }
+        if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
+            refuse_long(writer, &request);
             return answer;
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             writer.fail(busy());
             return answer;
         };
-        let preparation = self.preparation.clone();
+        let (commands, shared, preparation) = (self.commands.clone(), self.shared.clone(), self.preparation.clone());
         tokio::spawn(async move {
+            let preparer = match shared.awake(&commands).await {
+                Ok(preparer) => preparer,
+                Err(failure) => return writer.fail(failure),
+            };
+            if preparer.cannot_fit(&request) {
+                return refuse_long(writer, &request);
+            }
             let share = match request.preparation.take() {
                 Some(share) => Ok(share),
                 None => preparation.share_for(&request.prompt).await.map(Arc::new),
@@ -177,8 +184,8 @@ impl Answerer for Local {
 
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
         Box::pin(async move {
+            let preparer = self.shared.awake(&self.commands).await?;
             let share = self.preparation.share_for(prompt).await?;
-            let preparer = self.shared.preparer();
             let chat = chat_prompt(prompt, preparer.tool_order);
             let thinking = thinking_of(&chat.options, preset);
             let measured = tokio::task::spawn_blocking(move || preparer.measure(&chat, thinking)).await;
@@ -198,6 +205,10 @@ impl Answerer for Local {
 
     fn device_lost(&self) -> BoxFuture<'_, ()> {
         self.shared.device_lost.cancelled().boxed()
+    }
+
+    fn wake(&self) {
+        self.shared.wake(&self.commands);
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
@@ -255,18 +266,9 @@ impl Recipe {
 }
 
 impl Shared {
-    fn preparer(&self) -> Arc<Preparer> {
-        self.preparer.read().clone()
-    }
-
-    fn set_preparer(&self, preparer: Preparer) {
-        *self.preparer.write() = Arc::new(preparer);
-        self.warm_grammars();
-    }
-
     /// On a thread of its own, because it may take a second.
     fn warm_grammars(&self) {
-        let preparer = self.preparer();
+        let Some(preparer) = self.preparer() else { return };
         let warm = move || {
             if let Err(error) = preparer.grammars() {
                 tracing::warn!(%error, "replies of this model cannot be held to a form");
@@ -302,6 +304,13 @@ fn prepare_and_submit(
     };
     if let Command::Submit(submit) = command {
         submit.writer.fail(failure);
+    }
+}
+
+fn refuse_long(writer: Writer, request: &ModelRequest) {
+    match request.purpose {
+        Purpose::Reply => writer.fail(too_long("far more", &request.preset)),
+        _ => writer.done(Finish::Warm, Usage::default(), TurnReport::default()),
     }
 }
 

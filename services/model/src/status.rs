@@ -8,6 +8,8 @@ pub struct ModelStatus {
     pub ready: bool,
     /// The model's name as clients see it.
     pub model: String,
+    /// Its memory was given back; the next request opens it again.
+    pub asleep: bool,
     /// Why it is not ready.
     pub trouble: Option<String>,
     /// Bytes of sequences by kind (`pages`, `snapshots`, `trails`, `live`) and what is fixed (`weights`). Empty where the

@@ -67,9 +67,10 @@ pub async fn tags(State(completions): State<Completions>) -> Json<Value> {
     Json(json!({ "models": models.collect::<Vec<_>>() }))
 }
 
-/// `GET /api/ps`: the model that is in memory, as the chosen preset.
+/// `GET /api/ps`: the model that is in memory, as the chosen preset. None while it sleeps.
 pub async fn ps(State(completions): State<Completions>) -> Json<Value> {
-    let model = completions.runtime.presets().choices().next().map(|chosen| ListedModel {
+    let is_awake = !completions.model.status().asleep;
+    let model = completions.runtime.presets().choices().next().filter(|_| is_awake).map(|chosen| ListedModel {
         expires_at: Some(NEVER.to_owned()),
         size_vram: Some(0),
         context_length: Some(chosen.preset.ctx_size),

@@ -56,6 +56,7 @@ pub async fn connect(
         return Err(runtime::Error::Stopping.into());
     }
     let key_place = app.gate.connect_key(&caller.account)?;
+    app.model.wake();
     let extensions =
         asked.extensions.as_ref().is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
     let (session, replay) = match &asked.session {

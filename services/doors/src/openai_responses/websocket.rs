@@ -58,6 +58,7 @@ pub async fn connect(
         return Err(runtime::Error::Stopping.into());
     }
     let key_place = app.gate.connect_key(&caller.account)?;
+    app.model.wake();
     let limits = &app.settings.limits;
     let upgrade = upgrade
         .protocols(["responses", "realtime"])

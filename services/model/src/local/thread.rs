@@ -1,11 +1,11 @@
 //! The loop of the engine's thread.
 
 use super::replies::{Replies, failure_of};
+use super::sleep::cannot_open;
 use super::{Command, Recipe, Shared, Submit, stopped};
 use crate::status::ModelLoad;
 use engine::Engine;
 use engine::memory::MemoryKind;
-use session::{Failure, FailureCode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -39,6 +39,8 @@ enum Ended {
     Stopped(Option<oneshot::Sender<()>>),
     /// The GPU was lost, for this reason.
     Lost(String),
+    /// Nothing came for so long that the model's memory is given back.
+    Asleep,
 }
 
 /// Until the service stops. Some: it waits for that.
@@ -48,8 +50,9 @@ fn supervise(
     shared: &Shared,
     inbox: &Receiver<Command>,
 ) -> Option<oneshot::Sender<()>> {
+    let mut first = None;
     loop {
-        let serving = AssertUnwindSafe(|| Serving::new(engine, recipe, shared).serve(inbox));
+        let serving = AssertUnwindSafe(|| Serving::new(engine, recipe, shared).serve(inbox, first.take()));
         let trouble = match catch_unwind(serving) {
             Ok(Ended::Stopped(done)) => {
                 note_trouble(shared, "the service stops");
@@ -62,6 +65,36 @@ fn supervise(
                     }
                 }
                 return done;
+            }
+            Ok(Ended::Asleep) => {
+                shared.fall_asleep();
+                tracing::info!("the model sleeps; the next sound wakes it");
+                let waked = inbox.recv();
+                let began = Instant::now();
+                match waked {
+                    Err(_) => return None,
+                    Ok(Command::Stop { done }) => return Some(done),
+                    Ok(command) => first = Some(command),
+                }
+                engine = match recipe.open() {
+                    Ok((engine, preparer)) => {
+                        shared.set_preparer(preparer);
+                        tracing::info!(ms = began.elapsed().as_millis() as u64, "the model is awake");
+                        engine
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the model cannot be waked");
+                        if let Some(Command::Submit(submit)) = first.take() {
+                            submit.writer.fail(cannot_open());
+                        }
+                        shared.cannot_wake();
+                        match reopen(recipe, shared, inbox) {
+                            Ok(engine) => engine,
+                            Err(done) => return done,
+                        }
+                    }
+                };
+                continue;
             }
             Ok(Ended::Lost(why)) => {
                 tracing::error!(why, "what computes was lost; the model is opened again");
@@ -110,9 +143,7 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Command::Submit(submit)) => {
-                    // The trouble names files of this machine, so it is for the log alone.
-                    let message = "the model cannot be opened: the service's log says why";
-                    submit.writer.fail(Failure::new(FailureCode::Unavailable, message));
+                    submit.writer.fail(cannot_open());
                 }
                 Ok(Command::Stop { done }) => return Err(Some(done)),
                 Ok(_) => {}
@@ -139,6 +170,8 @@ struct Serving<'a> {
     saved_at: Instant,
     /// A debug build has not checked yet that all that is kept agrees.
     unchecked: bool,
+    /// When the last user came or was answered.
+    active_at: Instant,
 }
 
 impl<'a> Serving<'a> {
@@ -154,20 +187,26 @@ impl<'a> Serving<'a> {
             is_saving: false,
             saved_at: Instant::now(),
             unchecked: false,
+            active_at: Instant::now(),
         }
     }
 
-    fn serve(mut self, inbox: &Receiver<Command>) -> Ended {
+    /// `first` woke the model.
+    fn serve(mut self, inbox: &Receiver<Command>, first: Option<Command>) -> Ended {
         let mut events = Vec::new();
         // Requests that come meanwhile wait, and find them.
         self.engine.read_heads();
         self.tell_notes();
+        if let Some(ended) = first.and_then(|command| self.take(command)) {
+            return ended;
+        }
         loop {
             self.tell_status();
             if let Some(ended) = self.listen(inbox) {
                 self.stop();
                 return ended;
             }
+            self.active_at = Instant::now();
             self.tell_status();
             for id in self.replies.cancelled() {
                 self.engine.cancel(id);
@@ -225,7 +264,7 @@ impl<'a> Serving<'a> {
                 () if self.unchecked => Some(IDLE_CHECK),
                 () if self.unsaved && self.saves() && self.is_saving => Some(NEXT_SAVE.min(idle)),
                 () if self.unsaved && self.saves() => Some(idle),
-                () => None,
+                () => self.awake_for(),
             };
             let heard = match wait {
                 Some(wait) => inbox.recv_timeout(wait),
@@ -234,24 +273,42 @@ impl<'a> Serving<'a> {
             let command = match heard {
                 Ok(command) => command,
                 Err(RecvTimeoutError::Timeout) if is_busy => return None,
+                Err(RecvTimeoutError::Timeout) if self.awake_for() == Some(Duration::ZERO) => {
+                    return Some(Ended::Asleep);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.use_the_silence();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Some(Ended::Stopped(None)),
             };
-            match command {
-                Command::Submit(submit) => self.submit(*submit),
-                Command::Forget { owner, done } => {
-                    self.engine.forget(owner);
-                    self.tell_notes();
-                    let _ = done.send(());
-                }
-                Command::Stop { done } => return Some(Ended::Stopped(Some(done))),
-                #[cfg(test)]
-                Command::Panic => panic!("as a test wanted"),
+            if let Some(ended) = self.take(command) {
+                return Some(ended);
             }
         }
+    }
+
+    fn take(&mut self, command: Command) -> Option<Ended> {
+        self.active_at = Instant::now();
+        match command {
+            Command::Submit(submit) => self.submit(*submit),
+            Command::Forget { owner, done } => {
+                self.engine.forget(owner);
+                self.tell_notes();
+                let _ = done.send(());
+            }
+            Command::Wake => {}
+            Command::Stop { done } => return Some(Ended::Stopped(Some(done))),
+            #[cfg(test)]
+            Command::Panic => panic!("as a test wanted"),
+        }
+        None
+    }
+
+    /// Until the model may sleep. None: it never does.
+    fn awake_for(&self) -> Option<Duration> {
+        let idle_s = Some(self.recipe.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
+        Some(Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed()))
     }
 
     /// One piece of the work that is done while no request is open.
@@ -271,7 +328,9 @@ impl<'a> Serving<'a> {
         let Submit { prepared, priority, tools, writer, asked } = submit;
         let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
         if prepared.request.grammar.is_some() && !self.has_grammars {
-            if let Ok(grammars) = self.shared.preparer().grammars() {
+            if let Some(preparer) = self.shared.preparer()
+                && let Ok(grammars) = preparer.grammars()
+            {
                 self.engine.set_grammars(grammars.clone());
             }
             self.has_grammars = true;

@@ -51,6 +51,7 @@ sections! {
         pub disk_min_tokens: usize = whole(1..=1 << 20),
         pub disk_idle_s: u64 = time(0..=86_400),
         pub disk_busy_s: u64 = time(0..=86_400),
+        pub idle_s: u64 = time(0..=31_536_000),
     }
 }
 
