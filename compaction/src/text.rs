@@ -127,8 +127,10 @@ pub fn stems(text: &str) -> Vec<String> {
     let text = folded(text);
     let mut stems: Vec<String> = Vec::new();
     for word in words(&text) {
-        let letters: Vec<char> = word.chars().filter(|character| character.is_alphabetic()).collect();
-        if letters.len() >= SHORTEST_STEM_CHARS && !languages::has(|language| &language.common, word) {
+        let is_common = |word: &str| languages::has(|language| &language.common, word);
+        let core = core_of(word);
+        let letters: Vec<char> = core.chars().filter(|character| character.is_alphabetic()).collect();
+        if letters.len() >= SHORTEST_STEM_CHARS && !is_common(word) && !is_common(core) {
             stems.push(letters.iter().take(LONGEST_STEM_CHARS).collect());
         }
     }
@@ -151,6 +153,16 @@ pub fn stems(text: &str) -> Vec<String> {
     stems.sort_unstable();
     stems.dedup();
     stems
+}
+
+/// A word without what an apostrophe ties to it: `dog's`, `l'hôtel`.
+fn core_of(word: &str) -> &str {
+    let Some((before, after)) = word.split_once('\'') else { return word };
+    match (before.chars().count(), after.chars().count()) {
+        (_, ..=2) => before,
+        (..=2, _) => after,
+        _ => word,
+    }
 }
 
 pub fn is_katakana(character: char) -> bool {

@@ -69,6 +69,8 @@ const STRONG_IF_ALL: f64 = 2.0;
 /// What was found is looked at, and little of it is told.
 const HITS: u32 = 24;
 const PLACES: usize = 2;
+/// As many as a stem has.
+const NAME_CHARS: usize = 5;
 /// Words that say so much of what the one says that says most are what a question is about, too.
 const ABOUT_AS_HEAVY: f64 = 0.8;
 
@@ -82,7 +84,7 @@ pub async fn look_back(settings: &Settings, place: RecallPlace<'_>, past: &PastO
     let least = if place.person.is_some() { YOUNG_HOME } else { 0 };
     let (weights, query) = weigh(place.store, stems, &facts, least).await?;
     let excerpt_words = conversation.recall_note_words / PLACES as u32;
-    let mut hits = search_past(settings, place, &query, HITS, excerpt_words).await;
+    let mut hits = search_past(settings, place, &query, HITS, excerpt_words, true).await;
     hits.extend(facts.iter().map(|fact| place_of(fact, excerpt_words as usize)));
     let told = choose(&hits, &weights, past);
     let is_told = |fact: &&RememberedFact| told.iter().any(|hit| hit.item_id == fact.id);
@@ -158,7 +160,7 @@ async fn weigh(
 /// For each of the words that say most, the statement that is most about the question; oldest first.
 fn choose<'a>(hits: &'a [Hit], weights: &HashMap<String, f64>, past: &PastOf) -> Vec<&'a Hit> {
     let asked: HashSet<String> =
-        compaction::stems_of_question(past.question).into_iter().chain(numbers(past.question)).collect();
+        compaction::stems_of_question(past.question).into_iter().chain(besides_stems(past.question)).collect();
     let is_statement =
         |hit: &&Hit| hit.current && hit.role.as_deref() == Some("user") && !compaction::asks(&hit.excerpt);
     let score = |words: &HashSet<String>| -> f64 {
@@ -202,7 +204,20 @@ fn is_told(said: &HashSet<String>, stem: &str, asked: &HashSet<String>, past: &P
 }
 
 fn words_of(text: &str) -> HashSet<String> {
-    compaction::stems(text).into_iter().chain(numbers(text)).collect()
+    compaction::stems(text).into_iter().chain(besides_stems(text)).collect()
+}
+
+/// What stems leave out and an answer may be.
+fn besides_stems(text: &str) -> impl Iterator<Item = String> {
+    numbers(text).chain(names(text))
+}
+
+/// Names that are words of another language, such as Mia.
+fn names(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split_whitespace().skip(1);
+    let words = words.map(|word| word.trim_matches(|character: char| !character.is_alphanumeric()));
+    let is_name = |word: &&str| word.chars().count() > 2 && word.starts_with(char::is_uppercase);
+    words.filter(is_name).map(|word| word.to_lowercase().chars().take(NAME_CHARS).collect())
 }
 
 /// Codes, years, hours: what stems leave out.
@@ -261,6 +276,12 @@ mod tests {
         assert!(told(question, &said, &weights, "- The dog is called Biscuit.", &[]).is_empty());
         // Of another thing.
         assert_eq!(told(question, &said, &weights, "- The cat is called Biscuit.", &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_name_that_is_a_word_elsewhere_is_an_answer() {
+        let said = ["The name of my cat is Mia.", "The name of my cat."];
+        assert_eq!(told("What is my cat's name?", &said, &[("cat", 5.0)], "", &[]), ["The name of my cat is Mia."]);
     }
 
     #[test]

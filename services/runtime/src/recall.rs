@@ -28,7 +28,7 @@ pub async fn recall(
     let mut found = Vec::with_capacity(arguments.len());
     for query in arguments.iter().map(|arguments| query_of(arguments)) {
         let most = conversation.recall_hits.saturating_mul(SEARCHED_PER_HIT);
-        let hits = search_past(settings, place, &query, most, conversation.recall_excerpt_words).await;
+        let hits = search_past(settings, place, &query, most, conversation.recall_excerpt_words, false).await;
         let hits: Vec<Hit> = hits
             .into_iter()
             .filter(|hit| hit.current && !shown.contains(hit.item_id.as_str()) && hit.role.is_some())
@@ -47,6 +47,7 @@ pub async fn search_past(
     query: &str,
     limit: u32,
     excerpt_words: u32,
+    statements: bool,
 ) -> Vec<Hit> {
     let searched = match (place.person, place.session) {
         (Some(person), _) => SearchPlace::Person(person),
@@ -59,6 +60,7 @@ pub async fn search_past(
         query,
         most_words: settings.limits.search_words,
         any_word: true,
+        statements,
         limit,
         recent_ms: Some(RECENT_MS),
         now_ms: wall_ms(),

@@ -251,6 +251,7 @@ impl Shared {
             query: &query.join(" "),
             most_words: self.settings.limits.search_words.max(4 * MOST_WORDS),
             any_word: false,
+            statements: false,
             limit: MOST_PLACES,
             recent_ms: None,
             now_ms: wall_ms(),

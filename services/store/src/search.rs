@@ -16,6 +16,8 @@ pub struct HistorySearch<'a> {
     pub most_words: usize,
     /// One of the words is enough; the more the better. For questions in whole sentences.
     pub any_word: bool,
+    /// Only what the user said, and no questions.
+    pub statements: bool,
     pub limit: u32,
     /// A match just said counts double, one of this age one and a half times, a very old one once. None: age is no matter.
     pub recent_ms: Option<i64>,
@@ -73,6 +75,7 @@ impl Store {
                 FROM words CROSS JOIN item_versions v ON v.key = words.rowid CROSS JOIN sessions s ON s.key = v.session
                 CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
                 WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
+                    AND (?12 = 0 OR (v.role = 'user' AND rtrim(v.text) NOT LIKE '%?'))
                     AND (?10 IS NULL OR (s.person = ?10 AND s.remembered = 1
                         AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
                         SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
@@ -105,7 +108,8 @@ impl Store {
             .bind(close)
             .bind(search.excerpt_words.clamp(1, LONGEST_EXCERPT))
             .bind(person)
-            .bind(session::HIDDEN);
+            .bind(session::HIDDEN)
+            .bind(search.statements);
         let mut hits: Vec<Hit> = self.read_search(async |reader| Ok(query.fetch_all(reader).await?)).await?;
         for hit in &mut hits {
             hit.excerpt = joined(&hit.excerpt);

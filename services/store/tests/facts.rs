@@ -36,6 +36,7 @@ async fn found(store: &Store, person: &str, query: &str) -> Vec<String> {
         query,
         most_words: 32,
         any_word: true,
+        statements: false,
         limit: 10,
         recent_ms: None,
         now_ms: 1_000_000,

@@ -111,6 +111,7 @@ async fn conversations_stand_as_they_were_left() {
         query: "東京",
         most_words: 32,
         any_word: false,
+        statements: false,
         limit: 5,
         recent_ms: None,
         now_ms: 0,

@@ -11,6 +11,7 @@ fn look<'a>(user: &'a str, query: &'a str) -> HistorySearch<'a> {
         query,
         most_words: 32,
         any_word: false,
+        statements: false,
         limit: 10,
         recent_ms: None,
         now_ms: 1_000_000,

@@ -80,6 +80,7 @@ async fn an_import_exports_the_same_lines() {
         query: "\"text 599\"",
         most_words: 32,
         any_word: false,
+        statements: false,
         limit: 5,
         recent_ms: None,
         now_ms: 0,

@@ -111,6 +111,7 @@ pub async fn search(
             query: &q,
             most_words: app.settings.limits.search_words,
             any_word: any.unwrap_or(false),
+            statements: false,
             limit: app.rows(limit),
             recent_ms: None,
             now_ms: wall_ms(),

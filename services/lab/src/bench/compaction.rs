@@ -69,8 +69,10 @@ struct CompactionTally {
     pins_refused: usize,
     /// Notes of the past that hold the answer, and others.
     notes: [usize; 2],
+    off_notes: Vec<Value>,
     /// Right answers and questions, by where the fact stood.
     recall: BTreeMap<&'static str, [usize; 2]>,
+    wrong: Vec<Value>,
 }
 
 #[derive(Serialize)]
@@ -182,11 +184,14 @@ impl<'a> LongConversation<'a> {
             self.notice(&arrival, number).await?;
         }
         if let Some(question) = asks {
-            self.score(question);
+            self.score(question, says, &note);
         }
         if !note.is_empty() {
             let is_right = asks.is_some_and(|question| question.expects.is_met_by(&note));
             self.seen.notes[usize::from(!is_right)] += 1;
+            if !is_right {
+                self.seen.off_notes.push(json!({ "said": says, "note": note }));
+            }
         }
         self.seen.turns.push(WindowTurn {
             cost,
@@ -259,7 +264,7 @@ impl<'a> LongConversation<'a> {
     }
 
     /// From where the answer would have to come.
-    fn score(&mut self, question: &ScriptQuestion) {
+    fn score(&mut self, question: &ScriptQuestion, asked: &str, note: &str) {
         let Some((turn, said)) = self.told.get(&question.fact) else { return };
         let zone = match () {
             () if *turn >= self.covered_turns => "tail",
@@ -267,9 +272,15 @@ impl<'a> LongConversation<'a> {
             () if question.expects.is_met_by(&self.summary) => "summarised",
             () => "history",
         };
+        let answer = &self.player.last_reply;
+        let is_right = question.expects.is_met_by(answer);
         let score = self.seen.recall.entry(zone).or_default();
-        score[0] += usize::from(question.expects.is_met_by(&self.player.last_reply));
+        score[0] += usize::from(is_right);
         score[1] += 1;
+        if !is_right {
+            let wrong = json!({ "from": zone, "said": said, "asked": asked, "note": note, "answer": answer });
+            self.seen.wrong.push(wrong);
+        }
     }
 
     /// Of the session that talks.
@@ -299,6 +310,7 @@ impl<'a> LongConversation<'a> {
             "drops": seen.drops,
             "failed_compactions": seen.failed_compactions,
             // Medians, as all times here that are not the longest.
+            "first_token_ms": median(waits(|_| true)),
             "ordinary_first_token_ms": ordinary,
             "after_swap_first_token_ms": after_swap,
             // Over an ordinary turn. The aim is 1.1 or less.
@@ -317,8 +329,11 @@ impl<'a> LongConversation<'a> {
             "pins_in_prompt": seen.pins_in_prompt,
             "pins_refused": seen.pins_refused,
             "recall": seen.recall,
+            // What was said, asked, told by a note and answered.
+            "wrong": seen.wrong,
             // With the answer, and without: what was said may be about something that was not asked.
             "notes": seen.notes,
+            "notes_without_answer": seen.off_notes,
             "noted_ratio": over_ordinary(median(waits(|turn| turn.noted && !turn.while_summarising))),
         });
         let points = |wanted: bool| {

@@ -235,6 +235,7 @@ impl Sessions<'_> {
                 query,
                 most_words: usize::MAX, // no client waits for this one
                 any_word,
+                statements: false,
                 limit,
                 recent_ms: None,
                 now_ms: wall_ms(),
