@@ -1,4 +1,4 @@
-//! A service that nobody talks to, with the real binary: its memory goes back, and the first sound wakes it.
+//! A service that its users leave alone, with the real binary: its memory goes back, and the first sound wakes it.
 
 use serde_json::{Value, json};
 use tests::client::PATIENCE;
@@ -29,7 +29,7 @@ async fn a_service_that_is_left_alone_gives_its_memory_back_and_wakes_for_a_user
     let service = Service::start(&["--set", "memory.idle_s=1"]).await;
     says(&service, "Hello.").await;
     falls_asleep(&service, true).await;
-    // Who only looks does not wake it.
+    // A client that only looks does not wake it.
     let (_, loaded) = service.http("GET", "/api/ps", &[], "").await;
     assert_eq!(loaded, r#"{"models":[]}"#);
     assert!(service.get("/healthz").await["asleep"] == json!(true));

@@ -1,4 +1,4 @@
-//! A service that nobody talks to gives its memory back, and opens its model again for the first sound.
+//! A service that its users leave alone gives its memory back, and opens its model again for the first sound.
 
 use super::{Command, Shared, stopped};
 use crate::preparation::give_memory_back;
@@ -39,7 +39,7 @@ impl Shared {
         give_memory_back();
     }
 
-    /// Those who wait for the model are told.
+    /// Requests that wait for the model fail.
     pub(super) fn cannot_wake(&self) {
         let failed = |preparing: &mut Preparing| {
             let sleeps = matches!(preparing, Preparing::Asleep);

@@ -1,4 +1,4 @@
-//! A model that nobody talks to.
+//! A model that its users leave alone.
 
 use super::*;
 use std::time::Duration;
