@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tests::reprise::binary;
+use tests::service::Service;
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/reference/dense-wide")
@@ -228,6 +229,37 @@ fn a_home_begins_conversations_anew_over_a_restart_and_beside_a_peer() {
     }
     let turns = |side: &str| list(&measured[side]).iter().filter(|turn| turn["case"] == "ordinary_turn").count();
     assert_eq!((turns("turns"), turns("peer_turns")), (2, 2));
+}
+
+/// What is felt: a clock costs its line where notes say it, and all behind it where not. How fast, no test says.
+#[tokio::test]
+async fn a_clock_at_the_top_costs_its_line_with_notes_and_all_without() {
+    let model = model();
+    let peer = Service::with_model(tempfile::tempdir().unwrap(), &model, &[]).await;
+    let url = format!("http://{}", peer.address);
+    let counts = ["--tables", "heads", "--prompt", "1500", "--turns", "4", "--reply", "4", "--pause", "0"];
+    let more = ["--json", "--model", model.to_str().unwrap(), "--peer", &url];
+    let output = bench(&[&["felt"], &counts[..], &more].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    peer.stop().await;
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let table = &list(&measured["tables"])[0];
+    assert_eq!((&measured["bench"], &table["table"]), (&"felt".into(), &"heads".into()));
+    let rows = list(&table["rows"]);
+    assert_eq!((rows.len(), list(&table["turns"]).len()), (9, 36));
+    for row in rows {
+        let (clock, client) = (row["clock"].as_str().unwrap(), row["client"].as_str().unwrap());
+        let share = row["reused_share"].as_f64().unwrap();
+        positive(&row["first_token_ms"]);
+        match (clock, client) {
+            ("top", "exact" | "peer") => assert!(share < 0.2, "{row}"),
+            ("middle", "exact" | "peer") => assert!(share < 0.7, "{row}"),
+            _ => assert!(share > 0.85, "{row}"),
+        }
+        let saves = clock != "unchanged" && client != "notes";
+        assert_eq!(row["would_save_tokens"].as_u64().is_some_and(|tokens| tokens > 500), saves, "{row}");
+        assert_eq!(row["holds"].is_null(), client != "notes", "{row}");
+    }
 }
 
 #[test]

@@ -121,3 +121,34 @@ async fn a_home_is_read_once_and_then_only_what_is_new() {
     }
     service.stop().await;
 }
+
+/// A line of the instructions changes at every turn: the head that is warm stays, and only the turn is computed.
+#[tokio::test]
+async fn a_clock_in_the_instructions_costs_its_line() {
+    let service = service().await;
+    let homes = homes();
+    let home = homes.iter().filter(|record| record["path"] == "/v1/chat/completions");
+    let home = home.max_by_key(|record| record["entities"].as_u64()).expect("a home over chat completions");
+    let system = home["body"]["messages"][0]["content"].as_str().expect("a prompt").to_owned();
+    let lines: Vec<&str> = system.lines().collect();
+    for at in [0, lines.len() / 2] {
+        let head = |turn: usize| {
+            let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            lines.insert(at, format!("It is 8:0{turn} at {at}."));
+            lines.join("\n")
+        };
+        let mut body = home["body"].clone();
+        for turn in 1..=5 {
+            body["messages"][0]["content"] = json!(head(turn));
+            let answer = ask(&service, "/v1/chat/completions", &body).await;
+            let (cached, prompt) = (answer.cached.expect("it is told"), answer.prompt);
+            println!("clock in line {at}, turn {turn}: {cached} of {prompt} tokens are known");
+            // Of the clock in the middle the first turn finds the head of the one at the top, with another line.
+            assert!(turn < 2 || cached * 100 >= prompt * 95, "clock in line {at}, turn {turn}: {cached} of {prompt}");
+            let next = [("assistant", answer.words.as_str()), ("user", "And in the hall?")];
+            let next = next.map(|(role, content)| json!({ "role": role, "content": content }));
+            body = with_more(&body, json!(next));
+        }
+    }
+    service.stop().await;
+}

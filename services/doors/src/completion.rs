@@ -124,8 +124,8 @@ impl Completions {
         let user = past_user(&caller.identity.user);
         let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
         let (model, preset) = (self.model.clone(), choice.preset.clone());
-        let new_head = put_in.new_head.take();
-        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user, new_head });
+        let (new_head, next_note) = (put_in.new_head.take(), put_in.next_note.take());
+        let warm = goes_on.then(|| Warm { model, prompt, preset: preset.clone(), user, new_head, next_note });
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
@@ -177,7 +177,8 @@ impl Completions {
         let before = before_instructions(&choice.instructions, &choice.preset, &self.wording);
         prepend(&mut prompt.messages, &before);
         let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
-        Warm { model, prompt, preset, user, new_head: None }.begin();
+        let warm = Warm { model, prompt, preset, user, new_head: None, next_note: None };
+        warm.begin();
     }
 }
 
@@ -340,6 +341,8 @@ struct Warm {
     preset: Arc<Preset>,
     user: u64,
     new_head: Option<(Prompt, NewHead)>,
+    /// Instructions that changed at this turn will at the next one: the note about it differs in its last words.
+    next_note: Option<Message>,
 }
 
 impl Warm {
@@ -374,8 +377,18 @@ impl Warm {
     fn begin(mut self) {
         let prompt = std::mem::take(&mut self.prompt);
         let asked = self.request(prompt, Priority::Speculate);
-        let mut answer = self.model.ask(asked);
-        tokio::spawn(async move { while answer.next().await.is_some() {} });
+        let next_note = self.next_note.take().map(|note| {
+            let mut prompt = asked.prompt.clone();
+            prompt.messages.pop();
+            prompt.messages.push(note);
+            ModelRequest { purpose: Purpose::WarmPartial, ..self.request(prompt, Priority::Speculate) }
+        });
+        tokio::spawn(async move {
+            for asked in [Some(asked), next_note].into_iter().flatten() {
+                let mut answer = self.model.ask(asked);
+                while answer.next().await.is_some() {}
+            }
+        });
     }
 
     fn request(&self, prompt: Prompt, priority: Priority) -> ModelRequest {

@@ -70,29 +70,45 @@ pub fn changed_bytes(changes: &[HeadChange]) -> usize {
     changes.iter().map(|change| bytes(&change.removed).max(bytes(&change.added))).sum()
 }
 
-/// What a model is told. None: nothing that can be seen changed.
-pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording) -> Option<String> {
+/// What a model is told. None: nothing that can be seen changed. What the note before said in the same words comes first, so that
+/// two notes are alike as far as they can be.
+pub fn note_of_changes(old: &str, changes: &[HeadChange], wording: &HeadWording, before: &str) -> Option<String> {
     let old: Vec<&str> = old.split('\n').collect();
-    let mut told = vec![wording.changed.clone()];
+    let mut told: Vec<String> = Vec::new();
     let mut last_place = None;
-    for change in changes {
+    for change in changes.iter().flat_map(line_by_line) {
         let lines = |lines: &[String], before: &str| {
             let seen = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
-            seen.map(|line| format!("{before}{line}")).collect::<Vec<_>>()
+            seen.map(|line| format!("\n{before}{line}")).collect::<String>()
         };
-        let (removed, added) = (lines(&change.removed, &wording.from), lines(&change.added, &wording.to));
-        if removed.is_empty() && added.is_empty() {
+        let lines = lines(&change.removed, &wording.from) + &lines(&change.added, &wording.to);
+        if lines.is_empty() {
             continue;
         }
-        let place = place(&old, change);
-        if let Some(line) = place.filter(|_| place != last_place) {
-            told.push(format!("{}{}", wording.at, old[line].trim()));
+        let place = place(&old, &change);
+        match (place, told.last_mut()) {
+            (Some(_), Some(last)) if place == last_place => last.push_str(&lines),
+            (Some(line), _) => told.push(format!("\n{}{}{lines}", wording.at, old[line].trim())),
+            (None, _) => told.push(lines),
         }
         last_place = place;
-        told.extend(removed);
-        told.extend(added);
     }
-    (told.len() > 1).then(|| told.join("\n"))
+    told.sort_by_key(|lines| !before.contains(lines.as_str()));
+    (!told.is_empty()).then(|| format!("{}{}", wording.changed, told.concat()))
+}
+
+/// Where as many lines came as went, each took the place of one.
+fn line_by_line(change: &HeadChange) -> Vec<HeadChange> {
+    if change.removed.len() != change.added.len() {
+        return vec![change.clone()];
+    }
+    let pairs = change.removed.iter().zip(&change.added).enumerate();
+    let pair = |(line, (removed, added)): (usize, (&String, &String))| HeadChange {
+        at: change.at + line,
+        removed: vec![removed.clone()],
+        added: vec![added.clone()],
+    };
+    pairs.map(pair).collect()
 }
 
 /// The line that says what the change is about, where its own lines do not: the nearest one that stands further out, or before it.

@@ -25,6 +25,8 @@ pub struct PutIn {
     /// Tokens that would have been computed with a note in the place of the changed instructions.
     pub with_note: Option<JoinHandle<Option<u64>>>,
     pub tokens_with_note: Option<u64>,
+    /// As the next note will begin, most likely.
+    pub next_note: Option<Message>,
 }
 
 impl PutIn {
@@ -113,6 +115,9 @@ impl Completions {
             notes_would_save_tokens: None,
         };
         let mut put_in = PutIn { notes: report, ..PutIn::default() };
+        let last_note = notes.iter().rev().find_map(|(_, turn)| turn.changed.as_ref());
+        let last_note = last_note.filter(|note| !log.wants_new_head && **note != self.settings.prompt.changed_back);
+        put_in.next_note = last_note.map(|note| self.wording.note(note));
         if let Some(question) = question {
             self.standing.keep(&client, question, now);
             if log.wants_new_head {
@@ -145,7 +150,7 @@ impl Completions {
     fn note_of_head(&self, old: &str, changes: &[HeadChange], notes: &[(usize, StandingTurn)]) -> Option<String> {
         let wording = self.head_wording();
         let last = notes.iter().rev().find_map(|(_, turn)| turn.changed.as_ref());
-        match (note_of_changes(old, changes, &wording), last) {
+        match (note_of_changes(old, changes, &wording, last.map_or("", String::as_str)), last) {
             (None, None) => None,
             (None, Some(_)) => Some(wording.back),
             (now, _) => now,
@@ -237,7 +242,7 @@ impl Completions {
         preset: &Arc<Preset>,
     ) -> Option<JoinHandle<Option<u64>>> {
         // The lines that went are no lines of this head, so the note has no place where they stood.
-        let note = note_of_changes("", changes, &self.head_wording())?;
+        let note = note_of_changes("", changes, &self.head_wording(), "")?;
         log.question.as_ref()?;
         let at = prompt.messages.len().saturating_sub(1);
         prompt.messages.insert(at, self.wording.note(&note));

@@ -315,3 +315,29 @@ async fn instructions_of_which_much_changed_are_read_in_the_silence_first() {
     assert!(taken.iter().all(|(_, text)| !text.contains("Changed in your instructions")), "{taken:?}");
     server.stop().await;
 }
+
+/// What the next note will begin with is read in the silence, so that a clock costs its last words.
+#[tokio::test]
+async fn the_next_note_is_read_ahead() {
+    let mut server = Server::start().await;
+    let mut client = home_assistant(CHAT);
+    let heads = ["It is 8:00.", "It is 8:01."].map(head);
+    client.says(&mut server, &heads[0], "Hi.", "Hello.").await;
+    let (second, _) = client.says(&mut server, &heads[1], "What time is it?", "8:01.").await;
+    let ahead = async {
+        loop {
+            let mut asked = server.script.next().await;
+            match asked.request.purpose {
+                Purpose::WarmPartial => return asked,
+                _ => asked.done(Finish::Warm),
+            }
+        }
+    };
+    let ahead = timeout(PATIENCE, ahead).await.expect("it is read");
+    assert_eq!(ahead.request.priority, Priority::Speculate);
+    let ahead = said(&ahead);
+    goes_on(&second, "8:01.", &ahead);
+    assert_eq!(ahead[ahead.len() - 1].1, noted("It is 8:00.", "It is 8:01."));
+    assert_eq!(ahead.len(), second.len() + 2);
+    server.stop().await;
+}

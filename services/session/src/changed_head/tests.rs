@@ -13,7 +13,21 @@ fn wording() -> HeadWording {
 }
 
 fn note(old: &str, new: &str) -> Option<String> {
-    note_of_changes(old, &head_changes(old, new, 100).unwrap(), &wording())
+    note_behind(old, new, "")
+}
+
+fn note_behind(old: &str, new: &str, before: &str) -> Option<String> {
+    note_of_changes(old, &head_changes(old, new, 100).unwrap(), &wording(), before)
+}
+
+#[test]
+fn what_is_told_again_comes_first() {
+    let old = "It is 8:00.\nBe brief.\nThe lamp is on.\nAnn is home.";
+    let first = note(old, "It is 8:01.\nBe brief.\nThe lamp is off.\nAnn is home.").unwrap();
+    let second = note_behind(old, "It is 8:02.\nBe brief.\nThe lamp is off.\nAnn is out.", &first).unwrap();
+    let told = ["The lamp is on.", "The lamp is off.", "It is 8:00.", "It is 8:02.", "Ann is home.", "Ann is out."];
+    let told = told.chunks(2).map(|lines| format!("\nno longer {}\nnow {}", lines[0], lines[1]));
+    assert_eq!(second, format!("Changed:{}", told.collect::<String>()));
 }
 
 #[test]
