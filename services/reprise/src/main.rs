@@ -2,6 +2,7 @@
 
 mod commands;
 mod configuration;
+mod owners;
 
 use std::process::ExitCode;
 

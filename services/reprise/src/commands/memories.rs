@@ -2,6 +2,7 @@
 //!
 //! Works on the store's file, also beside a running service.
 
+use crate::owners::users;
 use anyhow::{Context, Result, bail};
 use lab::output::{clean, print_json, print_report, print_rows, time};
 use lab::store::with_store;
@@ -94,7 +95,7 @@ impl Memories<'_> {
                 self.print(facts)
             }
             MemoriesAction::Add { text } => {
-                let users = self.users().await?;
+                let users = users(&self.store, self.user.as_deref()).await?;
                 let [user] = &users[..] else { bail!("say whose home it is: --user {}", users.join(" or --user ")) };
                 let person = self.person.clone().unwrap_or_default();
                 let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
@@ -107,7 +108,7 @@ impl Memories<'_> {
             MemoriesAction::Forget { all: true, .. } => {
                 let person = self.person.as_deref().unwrap_or_default();
                 let mut forgotten = 0;
-                for user in self.users().await? {
+                for user in users(&self.store, self.user.as_deref()).await? {
                     forgotten += self.store.forget_person(&user, person).await?;
                 }
                 self.forgotten(forgotten)
@@ -171,7 +172,7 @@ impl Memories<'_> {
 
     async fn facts(&self) -> Result<Vec<(String, RememberedFact)>> {
         let mut facts = Vec::new();
-        for user in self.users().await? {
+        for user in users(&self.store, self.user.as_deref()).await? {
             let known = self.store.facts(&user, self.person.as_deref()).await?;
             facts.extend(known.into_iter().map(|fact| (user.clone(), fact)));
         }
@@ -181,14 +182,5 @@ impl Memories<'_> {
     async fn find(&self, id: &str) -> Result<(String, RememberedFact)> {
         let found = self.facts().await?.into_iter().find(|(_, fact)| fact.id == id && fact.forgotten_at_ms.is_none());
         found.ok_or_else(|| Error::NoFact { fact: id.to_owned() }.into())
-    }
-
-    async fn users(&self) -> Result<Vec<String>> {
-        let all: Vec<String> = self.store.users().await?.into_iter().map(|user| user.id).collect();
-        match &self.user {
-            None => Ok(all),
-            Some(user) if all.contains(user) => Ok(vec![user.clone()]),
-            Some(user) => Err(Error::NoUser { user: user.clone() }.into()),
-        }
     }
 }

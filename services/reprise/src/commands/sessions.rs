@@ -5,6 +5,7 @@
 mod context;
 mod show;
 
+use crate::owners::{confirm, users};
 use anyhow::{Context, Result, bail};
 use engine::OwnerId;
 use lab::output::{clean, print_json, print_report, print_rows, time};
@@ -149,7 +150,7 @@ impl Sessions<'_> {
 
     async fn list(&self, limit: u32) -> Result<()> {
         let mut lines: Vec<SessionLine> = Vec::new();
-        for user in self.users().await? {
+        for user in users(&self.store, self.user.as_deref()).await? {
             lines.extend(self.store.list_sessions(&user, None, limit).await?);
         }
         lines.sort_by_key(|line| std::cmp::Reverse(line.session.updated_at_ms));
@@ -224,7 +225,7 @@ impl Sessions<'_> {
         };
         let users = match &session {
             Some(session) => vec![session.user().to_owned()],
-            None => self.users().await?,
+            None => users(&self.store, self.user.as_deref()).await?,
         };
         let bold = !self.json && std::io::stdout().is_terminal();
         let mut hits = Vec::new();
@@ -320,19 +321,10 @@ impl Sessions<'_> {
         }
     }
 
-    async fn users(&self) -> Result<Vec<String>> {
-        let all: Vec<String> = self.store.users().await?.into_iter().map(|user| user.id).collect();
-        match &self.user {
-            None => Ok(all),
-            Some(user) if all.contains(user) => Ok(vec![user.clone()]),
-            Some(user) => Err(Error::NoUser { user: user.clone() }.into()),
-        }
-    }
-
     /// By its id; where two users have the same, one must be named.
     async fn find(&self, id: &str) -> Result<SessionRef> {
         let mut found = Vec::new();
-        for user in self.users().await? {
+        for user in users(&self.store, self.user.as_deref()).await? {
             match self.store.open_session(&user, id).await {
                 Ok(session) => found.push(session),
                 Err(Error::NoSession { .. }) => {}
@@ -359,7 +351,7 @@ impl Sessions<'_> {
 
     async fn all(&self) -> Result<Vec<SessionRef>> {
         let mut sessions = Vec::new();
-        for user in self.users().await? {
+        for user in users(&self.store, self.user.as_deref()).await? {
             for line in self.store.list_sessions(&user, None, u32::MAX).await? {
                 sessions.push(self.store.open_session(&user, &line.session.id).await?);
             }
@@ -389,18 +381,4 @@ fn private_file(path: &Path) -> std::io::Result<File> {
 
 fn counted(sessions: u64) -> String {
     if sessions == 1 { "1 session".into() } else { format!("{sessions} sessions") }
-}
-
-/// Asks a person; a script has to say --yes.
-fn confirm(what: &str, yes: bool) -> Result<()> {
-    if yes {
-        return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        bail!("to {what} without being asked, add --yes");
-    }
-    eprint!("{what}? type yes: ");
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if answer.trim() == "yes" { Ok(()) } else { bail!("nothing was deleted") }
 }

@@ -2,6 +2,7 @@
 //!
 //! Works on the configuration and the store's file, also beside a running service.
 
+use crate::owners::{confirm, users};
 use anyhow::{Context, Result, anyhow, bail};
 use doors::explain::{Explanation, RecordedRequest, explain};
 use engine::OwnerId;
@@ -10,9 +11,9 @@ use lab::store::with_store;
 use runtime::wall_ms;
 use serde_json::{Value, json};
 use settings::{RuleClue, RuleName, Settings, WantedText, person_name};
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use store::{Error, Store};
+use store::Store;
 
 /// Tells whose words conversations hold: the rules, the persons and rooms that are known, and what a request is taken for
 #[derive(Debug, clap::Args)]
@@ -207,27 +208,4 @@ async fn forget(
         deleted.len()
     );
     Ok(())
-}
-
-async fn users(store: &Store, user: Option<&str>) -> Result<Vec<String>> {
-    let all: Vec<String> = store.users().await?.into_iter().map(|user| user.id).collect();
-    match user {
-        None => Ok(all),
-        Some(user) if all.iter().any(|known| known == user) => Ok(vec![user.to_owned()]),
-        Some(user) => Err(Error::NoUser { user: user.to_owned() }.into()),
-    }
-}
-
-/// Asks; a script has to say --yes.
-fn confirm(what: &str, yes: bool) -> Result<()> {
-    if yes {
-        return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        bail!("to {what} without being asked, add --yes");
-    }
-    eprint!("{what}? type yes: ");
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if answer.trim() == "yes" { Ok(()) } else { bail!("nothing was deleted") }
 }
