@@ -95,7 +95,7 @@ impl Memories<'_> {
                 self.print(facts)
             }
             MemoriesAction::Add { text } => {
-                let users = users(&self.store, self.user.as_deref()).await?;
+                let users = users(self.store, self.user.as_deref()).await?;
                 let [user] = &users[..] else { bail!("say whose home it is: --user {}", users.join(" or --user ")) };
                 let person = self.person.clone().unwrap_or_default();
                 let fact = write_fact(self.store, user, &person, &text.join(" ")).await?;
@@ -108,7 +108,7 @@ impl Memories<'_> {
             MemoriesAction::Forget { all: true, .. } => {
                 let person = self.person.as_deref().unwrap_or_default();
                 let mut forgotten = 0;
-                for user in users(&self.store, self.user.as_deref()).await? {
+                for user in users(self.store, self.user.as_deref()).await? {
                     forgotten += self.store.forget_person(&user, person).await?;
                 }
                 self.forgotten(forgotten)
@@ -172,7 +172,7 @@ impl Memories<'_> {
 
     async fn facts(&self) -> Result<Vec<(String, RememberedFact)>> {
         let mut facts = Vec::new();
-        for user in users(&self.store, self.user.as_deref()).await? {
+        for user in users(self.store, self.user.as_deref()).await? {
             let known = self.store.facts(&user, self.person.as_deref()).await?;
             facts.extend(known.into_iter().map(|fact| (user.clone(), fact)));
         }

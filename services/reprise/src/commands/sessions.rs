@@ -150,7 +150,7 @@ impl Sessions<'_> {
 
     async fn list(&self, limit: u32) -> Result<()> {
         let mut lines: Vec<SessionLine> = Vec::new();
-        for user in users(&self.store, self.user.as_deref()).await? {
+        for user in users(self.store, self.user.as_deref()).await? {
             lines.extend(self.store.list_sessions(&user, None, limit).await?);
         }
         lines.sort_by_key(|line| std::cmp::Reverse(line.session.updated_at_ms));
@@ -225,7 +225,7 @@ impl Sessions<'_> {
         };
         let users = match &session {
             Some(session) => vec![session.user().to_owned()],
-            None => users(&self.store, self.user.as_deref()).await?,
+            None => users(self.store, self.user.as_deref()).await?,
         };
         let bold = !self.json && std::io::stdout().is_terminal();
         let mut hits = Vec::new();
@@ -324,7 +324,7 @@ impl Sessions<'_> {
     /// By its id; where two users have the same, one must be named.
     async fn find(&self, id: &str) -> Result<SessionRef> {
         let mut found = Vec::new();
-        for user in users(&self.store, self.user.as_deref()).await? {
+        for user in users(self.store, self.user.as_deref()).await? {
             match self.store.open_session(&user, id).await {
                 Ok(session) => found.push(session),
                 Err(Error::NoSession { .. }) => {}
@@ -351,7 +351,7 @@ impl Sessions<'_> {
 
     async fn all(&self) -> Result<Vec<SessionRef>> {
         let mut sessions = Vec::new();
-        for user in users(&self.store, self.user.as_deref()).await? {
+        for user in users(self.store, self.user.as_deref()).await? {
             for line in self.store.list_sessions(&user, None, u32::MAX).await? {
                 sessions.push(self.store.open_session(&user, &line.session.id).await?);
             }
