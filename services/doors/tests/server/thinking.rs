@@ -1,8 +1,20 @@
 //! Thinking that is ended by a client, over the websocket and over HTTP.
 
+use crate::client::PATIENCE;
 use crate::support::Server;
 use serde_json::{Value, json};
 use session::Finish;
+use tokio::time::{Duration, timeout};
+
+/// A response is told of before the store has it.
+async fn until_stored(server: &Server, response: &str) {
+    let stored = async {
+        while server.http("GET", &format!("/v1/responses/{response}"), &[], "").await.0 == 404 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, stored).await.expect("it is stored");
+}
 
 #[tokio::test]
 async fn the_words_follow_when_a_client_ends_the_thinking() {
@@ -22,6 +34,7 @@ async fn the_words_follow_when_a_client_ends_the_thinking() {
             "session" => of_session.clone(),
             _ => format!("/v1/responses/{response}/stop_thinking"),
         };
+        until_stored(&server, &response).await;
         if way == "event" {
             client.say(json!({"type": "response.stop_thinking"})).await;
         } else {
