@@ -11,7 +11,7 @@ mod retries;
 mod source;
 mod standing;
 
-pub use durable::{MARK, bodies, push_item};
+pub use durable::{MARK, bodies, name_persons, push_item};
 pub use keeping::ConversationKeeping;
 use retries::SharedReply;
 pub use retries::{RecentTurns, ReplyProgress, RequestAttempt};
@@ -32,7 +32,7 @@ use session::{
     Delta, Event, Failure, Finish, GenerationOptions, ItemBody, MaxTokens, Message, MessageRole, NewTurn, Part,
     Priority, Prompt, Response, ResponseStatus, ToolChoice,
 };
-use settings::{Preset, Questions, Settings};
+use settings::{Preset, Questions, Settings, ShownSpeakers};
 use source::Source;
 use standing::NewHead;
 use std::sync::Arc;
@@ -100,6 +100,7 @@ impl Completions {
             return Ok(Completion::of_session(source, session_id));
         }
         let kept = self.keeping.begin(caller, choice, &request).await;
+        show_speakers(&mut request, choice.preset.speakers);
         settle(&mut request.prompt.messages, &self.wording);
         // A task beside a conversation says itself how it is to be answered.
         if request.priority == Priority::Talk {
@@ -179,6 +180,19 @@ impl Completions {
         let (model, preset, user) = (self.model.clone(), choice.preset.clone(), past_user(&caller.identity.user));
         let warm = Warm { model, prompt, preset, user, new_head: None, next_note: None };
         warm.begin();
+    }
+}
+
+/// As the preset wants it. What a client itself says to the template stays.
+fn show_speakers(request: &mut CompletionRequest, how: ShownSpeakers) {
+    if let Some(last) = request.prompt.messages.last_mut().filter(|_| request.speaker.name.is_some()) {
+        last.name.take_if(|_| how == ShownSpeakers::Off);
+    }
+    let is_said = |message: &&mut Message| message.role == MessageRole::User;
+    for message in request.prompt.messages.iter_mut().filter(is_said).filter(|_| how == ShownSpeakers::Prefix) {
+        if let (Some(name), Some(Part::Text(text))) = (message.name.take(), message.parts.first_mut()) {
+            *text = format!("{name}: {text}");
+        }
     }
 }
 

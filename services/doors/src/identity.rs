@@ -5,7 +5,7 @@
 
 mod persons;
 
-pub use persons::{Persons, RequestSpeaker};
+pub use persons::{Persons, RequestSpeaker, WRONG_SPEAKER};
 
 use axum::http::HeaderMap;
 use session::{Message, MessageRole};
@@ -24,6 +24,8 @@ pub struct BodyClues {
     pub device: Option<String>,
     /// The client's.
     pub instructions: Option<String>,
+    /// The speaker's name, as the client writes it.
+    pub speaker: Option<String>,
     /// The client says that nothing of it is to be remembered.
     pub is_private: bool,
 }
@@ -43,7 +45,16 @@ impl BodyClues {
         let head = messages.iter().take_while(|message| message.role == MessageRole::System);
         let texts: Vec<String> = head.map(Message::text).collect();
         let instructions = (!texts.is_empty()).then(|| texts.join("\n\n"));
-        BodyClues { model: model.to_owned(), instructions, ..BodyClues::default() }
+        let speaker = messages.last().filter(|last| last.role == MessageRole::User).and_then(|last| last.name.clone());
+        BodyClues { model: model.to_owned(), instructions, speaker, ..BodyClues::default() }
+    }
+}
+
+/// The speaker that a header names said what comes last.
+pub fn name_last(messages: &mut [Message], speaker: &RequestSpeaker) {
+    let last = messages.iter_mut().rfind(|message| message.role == MessageRole::User);
+    if let (Some(last), Some(name)) = (last, &speaker.name) {
+        last.name.get_or_insert_with(|| name.clone());
     }
 }
 
@@ -169,6 +180,7 @@ fn texts<'a>(clue: &RuleClue, clues: &Clues<'a>) -> Vec<Cow<'a, str>> {
         RuleClue::Satellite => one(body.satellite.as_deref()),
         RuleClue::Device => one(body.device.as_deref()),
         RuleClue::Instructions => one(body.instructions.as_deref()),
+        RuleClue::Speaker => one(body.speaker.as_deref()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions};
 use crate::fields::note;
-use crate::identity::BodyClues;
+use crate::identity::{BodyClues, name_last};
 use crate::side_task::{is_side_task, set_aside};
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -79,7 +79,10 @@ async fn answer(
         set_aside(&mut request, &mut choice);
     }
     let clues = BodyClues::of(&request.model, &request.prompt.messages);
-    request.speaker = completions.persons.speaker(caller, headers, &clues).await?;
+    let mut speaker = completions.persons.speaker(caller, headers, &clues).await?;
+    name_last(&mut request.prompt.messages, &speaker);
+    completions.persons.name_all(&mut speaker, caller, headers, &clues, &request.prompt.messages).await?;
+    request.speaker = speaker;
     let id = new_id("ollama")?;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, "a completion begins");
     let completion = completions.ask(caller, &id, &choice, request, preparation).await?;

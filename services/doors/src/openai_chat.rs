@@ -10,6 +10,7 @@ mod render;
 use crate::ApiError;
 use crate::access::Caller;
 use crate::completion::{self, Completions, RequestAttempt};
+use crate::identity::name_last;
 use crate::side_task::{is_side_task, set_aside};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -39,7 +40,10 @@ pub async fn completions(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let ChatRequest { stream, include_usage, mut completion, clues } = parse::parse(&body, &chat.settings)?;
-    completion.speaker = chat.persons.speaker(&caller, &headers, &clues).await?;
+    let mut speaker = chat.persons.speaker(&caller, &headers, &clues).await?;
+    name_last(&mut completion.prompt.messages, &speaker);
+    chat.persons.name_all(&mut speaker, &caller, &headers, &clues, &completion.prompt.messages).await?;
+    completion.speaker = speaker;
     completion.attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     let mut choice = chat.runtime.presets().choose(&completion.model)?;

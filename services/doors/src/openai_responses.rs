@@ -21,6 +21,7 @@ pub use websocket::{ResponsesQuery, connect};
 
 use crate::access::Caller;
 use crate::completion::{self, Completion, CompletionRequest, Completions, RequestAttempt};
+use crate::identity::name_last;
 use crate::{ApiError, fields};
 use axum::Extension;
 use axum::Json;
@@ -50,7 +51,10 @@ pub async fn create(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let mut request = parse::parse(&body, &completions.settings)?;
-    request.speaker = completions.persons.speaker(&caller, &headers, &request.clues).await?;
+    let mut speaker = completions.persons.speaker(&caller, &headers, &request.clues).await?;
+    name_last(&mut request.input, &speaker);
+    completions.persons.name_all(&mut speaker, &caller, &headers, &request.clues, &request.input).await?;
+    request.speaker = speaker;
     let attempt = Some(RequestAttempt::of(&headers, &body));
     drop(body);
     if !request.generate {

@@ -27,6 +27,7 @@ mod recall;
 mod registry;
 mod remember;
 mod shared;
+mod speakers;
 mod store_queue;
 mod task;
 mod turn_log;

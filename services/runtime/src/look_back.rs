@@ -5,7 +5,7 @@ use crate::clock::wall_ms;
 use crate::prompts::RecallPlace;
 use crate::recall::{one_line, search_past};
 use session::machine::{Machine, NoteOfPast};
-use session::{ConversationChoice, Input, Item, ItemStatus, NewItem};
+use session::{ConversationChoice, Input, Item, ItemStatus, NamedSpeaker, NewItem};
 use settings::Settings;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub struct Question {
     pub text: String,
     /// None: it is no item yet.
     pub item_id: Option<String>,
+    /// Whose it is. None: the session's person's.
+    pub person: Option<String>,
 }
 
 /// What a response is asked for about. None: the user has asked nothing.
@@ -32,24 +34,29 @@ pub fn question_of(input: &Input, machine: &Machine) -> Option<Question> {
 
 fn just_said(input: &Input, machine: &Machine) -> Option<Question> {
     match input {
-        Input::HeardAll { text, respond: true, .. } => {
+        Input::HeardAll { text, speaker, respond: true, .. } => {
             let text = text.clone().unwrap_or_else(|| machine.heard().to_owned());
-            Some(Question { text, item_id: None })
+            Some(Question { text, item_id: None, person: person_of(speaker.as_ref()) })
         }
         Input::Respond(request) if request.input.is_none() && request.conversation == ConversationChoice::Auto => {
             let items = machine.items();
             let (last, before) = items.split_last()?;
             let is_noted = before.last().is_some_and(|item| item.is_note_of_past());
             let is_question = last.is_said_by_user() && !is_noted;
-            is_question.then(|| Question { text: last.text(), item_id: Some(last.id.clone()) })
+            let person = person_of(last.speaker());
+            is_question.then(|| Question { text: last.text(), item_id: Some(last.id.clone()), person })
         }
         Input::TakeTurn(turn) if turn.request.input.is_none() => {
             let said = |item: &NewItem| Item::new("", item.body.clone(), ItemStatus::Completed);
             let last = turn.items.last().map(said).filter(Item::is_said_by_user)?;
-            Some(Question { text: last.text(), item_id: None })
+            Some(Question { text: last.text(), item_id: None, person: person_of(last.speaker()) })
         }
         _ => None,
     }
+}
+
+fn person_of(speaker: Option<&NamedSpeaker>) -> Option<String> {
+    speaker.and_then(|speaker| speaker.person.clone())
 }
 
 /// Words of a question that are looked for.

@@ -1,5 +1,6 @@
 //! From what the machine wants generated to what a model is asked.
 
+use crate::speakers;
 use compaction::CompactionLimits;
 use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
 use session::machine::{Generate, GenerationPurpose, has_recall, recall_tool};
@@ -34,9 +35,16 @@ pub struct RecallPlace<'a> {
 }
 
 impl SessionTools {
-    pub fn recall_place(&self) -> RecallPlace<'_> {
+    /// `asker` asks. None: the session's person.
+    pub fn recall_place<'a>(&'a self, asker: Option<&'a str>) -> RecallPlace<'a> {
         let (store, session) = (&self.store, Some(&self.session));
-        RecallPlace { store, user: self.session.user(), session, person: self.person.as_deref() }
+        let person = self.person.as_deref().map(|own| asker.unwrap_or(own));
+        RecallPlace { store, user: self.session.user(), session, person }
+    }
+
+    /// The session's person. Empty: the home's guest.
+    pub fn own(&self) -> &str {
+        self.person.as_deref().unwrap_or_default()
     }
 
     /// What stands before a client's instructions: those of the persona, and what the preset asks of every reply.
@@ -53,15 +61,18 @@ impl SessionTools {
         partial: Option<&str>,
     ) -> Prompt {
         let persona = self.persona(config);
+        let asker = speakers::asker(items);
+        let items = speakers::without_past_of_others(items, Some(asker));
+        let items = speakers::labelled(&items, self.preset.speakers);
         let layout = Layout {
             persona: &persona,
             instructions: &config.instructions,
-            remembered: &config.remembered,
+            remembered: speakers::remembered(config, self.own(), asker),
             context,
             partial,
             wording: &self.wording,
         };
-        prompt_with(config, context, lay_out(items, &layout).messages)
+        prompt_with(config, context, lay_out(&items, &layout).messages)
     }
 
     pub fn request(&self, generate: &Generate) -> ModelRequest {
@@ -84,12 +95,12 @@ impl SessionTools {
         request.options.sampling.temperature = config.temperature.map(|temperature| temperature as f32);
         request.tool_choice = config.tool_choice.clone();
         request.parallel_tool_calls = config.parallel_tool_calls;
-        self.own(&mut request);
+        self.take(&mut request);
         request
     }
 
     /// What is computed for the request is the session's, and no other user's.
-    pub fn own(&self, request: &mut ModelRequest) {
+    pub fn take(&self, request: &mut ModelRequest) {
         (request.past_owner, request.user) = (Some(self.session.past_owner()), Some(self.session.past_user()));
     }
 }

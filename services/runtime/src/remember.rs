@@ -8,7 +8,7 @@ use crate::clock::wall_ms;
 use crate::look_back::{PastOf, look_back};
 use crate::prompts::RecallPlace;
 use crate::shared::Shared;
-use change::{Remembered, SaidAt};
+use change::{Remembered, SaidAt, said_by};
 use compaction::remember::{Lesson, TellableFact, block, hear, is_secret, learn_request, learned};
 use model::{Answer, ModelRequest};
 use session::{Delta, Failure, FailureCode, Finish, Message, MessageRole, Prompt};
@@ -147,7 +147,10 @@ impl Shared {
     /// The next messages behind `seq`. Returns the last one's, or None where there was none.
     async fn hear_some(&self, unheard: &UnheardSession, seq: u64) -> Result<Option<u64>, Error> {
         let session = &unheard.session;
-        let said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+        let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+        let person = said.first().map_or(unheard.person.as_str(), |first| said_by(unheard, first)).to_owned();
+        // Another's words are heard by themselves.
+        said.truncate(said.iter().take_while(|message| said_by(unheard, message) == person).count());
         let Some(last) = said.last() else {
             // Only the assistant spoke.
             let through = HeardThrough::Words(self.store.newest_seq(session).await?);
@@ -155,12 +158,13 @@ impl Shared {
             return Ok(None);
         };
         let through = last.seq;
-        let mut before = self.store.said_before(session, seq).await?;
-        let mut remembered = self.known(session.user(), &unheard.person).await?;
+        let before = self.store.said_before(session, seq).await?;
+        let mut before = before.filter(|before| said_by(unheard, before) == person).map(|before| before.text);
+        let mut remembered = self.known(session.user(), &person).await?;
         let learns = self.preset_of(unheard).remember.learn != Learn::Off;
         for message in said {
             let source = SaidAt::of(unheard, &message);
-            if unheard.person.is_empty() && is_secret(&message.text) {
+            if person.is_empty() && is_secret(&message.text) {
                 remembered.unsay(session.id(), &message.item_id);
             }
             for heard in hear(&message.text, before.as_deref()) {
@@ -172,7 +176,7 @@ impl Shared {
                     Lesson::Forget(what) => {
                         remembered.forget(&what);
                         remembered.unsay(session.id(), &message.item_id);
-                        for (session, item) in self.places_of(session.user(), &unheard.person, &what).await {
+                        for (session, item) in self.places_of(session.user(), &person, &what).await {
                             remembered.unsay(&session, &item);
                         }
                     }
@@ -193,6 +197,8 @@ impl Shared {
         if preset.remember.learn == Learn::Model && !gives_up {
             loop {
                 let mut said = self.store.said_since(session, seq, MESSAGES_AT_ONCE).await?;
+                let person = said.first().map_or(silent.person.as_str(), |first| said_by(silent, first)).to_owned();
+                said.truncate(said.iter().take_while(|message| said_by(silent, message) == person).count());
                 let mut tokens = 0;
                 let fits = said.iter().take_while(|message| {
                     tokens += compaction::estimate_tokens(&message.text);
@@ -204,7 +210,7 @@ impl Shared {
                 let Some(last) = said.last() else { break };
                 seq = last.seq;
                 let texts: Vec<&str> = said.iter().map(|message| message.text.as_str()).collect();
-                let mut remembered = self.known(session.user(), &silent.person).await?;
+                let mut remembered = self.known(session.user(), &person).await?;
                 if fits > 0 {
                     let prompt = Prompt {
                         messages: vec![Message::new(MessageRole::User, learn_request(&texts))],

@@ -9,6 +9,7 @@ use crate::outgoing::End;
 use crate::prompts::SessionTools;
 use crate::recall::recall;
 use crate::shared::Shared;
+use crate::speakers;
 use crate::store_queue::StoreQueue;
 use crate::turn_log::TurnLog;
 use crate::wall_ms;
@@ -401,10 +402,13 @@ impl SessionTask {
         };
         let shown = self.machine.items();
         let told = self.machine.context().preface.iter().map(Message::text);
-        let preface = told.chain([self.machine.config().remembered.clone()]).collect::<Vec<_>>().join("\n");
+        let remembered = speakers::remembered(self.machine.config(), tools.own(), question.person.as_deref());
+        let preface = told.chain([remembered.to_owned()]).collect::<Vec<_>>().join("\n");
         let past = PastOf { question: &question.text, shown: &shown, preface: &preface };
         let wait = Duration::from_millis(self.shared.settings.conversation.recall_wait_ms);
-        let looked = timeout(wait, look_back(&self.shared.settings, tools.recall_place(), &past)).await;
+        let looked =
+            timeout(wait, look_back(&self.shared.settings, tools.recall_place(question.person.as_deref()), &past))
+                .await;
         if let Ok(Some(note)) = looked {
             self.feed(Happening::Noted { before: question.item_id, note });
         }
@@ -413,8 +417,9 @@ impl SessionTask {
     /// The model wants to know what was said once.
     fn search_past(&mut self, generation: GenerationId, arguments: Vec<String>, shown: Vec<Arc<Item>>) {
         let (settings, tools) = (self.shared.settings.clone(), self.window.tools.clone());
+        let asker = speakers::asker(&shown).map(str::to_owned);
         self.recalls.push(Box::pin(async move {
-            let results = recall(&settings, tools.recall_place(), &arguments, &shown).await;
+            let results = recall(&settings, tools.recall_place(asker.as_deref()), &arguments, &shown).await;
             Happening::Recalled { generation, results }
         }));
     }

@@ -1,6 +1,6 @@
 //! Items: how they are made, measured and cut.
 
-use crate::vocabulary::{Item, ItemBody, ItemStatus, Role};
+use crate::vocabulary::{Item, ItemBody, ItemStatus, NamedSpeaker, Role};
 
 /// With this begins the id of a note of the past, and with its first word that of every hidden item.
 pub const NOTE_OF_PAST: &str = "recall_note";
@@ -26,6 +26,13 @@ impl Item {
     /// Words of the past that the service put before a question. Clients are not told of them.
     pub fn is_note_of_past(&self) -> bool {
         self.role() == Some(Role::System) && self.id.starts_with(NOTE_OF_PAST)
+    }
+
+    pub fn speaker(&self) -> Option<&NamedSpeaker> {
+        match &self.body {
+            ItemBody::Message { speaker, .. } => speaker.as_ref(),
+            ItemBody::FunctionCall { .. } | ItemBody::FunctionCallOutput { .. } => None,
+        }
     }
 
     pub fn is_said_by_user(&self) -> bool {
@@ -56,7 +63,16 @@ impl Item {
 
 impl ItemBody {
     pub fn message(role: Role, text: impl Into<String>) -> ItemBody {
-        ItemBody::Message { role, parts: vec![text.into()] }
+        ItemBody::Message { role, parts: vec![text.into()], speaker: None }
+    }
+
+    /// As it would be without the name of a speaker: clients that send a conversation again leave it out.
+    pub fn unnamed(&self) -> ItemBody {
+        let mut body = self.clone();
+        if let ItemBody::Message { speaker, .. } = &mut body {
+            *speaker = None;
+        }
+        body
     }
 
     pub fn text_bytes(&self) -> usize {

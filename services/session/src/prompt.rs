@@ -189,7 +189,10 @@ fn is_typed(items: &[Arc<Item>], index: usize) -> bool {
 fn push_item(messages: &mut Vec<Message>, item: &Item, wording: &Wording) -> bool {
     match &item.body {
         ItemBody::Message { role: Role::System, .. } => messages.push(wording.note(&words(item))),
-        ItemBody::Message { role: Role::User, .. } => messages.push(Message::new(MessageRole::User, words(item))),
+        ItemBody::Message { role: Role::User, speaker, .. } => {
+            let name = speaker.as_ref().map(|speaker| speaker.name.clone());
+            messages.push(Message { name, ..Message::new(MessageRole::User, words(item)) });
+        }
         ItemBody::Message { role: Role::Assistant, .. } => {
             let text = words(item);
             // The user heard nothing of it: it was not said.

@@ -21,9 +21,18 @@ pub struct Item {
 /// Speech comes as its transcript and is kept as that text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemBody {
-    Message { role: Role, parts: Vec<String> },
+    Message { role: Role, parts: Vec<String>, speaker: Option<NamedSpeaker> },
     FunctionCall { call_id: String, name: String, arguments: String },
     FunctionCallOutput { call_id: String, output: String },
+}
+
+/// The speaker of a message, where a client names one. Of the assistant: the speaker that it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSpeaker {
+    /// As the client writes it.
+    pub name: String,
+    /// By the rules of the configuration. None: no rule names one, and the words are those of the session's person.
+    pub person: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -398,6 +407,7 @@ pub enum Input {
     HeardAll {
         text: Option<String>,
         item_id: Option<String>,
+        speaker: Option<NamedSpeaker>,
         respond: bool,
     },
     /// The client has thrown away speech that it had not sent on.

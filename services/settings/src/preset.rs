@@ -25,6 +25,7 @@ pub struct Preset {
     pub reply_reserve_tokens: u32,
     pub thinking: Thinking,
     pub questions: Questions,
+    pub speakers: ShownSpeakers,
     pub recall: Recall,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall_calls: u32,
@@ -48,6 +49,17 @@ pub enum Questions {
     Marked,
     /// Not at all, unless it only asks.
     None,
+}
+
+/// How the model is told of speakers, where a client names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum ShownSpeakers {
+    Off,
+    /// Before their words: 'Anna: Good morning.'
+    Prefix,
+    /// In the field `name` of a message, for templates that read it.
+    Name,
 }
 
 /// How what left the prompt comes back to a question about it.
@@ -266,6 +278,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let reply_reserve = r.tokens("reply_reserve_tokens");
     let thinking = read_thinking(r);
     let questions = r.choice("questions");
+    let speakers = r.choice("speakers");
     let recall = r.choice("recall");
     let recall_calls = r.whole("recall_calls", 0..=100);
     let (remember, remembered) = r.section("remember", read_remember);
@@ -283,6 +296,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         reply_reserve_tokens: 0,
         thinking,
         questions,
+        speakers,
         recall,
         recall_calls,
         remember,

@@ -134,6 +134,8 @@ pub struct SaidMessage {
     pub seq: u64,
     pub item_id: String,
     pub text: String,
+    /// The speaker's, where a rule names one. None: the session's person.
+    pub person: Option<String>,
     pub created_at_ms: i64,
 }
 
@@ -148,7 +150,8 @@ impl Store {
     ) -> Result<Vec<UnheardSession>, Error> {
         let query = sqlx::query_as(
             "SELECT key, id, user, person, preset, heard_seq, learned_seq, updated_at_ms FROM sessions s
-             WHERE user = ? AND person = ? AND updated_at_ms >= ? AND deleted_at_ms IS NULL AND remembered = 1
+             WHERE user = ? AND (person = ? OR speakers = 1) AND updated_at_ms >= ? AND deleted_at_ms IS NULL
+                AND remembered = 1
                 AND heard_seq < (SELECT max(seq) FROM item_versions v WHERE v.session = s.key)
              ORDER BY updated_at_ms LIMIT ?",
         );
@@ -172,7 +175,7 @@ impl Store {
     /// What the user said in a session behind `seq`, in the order it was said, but for what is to be told no more.
     pub async fn said_since(&self, session: &SessionRef, seq: u64, limit: u32) -> Result<Vec<SaidMessage>, Error> {
         let query = sqlx::query_as(
-            "SELECT v.seq, v.item_id, v.text, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
+            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
              WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq > ? AND v.text <> ''
                 AND NOT EXISTS (SELECT 1 FROM unsaid_items u WHERE u.session = i.session AND u.item_id = i.item_id)
              ORDER BY v.seq LIMIT ?",
@@ -182,9 +185,9 @@ impl Store {
     }
 
     /// What the user said last in a session up to `seq`.
-    pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<String>, Error> {
-        let query = sqlx::query_scalar(
-            "SELECT v.text FROM items i JOIN item_versions v ON v.key = i.current
+    pub async fn said_before(&self, session: &SessionRef, seq: u64) -> Result<Option<SaidMessage>, Error> {
+        let query = sqlx::query_as(
+            "SELECT v.seq, v.item_id, v.text, v.content ->> '$.speaker.person' AS person, v.created_at_ms FROM items i JOIN item_versions v ON v.key = i.current
              WHERE i.session = ? AND i.deleted = 0 AND v.role = 'user' AND v.kind = 'message' AND v.seq <= ?
              ORDER BY v.seq DESC LIMIT 1",
         );

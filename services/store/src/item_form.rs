@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
-use session::{ItemBody, Role};
+use session::{ItemBody, NamedSpeaker, Role};
 
 /// What is read; `serialize` writes the same.
 #[derive(Deserialize)]
@@ -12,6 +12,8 @@ enum Form {
         #[serde(with = "RoleForm")]
         role: Role,
         parts: Vec<PartForm>,
+        #[serde(default)]
+        speaker: Option<SpeakerForm>,
     },
     FunctionCall {
         call_id: String,
@@ -32,6 +34,12 @@ struct PartForm {
 }
 
 #[derive(Deserialize)]
+struct SpeakerForm {
+    name: String,
+    person: Option<String>,
+}
+
+#[derive(Deserialize)]
 #[serde(remote = "Role", rename_all = "snake_case")]
 enum RoleForm {
     System,
@@ -41,10 +49,17 @@ enum RoleForm {
 
 pub fn serialize<S: Serializer>(body: &ItemBody, serializer: S) -> Result<S::Ok, S::Error> {
     let form = match body {
-        ItemBody::Message { role, parts } => {
+        ItemBody::Message { role, parts, speaker } => {
             let kind = if *role == Role::Assistant { "output_text" } else { "input_text" };
             let parts: Vec<_> = parts.iter().map(|text| json!({ "type": kind, "text": text })).collect();
-            json!({ "kind": "message", "role": role.word(), "parts": parts })
+            let mut form = json!({ "kind": "message", "role": role.word(), "parts": parts });
+            if let Some(NamedSpeaker { name, person }) = speaker {
+                form["speaker"] = json!({ "name": name });
+                if let Some(person) = person {
+                    form["speaker"]["person"] = json!(person);
+                }
+            }
+            form
         }
         ItemBody::FunctionCall { call_id, name, arguments } => {
             json!({ "kind": "function_call", "call_id": call_id, "name": name, "arguments": arguments })
@@ -58,13 +73,15 @@ pub fn serialize<S: Serializer>(body: &ItemBody, serializer: S) -> Result<S::Ok,
 
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemBody, D::Error> {
     Ok(match Form::deserialize(deserializer)? {
-        Form::Message { role, parts } => {
-            ItemBody::Message { role, parts: parts.into_iter().map(|part| part.text).collect() }
-        }
+        Form::Message { role, parts, speaker } => ItemBody::Message {
+            role,
+            parts: parts.into_iter().map(|part| part.text).collect(),
+            speaker: speaker.map(|SpeakerForm { name, person }| NamedSpeaker { name, person }),
+        },
         Form::FunctionCall { call_id, name, arguments } => ItemBody::FunctionCall { call_id, name, arguments },
         Form::FunctionCallOutput { call_id, output } => ItemBody::FunctionCallOutput { call_id, output },
         // No client was told of it: it reads as a message in which nothing was said.
-        Form::Reasoning {} => ItemBody::Message { role: Role::Assistant, parts: Vec::new() },
+        Form::Reasoning {} => ItemBody::Message { role: Role::Assistant, parts: Vec::new(), speaker: None },
     })
 }
 

@@ -84,7 +84,7 @@ impl Store {
 
 /// `chars` of part `index` and everything before it; and whether that is less than there was. None: no such part.
 fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> {
-    let ItemBody::Message { role, parts } = body else { return None };
+    let ItemBody::Message { role, parts, speaker } = body else { return None };
     let mut kept = parts.get(..=index)?.to_vec();
     let last = kept.last_mut()?;
     let end = usize::try_from(chars).ok().and_then(|chars| last.char_indices().nth(chars)).map(|(end, _)| end);
@@ -92,12 +92,12 @@ fn heard(body: &ItemBody, index: usize, chars: u64) -> Option<(ItemBody, bool)> 
         last.truncate(end);
     }
     let shorter = end.is_some() || kept.len() < parts.len();
-    Some((ItemBody::Message { role: *role, parts: kept }, shorter))
+    Some((ItemBody::Message { role: *role, parts: kept, speaker: speaker.clone() }, shorter))
 }
 
 fn emptied(body: ItemBody) -> ItemBody {
     match body {
-        ItemBody::Message { role, .. } => ItemBody::Message { role, parts: Vec::new() },
+        ItemBody::Message { role, speaker, .. } => ItemBody::Message { role, parts: Vec::new(), speaker },
         ItemBody::FunctionCall { call_id, .. } => {
             ItemBody::FunctionCall { call_id, name: String::new(), arguments: String::new() }
         }

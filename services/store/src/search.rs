@@ -76,7 +76,10 @@ impl Store {
                 CROSS JOIN items i ON i.session = v.session AND i.item_id = v.item_id
                 WHERE words MATCH ?3 AND s.user = ?4 AND s.deleted_at_ms IS NULL AND (?5 IS NULL OR s.key = ?5)
                     AND (?12 = 0 OR (v.role = 'user' AND rtrim(v.text) NOT LIKE '%?'))
-                    AND (?10 IS NULL OR (s.person = ?10 AND s.remembered = 1
+                    AND (?10 IS NULL OR (s.remembered = 1
+                        AND CASE WHEN s.speakers = 0 THEN s.person
+                            ELSE iif(v.kind = 'message', coalesce(v.content ->> '$.speaker.person', s.person), NULL)
+                            END = ?10
                         AND v.item_id NOT GLOB ?11 || '_*' AND NOT EXISTS (
                         SELECT 1 FROM unsaid_items u WHERE u.session = v.session AND u.item_id = v.item_id)))
                 ORDER BY score DESC, v.key DESC LIMIT ?6 * 5

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::item_form::{BodyText, said};
 use crate::spacing::spaced;
 use crate::{Change, Error, ItemVersion, OrderKey, SessionRef, VersionStatus};
-use session::{Item, ItemPlace};
+use session::{Item, ItemBody, ItemPlace, NamedSpeaker};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{FromRow, Row};
 
@@ -87,6 +87,10 @@ pub async fn insert_version(
         .bind(crc)
         .fetch_one(&mut *connection)
         .await?;
+    if let ItemBody::Message { speaker: Some(NamedSpeaker { person: Some(_), .. }), .. } = &item.body {
+        let query = sqlx::query("UPDATE sessions SET speakers = 1 WHERE key = ? AND speakers = 0");
+        query.bind(session.key).execute(&mut *connection).await?;
+    }
     let query = sqlx::query(
         "INSERT INTO items (session, item_id, current, place, deleted, being_said) VALUES (?, ?, ?, ?, ?, ?)
          ON CONFLICT (session, item_id) DO UPDATE SET

@@ -7,13 +7,14 @@ use super::source::Source;
 use super::{CompletionRequest, Completions};
 use crate::ApiError;
 use crate::access::Caller;
+use crate::identity::RequestSpeaker;
 use crate::json::json_text;
 use runtime::Attach;
 use serde_json::{Map, Value, json};
 use session::machine::Replay;
 use session::{
-    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NewItem, NewTurn, Part,
-    ResponseRequest, Role, ToolCall,
+    ConfigUpdate, Event, Input, Item, ItemBody, ItemStatus, MaxTokens, Message, MessageRole, NamedSpeaker, NewItem,
+    NewTurn, Part, ResponseRequest, Role, ToolCall,
 };
 use std::sync::Arc;
 use store::{SessionRef, new_id};
@@ -137,7 +138,8 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
     let mut messages = request.prompt.messages.iter().peekable();
     let head = messages.next_if(|message| message.role == MessageRole::System);
     let update = head.map(|head| ConfigUpdate { instructions: Some(head.text()), ..ConfigUpdate::default() });
-    let items = messages.flat_map(bodies).map(|body| NewItem { id: None, body }).collect();
+    let bodies = name_persons(messages.flat_map(bodies).collect(), &request.speaker);
+    let items = bodies.into_iter().map(|body| NewItem { id: None, body }).collect();
     if request.prompt.tools.iter().any(|tool| tool.name.is_empty()) {
         return Err(ApiError::bad("invalid_value", "a tool has no name").param("tools"));
     }
@@ -158,12 +160,26 @@ fn turn_of(request: CompletionRequest) -> Result<(Option<ConfigUpdate>, NewTurn)
     Ok((update, NewTurn { items, request: asked, ..NewTurn::default() }))
 }
 
+/// Gives the words of each speaker the person that rules name.
+pub fn name_persons(mut bodies: Vec<ItemBody>, speaker: &RequestSpeaker) -> Vec<ItemBody> {
+    for body in &mut bodies {
+        if let ItemBody::Message { speaker: Some(NamedSpeaker { name, person }), .. } = body {
+            *person = speaker.named.get(name).cloned();
+        }
+    }
+    bodies
+}
+
 /// The items that a message is.
 pub fn bodies(message: &Message) -> Vec<ItemBody> {
     let text = message.text();
     match message.role {
         MessageRole::System => vec![ItemBody::message(Role::System, text)],
-        MessageRole::User => vec![ItemBody::message(Role::User, text)],
+        MessageRole::User => {
+            let name = message.name.clone().filter(|name| settings::person_name(name).is_some());
+            let speaker = name.map(|name| NamedSpeaker { name, person: None });
+            vec![ItemBody::Message { role: Role::User, parts: vec![text], speaker }]
+        }
         MessageRole::Tool => {
             vec![ItemBody::FunctionCallOutput { call_id: message.call_id.clone().unwrap_or_default(), output: text }]
         }
@@ -182,13 +198,14 @@ pub fn bodies(message: &Message) -> Vec<ItemBody> {
 /// As a prompt of a session has it.
 pub fn push_item(messages: &mut Vec<Message>, item: Item) {
     match item.body {
-        ItemBody::Message { role, parts } => {
+        ItemBody::Message { role, parts, speaker } => {
+            let name = speaker.filter(|_| role == Role::User).map(|speaker| speaker.name);
             let role = match role {
                 Role::System => MessageRole::System,
                 Role::User => MessageRole::User,
                 Role::Assistant => MessageRole::Assistant,
             };
-            messages.push(Message::new(role, parts.join("\n")));
+            messages.push(Message { name, ..Message::new(role, parts.join("\n")) });
         }
         ItemBody::FunctionCall { .. } if item.status == ItemStatus::Incomplete => {}
         ItemBody::FunctionCall { call_id, name, arguments } => {

@@ -5,7 +5,7 @@
 //! A client's log is kept as it is: it may hold what the home answered itself, and errors.
 
 use super::log::{RecognisedBy, marks, utterances, wanted};
-use super::{CompletionRequest, RequestAttempt, bodies, push_item};
+use super::{CompletionRequest, RequestAttempt, bodies, name_persons, push_item};
 use crate::ApiError;
 use crate::access::Caller;
 use crate::identity::RequestSpeaker;
@@ -261,6 +261,7 @@ impl Shared {
         let addition = |start: usize, behind: Option<String>, begins_behind: Option<String>| {
             let mut ids = Ids::new(runtime::random()?);
             let new = turn.log.get(start..).unwrap_or_default().iter().flat_map(kept_bodies);
+            let new = name_persons(new.collect(), &turn.speaker).into_iter();
             let new = new.map(|body| Item::new(ids.next("item"), body, ItemStatus::Completed));
             let items: Vec<Item> = new.chain(output.iter().cloned()).collect();
             if items.iter().any(|item| item.body.text_bytes() > limits.item_bytes) {
@@ -352,7 +353,7 @@ impl Shared {
         if !is_same || !is_reply(our_reply.role) || !is_reply(their_reply.role) {
             return Ok(None);
         }
-        if let ItemBody::Message { role: Role::Assistant, parts } = &last.body
+        if let ItemBody::Message { role: Role::Assistant, parts, .. } = &last.body
             && let [text] = parts.as_slice()
             && let Some(chars) = heard_chars(text, &their_reply.said)
         {

@@ -1,14 +1,15 @@
 //! The persons and rooms of each user that are known, and how many there may be whose names come from clients.
 
-use super::{BodyClues, Clues, Recognised, changed_head_of, recognise};
+use super::{BodyClues, Clues, Recognised, changed_head_of, percent_decoded, recognise};
 use crate::ApiError;
 use crate::access::Caller;
 use axum::http::HeaderMap;
 use axum::http::header::USER_AGENT;
 use parking_lot::Mutex;
 use runtime::NewSession;
-use settings::{ChangedHead, Settings};
-use std::collections::{HashMap, HashSet};
+use session::Message;
+use settings::{ChangedHead, RuleClue, RuleCondition, Settings, person_name};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::Store;
 
@@ -21,6 +22,10 @@ pub struct RequestSpeaker {
     pub room: String,
     /// Nothing of it is remembered.
     pub is_private: bool,
+    /// As the client names them in a header.
+    pub name: Option<String>,
+    /// The persons of the speakers that the messages name, where rules name one.
+    pub named: BTreeMap<String, String>,
     /// In which a new conversation goes on with the last one. 0: it never does.
     pub continue_minutes: u64,
     /// The name that its program gives.
@@ -44,6 +49,10 @@ pub struct Persons {
     known: Mutex<HashMap<String, HashSet<String>>>,
 }
 
+/// The name of the request's speaker, for clients whose protocol has no field for it.
+const SPEAKER: &str = "x-reprise-speaker";
+/// Different speakers of one request whose persons are looked up.
+const MOST_SPEAKERS: usize = 32;
 /// A client says so of a request that is not to be remembered.
 const PRIVATE: &str = "x-reprise-private";
 
@@ -58,15 +67,51 @@ impl Persons {
         headers: &HeaderMap,
         body: &BodyClues,
     ) -> Result<RequestSpeaker, ApiError> {
-        let says_private = says_private(headers)?;
-        let identity = &caller.identity;
-        let key = identity.key.as_deref().zip(identity.key_name.as_deref());
-        let clues = Clues { key, path: caller.path.as_deref(), headers, body };
-        let speaker =
-            self.admitted(&identity.user, recognise(&self.settings.remember.who, &clues), says_private).await?;
+        let (says_private, name) = (says_private(headers)?, speaker_named(headers)?);
+        let with_name = BodyClues { speaker: name.clone().or(body.speaker.clone()), ..body.clone() };
+        let clues = Clues { body: &with_name, ..clues_of(caller, headers, body) };
+        let recognised = recognise(&self.settings.remember.who, &clues);
+        let speaker = self.admitted(&caller.identity.user, recognised, says_private).await?;
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
         let changed_head = changed_head_of(&self.settings.prompt.clients, &clues);
-        Ok(RequestSpeaker { agent, changed_head, ..speaker })
+        Ok(RequestSpeaker { name, agent, changed_head, ..speaker })
+    }
+
+    /// The persons of the speakers of these messages, beside that of the request.
+    pub async fn name_all(
+        &self,
+        speaker: &mut RequestSpeaker,
+        caller: &Caller,
+        headers: &HeaderMap,
+        body: &BodyClues,
+        messages: &[Message],
+    ) -> Result<(), ApiError> {
+        let names: BTreeSet<&String> = messages.iter().filter_map(|message| message.name.as_ref()).collect();
+        for name in names.into_iter().take(MOST_SPEAKERS) {
+            if let Some(person) = self.person_of(caller, headers, body, name).await? {
+                speaker.named.insert(name.clone(), person);
+            }
+        }
+        Ok(())
+    }
+
+    /// The person of a speaker in a conversation of several. None: no rule looks at speakers, or none holds.
+    pub async fn person_of(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        body: &BodyClues,
+        name: &str,
+    ) -> Result<Option<String>, ApiError> {
+        let with_name = BodyClues { speaker: Some(name.to_owned()), ..body.clone() };
+        let rules = &self.settings.remember.who;
+        let recognised = recognise(rules, &Clues { body: &with_name, ..clues_of(caller, headers, body) });
+        let rule = recognised.rule.and_then(|at| rules.get(at));
+        let looks = |condition: &RuleCondition| condition.clue == RuleClue::Speaker;
+        if !rule.is_some_and(|rule| rule.conditions.iter().any(looks)) {
+            return Ok(None);
+        }
+        Ok(Some(self.admitted(&caller.identity.user, recognised, false).await?.person))
     }
 
     /// Where the protocol has neither keys nor headers.
@@ -99,6 +144,8 @@ impl Persons {
             person,
             room,
             is_private: is_private || says_private,
+            name: None,
+            named: BTreeMap::new(),
             continue_minutes: continue_minutes.unwrap_or(self.settings.conversation.continue_minutes),
             ..RequestSpeaker::default()
         })
@@ -143,3 +190,21 @@ fn says_private(headers: &HeaderMap) -> Result<bool, ApiError> {
         _ => Err(ApiError::bad("invalid_value", "the header X-Reprise-Private must be true or false").param(PRIVATE)),
     }
 }
+
+fn clues_of<'a>(caller: &'a Caller, headers: &'a HeaderMap, body: &'a BodyClues) -> Clues<'a> {
+    let identity = &caller.identity;
+    let key = identity.key.as_deref().zip(identity.key_name.as_deref());
+    Clues { key, path: caller.path.as_deref(), headers, body }
+}
+
+fn speaker_named(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(SPEAKER) else { return Ok(None) };
+    let name = std::str::from_utf8(value.as_bytes()).ok().map(percent_decoded);
+    match name.filter(|name| person_name(name).is_some()) {
+        Some(name) => Ok(Some(name.trim().to_owned())),
+        None => Err(ApiError::bad("invalid_value", WRONG_SPEAKER).param(SPEAKER)),
+    }
+}
+
+/// Of a name that is none.
+pub const WRONG_SPEAKER: &str = "a speaker is named in 1 to 64 characters on one line, without \"/\"";

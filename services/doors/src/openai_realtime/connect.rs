@@ -59,17 +59,17 @@ pub async fn connect(
     app.model.wake();
     let extensions =
         asked.extensions.as_ref().is_some_and(|names| names.split(',').any(|name| name.trim() == EXTENSION));
+    let secret = caller.identity.session.as_ref();
+    let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
+    let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
+    let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
+    let clues = clues(&asked, secret, model, update.as_ref())?;
     let (session, replay) = match &asked.session {
         Some(id) => {
             let session = app.gate.begun.open_session(&app.store, &caller, id).await?;
             (session, asked.after.clone().map_or(Replay::All, Replay::After))
         }
         None => {
-            let secret = caller.identity.session.as_ref();
-            let model = secret.and_then(|session| session.get("model")).and_then(Value::as_str);
-            let update = secret.map(|session| session_update(session, &event_limits(&app.settings))).transpose()?;
-            let model = asked.model.as_deref().filter(|name| !name.is_empty()).or(model).unwrap_or_default();
-            let clues = clues(&asked, secret, model, update.as_ref())?;
             let speaker = app.persons.speaker(&caller, &headers, &clues).await?;
             let new = NewSession { update: update.as_ref(), ..speaker.new_session(&caller.identity.user, model) };
             let session = app.runtime.create(new).await?;
@@ -91,7 +91,7 @@ pub async fn connect(
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
     Ok(upgrade.on_upgrade(move |websocket| {
         let limits = event_limits(&app.settings);
-        let socket = Socket { app, caller, connected, written, limits, extensions, seed };
+        let socket = Socket { app, caller, headers, clues, connected, written, limits, extensions, seed };
         async move {
             converse(socket, websocket).await;
             drop((peer, key_place));

@@ -42,7 +42,7 @@ pub enum ClientEvent {
     TextUpdate { text: String },
     #[serde(rename = "input_text_buffer.commit")]
     #[schemars(extend("x-extension" = EXTENSION))]
-    TextCommit { text: Option<String>, item_id: Option<String>, create_response: Option<bool> },
+    TextCommit { text: Option<String>, item_id: Option<String>, speaker: Option<String>, create_response: Option<bool> },
     #[serde(rename = "input_text_buffer.clear")]
     #[schemars(extend("x-extension" = EXTENSION))]
     TextClear {},
@@ -184,6 +184,8 @@ pub struct NewMessage {
     pub role: NewRole,
     #[schemars(required)]
     pub content: Option<NewContent>,
+    /// Extension: the speaker's name, of a user's message.
+    pub speaker: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]

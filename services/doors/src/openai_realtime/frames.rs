@@ -169,6 +169,9 @@ pub enum BodyView<'a> {
         #[schemars(extend("enum" = ["system", "user", "assistant"]))]
         role: &'static str,
         content: Vec<ItemPart<'a>>,
+        /// Where a client has named one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        speaker: Option<&'a str>,
     },
     FunctionCall {
         call_id: &'a str,

@@ -6,14 +6,15 @@ use super::events::{
     Reasoning, ResponseFields, SessionFields,
 };
 use crate::fields::{KnownFields, note};
+use crate::identity::WRONG_SPEAKER;
 use crate::json::{json_text, tool_choice_of};
 use crate::reader::{Read, Wrong, read};
 use serde_json::{Map, Value, json};
 use session::{
     ConfigUpdate, ConversationChoice, GenerationOptions, Heard, Input, InputItem, ItemBody, ItemPlace, JsonText,
-    MaxTokens, NewItem, ResponseRequest, Role, Tool,
+    MaxTokens, NamedSpeaker, NewItem, ResponseRequest, Role, Tool,
 };
-use settings::Settings;
+use settings::{Settings, person_name};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -128,9 +129,10 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         ClientEvent::StopThinking { response_id } => Input::StopThinking { response_id },
         ClientEvent::AudioClear {} => Input::DropSpeech,
         ClientEvent::TextUpdate { text } => Input::Hear { text: bounded("text", text, limits)? },
-        ClientEvent::TextCommit { text, item_id, create_response } => Input::HeardAll {
+        ClientEvent::TextCommit { text, item_id, speaker, create_response } => Input::HeardAll {
             text: text.map(|text| bounded("text", text, limits)).transpose()?,
             item_id: id("item_id", item_id, limits)?,
+            speaker: speaker_of(speaker)?,
             respond: create_response.unwrap_or(true),
         },
         ClientEvent::TextClear {} => Input::Hear { text: String::new() },
@@ -219,7 +221,7 @@ fn request(fields: ResponseFields, limits: &Limits) -> Read<ResponseRequest> {
 
 fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
     let (given_id, body) = match fields {
-        NewItemFields::Message(NewMessage { id, role, content }) => {
+        NewItemFields::Message(NewMessage { id, role, content, speaker }) => {
             let parts = match content.ok_or_else(|| Wrong::missing("content"))? {
                 NewContent::Text(text) => vec![text],
                 NewContent::Parts(parts) => parts.iter().enumerate().map(part).collect::<Read<_>>()?,
@@ -229,7 +231,8 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
                 NewRole::Assistant => Role::Assistant,
                 NewRole::System | NewRole::Developer => Role::System,
             };
-            (id, ItemBody::Message { role, parts })
+            let speaker = speaker_of(speaker)?.filter(|_| role == Role::User);
+            (id, ItemBody::Message { role, parts, speaker })
         }
         NewItemFields::FunctionCall(NewCall { id: given_id, call_id, name, arguments }) => {
             let call_id = id("call_id", call_id, limits)?.unwrap_or_default();
@@ -252,6 +255,14 @@ fn new_item(fields: NewItemFields, limits: &Limits) -> Read<NewItem> {
         return Err(Wrong::new("value_too_large", "content", message));
     }
     Ok(NewItem { id: id("id", given_id, limits)?, body })
+}
+
+/// Whose person it is, the connection finds out.
+fn speaker_of(name: Option<String>) -> Read<Option<NamedSpeaker>> {
+    match name {
+        Some(name) if person_name(&name).is_none() => Err(Wrong::invalid("speaker", WRONG_SPEAKER)),
+        name => Ok(name.map(|name| NamedSpeaker { name: name.trim().to_owned(), person: None })),
+    }
 }
 
 /// The text of a part of a message.

@@ -188,12 +188,13 @@ pub fn item_value(item: &Item) -> Value {
 
 fn item_view(item: &Item) -> ItemView<'_> {
     let body = match &item.body {
-        ItemBody::Message { role, parts } => {
+        ItemBody::Message { role, parts, speaker } => {
             let part = |text| match role {
                 Role::Assistant => ItemPart::OutputText { text },
                 Role::User | Role::System => ItemPart::InputText { text },
             };
-            BodyView::Message { role: role.word(), content: parts.iter().map(|text| part(text)).collect() }
+            let speaker = speaker.as_ref().filter(|_| *role == Role::User).map(|speaker| speaker.name.as_str());
+            BodyView::Message { role: role.word(), content: parts.iter().map(|text| part(text)).collect(), speaker }
         }
         ItemBody::FunctionCall { call_id, name, arguments } => BodyView::FunctionCall { call_id, name, arguments },
         ItemBody::FunctionCallOutput { call_id, output } => BodyView::FunctionCallOutput { call_id, output },

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use session::sentences::Sentence;
 use session::{
     Compaction, CompactionStage, ConfigUpdate, ConversationChoice, Event, Failure, FailureCode, Heard, Input,
-    InputItem, Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, NewItem, Placed, Response, ResponseRequest,
-    ResponseStatus, Role, SessionConfig, SessionState, StatusDetails, TokenLogprob, Tool, ToolChoice, TurnReport,
-    Usage,
+    InputItem, Item, ItemBody, ItemPlace, ItemStatus, MaxTokens, NamedSpeaker, NewItem, Placed, Response,
+    ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState, StatusDetails, TokenLogprob, Tool, ToolChoice,
+    TurnReport, Usage,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -57,7 +57,7 @@ fn every_client_event_is_read() {
             Input::AddItem {
                 item: NewItem {
                     id: Some("a".into()),
-                    body: ItemBody::Message { role: Role::System, parts: vec!["x".into(), "y".into()] },
+                    body: ItemBody::Message { role: Role::System, parts: vec!["x".into(), "y".into()], speaker: None },
                 },
                 place: ItemPlace::Head,
             },
@@ -120,7 +120,16 @@ fn every_client_event_is_read() {
         (json!({"type": "input_text_buffer.update", "text": "what is"}), Input::Hear { text: "what is".into() }),
         (
             json!({"type": "input_text_buffer.commit", "create_response": false}),
-            Input::HeardAll { text: None, item_id: None, respond: false },
+            Input::HeardAll { text: None, item_id: None, speaker: None, respond: false },
+        ),
+        (
+            json!({"type": "input_text_buffer.commit", "text": "Hi", "speaker": " Anna"}),
+            Input::HeardAll {
+                text: Some("Hi".into()),
+                item_id: None,
+                speaker: Some(NamedSpeaker { name: "Anna".into(), person: None }),
+                respond: true,
+            },
         ),
         (json!({"type": "input_text_buffer.clear"}), Input::Hear { text: String::new() }),
     ];
@@ -275,8 +284,11 @@ fn call(id: &str, arguments: &str, status: ItemStatus) -> Item {
 /// One of each event that a session tells.
 fn every_event() -> Vec<Event> {
     let (response_id, item_id) = ("resp_1".to_owned(), "item_2".to_owned());
-    let started =
-        Item::new("item_2", ItemBody::Message { role: Role::Assistant, parts: vec![] }, ItemStatus::InProgress);
+    let started = Item::new(
+        "item_2",
+        ItemBody::Message { role: Role::Assistant, parts: vec![], speaker: None },
+        ItemStatus::InProgress,
+    );
     let done = Item::message("item_2", Role::Assistant, "Hello.");
     let mut config = SessionConfig::new("Be brief.");
     config.temperature = Some(0.7);

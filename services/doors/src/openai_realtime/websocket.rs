@@ -3,12 +3,15 @@
 use super::frames::RateLimit;
 use super::parse::{Limits, Received, note_unread, parse};
 use super::{EXTENSION, ErrorBody, Renderer};
-use crate::App;
 use crate::access::{Caller, Left};
+use crate::identity::BodyClues;
+use crate::{ApiError, App};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
+use axum::http::HeaderMap;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use runtime::{Connected, End, ToWrite, Written};
+use session::{Input, InputItem, ItemBody};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,6 +21,9 @@ use tracing::Instrument;
 pub struct Socket {
     pub app: App,
     pub caller: Caller,
+    /// What the connection tells of its speakers.
+    pub headers: HeaderMap,
+    pub clues: BodyClues,
     pub connected: Connected,
     pub written: Written,
     pub limits: Limits,
@@ -29,7 +35,7 @@ pub struct Socket {
 
 /// Until one of the two sides ends it.
 pub async fn converse(socket: Socket, websocket: WebSocket) {
-    let Socket { app, caller, connected, written, limits, extensions, seed } = socket;
+    let Socket { app, caller, headers, clues, connected, written, limits, extensions, seed } = socket;
     let (sink, stream) = websocket.split();
     let outgoing = connected.outgoing.clone();
     tracing::debug!(user = %caller.identity.user, "connected");
@@ -37,7 +43,8 @@ pub async fn converse(socket: Socket, websocket: WebSocket) {
     let renderer = Renderer::new(extensions.clone(), seed);
     let writer = tokio::spawn(write(sink, written, renderer, ping).in_current_span());
     let own = Renderer::new(extensions.clone(), !seed);
-    let mut reader = Reader { app, caller, connected, stream, limits, extensions, own, last_heard: Instant::now() };
+    let last_heard = Instant::now();
+    let mut reader = Reader { app, caller, headers, clues, connected, stream, limits, extensions, own, last_heard };
     let end = match reader.read().await {
         // What is queued is still written.
         Ended::ByUs(end) => end,
@@ -69,6 +76,8 @@ enum Ended {
 struct Reader {
     app: App,
     caller: Caller,
+    headers: HeaderMap,
+    clues: BodyClues,
     connected: Connected,
     stream: SplitStream<WebSocket>,
     limits: Limits,
@@ -113,13 +122,42 @@ impl Reader {
         }
     }
 
+    /// Gives the words of each speaker the person that rules name.
+    async fn name_speakers(&self, input: &mut Input) -> Result<(), ApiError> {
+        let mut bodies: Vec<&mut ItemBody> = Vec::new();
+        match input {
+            Input::AddItem { item, .. } => bodies.push(&mut item.body),
+            Input::Respond(request) => {
+                for item in request.input.iter_mut().flatten() {
+                    if let InputItem::Item(item) = item {
+                        bodies.push(&mut item.body);
+                    }
+                }
+            }
+            Input::HeardAll { speaker: Some(speaker), .. } => {
+                speaker.person = self.person_of(&speaker.name).await?;
+            }
+            _ => {}
+        }
+        for body in bodies {
+            if let ItemBody::Message { speaker: Some(speaker), .. } = body {
+                speaker.person = self.person_of(&speaker.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn person_of(&self, name: &str) -> Result<Option<String>, ApiError> {
+        self.app.persons.person_of(&self.caller, &self.headers, &self.clues, name).await
+    }
+
     /// False: the session is not there any more.
     async fn heard(&mut self, text: Option<Utf8Bytes>) -> bool {
         let Some(text) = text else {
             let message = "events are text messages, and this one is binary";
             return self.refuse(ErrorBody::new("invalid_json", message)).await;
         };
-        let Received { event_id, input, is_extension, extensions, unread } = match parse(&text, &self.limits) {
+        let Received { event_id, mut input, is_extension, extensions, unread } = match parse(&text, &self.limits) {
             Ok(received) => received,
             Err(error) => return self.refuse(error).await,
         };
@@ -131,6 +169,9 @@ impl Reader {
         }
         if let Some(names) = extensions {
             self.extensions.store(names.iter().any(|name| name == EXTENSION), Ordering::Relaxed);
+        }
+        if let Err(error) = self.name_speakers(&mut input).await {
+            return self.refuse(ErrorBody::new("store_failed", error.message).caused_by(event_id)).await;
         }
         if !input.wants_response() {
             return self.connected.say(event_id, input).await;

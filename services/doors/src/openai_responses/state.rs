@@ -198,7 +198,9 @@ async fn last_of(
     speaker: &RequestSpeaker,
     choice: &ModelChoice,
 ) -> Result<Option<String>, store::Error> {
-    let is_same = |item: &ItemVersion, body: &ItemBody| item.body == *body && item.status != VersionStatus::InProgress;
+    let is_same = |item: &ItemVersion, body: &ItemBody| {
+        item.body.unnamed() == body.unnamed() && item.status != VersionStatus::InProgress
+    };
     let last = store.items_backwards(session, None, 1).await?.pop();
     let Some(last) = last.filter(|last| past.last().is_some_and(|body| is_same(last, body))) else { return Ok(None) };
     let record = store.session(session).await?;

@@ -72,13 +72,13 @@ pub fn item_view(item: &Item) -> Value {
         ItemStatus::Incomplete => "incomplete",
     };
     match &item.body {
-        ItemBody::Message { role: Role::Assistant, parts } => {
+        ItemBody::Message { role: Role::Assistant, parts, .. } => {
             let part =
                 |text: &String| json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] });
             let content: Vec<Value> = parts.iter().map(part).collect();
             json!({ "id": item.id, "type": "message", "role": "assistant", "status": status, "content": content })
         }
-        ItemBody::Message { role, parts } => {
+        ItemBody::Message { role, parts, .. } => {
             let content: Vec<Value> = parts.iter().map(|text| json!({ "type": "input_text", "text": text })).collect();
             json!({ "id": item.id, "type": "message", "role": role.word(), "status": status, "content": content })
         }

@@ -6,6 +6,7 @@ use super::render::{FrameShape, ResponsesReply};
 use super::{answer, parse, prepared, refused, resolve_past};
 use crate::access::{Caller, Peer};
 use crate::completion::{Completion, Completions, Render, push_item};
+use crate::identity::name_last;
 use crate::openai_realtime::{broken, say_goodbye};
 use crate::{ApiError, App};
 use axum::Extension;
@@ -230,7 +231,11 @@ impl Connection {
         if request.model.is_empty() {
             request.model.clone_from(&self.model);
         }
-        request.speaker = self.completions.persons.speaker(&self.caller, &self.headers, &request.clues).await?;
+        let (persons, caller, headers) = (&self.completions.persons, &self.caller, &self.headers);
+        let mut speaker = persons.speaker(caller, headers, &request.clues).await?;
+        name_last(&mut request.input, &speaker);
+        persons.name_all(&mut speaker, caller, headers, &request.clues, &request.input).await?;
+        request.speaker = speaker;
         self.recall(&mut request);
         if !request.generate {
             let (id, frames) = prepared(&self.completions, &self.caller, &request)?;

@@ -69,7 +69,7 @@ async fn kept(store: &Store) -> Vec<(SessionRecord, Vec<String>)> {
         let session = store.open_session("local", &line.session.id).await.unwrap();
         let items = store.items(&session, None, 1000).await.unwrap();
         let said = items.into_iter().map(|item| match item.body {
-            ItemBody::Message { role, parts } => format!("{role:?}: {}", parts.concat()).to_lowercase(),
+            ItemBody::Message { role, parts, .. } => format!("{role:?}: {}", parts.concat()).to_lowercase(),
             ItemBody::FunctionCall { name, .. } => format!("call: {name}"),
             ItemBody::FunctionCallOutput { output, .. } => format!("result: {output}"),
         });

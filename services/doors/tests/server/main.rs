@@ -23,6 +23,7 @@ mod responses_socket;
 mod retries;
 mod scripted;
 mod side_tasks;
+mod speakers;
 mod support;
 mod talk;
 mod thinking;

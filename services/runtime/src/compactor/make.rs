@@ -8,6 +8,7 @@ use super::{Past, Standing};
 use crate::clock::wall_ms;
 use crate::metrics;
 use crate::prompts::{SessionTools, prompt_with};
+use crate::speakers;
 use compaction::{
     Admission, Attempt, AttemptOutcome, AttemptStep, CompactionPlan, Fact, PlanMoment, RejectionReason, SummaryJob,
     SummaryPlan, SummaryReply, SummaryRequest,
@@ -239,6 +240,8 @@ async fn ask(
 ) -> Result<SummaryReply, Failure> {
     let cut = past.items.iter().position(|item| item.id == request.through).map_or(0, |index| index + 1);
     let items: Vec<_> = past.items[..cut].iter().map(|item| without_words(item, &request.left_out)).collect();
+    let items = speakers::without_past_of_others(&items, None);
+    let items = speakers::labelled(&items, tools.preset.speakers);
     let mut context = tools.context(&past.base, &past.items);
     // They stand behind the conversation.
     context.notes.clear();
@@ -246,7 +249,7 @@ async fn ask(
     let layout = Layout {
         persona: &persona,
         instructions: &config.instructions,
-        remembered: &config.remembered,
+        remembered: speakers::remembered_by_all(config, tools.own(), &items),
         context: &context,
         partial: None,
         wording,
@@ -255,7 +258,7 @@ async fn ask(
     messages.extend(request.messages.iter().map(message_of));
     let prompt = prompt_with(config, &context, messages);
     let mut ask = ModelRequest::for_summary(prompt, tools.preset.clone(), request.max_tokens, effort.requests > 1);
-    tools.own(&mut ask);
+    tools.take(&mut ask);
     read(tools.model.ask(ask), effort).await
 }
 

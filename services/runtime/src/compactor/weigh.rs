@@ -3,6 +3,7 @@
 use super::standing::message_of;
 use super::{Past, Standing};
 use crate::prompts::{SessionTools, prompt_with};
+use crate::speakers;
 use compaction::{Passage, PassageKind, PromptSizes, PromptView};
 use model::{Counted, PLACEHOLDER};
 use session::prompt::{Context, Layout, lay_out, leading};
@@ -100,7 +101,7 @@ impl SessionTools {
             partial,
             wording: &self.wording,
         };
-        let laid_out = lay_out(items, &layout);
+        let laid_out = lay_out(&speakers::labelled(items, self.preset.speakers), &layout);
         let preface = laid_out.preface_at..laid_out.preface_at + context.preface.len();
         let prompt = prompt_with(config, context, laid_out.messages);
         let measured = self.model.measure(&prompt, &self.preset).await?;

@@ -12,8 +12,13 @@ pub struct SaidAt<'a> {
 
 impl<'a> SaidAt<'a> {
     pub fn of(unheard: &'a UnheardSession, message: &'a SaidMessage) -> SaidAt<'a> {
-        SaidAt { person: &unheard.person, message }
+        SaidAt { person: said_by(unheard, message), message }
     }
+}
+
+/// Whose words a message holds.
+pub fn said_by<'a>(unheard: &'a UnheardSession, message: &'a SaidMessage) -> &'a str {
+    message.person.as_deref().unwrap_or(&unheard.person)
 }
 
 /// What holds today, and what changes about it.
@@ -126,8 +131,13 @@ mod tests {
     use super::*;
 
     fn said(text: &str, about: &str, at_ms: i64, remembered: &mut Remembered) {
-        let message =
-            SaidMessage { seq: 1, item_id: format!("item_{at_ms}"), text: text.to_owned(), created_at_ms: at_ms };
+        let message = SaidMessage {
+            seq: 1,
+            item_id: format!("item_{at_ms}"),
+            text: text.to_owned(),
+            person: None,
+            created_at_ms: at_ms,
+        };
         let statement =
             Statement { text: text.to_owned(), about: about.to_owned(), asked: false, of_home: false, confidence: 0.8 };
         let source = SaidAt { person: "ann", message: &message };

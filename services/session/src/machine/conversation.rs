@@ -2,7 +2,7 @@
 
 use super::recall::is_hidden;
 use crate::prompt::Context;
-use crate::vocabulary::{Item, ItemPlace, ItemStatus, Placed, Role};
+use crate::vocabulary::{Item, ItemPlace, ItemStatus, NamedSpeaker, Placed, Role};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -160,6 +160,12 @@ impl Conversation {
     pub fn snapshot(&self) -> Vec<Arc<Item>> {
         let stands = |entry: &&Entry| !entry.covered && entry.item.status != ItemStatus::InProgress;
         self.entries.iter().filter(stands).map(|entry| entry.item.clone()).collect()
+    }
+
+    /// The speaker of what is to be answered.
+    pub fn asker(&self) -> Option<NamedSpeaker> {
+        let last = self.entries.iter().map(|entry| &entry.item).rfind(|item| item.is_said_by_user());
+        last.and_then(|item| item.speaker().cloned())
     }
 
     /// What the user said before this.

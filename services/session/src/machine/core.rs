@@ -12,7 +12,8 @@ use crate::ids::Ids;
 use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
-    NewItem, NewTurn, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig, SessionState,
+    NamedSpeaker, NewItem, NewTurn, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig,
+    SessionState,
 };
 use std::sync::Arc;
 
@@ -304,7 +305,9 @@ impl Machine {
                 self.warming.hear(text);
                 Ok(())
             }
-            Input::HeardAll { text, item_id, respond } => self.heard_all(&asker, text, item_id, respond),
+            Input::HeardAll { text, item_id, speaker, respond } => {
+                self.heard_all(&asker, text, item_id, speaker, respond)
+            }
         };
         if let Err(refusal) = done {
             self.ledger.outbox.refuse(asker, refusal);
@@ -367,13 +370,15 @@ impl Machine {
         asker: &Asker,
         text: Option<String>,
         item_id: Option<String>,
+        speaker: Option<NamedSpeaker>,
         respond: bool,
     ) -> Result<(), Refusal> {
         let text = text.unwrap_or_else(|| self.warming.buffer.clone());
         if text.trim().is_empty() {
             return Err(Refusal::NothingSaid);
         }
-        let item = NewItem { id: item_id, body: ItemBody::message(Role::User, text) };
+        let body = ItemBody::Message { role: Role::User, parts: vec![text], speaker };
+        let item = NewItem { id: item_id, body };
         self.add_item(asker, item, &ItemPlace::End)?;
         self.warming.buffer.clear();
         if respond { self.create_response(&Default::default()).map(drop) } else { Ok(()) }

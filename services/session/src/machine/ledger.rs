@@ -105,7 +105,7 @@ impl Ledger {
             return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Truncate });
         };
         let mut item = Item::clone(old);
-        let ItemBody::Message { role: Role::Assistant, parts } = &mut item.body else {
+        let ItemBody::Message { role: Role::Assistant, parts, .. } = &mut item.body else {
             return Err(Refusal::NotTruncatable);
         };
         let count = parts.len();

@@ -7,8 +7,8 @@ use super::output::{Generate, Output, StoreOp};
 use super::recall::{RECALL, RECALL_CALL_ID, has_recall};
 use crate::sentences::Sentence;
 use crate::vocabulary::{
-    Delta, Ending, Event, Item, ItemBody, ItemPlace, ItemStatus, Response, ResponseStatus, Role, SessionConfig,
-    TokenLogprob, ToolChoice, TurnReport, Usage,
+    Delta, Ending, Event, Item, ItemBody, ItemPlace, ItemStatus, NamedSpeaker, Response, ResponseStatus, Role,
+    SessionConfig, TokenLogprob, ToolChoice, TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub struct Reply {
     recalls: Vec<(String, String)>,
     /// The next item stands behind this one, of which clients do not know.
     behind: Option<String>,
+    /// Whom it answers.
+    answers: Option<NamedSpeaker>,
     /// Its clients want the answer now.
     thinks_no_more: bool,
 }
@@ -71,6 +73,7 @@ impl Reply {
             recalls_left: recalls,
             recalls: Vec::new(),
             behind: None,
+            answers: None,
             thinks_no_more: false,
         }
     }
@@ -80,7 +83,8 @@ impl Reply {
     pub fn start(&mut self, ledger: &mut Ledger, now: Millis) {
         self.created_at = now;
         if self.in_conversation() {
-            let item = empty_message(&ledger.new_item_id());
+            self.answers = ledger.conversation.asker();
+            let item = empty_message(&ledger.new_item_id(), &self.answers);
             let item_id = item.id.clone();
             self.reserved = Some((item_id, ledger.begin_item(&self.response.id, item, &ItemPlace::End)));
         }
@@ -201,15 +205,17 @@ impl Reply {
 
     fn begin_message(&mut self, ledger: &mut Ledger) {
         let (mut item, op) = match self.reserved.take() {
-            Some((item_id, op)) => (empty_message(&item_id), Some(op)),
+            Some((item_id, op)) => (empty_message(&item_id, &self.answers), Some(op)),
             None => {
-                let item = empty_message(&ledger.new_item_id());
+                let item = empty_message(&ledger.new_item_id(), &self.answers);
                 let op = self.begin_item(item.clone(), None, ledger);
                 (item, op)
             }
         };
         self.announce_item(item.clone(), op, ledger);
-        item.body = ItemBody::message(Role::Assistant, "");
+        if let ItemBody::Message { parts, .. } = &mut item.body {
+            parts.push(String::new());
+        }
         self.open = Some(Open::Item(item));
     }
 
@@ -421,7 +427,7 @@ impl Reply {
     }
 }
 
-fn empty_message(item_id: &str) -> Item {
-    let body = ItemBody::Message { role: Role::Assistant, parts: Vec::new() };
+fn empty_message(item_id: &str, answers: &Option<NamedSpeaker>) -> Item {
+    let body = ItemBody::Message { role: Role::Assistant, parts: Vec::new(), speaker: answers.clone() };
     Item::new(item_id, body, ItemStatus::InProgress)
 }

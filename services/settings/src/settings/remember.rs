@@ -87,6 +87,8 @@ pub enum RuleClue {
     Device,
     /// The client's instructions. A text is looked for in them.
     Instructions,
+    /// The speaker's name, as the client writes it.
+    Speaker,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +123,7 @@ impl RuleClue {
             RuleClue::Satellite => "satellite",
             RuleClue::Device => "device",
             RuleClue::Instructions => "instructions",
+            RuleClue::Speaker => "speaker",
         }
     }
 }
@@ -206,6 +209,7 @@ pub(super) fn conditions(r: &SectionReader<'_>) -> Vec<RuleCondition> {
         RuleClue::Satellite,
         RuleClue::Device,
         RuleClue::Instructions,
+        RuleClue::Speaker,
     ];
     let mut conditions = Vec::new();
     for clue in clues {
