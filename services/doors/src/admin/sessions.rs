@@ -134,8 +134,8 @@ pub async fn stop_thinking(State(app): State<App>, OwnSession(session): OwnSessi
 pub async fn delete(State(app): State<App>, OwnSession(session): OwnSession) -> Answer {
     let id = session.id();
     app.runtime.deleted(&session).await;
-    app.standing.forget(session.user());
     app.store.delete_session(&session, wall_ms()).await?;
+    app.standing.forget(session.user());
     upkeep::forget_deleted(&app).await;
     tracing::info!(session = id, "a session was deleted");
     Ok(Json(json!({ "object": "session.deleted", "id": id, "deleted": true })))

@@ -114,6 +114,7 @@ pub async fn delete(
     let session = conversation(&completions, &caller, &id).await?;
     app.runtime.deleted(&session).await;
     app.store.delete_session(&session, runtime::wall_ms()).await?;
+    app.standing.forget(session.user());
     upkeep::forget_deleted(&app).await;
     tracing::info!(session = id, "a session was deleted");
     Ok(Json(json!({ "id": id, "object": "conversation.deleted", "deleted": true })))

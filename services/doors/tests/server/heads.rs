@@ -209,6 +209,19 @@ async fn nothing_stands_of_what_is_private_deleted_or_not_to_be_kept() {
     let (prompt, _) = kitchen.says(&mut server, &heads[1], "What time is it?", "8:01.").await;
     assert_eq!((prompt.len(), &prompt[0].1), (4, &heads[1]));
     server.stop().await;
+    // What is deleted of a user may stand in a note.
+    let mut server = Server::start().await;
+    let (_, begun) = server.http("POST", "/v1/conversations", &[], "{}").await;
+    let session = begun["id"].as_str().unwrap().to_owned();
+    for path in ["/v1/memories?person=".to_owned(), format!("/v1/conversations/{session}")] {
+        let mut client = home_assistant(CHAT);
+        client.says(&mut server, &heads[0], "Hi.", "Hello.").await;
+        let (status, answer) = server.http("DELETE", &path, &[], "").await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        let (prompt, _) = client.says(&mut server, &heads[1], "What time is it?", "8:01.").await;
+        assert_eq!((prompt.len(), &prompt[0].1), (4, &heads[1]), "{path}");
+    }
+    server.stop().await;
     let mut server = Server::with(|settings| settings.prompt.kept_bytes = 0).await;
     let mut kitchen = home_assistant(CHAT);
     for head in &heads {
