@@ -139,6 +139,15 @@ async fn wyoming_intents() {
     model.abort();
 }
 
+/// No client of a home, but it asks for everything.
+#[tokio::test]
+async fn schemathesis() {
+    let Some(venv) = packages("REPRISE_CLIENTS_VENV", "bin/schemathesis") else { return };
+    let often = ["limits.requests_per_minute_per_address=1000000", "limits.requests_per_minute_per_key=1000000"];
+    let service = Service::start(&["--set", often[0], "--set", often[1]]).await;
+    run(service, venv.join("bin/python"), &["-B"], "schemathesis_all.py", &[]).await;
+}
+
 #[tokio::test]
 async fn npm_openai_chat() {
     node("node_chat.mjs").await;

@@ -41,7 +41,7 @@ pub fn document(routes: &[Route], keys_required: bool) -> Value {
             "securitySchemes": {
                 "key": { "type": "http", "scheme": "bearer", "description": "From `reprise keys create`." },
             },
-            "schemas": { "Error": written::<ErrorAnswer>() },
+            "schemas": { "Error": written::<ErrorAnswer>(), "OllamaError": written::<OllamaError>() },
         },
     })
 }
@@ -58,24 +58,30 @@ fn operation(route: &Route, words: &Words, keys_required: bool) -> Value {
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
         .collect();
     parameters.extend(route.query.into_iter().flat_map(|schema| query_parameters(&schema())));
-    let (status, kind, schema) = match route.success {
-        Success::Object => ("200", "application/json", json!({ "type": "object" })),
-        Success::List => ("200", "application/json", written::<ListAnswer>()),
-        Success::Of(schema) => ("200", "application/json", schema()),
-        Success::Lines => ("200", "application/jsonl", json!({ "type": "string" })),
-        Success::Text => ("200", "text/plain", json!({ "type": "string" })),
-        Success::Websocket => ("101", "", Value::Null),
+    let object = || json!({ "type": "object" });
+    let text = || json!({ "type": "string" });
+    let (status, kinds) = match route.success {
+        Success::Object => ("200", vec![("application/json", object())]),
+        Success::List => ("200", vec![("application/json", written::<ListAnswer>())]),
+        Success::Of(schema) => ("200", vec![("application/json", schema())]),
+        Success::Lines => ("200", vec![("application/jsonl", text())]),
+        Success::OllamaLines => ("200", vec![("application/x-ndjson", text()), ("application/json", object())]),
+        Success::Events => ("200", vec![("application/json", object()), ("text/event-stream", text())]),
+        Success::Text => ("200", vec![("text/plain", text())]),
+        Success::Websocket => ("101", Vec::new()),
     };
     let mut success = json!({ "description": words.summary });
-    if !kind.is_empty() {
-        success["content"] = json!({ kind: { "schema": schema } });
+    if !kinds.is_empty() {
+        let kinds = kinds.into_iter().map(|(kind, schema)| (kind.to_owned(), json!({ "schema": schema })));
+        success["content"] = Value::Object(kinds.collect());
     }
     let mut responses = Map::from_iter([(status.to_owned(), success)]);
     let common = EVERYWHERE.iter();
     let common = common.chain(WITH_A_KEY.iter().filter(|_| route.scope.is_some()));
     let common = common.chain(WITH_A_BODY.iter().filter(|_| route.body.is_some()));
     let common = common.filter(|(status, _)| keys_required || *status != "401").copied();
-    let error = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
+    let form = if route.path.starts_with("/api/") { "OllamaError" } else { "Error" };
+    let error = json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{form}") } } });
     // What a route says of a status is said of it.
     for (status, why) in common.chain(words.refusals.iter().map(|(status, why)| (status.as_str(), why.as_str()))) {
         responses.insert(status.to_owned(), json!({ "description": why, "content": error }));
@@ -120,8 +126,11 @@ fn query_parameters(schema: &Value) -> Vec<Value> {
     let required = |name: &str| schema["required"].as_array().is_some_and(|names| names.contains(&json!(name)));
     let parameter = |(name, field): (&String, &Value)| {
         let kind = field["type"].get(0).unwrap_or(&field["type"]);
-        let mut parameter =
-            json!({ "name": name, "in": "query", "description": field["description"], "schema": { "type": kind } });
+        let mut kind = json!({ "type": kind });
+        for bound in ["minimum", "maximum"].into_iter().filter(|bound| !field[*bound].is_null()) {
+            kind[bound] = field[bound].clone();
+        }
+        let mut parameter = json!({ "name": name, "in": "query", "description": field["description"], "schema": kind });
         if required(name) {
             parameter["required"] = json!(true);
         }
@@ -158,6 +167,13 @@ struct ListAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool")]
     has_more: Option<bool>,
+}
+
+/// What Ollama's clients read.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "stands in the document only")]
+struct OllamaError {
+    error: String,
 }
 
 #[cfg(test)]

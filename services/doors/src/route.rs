@@ -24,6 +24,10 @@ pub enum Success {
     Of(fn() -> Value),
     /// JSON Lines.
     Lines,
+    /// Lines as Ollama has them, or one object.
+    OllamaLines,
+    /// Events, or one object.
+    Events,
     Text,
     Websocket,
 }

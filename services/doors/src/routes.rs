@@ -24,7 +24,7 @@ use store::Scope;
 
 pub fn table() -> Vec<Route> {
     use Scope::{Admin, Sessions, Talk};
-    use Success::{Lines, List, Object, Of, Text, Websocket};
+    use Success::{Events, Lines, List, Object, Of, OllamaLines, Text, Websocket};
     let route = |method, path, scope, handler, success| Route {
         method,
         path,
@@ -47,8 +47,8 @@ pub fn table() -> Vec<Route> {
             Of(written::<keys::ClientSecretAnswer>),
         )
         .body(read::<keys::ClientSecretRequest>),
-        route("post", "/v1/chat/completions", Talk, post(chat::completions), Object).body(read::<chat::ChatBody>),
-        route("post", "/v1/responses", Talk, post(responses::create), Object).body(read::<responses::ResponsesBody>),
+        route("post", "/v1/chat/completions", Talk, post(chat::completions), Events).body(read::<chat::ChatBody>),
+        route("post", "/v1/responses", Talk, post(responses::create), Events).body(read::<responses::ResponsesBody>),
         route("get", "/v1/responses", Talk, get(responses::connect), Websocket)
             .query(read::<responses::ResponsesQuery>),
         route("get", "/v1/responses/{response_id}", Talk, get(responses::read), Object)
@@ -82,12 +82,12 @@ pub fn table() -> Vec<Route> {
         ),
         route("get", "/v1/models", Talk, get(chat::models), List),
         route("get", "/v1/models/{model}", Talk, get(chat::model), Object),
-        route("post", "/api/chat", Talk, post(ollama::chat), Lines).body(read::<ollama::OllamaBody>),
-        route("post", "/api/generate", Talk, post(ollama::generate), Lines).body(read::<ollama::OllamaBody>),
+        route("post", "/api/chat", Talk, post(ollama::chat), OllamaLines).body(read::<ollama::OllamaBody>),
+        route("post", "/api/generate", Talk, post(ollama::generate), OllamaLines).body(read::<ollama::OllamaBody>),
         route("get", "/api/tags", Talk, get(ollama::tags), Object),
         route("get", "/api/ps", Talk, get(ollama::ps), Object),
         route("post", "/api/show", Talk, post(ollama::show), Object).body(read::<ollama::NamedModel>),
-        route("post", "/api/pull", Talk, post(ollama::pull), Lines).body(read::<ollama::NamedModel>),
+        route("post", "/api/pull", Talk, post(ollama::pull), OllamaLines).body(read::<ollama::NamedModel>),
         open("/api/version", get(ollama::version), Object),
         route("get", "/v1/sessions", Sessions, get(sessions::list), List).query(read::<sessions::SessionsPage>),
         route("get", "/v1/sessions/search", Sessions, get(sessions::search), List).query(read::<sessions::SearchQuery>),
