@@ -45,6 +45,8 @@ pub(crate) struct ActiveRequest {
     pub computed_at: u64,
     /// What was reused when the request began. None: it has not begun.
     pub start: Option<RequestStart>,
+    /// How many tokens it had when it was stopped, of a request that went on after that.
+    pub resumed_at: Option<usize>,
     pub reply: ReplyWriter,
 }
 
@@ -120,14 +122,23 @@ impl ActiveRequest {
         self.done(StopReason::Cancelled { rest })
     }
 
-    fn report(&self) -> RequestReport {
+    /// It goes on where it was stopped.
+    pub fn resume(&mut self, step: u64) {
+        (self.parked_at, self.computed_at, self.resumed_at) = (None, step, Some(self.tokens.len()));
+        let start = RequestStart { reused_tokens: self.position(), reason: PrefillReason::Resumed };
+        self.start = self.is_running().then_some(start);
+    }
+
+    pub fn report(&self) -> RequestReport {
         let start = self.start.unwrap_or(RequestStart { reused_tokens: 0, reason: PrefillReason::Cold });
+        // The last token of a reply that was stopped had been chosen, and had not gone through the model.
+        let given_tokens = self.resumed_at.map_or(0, |tokens| tokens.saturating_sub(1)).max(self.prompt_tokens);
         RequestReport {
             prompt_tokens: self.prompt_tokens,
             reused_tokens: start.reused_tokens,
-            computed_tokens: self.position().min(self.prompt_tokens).saturating_sub(start.reused_tokens),
+            computed_tokens: self.position().min(given_tokens).saturating_sub(start.reused_tokens),
             reason: start.reason,
-            new_tokens: self.tokens.len() - self.prompt_tokens,
+            new_tokens: self.tokens.len() - self.resumed_at.unwrap_or(self.prompt_tokens),
         }
     }
 

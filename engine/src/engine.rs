@@ -1,7 +1,8 @@
 //! The engine: requests in, events out, one bounded step at a time. `schedule` chooses what a step computes, `batch` computes
-//! it.
+//! it, `held` keeps requests that were stopped and may go on.
 
 mod batch;
+mod held;
 mod schedule;
 
 use std::collections::HashSet;
@@ -32,6 +33,8 @@ pub struct Engine {
     limits: EngineLimits,
     /// In the order of their arrival. A request without a sequence waits.
     requests: Vec<ActiveRequest>,
+    /// Requests that were stopped and may go on, the oldest first.
+    held: Vec<ActiveRequest>,
     cache: SequenceCache,
     meter: MemoryMeter,
     /// Events of what happened between steps.
@@ -61,6 +64,7 @@ impl Engine {
             executor,
             limits,
             requests: Vec::new(),
+            held: Vec::new(),
             ended: Vec::new(),
             next_id: 0,
             done: 0,
@@ -99,7 +103,8 @@ impl Engine {
 
     /// For shutdown: writes every sequence to disk that is worth it, and waits until they are written.
     pub fn save_all(&mut self) {
-        for request in std::mem::take(&mut self.requests) {
+        let held = std::mem::take(&mut self.held);
+        for request in std::mem::take(&mut self.requests).into_iter().chain(held) {
             self.keep(request);
         }
         while self.cache.save_one(true) {}
@@ -115,6 +120,7 @@ impl Engine {
             self.done += 1;
             self.ended.push(request.cancelled());
         }
+        self.held.retain(|request| request.owner != Some(owner));
         self.cache.forget(owner);
     }
 
@@ -179,6 +185,7 @@ impl Engine {
             parked_at: None,
             computed_at: self.steps,
             start: None,
+            resumed_at: None,
             reply,
         });
         Ok(id)
@@ -297,6 +304,7 @@ impl Engine {
     /// Ends all requests, because the GPU failed and all its memory is lost, or because weights are. Another engine can
     /// continue from the files on disk.
     fn lose(&mut self, events: &mut Vec<EngineEvent>) -> bool {
+        self.held.clear();
         for request in std::mem::take(&mut self.requests) {
             events.push(EngineEvent::Failed { id: request.id, error: self.lost() });
         }
@@ -310,10 +318,21 @@ impl Engine {
         }
     }
 
-    /// Evicts until `bytes` more fit. Returns whether they do.
+    /// Evicts until `bytes` more fit. Returns whether they do. A request that is held gives way before anything that the latest
+    /// conversations need.
     fn make_room(&mut self, bytes: usize, rights: EvictionRights) -> bool {
-        let mut running: Vec<&mut CachedSequence> =
-            self.requests.iter_mut().filter_map(|request| request.sequence.as_mut()).collect();
+        while self.held.iter().any(ActiveRequest::is_running) {
+            if self.evict(bytes, EvictionRights::Unneeded) {
+                return true;
+            }
+            self.give_up_held();
+        }
+        self.evict(bytes, rights)
+    }
+
+    fn evict(&mut self, bytes: usize, rights: EvictionRights) -> bool {
+        let all = self.requests.iter_mut().chain(&mut self.held);
+        let mut running: Vec<&mut CachedSequence> = all.filter_map(|request| request.sequence.as_mut()).collect();
         self.cache.make_room(bytes, rights, &mut running)
     }
 
@@ -331,7 +350,8 @@ impl Engine {
         if let Some(disk) = self.cache.disk() {
             disk.flush();
         }
-        let running = self.requests.iter().filter_map(|request| Some((request.position(), request.sequence.as_ref()?)));
+        let all = self.requests.iter().chain(&self.held);
+        let running = all.filter_map(|request| Some((request.position(), request.sequence.as_ref()?)));
         let sequences = self.cache.sequences().chain(running);
         self.checksums.check(sequences, self.cache.heads(), &self.meter, self.limits.memory_bytes)
     }
@@ -346,7 +366,7 @@ impl Engine {
         let mut bytes = [0; MemoryKind::ALL.len()];
         let mut seen = HashSet::new();
         let kept = self.cache.sequences().map(|(_, sequence)| sequence);
-        let running = self.requests.iter().filter_map(|request| request.sequence.as_ref());
+        let running = self.requests.iter().chain(&self.held).filter_map(|request| request.sequence.as_ref());
         for sequence in kept.chain(running).filter(|sequence| sequence.owner == Some(owner)) {
             sequence.add_bytes(&mut seen, &mut bytes);
         }

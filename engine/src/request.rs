@@ -174,10 +174,11 @@ pub enum StopReason {
 pub struct RequestReport {
     pub prompt_tokens: usize,
     pub reused_tokens: usize,
-    /// Tokens of the prompt that went through the model.
+    /// Tokens of the prompt that went through the model; after `Engine::resume` also those of the reply until it was stopped.
     pub computed_tokens: usize,
     /// Why they had to be computed.
     pub reason: PrefillReason,
+    /// Of the reply; after `Engine::resume` those since then.
     pub new_tokens: usize,
 }
 
@@ -195,6 +196,8 @@ pub enum PrefillReason {
     Evicted { known_tokens: usize },
     /// So many tokens are cached on disk for another model, whose state this model cannot use.
     OtherModel { known_tokens: usize },
+    /// Nothing of it: the request went on where it was stopped.
+    Resumed,
 }
 
 impl PrefillReason {
@@ -205,6 +208,7 @@ impl PrefillReason {
             PrefillReason::Edited { .. } => "edited",
             PrefillReason::Evicted { .. } => "evicted",
             PrefillReason::OtherModel { .. } => "other_model",
+            PrefillReason::Resumed => "resumed",
         }
     }
 }

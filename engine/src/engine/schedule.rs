@@ -68,8 +68,8 @@ impl Engine {
         let layout = shape.layout(request.kv)?;
         // The model has to compute the last token to give the logits of the next one.
         let limit = request.tokens.len() - usize::from(request.max_new_tokens > 0);
-        let running =
-            self.requests.iter().filter_map(|other| other.sequence.as_ref().map(|sequence| (other, sequence)));
+        let all = self.requests.iter().chain(&self.held);
+        let running = all.filter_map(|other| other.sequence.as_ref().map(|sequence| (other, sequence)));
         let running: Vec<(&[u32], &CachedSequence)> =
             running.map(|(other, sequence)| (&other.tokens[..sequence.state.position], sequence)).collect();
         let (network, executor) = (&self.network, &mut self.executor);
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// The running request of the least urgent class that came last.
-    fn least_urgent(&self, class: impl Fn(&ActiveRequest) -> RequestClass) -> Option<usize> {
+    pub(super) fn least_urgent(&self, class: impl Fn(&ActiveRequest) -> RequestClass) -> Option<usize> {
         let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
         running.max_by_key(|(_, request)| (class(request), request.id)).map(|(at, _)| at)
     }
@@ -172,8 +172,13 @@ impl Engine {
     }
 
     /// Takes a request's sequence back into the cache. The request waits and starts again from there.
-    fn suspend(&mut self, at: usize) {
-        let request = &mut self.requests[at];
+    pub(super) fn suspend(&mut self, at: usize) {
+        let mut request = self.requests.remove(at);
+        self.give_to_cache(&mut request);
+        self.requests.insert(at, request);
+    }
+
+    pub(super) fn give_to_cache(&mut self, request: &mut ActiveRequest) {
         if let Some(sequence) = request.sequence.take() {
             self.cache.keep(request.tokens[..sequence.state.position].to_vec(), sequence);
         }

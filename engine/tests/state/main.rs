@@ -9,6 +9,7 @@ mod disk;
 mod heads;
 mod memory;
 mod random;
+mod resume;
 mod reuse;
 mod support;
 mod thinking;

@@ -1,9 +1,9 @@
 //! The service in numbers, for `/metrics`. Every name ends in its unit, or in `_total` for what is counted.
 //!
 //! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
-//! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `warm`) or the code of its failure; `reason` is `cold`,
-//! `new_text`, `edited` or `evicted`, of a rejection as the `compaction` crate names it; a compaction is `completed`,
-//! `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say, or a user's name.
+//! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `held`, `warm`) or the code of its failure; `reason` is
+//! `cold`, `new_text`, `edited`, `evicted` or `resumed`, of a rejection as the `compaction` crate names it; a compaction is
+//! `completed`, `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say, or a user's name.
 
 use MetricKind::{Counter, Gauge, Histogram};
 use Unit::{Bytes, Count, CountPerSecond, Seconds};

@@ -108,13 +108,24 @@ pub fn channel() -> (Writer, Answer) {
 pub fn channel_for(request: &ModelRequest, limits: SentenceLimits) -> (Writer, Answer) {
     // What is to be of a form is not speech, and each token of what is looked at by its probability counts.
     let is_plain = request.options.response_format == ResponseFormat::Text && request.options.logprobs.is_none();
-    let rule = match request.questions {
-        Questions::Marked if is_plain => Some(EndRule::Marked),
-        Questions::None if is_plain => Some(EndRule::WithoutQuestion),
-        _ => None,
-    };
+    let rule = rule_of(request.questions).filter(|_| is_plain);
     let cutter = (request.purpose == Purpose::Reply).then(|| Cutter::with_rule(limits, rule));
     open(cutter, Some((request.purpose, request.priority)))
+}
+
+/// For a reply that goes on. `in_message`: in the middle of a message.
+pub fn channel_going_on(limits: SentenceLimits, questions: Questions, in_message: bool) -> (Writer, Answer) {
+    let cutter = Cutter::with_rule(limits, rule_of(questions));
+    let cutter = if in_message { cutter.in_message() } else { cutter };
+    open(Some(cutter), Some((Purpose::Reply, Priority::Talk)))
+}
+
+fn rule_of(questions: Questions) -> Option<EndRule> {
+    match questions {
+        Questions::Marked => Some(EndRule::Marked),
+        Questions::None => Some(EndRule::WithoutQuestion),
+        Questions::Any => None,
+    }
 }
 
 fn open(cutter: Option<Cutter>, counted: Option<(Purpose, Priority)>) -> (Writer, Answer) {

@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::measure::Measured;
 use crate::preparation::PreparationMemory;
 use crate::request::ModelRequest;
+use crate::resume::{ResumedReply, not_kept};
 use crate::status::ModelStatus;
 use futures_util::future::{BoxFuture, FutureExt, pending, ready};
 use session::{Failure, Prompt};
@@ -15,6 +16,15 @@ use std::sync::Arc;
 pub trait Answerer: Send + Sync {
     /// Never waits. What is wrong with a request comes as the answer's only delta.
     fn ask(&self, request: ModelRequest) -> Answer;
+
+    /// A reply goes on that was stopped. What keeps none fails, but for a reply that was done.
+    fn resume(&self, resumed: ResumedReply) -> Answer {
+        let (going_on, answer) = resumed.begin();
+        if let Some((writer, _)) = going_on {
+            writer.fail(not_kept());
+        }
+        answer
+    }
 
     /// How many tokens the prompt of a reply has (template, tools and the opening of the reply included), and how much of it
     /// each message takes.

@@ -16,7 +16,8 @@ use crate::opened::OpenedPreset;
 use crate::plan::Plan;
 use crate::preparation::PreparationMemory;
 use crate::prepare::{Prepared, Preparer, too_long};
-use crate::request::{ModelRequest, Purpose, thinking_of};
+use crate::request::{ModelRequest, Purpose, ReplyKey, thinking_of};
+use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
 use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
@@ -30,7 +31,7 @@ use sleep::Preparing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +55,7 @@ struct Shared {
 
 enum Command {
     Submit(Box<Submit>),
+    Resume(Box<Resume>),
     /// Drops what was computed for this owner.
     Forget {
         owner: OwnerId,
@@ -74,6 +76,14 @@ struct Submit {
     tools: Vec<serde_json::Value>,
     writer: Writer,
     asked: Instant,
+    keep_as: Option<ReplyKey>,
+}
+
+/// A reply that is kept goes on.
+struct Resume {
+    resumed: ResumedReply,
+    writer: Writer,
+    asked: Instant,
 }
 
 /// How to make an engine, also the second time.
@@ -88,6 +98,8 @@ struct Recipe {
     engine: EngineSettings,
     memory: MemorySettings,
     tool_order: ToolOrder,
+    /// For how long a reply that was stopped is kept. Zero: it is not.
+    resume: Duration,
 }
 
 impl Local {
@@ -113,6 +125,7 @@ impl Local {
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
             tool_order: settings.conversation.tool_order,
+            resume: Duration::from_secs(settings.conversation.resume_s),
             file,
         };
         let name = if preset.model.is_empty() { model.network.model.name.clone() } else { preset.model };
@@ -179,6 +192,20 @@ impl Answerer for Local {
             };
             let _ = tokio::task::spawn_blocking(work).await;
         });
+        answer
+    }
+
+    fn resume(&self, resumed: ResumedReply) -> Answer {
+        let asked = Instant::now();
+        let (going_on, answer) = resumed.begin();
+        let Some((writer, resumed)) = going_on else { return answer };
+        let resume = Box::new(Resume { resumed, writer, asked });
+        let (command, failure) = match self.commands.try_send(Command::Resume(resume)) {
+            Ok(()) => return answer,
+            Err(TrySendError::Full(command)) => (command, busy()),
+            Err(TrySendError::Disconnected(command)) => (command, stopped()),
+        };
+        command.refuse(failure);
         answer
     }
 
@@ -296,14 +323,25 @@ fn prepare_and_submit(
         Ok(prepared) => prepared,
         Err(failure) => return writer.fail(failure),
     };
-    let submit = Box::new(Submit { prepared, priority: request.priority, tools: chat.tools, writer, asked });
+    let (priority, keep_as) = (request.priority, request.keep_as);
+    let submit = Box::new(Submit { prepared, priority, tools: chat.tools, writer, asked, keep_as });
     let (command, failure) = match commands.try_send(Command::Submit(submit)) {
         Ok(()) => return,
         Err(TrySendError::Full(command)) => (command, busy()),
         Err(TrySendError::Disconnected(command)) => (command, stopped()),
     };
-    if let Command::Submit(submit) = command {
-        submit.writer.fail(failure);
+    command.refuse(failure);
+}
+
+impl Command {
+    /// What asks for a reply is answered with a failure.
+    fn refuse(self, failure: Failure) {
+        match self {
+            Command::Submit(submit) => submit.writer.fail(failure),
+            Command::Resume(resume) => resume.writer.fail(failure),
+            // What waits hears that it was dropped.
+            _ => {}
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct ModelRequest {
     pub past_owner: Option<u64>,
     /// The user whose words these are: other users reuse no more of them than the instructions. None: of the service itself.
     pub user: Option<u64>,
+    /// A reply that is stopped is kept under this for `conversation.resume_s`, so that it can go on. None: it is not.
+    pub keep_as: Option<ReplyKey>,
     /// None: the preset's reply reserve, or what is left of the window if that is less.
     pub max_tokens: Option<u32>,
     /// A longer prompt fails as too long, because the session can make it shorter. None: all that the window holds.
@@ -33,6 +35,15 @@ pub struct ModelRequest {
     pub questions: Questions,
     /// Memory that was taken for it before its body was parsed. None: the model takes it.
     pub preparation: Option<Arc<PreparationShare>>,
+}
+
+/// Under which a reply is kept that was stopped. One of each owner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyKey {
+    /// As in the request.
+    pub past_owner: u64,
+    /// The caller chooses the numbers.
+    pub generation: u64,
 }
 
 /// Its word is the metrics' label.
@@ -61,6 +72,7 @@ impl ModelRequest {
             purpose: Purpose::Reply,
             past_owner: None,
             user: None,
+            keep_as: None,
             max_tokens: None,
             prompt_limit_tokens: None,
             options: GenerationOptions::default(),

@@ -2,8 +2,11 @@
 
 use crate::prompts::SessionTools;
 use futures_util::stream::{BoxStream, SelectAll, StreamExt};
+use model::ResumedReply;
 use session::Delta;
-use session::machine::{Generate, GenerationId, GenerationPurpose};
+use session::machine::{Generate, GenerationId, GenerationPurpose, Resume};
+use session::sentences::SentenceLimits;
+use settings::Questions;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +14,7 @@ use tracing::Span;
 
 pub struct Generations {
     tools: Arc<SessionTools>,
+    sentences: SentenceLimits,
     /// What users say is logged too.
     logs_text: bool,
     arm: Option<String>,
@@ -35,8 +39,40 @@ struct Generation {
 }
 
 impl Generations {
-    pub fn new(tools: Arc<SessionTools>, logs_text: bool, arm: Option<String>) -> Generations {
-        Generations { tools, logs_text, arm, turns: 0, deltas: SelectAll::new(), open: HashMap::new() }
+    pub fn new(
+        tools: Arc<SessionTools>,
+        sentences: SentenceLimits,
+        logs_text: bool,
+        arm: Option<String>,
+    ) -> Generations {
+        Generations { tools, sentences, logs_text, arm, turns: 0, deltas: SelectAll::new(), open: HashMap::new() }
+    }
+
+    /// A reply goes on that was stopped.
+    pub fn resume(&mut self, resume: Resume) {
+        let Resume { generation, of, made, in_message, ended, is_speech } = resume;
+        // What was done ended as it was to end.
+        let has_rule = is_speech && ended.is_none();
+        let questions = if has_rule { self.tools.preset.questions } else { Questions::Any };
+        let key = |generation| self.tools.reply_key(generation);
+        let (key, keep_as) = (key(of), key(generation));
+        let span = tracing::info_span!("turn", turn = self.turns, arm = self.arm);
+        let entered = span.enter();
+        tracing::info!("a reply goes on");
+        let resumed = ResumedReply { key, keep_as, made, in_message, ended, sentences: self.sentences, questions };
+        let answer = self.tools.model.resume(resumed);
+        drop(entered);
+        let known = Generation {
+            cancel: answer.canceller(),
+            thinking_stopper: answer.thinking_stopper(),
+            thinks_no_more: false,
+            span,
+            generate: None,
+            tries: 0,
+            waits_for_room: false,
+        };
+        self.open.insert(generation, known);
+        self.deltas.push(answer.map(move |delta| (generation, delta)).boxed());
     }
 
     pub fn begin(&mut self, generate: Box<Generate>) {

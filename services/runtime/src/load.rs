@@ -11,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use model::Counted;
 use session::machine::{Machine, MachineLimits, Start};
 use session::prompt::Wording;
+use session::sentences::SentenceLimits;
 use settings::{NotesAs, Preset, Settings};
 use std::sync::Arc;
 use store::SessionRef;
@@ -38,6 +39,7 @@ pub async fn load(
         context,
         limits: machine_limits(&shared.settings, &tools.preset),
         words_per_minute: shared.settings.speech.words_per_minute,
+        backchannels: shared.settings.conversation.backchannels.clone(),
         id_seed: random()?,
     });
     let last = measurements.last();
@@ -50,7 +52,11 @@ pub async fn load(
     let queue = StoreQueue::new(shared.store.clone(), session.clone(), head);
     let waiting = shared.settings.limits.waiting_events;
     let compactor = Compactor::start(tools.clone(), standing.clone(), made, waiting);
-    let generations = Generations::new(tools.clone(), shared.settings.logging.user_text, placement.arm.clone());
+    let speech = &shared.settings.speech;
+    let sentences =
+        SentenceLimits { first_clause_chars: speech.first_clause_chars, max_sentence_chars: speech.max_sentence_chars };
+    let logs_text = shared.settings.logging.user_text;
+    let generations = Generations::new(tools.clone(), sentences, logs_text, placement.arm.clone());
     let standing = Arc::new(standing);
     Ok(SessionTask {
         machine,
@@ -89,6 +95,7 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
         outbox_steps: limits.waiting_steps,
         speculate_ms: Some(settings.conversation.speculate_ms),
         recalls: preset.recall_tool_calls(),
+        resume_ms: settings.conversation.resume_s.saturating_mul(1000),
     }
 }
 

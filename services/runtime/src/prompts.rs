@@ -2,8 +2,8 @@
 
 use crate::speakers;
 use compaction::CompactionLimits;
-use model::{Model, ModelRequest, PLACEHOLDER, Purpose};
-use session::machine::{Generate, GenerationPurpose, has_recall, recall_tool};
+use model::{Model, ModelRequest, PLACEHOLDER, Purpose, ReplyKey};
+use session::machine::{Generate, GenerationId, GenerationPurpose, has_recall, recall_tool};
 use session::prompt::{Context, Layout, Wording, lay_out};
 use session::{Item, Message, Prompt, SessionConfig, TemplateOptions};
 use settings::{Preset, Questions};
@@ -89,6 +89,8 @@ impl SessionTools {
         let prompt = self.prompt(config, &generate.items, context, partial);
         let mut request = ModelRequest::new(prompt, self.preset.clone());
         request.purpose = purpose;
+        let is_reply = generate.purpose == GenerationPurpose::Reply;
+        request.keep_as = is_reply.then(|| self.reply_key(generate.generation));
         request.priority = generate.priority();
         request.max_tokens = generate.max_tokens;
         request.options = (*generate.options).clone();
@@ -97,6 +99,10 @@ impl SessionTools {
         request.parallel_tool_calls = config.parallel_tool_calls;
         self.take(&mut request);
         request
+    }
+
+    pub fn reply_key(&self, generation: GenerationId) -> ReplyKey {
+        ReplyKey { past_owner: self.session.past_owner(), generation: generation.0 }
     }
 
     /// What is computed for the request is the session's, and no other user's.

@@ -79,7 +79,10 @@ impl StoreQueue {
     pub fn keep(&mut self, id: OpId, op: StoreOp, measured: Option<Measurement>, sent: SentLast, at_ms: i64) {
         if let StoreOp::ReplyBegun { response_id, item, after } = &op {
             let after = after.as_deref().or(self.head.as_deref());
-            self.store.begin_words(&self.session, &item.id, response_id, after);
+            self.store.begin_words(&self.session, &item.id, response_id, after, "");
+        }
+        if let StoreOp::ReplyResumed { response_id, item } = &op {
+            self.store.begin_words(&self.session, &item.id, response_id, None, &item.text());
         }
         self.waiting.push_back(Waiting { id, op, measured, at_ms, sent });
         self.advance();
@@ -221,6 +224,14 @@ impl StoreQueue {
                 self.run(async move {
                     let begun = store.begin_reply(&session, item, place, &response_id, at_ms).await;
                     Kept::Begun(id, item_id, Box::new(begun.map(|reply| (reply, body))))
+                });
+            }
+            StoreOp::ReplyResumed { response_id, item } => {
+                let (item_id, body) = (item.id.clone(), item.body.clone());
+                self.replies.insert(item_id.clone(), None);
+                self.run(async move {
+                    let resumed = store.resume_reply(&session, item, &response_id, at_ms).await;
+                    Kept::Begun(id, item_id, Box::new(resumed.map(|reply| (reply, body))))
                 });
             }
             StoreOp::ReplyExtended { item_id, text } => {

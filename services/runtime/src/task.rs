@@ -330,6 +330,7 @@ impl SessionTask {
             Output::Words { item_id, text } => self.queue.write_words(&item_id, &text),
             Output::Store { id, op } => self.store(id, op, happenings),
             Output::Generate(generate) => self.generations.begin(generate),
+            Output::Resume(resume) => self.generations.resume(*resume),
             Output::Recall { generation, arguments, shown } => self.search_past(generation, arguments, shown),
             Output::CancelGenerate { generation } => {
                 // A reply that waits for room has no model that would say that it is over.

@@ -20,6 +20,8 @@ pub struct TurnLog {
     /// Responses of the conversation that are not reported, and how many are kept at most.
     responses: VecDeque<OpenTurn>,
     most_responses: usize,
+    /// Of the prompt and the reply of the last turn that was measured.
+    fill_tokens: u64,
     /// Behind which item the last reply was asked for.
     answered: Option<Option<String>>,
     /// Since the last turn that was measured: swaps of a summary, and turns that left without one.
@@ -46,7 +48,8 @@ impl TurnLog {
         most_responses: usize,
     ) -> TurnLog {
         let (responses, answered) = (VecDeque::new(), None);
-        TurnLog { preset, arm, gpu, turns, responses, most_responses, answered, compactions: 0, drops: 0 }
+        let (fill_tokens, compactions, drops) = (0, 0, 0);
+        TurnLog { preset, arm, gpu, turns, responses, most_responses, fill_tokens, answered, compactions, drops }
     }
 
     /// What clients are told counts.
@@ -80,6 +83,11 @@ impl TurnLog {
                     if turn.items.is_empty() {
                         turn.regenerated = self.answered.replace(after.clone()).as_ref() == Some(after);
                     }
+                    turn.items.push(item.id.clone());
+                }
+            }
+            StoreOp::ReplyResumed { response_id, item } => {
+                if let Some(turn) = self.responses.iter_mut().find(|turn| turn.response_id == *response_id) {
                     turn.items.push(item.id.clone());
                 }
             }
@@ -120,6 +128,11 @@ impl TurnLog {
         }
         let turn = self.turns;
         self.turns += 1;
+        // A reply that went on stands behind a prompt that it did not read.
+        let prompt_tokens = usage.input_tokens.max(report.reused_tokens + report.computed_tokens);
+        if prompt_tokens > 0 {
+            self.fill_tokens = prompt_tokens + usage.output_tokens;
+        }
         let (experiment, arm) = self.arm.clone().unzip();
         let measurement = Measurement {
             turn,
@@ -130,7 +143,7 @@ impl TurnLog {
             ctx_size: u64::from(self.preset.ctx_size),
             tokens_in: usage.input_tokens,
             tokens_out: usage.output_tokens,
-            fill_tokens: usage.input_tokens + usage.output_tokens,
+            fill_tokens: self.fill_tokens,
             reused_tokens: report.reused_tokens,
             computed_tokens: report.computed_tokens,
             computed_reason: report.reason.map(str::to_owned),

@@ -28,7 +28,7 @@ impl Finish {
         match self {
             Finish::Stop | Finish::ToolCalls | Finish::Warm => (ResponseStatus::Completed, None),
             Finish::Length => (ResponseStatus::Incomplete, Some(StatusDetails::MaxOutputTokens)),
-            Finish::Cancelled => (ResponseStatus::Cancelled, Some(StatusDetails::Cancelled)),
+            Finish::Cancelled | Finish::Held => (ResponseStatus::Cancelled, Some(StatusDetails::Cancelled)),
         }
     }
 }

@@ -5,7 +5,10 @@ use crate::vocabulary::{Event, Input};
 impl Input {
     /// Whether a response begins with it.
     pub fn wants_response(&self) -> bool {
-        matches!(self, Input::Respond(_) | Input::TakeTurn(_) | Input::HeardAll { respond: true, .. })
+        matches!(
+            self,
+            Input::Respond(_) | Input::TakeTurn(_) | Input::Resume(_) | Input::HeardAll { respond: true, .. }
+        )
     }
 }
 

@@ -13,6 +13,7 @@
 mod conversation;
 mod core;
 mod happening;
+mod held;
 mod ledger;
 mod one_shot;
 mod outbox;
@@ -26,5 +27,5 @@ pub use conversation::Entry;
 pub use core::{Machine, MachineLimits, Start};
 pub use happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, RecallResult, Replay};
 pub use one_shot::OneShot;
-pub use output::{CloseReason, Generate, GenerationPurpose, Output, StoreOp};
+pub use output::{CloseReason, Generate, GenerationPurpose, Output, Resume, StoreOp};
 pub use recall::{RECALL, RECALL_CALL_ID, has_recall, is_hidden, recall_tool};

@@ -271,6 +271,8 @@ pub enum Finish {
     /// The limit of the reply or the end of the window.
     Length,
     Cancelled,
+    /// Cancelled, and what was computed is kept for a while: the reply can go on.
+    Held,
     /// The cache was warmed, as asked.
     Warm,
 }
@@ -290,7 +292,8 @@ pub struct Usage {
 pub struct TurnReport {
     pub reused_tokens: u64,
     pub computed_tokens: u64,
-    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`. None: only the upstream knows.
+    /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`; `resumed` where
+    /// nothing was, because a reply went on. None: only the upstream knows.
     pub reason: Option<&'static str>,
     /// From the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
@@ -391,6 +394,8 @@ pub enum Input {
     Respond(Box<ResponseRequest>),
     /// All of it is done, or nothing.
     TakeTurn(Box<NewTurn>),
+    /// The reply that was stopped goes on: nothing interrupted it.
+    Resume(ResumeRequest),
     /// None: the response of the conversation.
     CancelResponse {
         response_id: Option<String>,
@@ -428,6 +433,15 @@ pub enum Heard {
     Ms(u64),
     /// Characters (Unicode scalar values).
     Chars(usize),
+}
+
+/// Which reply is to go on, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResumeRequest {
+    /// None: the one that was stopped last.
+    pub item_id: Option<String>,
+    /// The user heard so much of all that was said. None: as much as the item has now.
+    pub heard: Option<Heard>,
 }
 
 /// What a client says, and the response to it.
@@ -507,7 +521,8 @@ pub enum Event {
     ResponseStarted {
         response: Box<Response>,
     },
-    /// An item of a response, with nothing in it yet. `place`: where it stands in the conversation; None: beside it.
+    /// An item of a response, with nothing in it yet, or with what was heard of it where a reply goes on. `place`: where it
+    /// stands in the conversation; None: beside it, or clients know.
     ReplyStarted {
         response_id: String,
         output_index: usize,
@@ -689,6 +704,11 @@ pub enum Refusal {
     NoActiveResponse,
     #[error("no response is being made: there is no thinking to end")]
     NothingThinks,
+    #[error(
+        "there is no reply to resume: none was stopped a moment ago, or something else was said since; ask for a new \
+         response"
+    )]
+    NothingToResume,
     #[error("something else was said since: go on from there, or try again")]
     SaidSince,
     #[error("nothing was said: say something first")]

@@ -152,6 +152,8 @@ sections! {
         pub opening: String = text(),
         pub no_question: String = text(),
         pub speculate_ms: u64 = time(0..=600_000),
+        pub resume_s: u64 = time(0..=600),
+        pub backchannels: Vec<String> = list(),
         pub recall_hits: u32 = whole(1..=100),
         pub recall_excerpt_words: u32 = whole(1..=64),
         pub recall_note: String = text(),

@@ -84,10 +84,12 @@ impl Journal {
         });
     }
 
-    /// The database has all of it, or the reply never was.
-    pub fn end(&self, session: &SessionRef, item: &str) {
+    /// The database has all of it, or the reply never was. One that went on meanwhile is of another response.
+    pub fn end(&self, session: &SessionRef, item: &str, response: &str) {
         self.change(|written| {
-            let was_running = written.running.remove(&(session.key, item.to_owned())).is_some();
+            let key = (session.key, item.to_owned());
+            let is_over = written.running.get(&key).is_some_and(|reply| reply.response == response);
+            let was_running = is_over && written.running.remove(&key).is_some();
             let is_due = written.running.is_empty() || written.bytes > REWRITTEN_AT_BYTES;
             if was_running && is_due { written.rewrite(&self.path) } else { Ok(()) }
         });
@@ -233,11 +235,12 @@ mod tests {
         journal.forget(&session(2));
         assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße"), found("b", "")]);
         journal.say(&session(1), "b", &"much ".repeat(300_000));
-        journal.end(&session(1), "b");
+        journal.end(&session(1), "b", "another");
+        journal.end(&session(1), "b", "resp");
         journal.say(&session(1), "a", "!");
         assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße!")]);
         assert!(std::fs::metadata(&file).unwrap().len() < 1000);
-        journal.end(&session(1), "a");
+        journal.end(&session(1), "a", "resp");
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
     }
 }

@@ -31,10 +31,11 @@ impl OpenReply {
 
 impl Store {
     /// Before the first words of a reply are sent, as early as it is known; `after` is the item that it stands behind.
-    pub fn begin_words(&self, session: &SessionRef, item: &str, response: &str, after: Option<&str>) {
+    /// `words` were heard of it before, if it goes on.
+    pub fn begin_words(&self, session: &SessionRef, item: &str, response: &str, after: Option<&str>, words: &str) {
         if let Some(journal) = self.journal() {
             let (item, response, after) = (item.to_owned(), response.to_owned(), after.map(str::to_owned));
-            journal.begin(SaidReply { session: session.key, item, response, after, text: String::new() });
+            journal.begin(SaidReply { session: session.key, item, response, after, text: words.to_owned() });
         }
     }
 
@@ -54,15 +55,37 @@ impl Store {
         response: &str,
         now_ms: i64,
     ) -> Result<OpenReply, Error> {
-        let (item_id, response) = (item.id.clone(), Some(response.to_owned()));
+        let (item_id, of) = (item.id.clone(), Some(response.to_owned()));
         let write = self.write_session(session, now_ms, async move |connection, session| {
             let how = (Change::Begun, VersionStatus::InProgress);
-            let (version_key, begun) = insert_item(connection, session, item, place, response, how, now_ms).await?;
+            let (version_key, begun) = insert_item(connection, session, item, place, of, how, now_ms).await?;
             Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
         });
         let begun = write.await;
         if let (Err(_), Some(journal)) = (&begun, self.journal()) {
-            journal.end(session, &item_id);
+            journal.end(session, &item_id, response);
+        }
+        begun
+    }
+
+    /// A reply that was stopped goes on, for another response: its item is in progress again, with what was heard of it.
+    pub async fn resume_reply(
+        &self,
+        session: &SessionRef,
+        item: Item,
+        response: &str,
+        now_ms: i64,
+    ) -> Result<OpenReply, Error> {
+        let (item_id, response_id) = (item.id.clone(), response.to_owned());
+        let write = self.write_session(session, now_ms, async move |connection, session| {
+            let before = current_version(connection, session, &item.id).await?;
+            let before = before.ok_or_else(|| Error::NoItem { item: item.id.clone() })?;
+            let (version_key, begun) = begin_again(connection, session, before, item.body, response_id, now_ms).await?;
+            Ok(OpenReply { session: session.clone(), version_key, begun: begun.into() })
+        });
+        let begun = write.await;
+        if let (Err(_), Some(journal)) = (&begun, self.journal()) {
+            journal.end(session, &item_id, response);
         }
         begun
     }
@@ -93,6 +116,7 @@ impl Store {
         now_ms: i64,
     ) -> Result<ItemVersion, Error> {
         let OpenReply { session, version_key, begun } = reply.clone();
+        let response = begun.response.clone().unwrap_or_default();
         let write = self.write_session(&session, now_ms, async move |connection, session| {
             let query = sqlx::query("SELECT 1 FROM items WHERE current = ? AND being_said = 1").bind(version_key);
             if query.fetch_optional(&mut *connection).await?.is_none() {
@@ -104,7 +128,7 @@ impl Store {
         });
         let finished = write.await;
         if let Some(journal) = self.journal().filter(|_| !finished.as_ref().is_err_and(Error::may_pass)) {
-            journal.end(&session, reply.item_id());
+            journal.end(&session, reply.item_id(), &response);
         }
         finished
     }
@@ -113,6 +137,42 @@ impl Store {
     pub(crate) async fn close_what_a_crash_left(&self, said: Vec<SaidReply>, now_ms: i64) -> Result<usize, Error> {
         self.write(async move |connection| close_all(connection, said, now_ms).await).await
     }
+}
+
+/// The version that counts of an item that is not deleted.
+async fn current_version(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    item_id: &str,
+) -> Result<Option<ItemVersion>> {
+    let query = sqlx::query(
+        "SELECT v.* FROM items i JOIN item_versions v ON v.key = i.current
+         WHERE i.session = ? AND i.item_id = ? AND i.deleted = 0",
+    );
+    let row = query.bind(session.key).bind(item_id).fetch_optional(connection).await?;
+    row.map(|row| version_of(&row, &session.id)).transpose()
+}
+
+/// An item that was said is in progress again.
+async fn begin_again(
+    connection: &mut SqliteConnection,
+    session: &SessionRef,
+    before: ItemVersion,
+    body: ItemBody,
+    response: String,
+    now_ms: i64,
+) -> Result<(i64, ItemVersion)> {
+    let begun = ItemVersion {
+        change: Change::Begun,
+        status: VersionStatus::InProgress,
+        body,
+        sent_chars: None,
+        heard_chars: None,
+        response: Some(response),
+        created_at_ms: now_ms,
+        ..before
+    };
+    insert_next_version(connection, session, begun).await
 }
 
 /// The begun version gets its last one, and its pieces go.
@@ -169,16 +229,26 @@ async fn close_all(connection: &mut SqliteConnection, words: Vec<SaidReply>, now
     Ok(rows.len())
 }
 
-/// A reply was heard before the database had even its begin.
+/// A reply was heard, or went on, before the database had even its begin.
 async fn begin_lost(connection: &mut SqliteConnection, reply: &SaidReply, now_ms: i64) -> Result<()> {
-    let query = sqlx::query_as(
-        "SELECT user, id FROM sessions WHERE key = ?1 AND deleted_at_ms IS NULL
-            AND NOT EXISTS (SELECT 1 FROM items WHERE session = ?1 AND item_id = ?2)",
-    );
-    let session: Option<(String, String)> =
-        query.bind(reply.session).bind(&reply.item).fetch_optional(&mut *connection).await?;
+    let query = sqlx::query_as("SELECT user, id FROM sessions WHERE key = ? AND deleted_at_ms IS NULL");
+    let session: Option<(String, String)> = query.bind(reply.session).fetch_optional(&mut *connection).await?;
     let Some((user, id)) = session.filter(|_| !reply.text.is_empty()) else { return Ok(()) };
     let session = SessionRef { key: reply.session, user: user.into(), id: id.into() };
+    let query = sqlx::query("SELECT 1 FROM items WHERE session = ? AND item_id = ?");
+    if query.bind(session.key).bind(&reply.item).fetch_optional(&mut *connection).await?.is_some() {
+        let stands = current_version(connection, &session, &reply.item).await?;
+        let is_older = |stands: &ItemVersion| {
+            stands.status != VersionStatus::InProgress
+                && stands.response.as_ref() != Some(&reply.response)
+                && said(&stands.body).len() < reply.text.len()
+        };
+        if let Some(stands) = stands.filter(is_older) {
+            let body = ItemBody::message(Role::Assistant, "");
+            begin_again(connection, &session, stands, body, reply.response.clone(), now_ms).await?;
+        }
+        return Ok(());
+    }
     let query = sqlx::query("SELECT 1 FROM items WHERE session = ? AND item_id = ? AND deleted = 0");
     let place = match &reply.after {
         None => ItemPlace::Head,

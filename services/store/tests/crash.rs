@@ -144,7 +144,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
     for n in 0u64.. {
         let id = format!("r{round}reply{n}");
         // Its words are sent while the database is still at its begin.
-        store.begin_words(&session, &id, "resp", None);
+        store.begin_words(&session, &id, "resp", None, "");
         let begun = tokio::spawn({
             let (store, session, id) = (store.clone(), session.clone(), id.clone());
             async move { begin(&store, &session, &id, "resp", 10).await.unwrap() }

@@ -9,6 +9,7 @@ mod model;
 mod old_release;
 mod persons;
 mod responses;
+mod resume;
 mod search;
 mod session_names;
 mod statements;

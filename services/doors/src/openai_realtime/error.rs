@@ -68,6 +68,7 @@ pub fn error_body(refusal: &Refusal, event_id: Option<String>) -> ErrorBody {
         Refusal::TooManyResponses { .. } => ("too_many_responses", None),
         Refusal::NoActiveResponse => ("response_cancel_not_active", None),
         Refusal::NothingThinks => ("stop_thinking_not_active", None),
+        Refusal::NothingToResume => ("response_resume_not_possible", None),
         Refusal::SaidSince => ("conversation_went_on", None),
         Refusal::NothingSaid => ("input_text_buffer_commit_empty", Some("text")),
         Refusal::StoreFailed { .. } => ("store_failed", None),

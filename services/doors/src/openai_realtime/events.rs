@@ -35,6 +35,17 @@ pub enum ClientEvent {
     #[serde(rename = "response.stop_thinking")]
     #[schemars(extend("x-extension" = EXTENSION))]
     StopThinking { response_id: Option<String> },
+    /// The reply that was stopped goes on: nothing interrupted it. A new response says the same item from where it was heard.
+    #[serde(rename = "response.resume")]
+    #[schemars(extend("x-extension" = EXTENSION))]
+    ResponseResume {
+        /// The reply that was stopped last, if it is not given.
+        item_id: Option<String>,
+        /// Milliseconds of speech that were played of all that was said. As the item was truncated, if neither is given.
+        audio_end_ms: Option<u64>,
+        /// Characters (Unicode scalar values) that were heard of it.
+        text_end: Option<u64>,
+    },
     #[serde(rename = "input_audio_buffer.clear")]
     AudioClear {},
     #[serde(rename = "input_text_buffer.update")]

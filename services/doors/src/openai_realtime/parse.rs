@@ -12,7 +12,7 @@ use crate::reader::{Read, Wrong, read};
 use serde_json::{Map, Value, json};
 use session::{
     ConfigUpdate, ConversationChoice, GenerationOptions, Heard, Input, InputItem, ItemBody, ItemPlace, JsonText,
-    MaxTokens, NamedSpeaker, NewItem, ResponseRequest, Role, Tool,
+    MaxTokens, NamedSpeaker, NewItem, ResponseRequest, ResumeRequest, Role, Tool,
 };
 use settings::{Settings, person_name};
 use std::collections::BTreeMap;
@@ -63,6 +63,7 @@ pub fn parse(message: &str, limits: &Limits) -> Result<Received, ErrorBody> {
                 Input::Hear { .. }
                     | Input::HeardAll { .. }
                     | Input::StopThinking { .. }
+                    | Input::Resume(_)
                     | Input::TruncateItem { heard: Heard::Chars(_), .. }
             );
             let known = value["type"].as_str().and_then(|kind| FIELDS.get(kind));
@@ -113,11 +114,7 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         ClientEvent::ItemRetrieve { item_id } => Input::ReadItem { item_id },
         ClientEvent::ItemDelete { item_id } => Input::DeleteItem { item_id },
         ClientEvent::ItemTruncate { item_id, content_index, audio_end_ms, text_end } => {
-            let heard = match (text_end, audio_end_ms) {
-                (Some(end), _) => Heard::Chars(usize::try_from(end).unwrap_or(usize::MAX)),
-                (None, Some(ms)) => Heard::Ms(ms),
-                (None, None) => return Err(Wrong::missing("audio_end_ms")),
-            };
+            let heard = heard(text_end, audio_end_ms).ok_or_else(|| Wrong::missing("audio_end_ms"))?;
             let part = usize::try_from(content_index.unwrap_or(0)).unwrap_or(usize::MAX);
             Input::TruncateItem { item_id, part, heard }
         }
@@ -127,6 +124,9 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         }
         ClientEvent::ResponseCancel { response_id } => Input::CancelResponse { response_id },
         ClientEvent::StopThinking { response_id } => Input::StopThinking { response_id },
+        ClientEvent::ResponseResume { item_id, audio_end_ms, text_end } => {
+            Input::Resume(ResumeRequest { item_id, heard: heard(text_end, audio_end_ms) })
+        }
         ClientEvent::AudioClear {} => Input::DropSpeech,
         ClientEvent::TextUpdate { text } => Input::Hear { text: bounded("text", text, limits)? },
         ClientEvent::TextCommit { text, item_id, speaker, create_response } => Input::HeardAll {
@@ -138,6 +138,11 @@ fn event(value: &Value, limits: &Limits) -> Read<(Input, Option<Vec<String>>)> {
         ClientEvent::TextClear {} => Input::Hear { text: String::new() },
     };
     Ok((input, extensions))
+}
+
+fn heard(text_end: Option<u64>, audio_end_ms: Option<u64>) -> Option<Heard> {
+    let chars = text_end.map(|end| Heard::Chars(usize::try_from(end).unwrap_or(usize::MAX)));
+    chars.or(audio_end_ms.map(Heard::Ms))
 }
 
 /// A session as `session.update` has it, from a request that is no websocket's.

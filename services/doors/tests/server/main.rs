@@ -20,6 +20,7 @@ mod refusals;
 mod remember;
 mod responses;
 mod responses_socket;
+mod resume;
 mod retries;
 mod scripted;
 mod side_tasks;

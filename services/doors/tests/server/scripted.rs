@@ -11,8 +11,8 @@
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use model::{
-    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, Purpose, Writer,
-    channel_for,
+    Answer, Answerer, Counted, Measured, Model, ModelRequest, ModelStatus, PreparationMemory, Purpose, ResumedReply,
+    Writer, channel_for, not_kept,
 };
 use session::sentences::SentenceLimits;
 use session::{Delta, Failure, FailureCode, Finish, Message, Part, Prompt, TurnReport, Usage};
@@ -28,6 +28,8 @@ struct Scripted {
     asked: mpsc::UnboundedSender<Asked>,
     status: Mutex<ModelStatus>,
     forgotten: Arc<Mutex<Vec<u64>>>,
+    /// The last reply that was asked for.
+    last: Mutex<Option<ModelRequest>>,
 }
 
 /// The test's end.
@@ -48,7 +50,8 @@ pub fn model() -> (Model, Script) {
     let (sender, asked) = mpsc::unbounded_channel();
     let status = ModelStatus { ready: true, model: "scripted".into(), ..ModelStatus::default() };
     let forgotten = Arc::<Mutex<_>>::default();
-    let scripted = Scripted { asked: sender, status: Mutex::new(status), forgotten: forgotten.clone() };
+    let (status, last) = (Mutex::new(status), Mutex::default());
+    let scripted = Scripted { asked: sender, status, forgotten: forgotten.clone(), last };
     (Model::new(scripted, PreparationMemory::new(1 << 30, Duration::from_secs(5))), Script { asked, forgotten })
 }
 
@@ -62,8 +65,27 @@ impl Answerer for Scripted {
             writer.fail(Failure::new(FailureCode::PromptTooLong, message));
             return answer;
         }
+        if request.purpose == Purpose::Reply {
+            *self.last.lock().unwrap() = Some(request.clone());
+        }
         // A test that has ended reads no requests: the answer fails, as it should.
         let _ = self.asked.send(Asked { request, writer, usage: Usage::default(), calls: 0 });
+        answer
+    }
+
+    /// The last reply is kept; the test says when it has stopped, with `Finish::Held`.
+    fn resume(&self, resumed: ResumedReply) -> Answer {
+        let (going_on, answer) = resumed.begin();
+        let Some((writer, resumed)) = going_on else { return answer };
+        let mut last = self.last.lock().unwrap();
+        match last.as_mut().filter(|last| last.keep_as == Some(resumed.key)) {
+            Some(request) => {
+                request.keep_as = Some(resumed.keep_as);
+                let request = request.clone();
+                let _ = self.asked.send(Asked { request, writer, usage: Usage::default(), calls: 0 });
+            }
+            None => writer.fail(not_kept()),
+        }
         answer
     }
 

@@ -7,6 +7,7 @@ mod items;
 mod random;
 mod recall;
 mod responses;
+mod resume;
 mod stage;
 mod storing;
 #[path = "../../src/openai_realtime/tests/validator.rs"]

@@ -17,6 +17,9 @@ enum Act {
     Truncate { text_end: Option<u16>, audio_end_ms: u16 },
     Respond { beside: bool },
     Cancel,
+    Resume { text_end: Option<u16>, named: bool },
+    Mhm,
+    MakeReplyAgain { chars: u16 },
     Update(u8),
     Commit { respond: bool },
     Instructions(u8),
@@ -45,14 +48,17 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (prop::option::of(0u16..40), 0u16..4000)
             .prop_map(|(text_end, audio_end_ms)| Act::Truncate { text_end, audio_end_ms }),
         6 => any::<bool>().prop_map(|beside| Act::Respond { beside }),
-        3 => Just(Act::Cancel),
+        4 => Just(Act::Cancel),
+        4 => (prop::option::of(0u16..40), any::<bool>()).prop_map(|(text_end, named)| Act::Resume { text_end, named }),
+        2 => Just(Act::Mhm),
+        1 => (0u16..20).prop_map(|chars| Act::MakeReplyAgain { chars }),
         2 => (0u8..4).prop_map(Act::Update),
         2 => any::<bool>().prop_map(|respond| Act::Commit { respond }),
         1 => (0u8..3).prop_map(Act::Instructions),
         12 => prop::sample::select(vec!["Hello", " there.", " It is", "\n", "", " 你好。", " Yes! ", "No"]).prop_map(Act::Content),
         2 => Just(Act::Call),
         3 => Just(Act::Arguments),
-        5 => prop::sample::select(vec![Finish::Stop, Finish::Stop, Finish::Length, Finish::Cancelled]).prop_map(Act::Done),
+        5 => prop::sample::select(vec![Finish::Stop, Finish::Stop, Finish::Length, Finish::Cancelled, Finish::Held, Finish::Held]).prop_map(Act::Done),
         1 => Just(Act::Failed),
         1 => (1u8..4, any::<bool>()).prop_map(|(conn, extensions)| Act::Attach { conn, extensions }),
         1 => (1u8..4).prop_map(Act::Detach),
@@ -98,6 +104,30 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
             s.client(conn, json!({"type": "response.create", "response": {"conversation": conversation}}));
         }
         Act::Cancel => s.client(conn, json!({"type": "response.cancel"})),
+        Act::Resume { text_end, named } => {
+            let id = reply(s);
+            let item_id = named.then_some(id);
+            s.client(conn, json!({"type": "response.resume", "item_id": item_id, "text_end": text_end}));
+        }
+        Act::Mhm => {
+            s.client(conn, user("Mhm."));
+            s.client(conn, json!({"type": "response.create"}));
+        }
+        // Under the id of an item that the store refused to begin, two items are told from each other by nothing.
+        Act::MakeReplyAgain { .. } if s.store.torn => {}
+        Act::MakeReplyAgain { chars } => {
+            let id = reply(s);
+            let entry = s.machine.entries().iter().find(|entry| entry.item.id == id);
+            let text = entry.map(|entry| entry.item.text()).unwrap_or_default();
+            let heard: String = text.chars().take(usize::from(*chars)).collect();
+            s.client(conn, json!({"type": "conversation.item.delete", "item_id": id}));
+            s.client(
+                conn,
+                json!({"type": "conversation.item.create", "item": {"id": id, "type": "message", "role": "assistant",
+                    "content": [{"type": "output_text", "text": heard}]}}),
+            );
+            s.client(conn, json!({"type": "response.create"}));
+        }
         Act::Update(words) => {
             let text = "what is the time".split(' ').take(usize::from(*words)).collect::<Vec<_>>().join(" ");
             s.client(conn, json!({"type": "input_text_buffer.update", "text": text}));
@@ -168,9 +198,11 @@ fn random_stage(store_answers: bool) -> Stage {
 fn wind_down(s: &mut Stage) {
     s.store_answers = true;
     s.answer_store();
-    for generation in s.generations.clone() {
+    // A reply that goes on is one more.
+    for at in 0.. {
+        let Some(generation) = s.generations.get(at).map(|known| known.generation) else { break };
         s.input(Happening::Delta {
-            generation: generation.generation,
+            generation,
             delta: Delta::Done { finish: Finish::Stop, usage: None, report: None },
         });
     }

@@ -25,6 +25,7 @@ pub struct Stage {
     pub stopped: Vec<GenerationId>,
     /// Generations that are to answer now.
     pub hurried: Vec<GenerationId>,
+    pub resumed: Vec<Resume>,
     pub recalls: Vec<(GenerationId, Vec<String>)>,
     pub closed: Vec<(ConnId, CloseReason)>,
     pub store: FakeStore,
@@ -64,6 +65,8 @@ pub struct FakeStore {
     pub items: Vec<Item>,
     pub ops: Vec<StoreOp>,
     pub config: Option<SessionConfig>,
+    /// Replies that were begun and not ended, done or refused, as the store's queue knows them.
+    being_said: HashSet<String>,
     /// Some operations were refused, so that others cannot be done.
     pub torn: bool,
 }
@@ -90,8 +93,10 @@ pub fn start() -> Start {
             outbox_steps: 200,
             speculate_ms: None,
             recalls: 1,
+            resume_ms: 10_000,
         },
         words_per_minute: SPEAKING,
+        backchannels: vec!["mhm".into(), "uh-huh".into()],
         id_seed: 7,
     }
 }
@@ -122,6 +127,7 @@ impl Stage {
             generations: Vec::new(),
             stopped: Vec::new(),
             hurried: Vec::new(),
+            resumed: Vec::new(),
             recalls: Vec::new(),
             closed: Vec::new(),
             store,
@@ -215,14 +221,15 @@ impl Stage {
     }
 
     pub fn fail_store(&mut self) {
-        if let Some((op, _)) = self.unanswered.pop_front() {
+        if let Some((op, refused)) = self.unanswered.pop_front() {
             self.store.torn = true;
+            self.store.note(&refused, false);
             self.input(Happening::StoreFailed { op, message: "the disk is full".into() });
         }
     }
 
     pub fn input(&mut self, happening: Happening) {
-        let mut out = Vec::new();
+        let (mut out, mut resumed) = (Vec::new(), Vec::new());
         self.machine.handle(happening, self.now, &mut out);
         for output in out {
             match output {
@@ -248,6 +255,7 @@ impl Stage {
                     self.cutter = Cutter::new(SENTENCES);
                     self.generations.push(*generate);
                 }
+                Output::Resume(resume) => resumed.push(*resume),
                 Output::Recall { generation, arguments, .. } => self.recalls.push((generation, arguments)),
                 Output::CancelGenerate { generation } => self.stopped.push(generation),
                 Output::StopThinking { generation } => self.hurried.push(generation),
@@ -256,9 +264,25 @@ impl Stage {
                 }
             }
         }
+        resumed.into_iter().for_each(|resume| self.go_on(resume));
         if self.store_answers {
             self.answer_store();
         }
+    }
+
+    /// The model goes on with a reply that it kept, as the newest generation.
+    fn go_on(&mut self, resume: Resume) {
+        let Resume { generation, of, made, in_message, ended, .. } = resume.clone();
+        let known = self.generations.iter().find(|known| known.generation == of).cloned();
+        let known = known.unwrap_or_else(|| self.machine.ahead(Vec::new(), Context::default()));
+        self.generations.push(Generate { generation, ..known });
+        let cutter = Cutter::new(SENTENCES);
+        self.cutter = if in_message { cutter.in_message() } else { cutter };
+        made.into_iter().for_each(|delta| self.backend(delta));
+        if let Some(finish) = ended {
+            self.backend(Delta::Done { finish, usage: None, report: None });
+        }
+        self.resumed.push(resume);
     }
 
     /// A frame reaches a client.
@@ -433,6 +457,11 @@ impl Ear {
                 }
             }
         }
+        if kind == "response.output_item.added" && frame["item"]["type"] == "message" {
+            // A reply that goes on begins with what was heard of it.
+            let heard = frame["item"]["content"][0]["text"].as_str().unwrap_or_default();
+            self.said.insert(frame["item"]["id"].as_str().unwrap().to_owned(), heard.to_owned());
+        }
         if kind == "response.output_text.delta" {
             let said = self.said.entry(frame["item_id"].as_str().unwrap().to_owned()).or_default();
             said.push_str(frame["delta"].as_str().unwrap());
@@ -448,6 +477,7 @@ impl Ear {
 impl FakeStore {
     fn apply(&mut self, op: StoreOp, sent: &HashMap<String, String>) -> Result<(), &'static str> {
         let done = self.change(&op, sent);
+        self.note(&op, done.is_ok());
         assert!(self.torn || done.is_ok(), "{}: {op:?}", done.unwrap_err());
         self.ops.push(op);
         done
@@ -475,7 +505,9 @@ impl FakeStore {
                 if self.items[at].status == ItemStatus::InProgress {
                     return Err("the item is still being said");
                 }
-                assert!(self.items[at].text().starts_with(&item.text()), "{op:?}");
+                if !self.items[at].text().starts_with(&item.text()) {
+                    return Err("the item never said that");
+                }
                 self.items[at] = item.clone();
             }
             StoreOp::ItemDeleted { item_id } => {
@@ -488,16 +520,23 @@ impl FakeStore {
                 assert!(self.items[at].text().is_empty(), "{op:?}");
                 self.items.remove(at);
             }
+            StoreOp::ReplyResumed { item, .. } => {
+                let at = self.find(&item.id)?;
+                if self.items[at].status == ItemStatus::InProgress {
+                    return Err("the item is being said already");
+                }
+                self.items[at] = item.clone();
+            }
             StoreOp::ReplyExtended { item_id, text: piece } => {
                 let at = self.find(item_id)?;
-                assert_eq!(self.items[at].status, ItemStatus::InProgress, "{op:?}");
+                self.check_is_said(at)?;
                 let text = self.items[at].text() + piece;
                 said(item_id, &text);
                 self.items[at].body = ItemBody::message(Role::Assistant, text);
             }
             StoreOp::ReplyFinished { item } => {
                 let at = self.find(&item.id)?;
-                assert_eq!(self.items[at].status, ItemStatus::InProgress, "{op:?}");
+                self.check_is_said(at)?;
                 if matches!(item.body, ItemBody::Message { .. }) {
                     said(&item.id, &item.text());
                 }
@@ -506,6 +545,23 @@ impl FakeStore {
             StoreOp::ResponseStarted { .. } | StoreOp::ResponseFinished { .. } | StoreOp::ResponseReported { .. } => {}
         }
         Ok(())
+    }
+
+    /// A reply's begin or end was answered.
+    fn note(&mut self, op: &StoreOp, is_done: bool) {
+        if let (StoreOp::ReplyBegun { item, .. } | StoreOp::ReplyResumed { item, .. }, true) = (op, is_done) {
+            self.being_said.insert(item.id.clone());
+        } else if !matches!(op, StoreOp::ReplyExtended { .. })
+            && let Some(item_id) = op.reply_item()
+        {
+            self.being_said.remove(item_id);
+        }
+    }
+
+    fn check_is_said(&self, at: usize) -> Result<(), &'static str> {
+        let item = &self.items[at];
+        let is_said = item.status == ItemStatus::InProgress && self.being_said.contains(&item.id);
+        is_said.then_some(()).ok_or("the item is not being said")
     }
 
     fn find(&self, id: &str) -> Result<usize, &'static str> {

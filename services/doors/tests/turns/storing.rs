@@ -19,6 +19,7 @@ fn asked(s: &Stage) -> Vec<&'static str> {
         StoreOp::ItemDeleted { .. } => "deleted",
         StoreOp::ResponseStarted { .. } => "started",
         StoreOp::ReplyBegun { .. } => "begun",
+        StoreOp::ReplyResumed { .. } => "resumed",
         StoreOp::ReplyExtended { .. } => "extended",
         StoreOp::ReplyFinished { .. } => "finished",
         StoreOp::ReplyWithdrawn { .. } => "withdrawn",

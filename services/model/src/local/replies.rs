@@ -1,7 +1,9 @@
 //! Replies on their way out of the engine: its events become deltas, with the time that each stage took.
 
 use crate::answer::Writer;
-use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId};
+use crate::request::ReplyKey;
+use crate::resume::ResumedReply;
+use engine::{Engine, EngineEvent, OwnerId, ReplyToken, RequestId, RequestReport};
 use serde_json::Value;
 use session::{Delta, Failure, FailureCode, Finish, Priority, TokenLogprob, TurnReport, Usage};
 use std::collections::HashMap;
@@ -11,15 +13,28 @@ use text::{ReplyParser, Tokenizer};
 #[derive(Default)]
 pub(super) struct Replies {
     open: HashMap<RequestId, Open>,
+    /// Replies that were stopped and may go on.
+    kept: Vec<Kept>,
 }
 
-struct Open {
+struct Kept {
+    id: RequestId,
+    key: ReplyKey,
+    until: Instant,
+    open: Open,
+}
+
+/// A reply that is being made, or was when it was stopped.
+pub(super) struct Open {
     /// Whose past it is.
     owner: Option<OwnerId>,
     priority: Priority,
     writer: Writer,
     parser: ReplyParser,
+    keep_as: Option<ReplyKey>,
     usage: Usage,
+    /// Tokens of a reply that goes on which were made and not told before it was stopped.
+    made_tokens: Option<u64>,
     /// Tokens of which no text was told yet.
     untold_tokens: u64,
     untold_logprobs: Vec<TokenLogprob>,
@@ -74,7 +89,9 @@ impl Replies {
             priority,
             writer,
             parser: ReplyParser::new(thinks, tools),
+            keep_as: None,
             usage: Usage { input_tokens, ..Usage::default() },
+            made_tokens: None,
             untold_tokens: 0,
             untold_logprobs: Vec::new(),
             calls: 0,
@@ -86,6 +103,50 @@ impl Replies {
             thinking_ended: false,
             is_at_mark: false,
         };
+        self.open.insert(id, open);
+    }
+
+    /// Where the reply is kept if it is stopped.
+    pub fn keep_as(&mut self, id: RequestId, key: Option<ReplyKey>) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.keep_as = key;
+        }
+    }
+
+    pub fn key_of(&self, id: RequestId) -> Option<ReplyKey> {
+        self.open.get(&id)?.keep_as
+    }
+
+    /// Tells the reader of a reply that it is stopped, and keeps it.
+    pub fn hold(&mut self, id: RequestId, key: ReplyKey, report: &RequestReport, engine: &Engine, until: Instant) {
+        let Some(mut open) = self.open.remove(&id) else { return };
+        open.finish(Finish::Held, report, engine, Instant::now());
+        self.kept.push(Kept { id, key, until, open });
+    }
+
+    /// Forgets what is kept under such keys, or until such a time.
+    pub fn release(&mut self, is_meant: impl Fn(&ReplyKey, &Instant) -> bool) -> Vec<RequestId> {
+        self.kept.extract_if(.., |kept| is_meant(&kept.key, &kept.until)).map(|kept| kept.id).collect()
+    }
+
+    /// When the first of them is to be forgotten.
+    pub fn kept_until(&self) -> Option<Instant> {
+        self.kept.iter().map(|kept| kept.until).min()
+    }
+
+    pub fn take_kept(&mut self, key: ReplyKey) -> Option<(RequestId, Open)> {
+        let at = self.kept.iter().position(|kept| kept.key == key)?;
+        let Kept { id, open, .. } = self.kept.remove(at);
+        Some((id, open))
+    }
+
+    /// A reply that was kept goes on.
+    pub fn resume(&mut self, (id, kept): (RequestId, Open), resumed: &ResumedReply, writer: Writer, asked: Instant) {
+        let (made, thought) = resumed.made_tokens();
+        let usage = Usage { reasoning_tokens: thought, ..Usage::default() };
+        let (keep_as, started) = (Some(resumed.keep_as), Some(Instant::now()));
+        let made_tokens = Some(made);
+        let open = Open { writer, keep_as, usage, made_tokens, asked, started, first_token: None, ..kept };
         self.open.insert(id, open);
     }
 
@@ -108,6 +169,9 @@ impl Replies {
             EngineEvent::Started { id, reused_tokens, .. } => {
                 let Some(open) = self.open.get_mut(&id) else { return };
                 open.started = Some(began);
+                if open.made_tokens.is_some() {
+                    return; // its prompt was read before
+                }
                 open.usage.cached_tokens = reused_tokens as u64;
                 let Usage { input_tokens, cached_tokens, .. } = open.usage;
                 open.writer.push(Delta::Prompt { input_tokens, cached_tokens });
@@ -160,7 +224,7 @@ impl Open {
         self.tell(pieces);
     }
 
-    fn done(mut self, stop_reason: engine::StopReason, report: engine::RequestReport, engine: &Engine, now: Instant) {
+    fn done(mut self, stop_reason: engine::StopReason, report: RequestReport, engine: &Engine, now: Instant) {
         let (rest, finish) = match stop_reason {
             engine::StopReason::End { rest } => (rest, Finish::Stop),
             engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
@@ -181,10 +245,13 @@ impl Open {
             self.tell(last);
         }
         let finish = if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish };
-        self.usage.output_tokens = report.new_tokens as u64;
-        let usage = self.usage;
-        let report = self.report(&report, engine, now);
-        self.writer.done(finish, usage, report);
+        self.finish(finish, &report, engine, now);
+    }
+
+    fn finish(&mut self, finish: Finish, report: &RequestReport, engine: &Engine, now: Instant) {
+        self.usage.output_tokens = report.new_tokens as u64 + self.made_tokens.unwrap_or(0);
+        let report = self.report(report, engine, now);
+        self.writer.done(finish, self.usage, report);
     }
 
     fn tell(&mut self, pieces: Vec<text::ReplyPart>) {
@@ -212,7 +279,7 @@ impl Open {
         }
     }
 
-    fn report(&self, report: &engine::RequestReport, engine: &Engine, now: Instant) -> TurnReport {
+    fn report(&self, report: &RequestReport, engine: &Engine, now: Instant) -> TurnReport {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let started = self.started.unwrap_or(now);
         let since_asked = |at: Instant| ms(at.duration_since(self.asked));

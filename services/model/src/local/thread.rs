@@ -2,7 +2,9 @@
 
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, Recipe, Shared, Submit, stopped};
+use super::{Command, Recipe, Resume, Shared, Submit, stopped};
+use crate::request::ReplyKey;
+use crate::resume::not_kept;
 use crate::status::ModelLoad;
 use engine::Engine;
 use engine::memory::MemoryKind;
@@ -59,9 +61,8 @@ fn supervise(
                 // Commands that came after the stop.
                 while let Ok(command) = inbox.try_recv() {
                     match command {
-                        Command::Submit(submit) => submit.writer.fail(stopped()),
                         Command::Stop { done } => drop(done.send(())),
-                        _ => {}
+                        command => command.refuse(stopped()),
                     }
                 }
                 return done;
@@ -84,8 +85,8 @@ fn supervise(
                     }
                     Err(error) => {
                         tracing::error!(%error, "the model cannot be waked");
-                        if let Some(Command::Submit(submit)) = first.take() {
-                            submit.writer.fail(cannot_open());
+                        if let Some(command) = first.take() {
+                            command.refuse(cannot_open());
                         }
                         shared.cannot_wake();
                         match reopen(recipe, shared, inbox) {
@@ -142,11 +143,10 @@ fn reopen(recipe: &Recipe, shared: &Shared, inbox: &Receiver<Command>) -> Result
         let until = Instant::now() + Duration::from_secs(recipe.engine.reopen_s);
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Command::Submit(submit)) => {
-                    submit.writer.fail(cannot_open());
-                }
                 Ok(Command::Stop { done }) => return Err(Some(done)),
-                Ok(_) => {}
+                Ok(command) => {
+                    command.refuse(cannot_open());
+                }
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return Err(None),
             }
@@ -208,9 +208,7 @@ impl<'a> Serving<'a> {
             }
             self.active_at = Instant::now();
             self.tell_status();
-            for id in self.replies.cancelled() {
-                self.engine.cancel(id);
-            }
+            self.stop_cancelled();
             let began = Instant::now();
             for id in self.replies.thinking_to_end(began) {
                 self.engine.stop_thinking(id);
@@ -239,6 +237,37 @@ impl<'a> Serving<'a> {
         }
     }
 
+    /// Replies that their readers have cancelled: those that may go on are kept as they are, in place of what was kept of
+    /// their owner before.
+    fn stop_cancelled(&mut self) {
+        for id in self.replies.cancelled() {
+            let keep_as = self.replies.key_of(id).filter(|_| !self.recipe.resume.is_zero());
+            let Some((key, report)) = keep_as.and_then(|key| Some((key, self.engine.hold(id)?))) else {
+                self.engine.cancel(id);
+                continue;
+            };
+            self.release(|kept| kept.past_owner == key.past_owner);
+            let until = Instant::now() + self.recipe.resume;
+            self.replies.hold(id, key, &report, &self.engine, until);
+        }
+    }
+
+    /// What was kept of these replies is from now on what was computed of any past.
+    fn release(&mut self, is_meant: impl Fn(&ReplyKey) -> bool) {
+        for id in self.replies.release(|key, _| is_meant(key)) {
+            self.engine.release(id);
+            self.unsaved = true;
+        }
+    }
+
+    fn release_what_is_old(&mut self) {
+        let now = Instant::now();
+        for id in self.replies.release(|_, until| *until <= now) {
+            self.engine.release(id);
+            self.unsaved = true;
+        }
+    }
+
     fn saves(&self) -> bool {
         self.recipe.memory.disk_path.is_some()
     }
@@ -257,6 +286,7 @@ impl<'a> Serving<'a> {
                 // The next step fails every open reply.
                 return None;
             }
+            self.release_what_is_old();
             let is_busy = !self.replies.is_empty();
             let idle = Duration::from_secs(self.recipe.memory.disk_idle_s);
             let wait = match () {
@@ -266,13 +296,17 @@ impl<'a> Serving<'a> {
                 () if self.unsaved && self.saves() => Some(idle),
                 () => self.awake_for(),
             };
-            let heard = match wait {
+            let kept = self.replies.kept_until().map(|until| until.saturating_duration_since(Instant::now()));
+            let heard = match wait.into_iter().chain(kept).min() {
                 Some(wait) => inbox.recv_timeout(wait),
                 None => inbox.recv().map_err(RecvTimeoutError::from),
             };
             let command = match heard {
                 Ok(command) => command,
                 Err(RecvTimeoutError::Timeout) if is_busy => return None,
+                Err(RecvTimeoutError::Timeout) if kept.is_some_and(|kept| wait.is_none_or(|wait| kept < wait)) => {
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) if self.awake_for() == Some(Duration::ZERO) => {
                     return Some(Ended::Asleep);
                 }
@@ -292,7 +326,9 @@ impl<'a> Serving<'a> {
         self.active_at = Instant::now();
         match command {
             Command::Submit(submit) => self.submit(*submit),
+            Command::Resume(resume) => self.resume(*resume),
             Command::Forget { owner, done } => {
+                self.release(|key| key.past_owner == owner.0);
                 self.engine.forget(owner);
                 self.tell_notes();
                 let _ = done.send(());
@@ -308,7 +344,9 @@ impl<'a> Serving<'a> {
     /// Until the model may sleep. None: it never does.
     fn awake_for(&self) -> Option<Duration> {
         let idle_s = Some(self.recipe.memory.idle_s).filter(|idle_s| *idle_s > 0)?;
-        Some(Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed()))
+        let idle = Duration::from_secs(idle_s).saturating_sub(self.active_at.elapsed());
+        let kept = self.replies.kept_until().map(|until| until.saturating_duration_since(Instant::now()));
+        Some(kept.map_or(idle, |kept| kept.max(idle)))
     }
 
     /// One piece of the work that is done while no request is open.
@@ -325,7 +363,7 @@ impl<'a> Serving<'a> {
     }
 
     fn submit(&mut self, submit: Submit) {
-        let Submit { prepared, priority, tools, writer, asked } = submit;
+        let Submit { prepared, priority, tools, writer, asked, keep_as } = submit;
         let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
         if prepared.request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
@@ -338,13 +376,29 @@ impl<'a> Serving<'a> {
         if writer.is_cancelled() {
             return writer.cancelled_before_begin();
         }
+        if let Some(key) = keep_as {
+            // Another turn: what was stopped before it will not go on.
+            self.release(|kept| kept.past_owner == key.past_owner);
+        }
         let input_tokens = prepared.request.tokens.len() as u64;
         let owner = prepared.request.owner;
         match self.engine.submit(prepared.request) {
             Ok(id) => {
                 self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
+                self.replies.keep_as(id, keep_as);
             }
             Err(error) => writer.fail(failure_of(&error)),
+        }
+    }
+
+    fn resume(&mut self, resume: Resume) {
+        // It may have been cancelled a moment ago.
+        self.stop_cancelled();
+        let Resume { resumed, writer, asked } = resume;
+        let kept = self.replies.take_kept(resumed.key);
+        match kept.filter(|(id, _)| self.engine.resume(*id)) {
+            Some(kept) => self.replies.resume(kept, &resumed, writer, asked),
+            None => writer.fail(not_kept()),
         }
     }
 

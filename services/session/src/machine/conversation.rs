@@ -56,6 +56,17 @@ impl Conversation {
         self.entries.iter().find(|entry| entry.announced && entry.item.id == id).map(|entry| &entry.item)
     }
 
+    /// An item that clients know of, and that no summary tells.
+    pub fn shown(&self, id: &str) -> Option<&Arc<Item>> {
+        let entry = &self.entries[self.index_of(id)?];
+        (entry.announced && !entry.covered).then_some(&entry.item)
+    }
+
+    /// The last item that clients know of.
+    pub fn last_announced(&self) -> Option<&Arc<Item>> {
+        self.entries.iter().rfind(|entry| entry.announced).map(|entry| &entry.item)
+    }
+
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -1,9 +1,13 @@
 //! The machine: what happens to a session goes to the part that it is about.
 
+mod resuming;
+mod storing;
+
 use super::conversation::{Conversation, Entry};
-use super::happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, OpId, Replay};
+use super::happening::{ConnId, GenerationId, Happening, Millis, NoteOfPast, Replay};
+use super::held::HeldReply;
 use super::ledger::Ledger;
-use super::outbox::{Asker, Operation, Outbox, Said, Undo};
+use super::outbox::{Asker, Outbox, Said, Undo};
 use super::output::{Generate, GenerationPurpose, Output, StoreOp};
 use super::replies::Replies;
 use super::reply::Reply;
@@ -12,7 +16,7 @@ use crate::ids::Ids;
 use crate::prompt::Context;
 use crate::vocabulary::{
     ConfigUpdate, ConversationChoice, Delta, Event, Input, InputItem, Item, ItemBody, ItemPlace, ItemStatus, ItemUse,
-    NamedSpeaker, NewItem, NewTurn, Refusal, Response, ResponseRequest, ResponseStatus, Role, SessionConfig,
+    NamedSpeaker, NewItem, NewTurn, Refusal, Response, ResponseRequest, ResumeRequest, Role, SessionConfig,
     SessionState,
 };
 use std::sync::Arc;
@@ -31,6 +35,8 @@ pub struct Start {
     pub limits: MachineLimits,
     /// Of the voice.
     pub words_per_minute: u32,
+    /// What a listener says that is no turn: 'mhm'.
+    pub backchannels: Vec<String>,
     /// Drawn at random each time a session is loaded.
     pub id_seed: u64,
 }
@@ -49,6 +55,8 @@ pub struct MachineLimits {
     pub speculate_ms: Option<u64>,
     /// Searches of the past that the model may make for one reply.
     pub recalls: u32,
+    /// For how long a reply that was stopped may go on. 0: not at all.
+    pub resume_ms: u64,
 }
 
 #[derive(Debug)]
@@ -58,11 +66,14 @@ pub struct Machine {
     model: String,
     limits: MachineLimits,
     words_per_minute: u32,
+    backchannels: Vec<String>,
     config: Arc<SessionConfig>,
     /// What the next response will most likely be asked with.
     next_config: Arc<SessionConfig>,
     ledger: Ledger,
     replies: Replies,
+    /// The reply of the conversation that was stopped last, while it may go on.
+    held: Option<HeldReply>,
     generation_count: u64,
     warming: Warming,
     /// Clients hear of it with the response that it is for.
@@ -83,10 +94,12 @@ impl Machine {
             model: start.model,
             limits: start.limits,
             words_per_minute: start.words_per_minute,
+            backchannels: start.backchannels,
             next_config: config.clone(),
             config,
             ledger,
             replies: Replies::new(start.limits.responses_beside),
+            held: None,
             generation_count: 0,
             warming: Warming::default(),
             noted: None,
@@ -288,6 +301,7 @@ impl Machine {
             Input::ReadItem { item_id } => self.read_item(&asker, item_id),
             Input::TruncateItem { item_id, part, heard } => {
                 self.stop_saying(&item_id);
+                self.hold_what_is_cut(&item_id);
                 let done = self.ledger.truncate_item(&asker, item_id, part, heard, self.words_per_minute);
                 self.warming.wanted |= done.is_ok();
                 done
@@ -295,6 +309,7 @@ impl Machine {
             Input::DeleteItem { item_id } => self.delete_item(&asker, item_id),
             Input::Respond(request) => self.create_response(&request).map(drop),
             Input::TakeTurn(turn) => self.take_turn(&asker, *turn),
+            Input::Resume(request) => self.resume(&request),
             Input::CancelResponse { response_id } => self.cancel_response(response_id.as_deref()),
             Input::StopThinking { response_id } => self.replies.stop_thinking(response_id.as_deref(), &mut self.ledger),
             Input::DropSpeech => {
@@ -331,7 +346,11 @@ impl Machine {
 
     fn add_item(&mut self, asker: &Asker, item: NewItem, place: &ItemPlace) -> Result<(), Refusal> {
         self.ledger.check_room(std::slice::from_ref(&item), self.limits.session_items, self.limits.session_bytes)?;
+        let said = self.held.is_some().then(|| item.clone());
         self.ledger.add_item(asker, item, place)?;
+        if let Some(said) = said {
+            self.held_hears(&said);
+        }
         self.warming.wanted = true;
         Ok(())
     }
@@ -350,6 +369,8 @@ impl Machine {
             return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Delete });
         }
         self.stop_saying(&item_id);
+        self.hold_what_is_cut(&item_id);
+        self.hold_deleted(&item_id);
         self.ledger.delete_item(asker, item_id);
         self.warming.wanted = true;
         Ok(())
@@ -361,6 +382,7 @@ impl Machine {
     }
 
     fn cancel(&mut self, is_meant: impl Fn(&Reply) -> bool) -> bool {
+        self.hold(&is_meant);
         self.replies.cancel(is_meant, &mut self.ledger, self.now)
     }
 
@@ -403,6 +425,7 @@ impl Machine {
         if interrupts {
             self.cancel(Reply::in_conversation);
         }
+        self.let_go();
         for item in items {
             self.ledger.add_item(asker, item, &ItemPlace::End)?;
         }
@@ -418,6 +441,9 @@ impl Machine {
         let noted = self.noted.take();
         let in_conversation = self.is_for_conversation(request)?;
         self.replies.check_room(in_conversation)?;
+        if self.is_resume(request) && self.resume(&ResumeRequest::default()).is_ok() {
+            return Ok(self.config.clone());
+        }
         let (items, context) = match &request.input {
             None => (self.items(), self.ledger.conversation.context().clone()),
             Some(input) => (self.resolve_input(input)?, Arc::default()),
@@ -426,16 +452,8 @@ impl Machine {
         config.apply(&request.config);
         let config = Arc::new(config);
         let generation = self.next_generation();
-        let response = Response {
-            id: self.ledger.ids.next("resp"),
-            status: ResponseStatus::InProgress,
-            details: None,
-            output: Vec::new(),
-            conversation_id: in_conversation.then(|| self.conversation_id.clone()),
-            max_output_tokens: config.max_output_tokens,
-            usage: None,
-            metadata: request.metadata.clone(),
-        };
+        let response = self.new_response(in_conversation, config.max_output_tokens);
+        let response = Response { metadata: request.metadata.clone(), ..response };
         let generate = Box::new(Generate {
             generation,
             response_id: Some(response.id.clone()),
@@ -448,6 +466,7 @@ impl Machine {
         });
         if in_conversation {
             self.stop_warming();
+            self.let_go();
             self.next_config = self.config.clone();
         }
         let asked = in_conversation.then(|| generate.clone());
@@ -504,6 +523,7 @@ impl Machine {
             self.warming.running.take_if(|_| delta.is_last());
             return;
         }
+        self.held_says(generation, &delta);
         self.replies.delta(generation, delta, &mut self.ledger, self.now);
     }
 
@@ -549,43 +569,6 @@ impl Machine {
                     Said::Less(item) => drop(self.ledger.conversation.replace(Arc::new(item))),
                 }
             }
-        }
-    }
-
-    fn store_acked(&mut self, op: OpId) {
-        if let Some(Operation { undo: Undo::Extended { response_id, .. }, .. }) =
-            self.ledger.outbox.operations.remove(&op)
-        {
-            self.replies.extended(&response_id, op, 0, &mut self.ledger);
-        }
-    }
-
-    fn store_failed(&mut self, op: OpId, message: String) {
-        let Some(Operation { asker, undo }) = self.ledger.outbox.operations.remove(&op) else { return };
-        self.ledger.outbox.unsay(op);
-        match undo {
-            Undo::Config(old) => (self.config, self.next_config) = (old.clone(), old),
-            Undo::Added(id) => {
-                self.ledger.outbox.unsay_item(&id);
-                self.ledger.never_was(op, &id);
-            }
-            Undo::Truncated(old) => self.ledger.restore_text(op, old),
-            Undo::Deleted(removed) => self.ledger.conversation.restore(removed),
-            Undo::Begun { response_id, item_id } => {
-                self.ledger.outbox.forget_item(&item_id);
-                self.replies.forget_item(&response_id, &item_id);
-                self.ledger.never_was(op, &item_id);
-                self.replies.fail(&response_id, &message, &mut self.ledger, self.now);
-            }
-            Undo::Extended { response_id, bytes } => {
-                self.replies.extended(&response_id, op, bytes, &mut self.ledger);
-            }
-            Undo::Reply { response_id } => self.replies.fail(&response_id, &message, &mut self.ledger, self.now),
-            Undo::Nothing => {}
-        }
-        self.warming.wanted = true;
-        if let Some(asker) = asker {
-            self.ledger.outbox.refuse(asker, Refusal::StoreFailed { cause: message });
         }
     }
 }

@@ -177,7 +177,7 @@ impl Ledger {
     pub fn restore_text(&mut self, op: OpId, old: Arc<Item>) {
         for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
             match &mut later.undo {
-                Undo::Truncated(item) if item.id == old.id => {
+                Undo::Truncated(item) | Undo::Resumed { item, .. } if item.id == old.id => {
                     *item = old;
                     return;
                 }

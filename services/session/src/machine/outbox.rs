@@ -50,6 +50,11 @@ pub enum Undo {
         response_id: String,
         bytes: usize,
     },
+    /// The item of a reply that was to go on; as it was before.
+    Resumed {
+        response_id: String,
+        item: Arc<Item>,
+    },
     /// Something else about a reply.
     Reply {
         response_id: String,
@@ -190,6 +195,12 @@ impl Outbox {
         id
     }
 
+    /// Whether the store has not answered yet that this item of a reply is begun.
+    pub fn begins(&self, id: &str) -> bool {
+        let begins = |operation: &Operation| matches!(&operation.undo, Undo::Begun { item_id, .. } if item_id == id);
+        self.operations.values().any(begins)
+    }
+
     /// Lets out what may go, and returns what of a reply was sent with it.
     pub fn flush(&mut self, out: &mut Vec<Output>) -> Vec<Said> {
         out.append(&mut self.urgent);
@@ -213,8 +224,14 @@ impl Outbox {
                     }
                     out.push(Output::Send { to, event });
                 }
-                Step::Store { issued: true, .. } => {}
-                Step::Store { id, mut op, .. } => {
+                Step::Store { id, mut op, issued } => {
+                    if let StoreOp::ReplyResumed { item, .. } = &op {
+                        // What was heard of it was sent before.
+                        self.said.insert(item.id.clone(), item.text().len());
+                    }
+                    if issued {
+                        continue;
+                    }
                     if let StoreOp::ReplyFinished { item } = &mut op {
                         let bytes = self.said.remove(&item.id).unwrap_or(0);
                         if item.shorten(bytes) {

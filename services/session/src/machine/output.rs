@@ -3,7 +3,8 @@
 use super::happening::{ConnId, GenerationId, OpId};
 use crate::prompt::Context;
 use crate::vocabulary::{
-    Event, GenerationOptions, Item, JsonText, Priority, ResponseStatus, SessionConfig, StatusDetails, TurnReport, Usage,
+    Delta, Event, Finish, GenerationOptions, Item, JsonText, Priority, ResponseStatus, SessionConfig, StatusDetails,
+    TurnReport, Usage,
 };
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub enum Output {
         op: StoreOp,
     },
     Generate(Box<Generate>),
+    /// A reply that was stopped goes on.
+    Resume(Box<Resume>),
     /// Search the past for what each of these calls asks for; answered with `Happening::Recalled`. What is in `shown` need
     /// not be found.
     Recall {
@@ -32,7 +35,7 @@ pub enum Output {
         arguments: Vec<String>,
         shown: Vec<Arc<Item>>,
     },
-    /// The model answers with a last `Delta::Done`, which tells what the generation cost.
+    /// The model answers with a last `Delta::Done`, which tells what the generation cost, and whether it can go on.
     CancelGenerate {
         generation: GenerationId,
     },
@@ -78,6 +81,11 @@ pub enum StoreOp {
         item: Item,
         after: Option<String>,
     },
+    /// A reply that was stopped goes on: its item is in progress again, with what was heard of it.
+    ReplyResumed {
+        response_id: String,
+        item: Item,
+    },
     /// This was sent, after all that was sent before.
     ReplyExtended {
         item_id: String,
@@ -121,6 +129,22 @@ pub struct Generate {
     pub max_tokens: Option<u32>,
 }
 
+/// A reply that goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resume {
+    pub generation: GenerationId,
+    /// Under which it was stopped.
+    pub of: GenerationId,
+    /// What was made and not heard: it comes first.
+    pub made: Vec<Delta>,
+    /// It goes on in the middle of a message.
+    pub in_message: bool,
+    /// The model was done. None: it goes on.
+    pub ended: Option<Finish>,
+    /// It is speech, and not of a form that was asked for.
+    pub is_speech: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GenerationPurpose {
     /// The user waits.
@@ -155,7 +179,9 @@ impl StoreOp {
     /// The reply's item that the operation is about.
     pub fn reply_item(&self) -> Option<&str> {
         match self {
-            StoreOp::ReplyBegun { item, .. } | StoreOp::ReplyFinished { item } => Some(&item.id),
+            StoreOp::ReplyBegun { item, .. } | StoreOp::ReplyResumed { item, .. } | StoreOp::ReplyFinished { item } => {
+                Some(&item.id)
+            }
             StoreOp::ReplyExtended { item_id, .. } | StoreOp::ReplyWithdrawn { item_id } => Some(item_id),
             _ => None,
         }

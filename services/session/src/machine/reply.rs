@@ -1,6 +1,7 @@
 //! A reply while it is made: deltas of the model become events.
 
 use super::happening::{GenerationId, Millis, OpId, RecallResult};
+use super::held::HeldReply;
 use super::ledger::Ledger;
 use super::outbox::Undo;
 use super::output::{Generate, Output, StoreOp};
@@ -25,6 +26,8 @@ pub struct Reply {
     /// word waits for no disk.
     reserved: Option<(String, OpId)>,
     open: Option<Open>,
+    /// Characters of the open message that were heard before the reply was stopped and went on.
+    heard_chars: usize,
     /// Items begun.
     outputs: usize,
     /// Bytes of the open message that were sent.
@@ -65,6 +68,7 @@ impl Reply {
             times: TurnReport::default(),
             reserved: None,
             open: None,
+            heard_chars: 0,
             outputs: 0,
             sent: 0,
             stored: 0,
@@ -89,6 +93,33 @@ impl Reply {
             self.reserved = Some((item_id, ledger.begin_item(&self.response.id, item, &ItemPlace::End)));
         }
         ledger.outbox.send(Event::ResponseStarted { response: Box::new(self.response.clone()) });
+    }
+
+    /// Its clients are told that it goes on with an item of a reply that was stopped; they know the item's place.
+    pub fn resume(&mut self, item: Item, ledger: &mut Ledger, now: Millis) {
+        self.created_at = now;
+        let (response_id, text) = (self.response.id.clone(), item.text());
+        (self.sent, self.stored, self.heard_chars) = (text.len(), text.len(), text.chars().count());
+        ledger.outbox.send(Event::ResponseStarted { response: Box::new(self.response.clone()) });
+        if let Some(old) = ledger.conversation.replace(Arc::new(item.clone())) {
+            let undo = Undo::Resumed { response_id: response_id.clone(), item: old };
+            let op = StoreOp::ReplyResumed { response_id: response_id.clone(), item: item.clone() };
+            ledger.outbox.store(op, undo);
+        }
+        let (output_index, item_begun) = (0, item.clone());
+        ledger.outbox.send(Event::ReplyStarted { response_id, output_index, item: item_begun, place: None });
+        (self.outputs, self.open) = (1, Some(Open::Item(item)));
+    }
+
+    /// What it takes to go on if it is stopped here. None: in a call, or while the past is searched.
+    pub fn hold(&self) -> Option<HeldReply> {
+        let item = match &self.open {
+            Some(Open::Item(item @ Item { body: ItemBody::Message { .. }, .. })) => Some(item.clone()),
+            None if self.outputs == 0 && self.recalls.is_empty() && self.behind.is_none() => None,
+            _ => return None,
+        };
+        let most_tokens = self.response.max_output_tokens;
+        Some(HeldReply::stopped(self.generation, item, self.asked.clone(), self.recalls_left, most_tokens))
     }
 
     pub fn in_conversation(&self) -> bool {
@@ -196,7 +227,9 @@ impl Reply {
 
     fn tell_sentences(&mut self, sentences: Vec<Sentence>, ledger: &mut Ledger, now: Millis) {
         let Some(item_id) = self.open_item().map(|item| item.id.clone()) else { return };
-        for sentence in sentences {
+        for mut sentence in sentences {
+            sentence.text_start += self.heard_chars;
+            sentence.text_end += self.heard_chars;
             self.times.first_sentence_ms.get_or_insert(self.since(now));
             let (response_id, item_id) = (self.response.id.clone(), item_id.clone());
             ledger.outbox.send(Event::SentenceDone { response_id, item_id, sentence });
@@ -279,6 +312,7 @@ impl Reply {
     /// The open item is over.
     fn close_open(&mut self, status: ItemStatus, ledger: &mut Ledger) {
         (self.sent, self.stored, self.storing) = (0, 0, None);
+        self.heard_chars = 0;
         let is_whole = status == ItemStatus::Completed;
         let mut item = match self.open.take() {
             Some(Open::Item(item)) => item,

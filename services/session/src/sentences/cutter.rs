@@ -28,6 +28,11 @@ impl Cutter {
         Cutter { limits, sentences, has_begun: false, dropped_tokens: 0, rule, end }
     }
 
+    /// For a generation that goes on in the middle of a message.
+    pub fn in_message(self) -> Cutter {
+        Cutter { has_begun: true, ..self }
+    }
+
     /// Appends the delta to `out`, with its sentences. The white space before the first word of a message is dropped.
     /// Before a call, and at the end of a whole reply, a delta without text carries the sentences that are left.
     pub fn cut(&mut self, delta: Delta, out: &mut Vec<Delta>) {
@@ -43,6 +48,15 @@ impl Cutter {
             | Delta::Done { finish: Finish::Stop | Finish::ToolCalls | Finish::Length, .. } => {
                 let is_whole = matches!(delta, Delta::Done { finish: Finish::Stop, .. });
                 self.end_message(is_whole, out);
+                delta
+            }
+            Delta::Done { finish: Finish::Held, .. } => {
+                // What waits is told as it is: the cutter of what goes on looks at it again.
+                let text = self.end.take().map(ReplyEnd::unchanged).unwrap_or_default();
+                let tokens = std::mem::take(&mut self.dropped_tokens);
+                if !text.is_empty() || tokens > 0 {
+                    out.push(Delta::text(text, tokens));
+                }
                 delta
             }
             other => other,

@@ -1,0 +1,144 @@
+//! A reply that was stopped, and goes on.
+
+use super::Machine;
+use crate::machine::happening::GenerationId;
+use crate::machine::held::HeldReply;
+use crate::machine::outbox::Undo;
+use crate::machine::output::{Output, StoreOp};
+use crate::machine::reply::Reply;
+use crate::vocabulary::{
+    Delta, Failure, FailureCode, Item, ItemStatus, MaxTokens, NewItem, Refusal, Response, ResponseRequest,
+    ResponseStatus, ResumeRequest, Role,
+};
+use std::sync::Arc;
+
+impl Machine {
+    /// The reply of the conversation is about to be stopped, if it is meant.
+    pub(super) fn hold(&mut self, is_meant: impl Fn(&Reply) -> bool) {
+        let Some(reply) = self.replies.active().filter(|reply| is_meant(reply)) else { return };
+        let until = self.now.saturating_add(self.limits.resume_ms);
+        // It was to go on, and the model had not even stopped.
+        if let Some(held) = self.held.as_mut().filter(|held| held.wanted == Some(reply.generation)) {
+            (held.wanted, held.until, held.goes_on) = (None, until, false);
+            return;
+        }
+        self.held = reply.hold().filter(|_| self.limits.resume_ms > 0).map(|held| held.until(until));
+    }
+
+    /// This item is about to be cut to what was heard, or deleted. What was complete may go on too, if it is the last that was
+    /// said.
+    pub(super) fn hold_what_is_cut(&mut self, item_id: &str) {
+        let is_said = |item: &Arc<Item>| item.role() == Some(Role::Assistant);
+        let is_known = self.ledger.conversation.announced(item_id).is_some_and(is_said);
+        if self.is_replying() || !is_known || self.held.as_ref().is_some_and(|held| held.is_about(item_id)) {
+            return;
+        }
+        let is_reply = |item: &&Arc<Item>| item.id == item_id && item.status == ItemStatus::Completed;
+        let last = self.ledger.conversation.last_announced().filter(is_reply).filter(|_| self.limits.resume_ms > 0);
+        let until = self.now.saturating_add(self.limits.resume_ms);
+        self.held = last.map(|item| HeldReply::cut_short(Item::clone(item)).until(until));
+    }
+
+    pub(super) fn hold_deleted(&mut self, item_id: &str) {
+        match self.held.as_mut().filter(|held| held.is_about(item_id)) {
+            Some(held) => held.delete(),
+            None => self.let_go(),
+        }
+    }
+
+    /// A client added an item.
+    pub(super) fn held_hears(&mut self, item: &NewItem) {
+        let outlives = self.held.as_mut().is_some_and(|held| held.outlives(item, &self.backchannels));
+        if !outlives {
+            self.let_go();
+        }
+    }
+
+    /// Something else happened than that the reply goes on.
+    pub(super) fn let_go(&mut self) {
+        self.held.take_if(|held| held.wanted.is_none());
+    }
+
+    /// The model says more of the reply that was stopped.
+    pub(super) fn held_says(&mut self, generation: GenerationId, delta: &Delta) {
+        let Some(held) = self.held.as_mut().filter(|held| held.generation == generation) else { return };
+        if !held.hear(delta) {
+            return;
+        }
+        let Some(wanted) = held.wanted else {
+            self.held.take_if(|held| held.is_lost());
+            return;
+        };
+        let Some(held) = self.held.take().filter(|_| self.replies.of_generation(wanted).is_some()) else { return };
+        if held.is_lost() {
+            let message = "what was computed of the reply is not there any more; ask for a new one";
+            let failed = Delta::Failed(Failure::new(FailureCode::EngineFailed, message));
+            return self.replies.delta(wanted, failed, &mut self.ledger, self.now);
+        }
+        let stands = held.item.as_ref().and_then(|item| self.ledger.conversation.shown(&item.id));
+        let heard = stands.map(|item| item.text()).unwrap_or_default();
+        self.ledger.outbox.at_once(Output::Resume(Box::new(held.resume(wanted, &heard))));
+    }
+
+    /// Whether this asks for no more than that the reply goes on, because nothing interrupted it.
+    pub(super) fn is_resume(&self, request: &ResponseRequest) -> bool {
+        *request == ResponseRequest::default() && self.held.as_ref().is_some_and(|held| held.goes_on)
+    }
+
+    /// The reply goes on, as a new response that says the same item.
+    pub(super) fn resume(&mut self, asked: &ResumeRequest) -> Result<(), Refusal> {
+        self.replies.check_room(true)?;
+        // No word was heard of an item that the store has not begun.
+        let is_begun = |item: &Item| !self.ledger.outbox.begins(&item.id);
+        let can = |held: &&HeldReply| self.now <= held.until && held.item.as_ref().is_none_or(is_begun);
+        let heard = self.held.as_ref().filter(can);
+        let heard = heard.and_then(|held| held.heard(asked, self.words_per_minute, &self.ledger.conversation));
+        let held = self.held.take_if(|_| heard.is_some());
+        let (Some(heard), Some(mut held)) = (heard, held) else { return Err(Refusal::NothingToResume) };
+        self.stop_warming();
+        let generation = self.next_generation();
+        let response = self.new_response(true, held.max_output_tokens);
+        let response_id = response.id.clone();
+        let begun =
+            StoreOp::ResponseStarted { response_id: response.id.clone(), in_conversation: true, metadata: None };
+        self.ledger.outbox.store(begun, Undo::Reply { response_id: response.id.clone() });
+        let mut generate = held.asked.take();
+        if let Some(generate) = &mut generate {
+            (generate.generation, generate.response_id) = (generation, Some(response_id));
+        }
+        let mut reply = Reply::new(generation, response, generate.clone(), held.recalls_left);
+        match held.item_from(&heard) {
+            Some(item) => reply.resume(item, &mut self.ledger, self.now),
+            None => reply.start(&mut self.ledger, self.now),
+        }
+        self.replies.open.push(reply);
+        if held.has_stopped() {
+            self.ledger.outbox.at_once(Output::Resume(Box::new(held.resume(generation, &heard))));
+        } else {
+            (held.wanted, held.asked) = (Some(generation), generate);
+            self.held = Some(held);
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_response(&mut self, in_conversation: bool, max_output_tokens: MaxTokens) -> Response {
+        Response {
+            id: self.ledger.ids.next("resp"),
+            status: ResponseStatus::InProgress,
+            details: None,
+            output: Vec::new(),
+            conversation_id: in_conversation.then(|| self.conversation_id.clone()),
+            max_output_tokens,
+            usage: None,
+            metadata: None,
+        }
+    }
+
+    /// The store did not take it that the reply goes on.
+    pub(super) fn was_not_resumed(&mut self, response_id: &str, item: Arc<Item>, why: &str) {
+        self.ledger.outbox.forget_item(&item.id);
+        self.replies.forget_item(response_id, &item.id);
+        self.ledger.conversation.replace(item);
+        self.replies.fail(response_id, why, &mut self.ledger, self.now);
+    }
+}
