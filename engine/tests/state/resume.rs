@@ -46,7 +46,7 @@ fn run(longest: usize) -> impl Strategy<Value = Run> {
         (1usize..40).prop_map(|count| Meanwhile::AtOnce { count }),
         Just(Meanwhile::Spill),
     ];
-    let stops = prop::collection::vec((0usize..12, meanwhile), 1..4);
+    let stops = prop::collection::vec((1usize..12, meanwhile), 1..4);
     let temperature = prop_oneof![Just(0.0f32), Just(0.7), Just(1.3)];
     (1..longest, any::<u64>(), temperature, 4usize..24, stops).prop_map(|(prompt, seed, temperature, new, stops)| Run {
         prompt,
@@ -58,6 +58,12 @@ fn run(longest: usize) -> impl Strategy<Value = Run> {
 }
 
 const OWNER: OwnerId = OwnerId(1);
+const ANOTHER: OwnerId = OwnerId(2);
+
+/// What another conversation asks.
+fn others(count: usize, new: usize) -> EngineRequest {
+    EngineRequest { owner: Some(ANOTHER), ..request(&words(count, 5), new) }
+}
 
 fn asked(run: &Run) -> EngineRequest {
     let sampling = SamplingOptions {
@@ -101,9 +107,9 @@ fn stopped(engine: &mut Engine, run: &Run) -> (Said, RequestReport, usize) {
                     let class = RequestClass::Speculate;
                     answer(engine, EngineRequest { class, owner: Some(OWNER), ..super::support::request(&ahead, 0) });
                 }
-                Meanwhile::Other { count } => drop(answer(engine, super::support::request(&words(count, 5), 4))),
+                Meanwhile::Other { count } => drop(answer(engine, others(count, 4))),
                 Meanwhile::AtOnce { count } => {
-                    engine.submit(super::support::request(&words(count, 6), 9)).unwrap();
+                    engine.submit(others(count, 9)).unwrap();
                 }
                 Meanwhile::Spill => drop(engine.save_one()),
             }
@@ -144,6 +150,7 @@ fn plays(device: Option<&Device>, model: &'static str, cases: u32, longest: usiz
         alone.forget(OWNER);
         let (said, report, before) = stopped(engine, &run);
         engine.forget(OWNER);
+        engine.forget(ANOTHER);
         prop_assert_eq!(&said.tokens, &whole.tokens, "{:?}", report);
         prop_assert_eq!(&said.text, &whole.text);
         if report.reason.name() == "resumed" {
