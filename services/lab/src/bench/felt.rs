@@ -1,6 +1,7 @@
 //! `reprise bench felt`: what a person feels of a reply. Each table has a file of its own.
 
 mod heads;
+mod sleep;
 
 use super::service::{BenchTarget, MeasuredService};
 use crate::output::{print_json, print_report};
@@ -47,10 +48,12 @@ pub struct Args {
 enum FeltTable {
     /// Instructions that change while the conversation goes on
     Heads,
+    /// A service that its users leave alone, and the first turn after that
+    Sleep,
 }
 
 impl FeltTable {
-    const ALL: [FeltTable; 1] = [FeltTable::Heads];
+    const ALL: [FeltTable; 2] = [FeltTable::Heads, FeltTable::Sleep];
 }
 
 /// What a table is measured with.
@@ -68,6 +71,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     for table in wanted {
         tables.push(match table {
             FeltTable::Heads => heads::measure(&bench).await.context("the table of changed heads")?,
+            FeltTable::Sleep => sleep::measure(&bench).await.context("the table of sleep")?,
         });
     }
     if args.json {
