@@ -33,6 +33,8 @@ pub(crate) struct ActiveRequest {
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
     pub given_tokens: usize,
+    /// It waits until this one has computed its prompt, or is gone.
+    pub arm_of: Option<RequestId>,
     /// Ascending positions of the prompt where a later prompt may branch.
     pub marks: Vec<usize>,
     /// Where another head was seen to differ from this prompt's, or may differ.

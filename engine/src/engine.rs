@@ -178,6 +178,7 @@ impl Engine {
             max_new_tokens: request.max_new_tokens,
             prompt_tokens: request.tokens.len(),
             given_tokens: request.given_tokens.unwrap_or(request.tokens.len()),
+            arm_of: request.arm_of,
             tokens: request.tokens,
             marks: request.marks,
             fork: request.fork,

@@ -12,6 +12,9 @@ pub struct EngineRequest {
     pub marks: Vec<usize>,
     /// The mark before the last lines of the instructions, where those of another room may differ: its snapshot stays with the head.
     pub fork: Option<usize>,
+    /// A request with the same prompt, which this one waits for: what that one computes of it is not computed again, and both
+    /// replies are computed in one batch from there.
+    pub arm_of: Option<RequestId>,
     /// Where the last message ends. After it the template opens the reply, which the next prompt may render differently
     /// without an edit. None: at the end of the prompt.
     pub given_tokens: Option<usize>,
@@ -42,6 +45,7 @@ impl EngineRequest {
             tokens,
             marks: Vec::new(),
             fork: None,
+            arm_of: None,
             given_tokens: None,
             ctx_size,
             kv,

@@ -27,7 +27,8 @@ impl Engine {
             let running = self.requests.iter().filter(|request| request.is_running()).count();
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
-            let waiting = requests.filter(|(_, request)| !request.is_running() && !parked(request));
+            let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_arm(request);
+            let waiting = requests.filter(|(_, request)| !request.is_running() && is_ready(request));
             let Some((class, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
             let less_urgent = self
                 .least_urgent(|request| self.urgency(request))
@@ -59,6 +60,12 @@ impl Engine {
                 events.push(EngineEvent::Failed { id, error });
             }
         }
+    }
+
+    /// Another request computes its prompt.
+    fn waits_for_arm(&self, request: &ActiveRequest) -> bool {
+        let first = request.arm_of.and_then(|id| self.requests.iter().find(|other| other.id == id));
+        first.is_some_and(|first| first.tokens.len() == first.prompt_tokens)
     }
 
     /// Starts a request from the cached sequence that takes it furthest.

@@ -1,5 +1,6 @@
 //! What is reused must not change what is answered.
 
+mod arms;
 mod cut;
 mod device;
 #[allow(dead_code)]

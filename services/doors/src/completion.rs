@@ -67,6 +67,8 @@ pub struct CompletionRequest {
     pub priority: Priority,
     /// A durable session to which the messages are added.
     pub session_id: Option<String>,
+    /// Replies that are wanted. A session has one.
+    pub arms: usize,
     /// None: the door's clients send nothing again by themselves.
     pub attempt: Option<RequestAttempt>,
     pub speaker: RequestSpeaker,
@@ -99,6 +101,20 @@ impl Completions {
             let (source, session_id) = durable::answer(self, caller, &session, request).await?;
             return Ok(Completion::of_session(source, session_id));
         }
+        let mut arms = self.ask_arms(caller, id, choice, CompletionRequest { arms: 1, ..request }, preparation).await?;
+        arms.pop().ok_or_else(|| ApiError::bad("invalid_value", "no reply was asked for"))
+    }
+
+    /// Asks for several replies to one prompt, without a session.
+    pub async fn ask_arms(
+        &self,
+        caller: &Caller,
+        id: &str,
+        choice: &ModelChoice,
+        mut request: CompletionRequest,
+        preparation: Arc<PreparationShare>,
+    ) -> Result<Vec<Completion>, ApiError> {
+        let arms = request.arms;
         let kept = self.keeping.begin(caller, choice, &request).await;
         show_speakers(&mut request, choice.preset.speakers);
         settle(&mut request.prompt.messages, &self.wording);
@@ -120,8 +136,8 @@ impl Completions {
         };
         let owner = kept.as_ref().map(KeptTurn::owner);
         let mut put_in = self.put_in(&mut request.prompt, many, known, owner, &choice.preset).await;
-        // After a request in the background no user goes on talking.
-        let goes_on = request.priority == Priority::Talk;
+        // After a request in the background no user goes on talking, and of several replies the client chooses one.
+        let goes_on = request.priority == Priority::Talk && arms == 1;
         let user = past_user(&caller.identity.user);
         let prompt = put_in.without_notes.take().unwrap_or_else(|| request.prompt.clone());
         let (model, preset) = (self.model.clone(), choice.preset.clone());
@@ -130,9 +146,14 @@ impl Completions {
         let max_tokens = request.max_tokens.map_or(MaxTokens::Unlimited, MaxTokens::Tokens);
         let preparation = Some(preparation);
         let asked = ModelRequest { user: Some(user), preparation, ..model_request(request, preset) };
-        let answer = self.model.ask(asked);
-        let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
-        Ok(Completion { source, warm, kept, put_in, report: None, session_id: None })
+        let (mut warm, mut kept, mut put_in) = (warm, kept.filter(|_| arms == 1), Some(put_in));
+        let answers = self.model.ask_arms(asked, arms).into_iter();
+        let completion = |answer| {
+            let source = Source::of_model(answer, OneShot::new(id.to_owned(), max_tokens, runtime::random()?));
+            let (warm, kept, put_in) = (warm.take(), kept.take(), put_in.take().unwrap_or_default());
+            Ok(Completion { source, warm, kept, put_in, report: None, session_id: None })
+        };
+        answers.map(completion).collect()
     }
 
     /// Takes a turn in a session, or says why not. The response has the metadata, which are texts by names.

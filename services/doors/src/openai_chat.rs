@@ -19,6 +19,8 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use futures_util::stream::select_all;
 use model::PreparationShare;
 use parse::ChatRequest;
 pub use parse::{ChatBody, parse};
@@ -52,15 +54,22 @@ pub async fn completions(
     }
     let id = completion_id()?;
     let short_id = id.trim_start_matches("chatcmpl-");
-    let completion = chat.ask(&caller, short_id, &choice, completion, preparation).await?;
-    let session_id = completion.session_id.clone();
+    let completions = match completion.arms {
+        1 => vec![chat.ask(&caller, short_id, &choice, completion, preparation).await?],
+        _ => chat.ask_arms(&caller, short_id, &choice, completion, preparation).await?,
+    };
+    let session_id = completions.first().and_then(|completion| completion.session_id.clone());
     let name = choice.name;
     tracing::debug!(id, user = %caller.identity.user, model = name, stream, session = session_id, "a completion begins");
-    let reply = ChatReply::new(id, unix_seconds(), name, include_usage, session_id);
+    let choices = ChatReply::new(id, unix_seconds(), name, include_usage, session_id).choices(completions.len());
+    let replies = completions.into_iter().zip(choices);
     if !stream {
-        return Ok(Json(completion::whole(completion, reply).await?.whole()).into_response());
+        let wholes = replies.map(|(completion, reply)| completion::whole(completion, reply));
+        return Ok(Json(ChatReply::whole_of(&try_join_all(wholes).await?)).into_response());
     }
-    let pieces = completion::streamed(completion, reply).await?;
+    let streams = replies.map(|(completion, reply)| completion::streamed(completion, reply));
+    let streams = try_join_all(streams).await?;
+    let pieces = select_all(streams.into_iter().map(Box::pin));
     let events = pieces.map(|data| Ok::<_, Infallible>(SseEvent::default().data(data)));
     // An empty line, which every reader skips: some take a comment for data.
     let empty = KeepAlive::new().event(SseEvent::default());

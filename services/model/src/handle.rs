@@ -26,6 +26,11 @@ pub trait Answerer: Send + Sync {
         answer
     }
 
+    /// Several replies to one prompt, which is computed once where the model can, each with a seed of its own.
+    fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
+        (0..arms).map(|arm| self.ask(request.arm(arm))).collect()
+    }
+
     /// How many tokens the prompt of a reply has (template, tools and the opening of the reply included), and how much of it
     /// each message takes.
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>>;

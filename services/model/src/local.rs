@@ -74,7 +74,8 @@ struct Submit {
     prepared: Prepared,
     priority: Priority,
     tools: Vec<serde_json::Value>,
-    writer: Writer,
+    /// One for each reply that is wanted.
+    writers: Vec<Writer>,
     asked: Instant,
     keep_as: Option<ReplyKey>,
 }
@@ -145,6 +146,38 @@ impl Local {
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }
 
+    /// As many replies as there are writers.
+    fn ask_for(&self, mut request: ModelRequest, writers: Vec<Writer>) {
+        let asked = Instant::now();
+        if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
+            return refuse_long(&writers, &request);
+        }
+        let Ok(place) = self.places.clone().try_acquire_owned() else { return fail_all(&writers, &busy()) };
+        let (commands, shared, preparation) = (self.commands.clone(), self.shared.clone(), self.preparation.clone());
+        tokio::spawn(async move {
+            let preparer = match shared.awake(&commands).await {
+                Ok(preparer) => preparer,
+                Err(failure) => return fail_all(&writers, &failure),
+            };
+            if preparer.cannot_fit(&request) {
+                return refuse_long(&writers, &request);
+            }
+            let share = match request.preparation.take() {
+                Some(share) => Ok(share),
+                None => preparation.share_for(&request.prompt).await.map(Arc::new),
+            };
+            let share = match share {
+                Ok(share) => share,
+                Err(failure) => return fail_all(&writers, &failure),
+            };
+            let work = move || {
+                prepare_and_submit(&preparer, &commands, request, writers, asked);
+                drop((share, place));
+            };
+            let _ = tokio::task::spawn_blocking(work).await;
+        });
+    }
+
     /// Whether the engine's thread has done it. A command is not lost because the queue is full for a moment: it waits for
     /// room.
     fn tell(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) -> impl Future<Output = bool> {
@@ -158,40 +191,9 @@ impl Local {
 }
 
 impl Answerer for Local {
-    fn ask(&self, mut request: ModelRequest) -> Answer {
-        let asked = Instant::now();
+    fn ask(&self, request: ModelRequest) -> Answer {
         let (writer, answer) = channel_for(&request, self.sentences);
-        if self.shared.preparer().is_some_and(|preparer| preparer.cannot_fit(&request)) {
-            refuse_long(writer, &request);
-            return answer;
-        }
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            writer.fail(busy());
-            return answer;
-        };
-        let (commands, shared, preparation) = (self.commands.clone(), self.shared.clone(), self.preparation.clone());
-        tokio::spawn(async move {
-            let preparer = match shared.awake(&commands).await {
-                Ok(preparer) => preparer,
-                Err(failure) => return writer.fail(failure),
-            };
-            if preparer.cannot_fit(&request) {
-                return refuse_long(writer, &request);
-            }
-            let share = match request.preparation.take() {
-                Some(share) => Ok(share),
-                None => preparation.share_for(&request.prompt).await.map(Arc::new),
-            };
-            let share = match share {
-                Ok(share) => share,
-                Err(failure) => return writer.fail(failure),
-            };
-            let work = move || {
-                prepare_and_submit(&preparer, &commands, request, writer, asked);
-                drop((share, place));
-            };
-            let _ = tokio::task::spawn_blocking(work).await;
-        });
+        self.ask_for(request, vec![writer]);
         answer
     }
 
@@ -207,6 +209,13 @@ impl Answerer for Local {
         };
         command.refuse(failure);
         answer
+    }
+
+    fn ask_arms(&self, request: ModelRequest, arms: usize) -> Vec<Answer> {
+        let arm = |_| channel_for(&request, self.sentences);
+        let (writers, answers): (Vec<Writer>, Vec<Answer>) = (0..arms).map(arm).unzip();
+        self.ask_for(request, writers);
+        answers
     }
 
     fn measure<'a>(&'a self, prompt: &'a Prompt, preset: &'a Preset) -> BoxFuture<'a, Result<Measured, Failure>> {
@@ -311,20 +320,19 @@ fn prepare_and_submit(
     preparer: &Preparer,
     commands: &SyncSender<Command>,
     request: ModelRequest,
-    writer: Writer,
+    writers: Vec<Writer>,
     asked: Instant,
 ) {
-    if writer.is_cancelled() {
-        writer.cancelled_before_begin();
-        return;
+    if writers.iter().all(Writer::is_cancelled) {
+        return writers.iter().for_each(Writer::cancelled_before_begin);
     }
     let chat = chat_prompt(&request.prompt, preparer.tool_order);
     let prepared = match preparer.prepare(&request, &chat) {
         Ok(prepared) => prepared,
-        Err(failure) => return writer.fail(failure),
+        Err(failure) => return fail_all(&writers, &failure),
     };
     let (priority, keep_as) = (request.priority, request.keep_as);
-    let submit = Box::new(Submit { prepared, priority, tools: chat.tools, writer, asked, keep_as });
+    let submit = Box::new(Submit { prepared, priority, tools: chat.tools, writers, asked, keep_as });
     let (command, failure) = match commands.try_send(Command::Submit(submit)) {
         Ok(()) => return,
         Err(TrySendError::Full(command)) => (command, busy()),
@@ -337,7 +345,7 @@ impl Command {
     /// What asks for a reply is answered with a failure.
     fn refuse(self, failure: Failure) {
         match self {
-            Command::Submit(submit) => submit.writer.fail(failure),
+            Command::Submit(submit) => fail_all(&submit.writers, &failure),
             Command::Resume(resume) => resume.writer.fail(failure),
             // What waits hears that it was dropped.
             _ => {}
@@ -345,11 +353,15 @@ impl Command {
     }
 }
 
-fn refuse_long(writer: Writer, request: &ModelRequest) {
+fn refuse_long(writers: &[Writer], request: &ModelRequest) {
     match request.purpose {
-        Purpose::Reply => writer.fail(too_long("far more", &request.preset)),
-        _ => writer.done(Finish::Warm, Usage::default(), TurnReport::default()),
+        Purpose::Reply => fail_all(writers, &too_long("far more", &request.preset)),
+        _ => writers.iter().for_each(|writer| writer.done(Finish::Warm, Usage::default(), TurnReport::default())),
     }
+}
+
+fn fail_all(writers: &[Writer], failure: &Failure) {
+    writers.iter().for_each(|writer| writer.fail(failure.clone()));
 }
 
 fn busy() -> Failure {

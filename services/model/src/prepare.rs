@@ -271,7 +271,7 @@ fn invalid(message: impl Into<String>) -> Failure {
 }
 
 /// For replies that name no seed.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }

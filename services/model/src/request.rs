@@ -83,6 +83,13 @@ impl ModelRequest {
         }
     }
 
+    /// The same for one of several replies.
+    pub(crate) fn arm(&self, arm: usize) -> ModelRequest {
+        let mut request = self.clone();
+        request.options.seed = seed_of_arm(request.options.seed, arm);
+        request
+    }
+
     /// A summary: a conversation's prompt with an order behind it, computed when nothing more urgent is to be done. No call
     /// is wanted, but the tools stay, because without them the prompt would not be the one that is in the cache. `again`:
     /// the second try.
@@ -104,6 +111,11 @@ impl ModelRequest {
     pub(crate) fn effective_thinking(&self, template_options: &Map<String, Value>) -> Thinking {
         self.thinking.unwrap_or_else(|| thinking_of(template_options, &self.preset))
     }
+}
+
+/// None: each has a fresh one.
+pub(crate) fn seed_of_arm(seed: Option<u64>, arm: usize) -> Option<u64> {
+    seed.map(|seed| seed.wrapping_add(arm as u64))
 }
 
 /// What the client says about thinking, else the preset.

@@ -137,9 +137,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     let body = read_body(body)?;
     let chat = text::chat::normalise(&body).map_err(|error| ApiError::bad("invalid_value", error.to_string()))?;
     let fields: ChatBody = read(&body)?;
-    if fields.n.is_some_and(|n| n != 1) {
-        return Err(wrong("n", "only one choice at a time can be had: leave n out, or ask again for each").into());
-    }
+    let arms = within("n", fields.n, 1..=settings.limits.choices as u64)?.unwrap_or(1) as usize;
     if fields.modalities.iter().flatten().any(|modality| modality != "text") {
         return Err(wrong("modalities", "this server answers in text: leave modalities out").into());
     }
@@ -159,6 +157,9 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
     only_functions(&chat.tools)?;
     note("chat completions", FIELDS.unread(&body));
     let session_id = fields.metadata.as_ref().and_then(|metadata| metadata.session_id.clone());
+    if session_id.is_some() && arms > 1 {
+        return Err(wrong("n", "a durable session keeps one reply: leave n out, or metadata.session_id").into());
+    }
     let mut prompt = prompt_of(chat)?;
     // Templates read a later message of a developer as the user's. It is nothing that the user said.
     for (message, given) in prompt.messages.iter_mut().zip(given) {
@@ -199,6 +200,7 @@ pub fn parse(body: &[u8], settings: &Settings) -> Result<ChatRequest, ApiError> 
         priority: priority(fields.service_tier.as_deref()),
         model,
         session_id,
+        arms,
         attempt: None,
         speaker: RequestSpeaker::default(),
     };

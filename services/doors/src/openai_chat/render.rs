@@ -3,13 +3,19 @@
 use crate::api_error::{ErrorAnswer, ErrorFields, error_kind, error_message};
 use crate::completion::Render;
 use crate::json::{logprob_view, notes_view};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use session::{
     Event, Failure, Item, ItemBody, Response, ResponseStatus, StatusDetails, TokenLogprob, TurnReport, Usage,
 };
+use std::sync::Arc;
 
 /// One choice on its way. Every chunk has the same id.
 pub struct ChatReply {
+    /// Among the choices of the request.
+    index: usize,
+    /// What all of them have cost so far.
+    all: Arc<Mutex<ChoicesUsage>>,
     id: String,
     created: i64,
     model: String,
@@ -21,10 +27,15 @@ pub struct ChatReply {
     reasoning: String,
     calls: Vec<Call>,
     logprobs: Option<Vec<Value>>,
-    usage: Usage,
     finish_reason: Option<&'static str>,
     report: TurnReport,
     is_over: bool,
+}
+
+/// The prompt counts once, the replies together. The last one that is over ends the stream.
+struct ChoicesUsage {
+    usage: Usage,
+    left: usize,
 }
 
 struct Call {
@@ -38,7 +49,10 @@ const DONE: &str = "[DONE]";
 
 impl ChatReply {
     pub fn new(id: String, created: i64, model: String, include_usage: bool, session_id: Option<String>) -> ChatReply {
+        let all = Arc::new(Mutex::new(ChoicesUsage { usage: Usage::default(), left: 1 }));
         ChatReply {
+            index: 0,
+            all,
             id,
             created,
             model,
@@ -49,11 +63,33 @@ impl ChatReply {
             reasoning: String::new(),
             calls: Vec::new(),
             logprobs: None,
-            usage: Usage::default(),
             finish_reason: None,
             report: TurnReport::default(),
             is_over: false,
         }
+    }
+
+    /// The choices of one request.
+    pub fn choices(self, count: usize) -> Vec<ChatReply> {
+        self.all.lock().left = count;
+        let ChatReply { all, id, created, model, include_usage, session_id, .. } = self;
+        let reply = |index| {
+            let (id, model, session_id) = (id.clone(), model.clone(), session_id.clone());
+            ChatReply { index, all: all.clone(), ..ChatReply::new(id, created, model, include_usage, session_id) }
+        };
+        (0..count).map(reply).collect()
+    }
+
+    /// Of all choices, when they are over.
+    pub fn whole_of(choices: &[ChatReply]) -> Value {
+        let mut wholes = choices.iter().map(ChatReply::whole);
+        let mut whole = wholes.next().unwrap_or_default();
+        for mut other in wholes {
+            if let (Value::Array(choices), Value::Array(more)) = (&mut whole["choices"], other["choices"].take()) {
+                choices.extend(more);
+            }
+        }
+        whole
     }
 
     fn begin(&mut self, out: &mut Vec<String>) {
@@ -67,7 +103,7 @@ impl ChatReply {
         if let Some(StatusDetails::Failed(failure)) = &response.details {
             return Err(failure.clone());
         }
-        self.usage = response.usage.unwrap_or_default();
+        self.count(response.usage.unwrap_or_default());
         self.finish_reason = Some(match response.status {
             ResponseStatus::Incomplete => "length",
             ResponseStatus::Completed if !self.calls.is_empty() => "tool_calls",
@@ -79,7 +115,16 @@ impl ChatReply {
         Ok(())
     }
 
-    pub fn whole(&self) -> Value {
+    fn count(&self, usage: Usage) {
+        let sum = &mut self.all.lock().usage;
+        if self.index == 0 {
+            (sum.input_tokens, sum.cached_tokens) = (usage.input_tokens, usage.cached_tokens);
+        }
+        sum.output_tokens += usage.output_tokens;
+        sum.reasoning_tokens += usage.reasoning_tokens;
+    }
+
+    fn whole(&self) -> Value {
         let calls: Vec<Value> = self.calls.iter().map(Call::value).collect();
         // Content is null only where there are calls instead.
         let content = if self.content.is_empty() && !calls.is_empty() { Value::Null } else { json!(self.content) };
@@ -92,7 +137,8 @@ impl ChatReply {
         }
         let logprobs = self.logprobs.as_ref().map(|tokens| json!({ "content": tokens, "refusal": null }));
         let finish_reason = self.finish_reason;
-        let choice = json!({ "index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish_reason });
+        let choice =
+            json!({ "index": self.index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason });
         let mut whole = self.frame("chat.completion", json!([choice]));
         whole["usage"] = self.usage_value();
         whole["reprise"] = self.report_value();
@@ -104,7 +150,8 @@ impl ChatReply {
     }
 
     fn chunk_value(&self, delta: Value, logprobs: Option<Value>, finish_reason: Option<&str>) -> Value {
-        let choice = json!({ "index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason });
+        let choice =
+            json!({ "index": self.index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason });
         let mut chunk = self.frame("chat.completion.chunk", json!([choice]));
         if self.include_usage {
             chunk["usage"] = Value::Null;
@@ -129,7 +176,7 @@ impl ChatReply {
     }
 
     fn usage_value(&self) -> Value {
-        let Usage { input_tokens, cached_tokens, output_tokens, reasoning_tokens } = self.usage;
+        let Usage { input_tokens, cached_tokens, output_tokens, reasoning_tokens } = self.all.lock().usage;
         json!({
             "prompt_tokens": input_tokens,
             "completion_tokens": output_tokens,
@@ -203,6 +250,14 @@ impl Render for ChatReply {
         let mut last = self.chunk_value(json!({}), None, self.finish_reason);
         last["reprise"] = self.report_value();
         out.push(last.to_string());
+        let is_last = {
+            let mut all = self.all.lock();
+            all.left = all.left.saturating_sub(1);
+            all.left == 0
+        };
+        if !is_last {
+            return;
+        }
         if self.include_usage {
             let mut last = self.frame("chat.completion.chunk", json!([]));
             last["usage"] = self.usage_value();

@@ -11,12 +11,12 @@ use session::{Delta, Failure, FailureCode, Finish, Priority};
 use session::{ResponseFormat, TokenLogprob};
 use tokio::time::timeout;
 
-fn url(server: &Server, path: &str) -> String {
+pub fn url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.address)
 }
 
 /// The library wants to know how TLS is done even where none is.
-fn client() -> reqwest::Client {
+pub fn client() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::new()
 }
@@ -31,7 +31,7 @@ async fn post(server: &Server, body: &Value) -> Response {
 }
 
 /// Posts in the background: the answer is given by the test.
-fn posting(server: &Server, body: Value) -> tokio::task::JoinHandle<(u16, Value)> {
+pub fn posting(server: &Server, body: Value) -> tokio::task::JoinHandle<(u16, Value)> {
     let request = client().post(url(server, "/v1/chat/completions")).body(body.to_string());
     tokio::spawn(async move {
         let response = timeout(PATIENCE, request.send()).await.expect("an answer").unwrap();
@@ -39,25 +39,25 @@ fn posting(server: &Server, body: Value) -> tokio::task::JoinHandle<(u16, Value)
     })
 }
 
-fn says(text: &str, more: Value) -> Value {
+pub fn says(text: &str, more: Value) -> Value {
     let mut body = json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": text }] });
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     body
 }
 
 /// A stream read line by line.
-struct Lines {
+pub struct Lines {
     bytes: std::pin::Pin<Box<dyn futures_util::Stream<Item = reqwest::Result<axum::body::Bytes>>>>,
     buffer: String,
 }
 
 impl Lines {
-    fn of(response: Response) -> Lines {
+    pub fn of(response: Response) -> Lines {
         Lines { bytes: Box::pin(response.bytes_stream()), buffer: String::new() }
     }
 
     /// None at the end of the stream.
-    async fn next(&mut self) -> Option<String> {
+    pub async fn next(&mut self) -> Option<String> {
         loop {
             if let Some((line, rest)) = self.buffer.split_once('\n') {
                 let line = line.to_owned();
@@ -78,7 +78,7 @@ impl Lines {
     }
 
     /// Everything that is left.
-    async fn rest(&mut self) -> Vec<String> {
+    pub async fn rest(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await {
             lines.push(line);
@@ -294,7 +294,8 @@ async fn mistakes_are_told_in_the_shape_that_clients_read() {
     .await;
     let tool = json!({ "type": "function", "function": { "name": "f" } });
     let cases = [
-        (says("x", json!({ "n": 2 })), "n", "one choice"),
+        (says("x", json!({ "n": 5 })), "n", "from 1 to 4"),
+        (says("x", json!({ "n": 2, "metadata": { "session_id": "new" } })), "n", "durable session"),
         (says("x", json!({ "temperature": 9 })), "temperature", "from 0 to 2"),
         (says("x", json!({ "max_tokens": 0 })), "max_tokens", "from 1"),
         (says("x", json!({ "stream": "yes" })), "stream", "true or false"),

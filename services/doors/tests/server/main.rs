@@ -1,6 +1,7 @@
 //! The doors on real sockets, with a store on disk and a backend whose answers the tests give.
 
 mod chat;
+mod choices;
 /// The same client as the black-box tests have, which use more of it.
 #[allow(dead_code)]
 #[path = "../../../../tests/src/client.rs"]

@@ -1,5 +1,6 @@
 //! The engine's thread with a small model, from requests to deltas.
 
+mod arms;
 mod heads;
 mod resume;
 mod sleep;

@@ -3,11 +3,12 @@
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
 use super::{Command, Recipe, Resume, Shared, Submit, stopped};
-use crate::request::ReplyKey;
+use crate::prepare::fresh_seed;
+use crate::request::{ReplyKey, seed_of_arm};
 use crate::resume::not_kept;
 use crate::status::ModelLoad;
-use engine::Engine;
 use engine::memory::MemoryKind;
+use engine::{Engine, EngineRequest};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -363,7 +364,7 @@ impl<'a> Serving<'a> {
     }
 
     fn submit(&mut self, submit: Submit) {
-        let Submit { prepared, priority, tools, writer, asked, keep_as } = submit;
+        let Submit { prepared, priority, tools, writers, asked, keep_as } = submit;
         let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
         if prepared.request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
@@ -373,21 +374,31 @@ impl<'a> Serving<'a> {
             }
             self.has_grammars = true;
         }
-        if writer.is_cancelled() {
-            return writer.cancelled_before_begin();
-        }
         if let Some(key) = keep_as {
             // Another turn: what was stopped before it will not go on.
             self.release(|kept| kept.past_owner == key.past_owner);
         }
-        let input_tokens = prepared.request.tokens.len() as u64;
-        let owner = prepared.request.owner;
-        match self.engine.submit(prepared.request) {
-            Ok(id) => {
-                self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
-                self.replies.keep_as(id, keep_as);
+        let request = prepared.request;
+        let (input_tokens, owner) = (request.tokens.len() as u64, request.owner);
+        let mut arm_of = None;
+        for (arm, writer) in writers.into_iter().enumerate() {
+            if writer.is_cancelled() {
+                writer.cancelled_before_begin();
+                continue;
             }
-            Err(error) => writer.fail(failure_of(&error)),
+            let mut request = EngineRequest { arm_of, ..request.clone() };
+            request.sampling.seed = seed_of_arm(request.sampling.seed, arm);
+            if arm > 0 {
+                request.seed = fresh_seed();
+            }
+            match self.engine.submit(request) {
+                Ok(id) => {
+                    arm_of.get_or_insert(id);
+                    self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
+                    self.replies.keep_as(id, keep_as);
+                }
+                Err(error) => writer.fail(failure_of(&error)),
+            }
         }
     }
 

@@ -1,0 +1,35 @@
+//! Several replies to one prompt.
+
+use super::*;
+
+#[tokio::test]
+async fn arms_of_a_reply_share_its_prompt_and_are_as_they_would_be_alone() {
+    // Rounded states are another matter: an arm goes on from one that was gone back to.
+    let lively = [("preset.sampling.temperature", "1"), ("engine.precision", "f32")];
+    let stage = stage_with(&lively).await;
+    let mut request = stage.request(user("Turn on the light in the kitchen, please."), 12);
+    request.options.seed = Some(40);
+    let answers = stage.model.ask_arms(request.clone(), 3);
+    let mut arms = Vec::new();
+    for answer in answers {
+        arms.push(told(answer).await);
+    }
+    let input = arms[0].usage.input_tokens;
+    let cached: Vec<u64> = arms.iter().map(|arm| arm.usage.cached_tokens).collect();
+    assert_eq!(cached, [0, input - 1, input - 1], "the prompt is computed once");
+    for (arm, told) in arms.iter().enumerate() {
+        let mut alone = request.clone();
+        alone.options.seed = Some(40 + arm as u64);
+        let alone = stage_with(&lively).await.answer(alone).await;
+        assert_eq!((&told.content, told.finish), (&alone.content, Some(Finish::Length)), "arm {arm}");
+    }
+    assert!(arms[0].content != arms[1].content && arms[1].content != arms[2].content, "{arms:?}");
+    // Without a seed each has one of its own.
+    request.options.seed = None;
+    let answers = stage.model.ask_arms(request, 2);
+    let mut fresh = Vec::new();
+    for answer in answers {
+        fresh.push(told(answer).await.content);
+    }
+    assert_ne!(fresh[0], fresh[1]);
+}
