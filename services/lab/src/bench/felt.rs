@@ -1,6 +1,8 @@
 //! `reprise bench felt`: what a person feels of a reply. Each table has a file of its own.
 
+mod arms;
 mod heads;
+mod resume;
 mod sleep;
 
 use super::service::{BenchTarget, MeasuredService};
@@ -11,7 +13,7 @@ use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Measures what is felt of a reply: instructions that change
+/// Measures what is felt of a reply: instructions that change, a cough, several arms, a sleep
 ///
 /// Without --url each table starts a service of its own.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,12 +50,16 @@ pub struct Args {
 enum FeltTable {
     /// Instructions that change while the conversation goes on
     Heads,
+    /// A reply that a cough stopped, and that goes on
+    Resume,
+    /// Several replies to one prompt
+    Arms,
     /// A service that its users leave alone, and the first turn after that
     Sleep,
 }
 
 impl FeltTable {
-    const ALL: [FeltTable; 2] = [FeltTable::Heads, FeltTable::Sleep];
+    const ALL: [FeltTable; 4] = [FeltTable::Heads, FeltTable::Resume, FeltTable::Arms, FeltTable::Sleep];
 }
 
 /// What a table is measured with.
@@ -71,6 +77,8 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     for table in wanted {
         tables.push(match table {
             FeltTable::Heads => heads::measure(&bench).await.context("the table of changed heads")?,
+            FeltTable::Resume => resume::measure(&bench).await.context("the table of replies that go on")?,
+            FeltTable::Arms => arms::measure(&bench).await.context("the table of arms")?,
             FeltTable::Sleep => sleep::measure(&bench).await.context("the table of sleep")?,
         });
     }
