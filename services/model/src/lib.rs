@@ -36,7 +36,7 @@ pub use handle::{Answerer, Model};
 pub use measure::{Counted, Measured};
 pub use opened::{OpenedPreset, open_on, resolve};
 pub use plan::{Bytes, Cell, Plan, Window, machine_bytes, plan, windows};
-pub use preparation::{PreparationMemory, PreparationShare, give_memory_back};
+pub use preparation::{PreparationMemory, PreparationShare, give_memory_back, share_pools};
 pub use request::{ModelRequest, PLACEHOLDER, Purpose, ReplyKey};
 pub use resume::{ResumedReply, not_kept};
 pub use start::Started;

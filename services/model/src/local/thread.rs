@@ -3,6 +3,7 @@
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
 use super::{Command, Recipe, Resume, Shared, Submit, stopped};
+use crate::preparation::give_memory_back;
 use crate::prepare::fresh_seed;
 use crate::request::{ReplyKey, seed_of_arm};
 use crate::resume::not_kept;
@@ -17,6 +18,8 @@ use tokio::sync::oneshot;
 
 /// Between one sequence and the next that go to disk in a silence.
 const NEXT_SAVE: Duration = Duration::from_millis(100);
+/// Until threads that prepared something when the model fell asleep have ended: what they held goes back then.
+const LATE_MEMORY: Duration = Duration::from_secs(5);
 /// Without work, until a debug build checks what the engine remembers.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
 
@@ -71,7 +74,11 @@ fn supervise(
             Ok(Ended::Asleep) => {
                 shared.fall_asleep();
                 tracing::info!("the model sleeps; the next sound wakes it");
-                let waked = inbox.recv();
+                let mut waked = inbox.recv_timeout(LATE_MEMORY);
+                if let Err(RecvTimeoutError::Timeout) = waked {
+                    give_memory_back();
+                    waked = inbox.recv().map_err(RecvTimeoutError::from);
+                }
                 let began = Instant::now();
                 match waked {
                     Err(_) => return None,

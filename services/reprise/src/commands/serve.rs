@@ -57,6 +57,10 @@ impl Args {
 }
 
 pub fn run(args: Args, loaded: &LoadedSettings) -> Result<()> {
+    // Before there are threads.
+    if loaded.settings.memory.idle_s > 0 {
+        model::share_pools();
+    }
     if args.print_config {
         print!("{}", settings::print_config(loaded));
         return Ok(());
