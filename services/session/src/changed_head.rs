@@ -112,7 +112,7 @@ fn line_by_line(change: &HeadChange) -> Vec<HeadChange> {
 }
 
 /// The line that says what the change is about, where its own lines do not: the nearest one that stands further out, or before it.
-/// None: what is gone stands nowhere else.
+/// None: the removed line stands nowhere else in the instructions, so that it needs no place.
 fn place(old: &[&str], change: &HeadChange) -> Option<usize> {
     let first = change.removed.iter().chain(&change.added).find(|line| !line.trim().is_empty())?;
     let is_only_one = |line: &String| old.iter().filter(|other| other.trim() == line.trim()).count() == 1;

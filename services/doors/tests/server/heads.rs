@@ -120,7 +120,7 @@ async fn what_changed_stands_before_the_question_and_stays_there() {
         let (sixth, _) = client.says(&mut server, &heads[0], "Good.", "Yes.").await;
         goes_on(&fifth, "8:00.", &sixth);
         assert_eq!(sixth.len(), fifth.len() + 2, "{sixth:?}");
-        // What is told of a conversation that was kept is the client's own.
+        // What the service shows of a conversation that it kept is the client's own.
         server.stop().await;
     }
 }

@@ -10,16 +10,16 @@ use settings::{PersonRule, RuleClue, RuleCondition, RuleName, Settings, ShownSpe
 /// Each speaker is a person, and the conversation itself is the home's.
 fn home(settings: &mut Settings) {
     let conditions = vec![RuleCondition { clue: RuleClue::Speaker, wanted: WantedText::Any }];
-    let nobody = RuleName::Named(String::new());
+    let guest = RuleName::Named(String::new());
     let rule = PersonRule {
         person: RuleName::Found,
-        room: nobody.clone(),
+        room: guest.clone(),
         conditions,
         is_private: false,
         continue_minutes: None,
     };
     let kitchen =
-        PersonRule { person: nobody, room: RuleName::Named("kitchen".into()), conditions: vec![], ..rule.clone() };
+        PersonRule { person: guest, room: RuleName::Named("kitchen".into()), conditions: vec![], ..rule.clone() };
     settings.remember.who = vec![rule, kitchen];
 }
 

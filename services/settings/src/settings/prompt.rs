@@ -60,14 +60,7 @@ pub struct ChangedHeadRule {
 impl SectionReader<'_> {
     fn changed_head_rules(&self, key: &'static str) -> Vec<ChangedHeadRule> {
         let allowed = "a list of rules such as [{ changed_head = \"notes\", header = \"User-Agent\", value = \"*\" }]";
-        let rules = self.tables(key, allowed, rule);
-        if let Some(at) = rules.iter().position(|rule| rule.conditions.is_empty())
-            && at + 1 < rules.len()
-        {
-            let found = format!("rule {} without a condition, so that none behind it ever holds", at + 1);
-            self.mistake(key, found, "conditions, or nothing behind such a rule");
-        }
-        rules
+        self.rules_in_order(key, allowed, rule, |rule| &rule.conditions)
     }
 }
 

@@ -156,8 +156,19 @@ pub fn person_name(text: &str) -> Option<String> {
 impl SectionReader<'_> {
     fn person_rules(&self, key: &'static str) -> Vec<PersonRule> {
         let allowed = "a list of rules such as [{ person = \"anna\", key = \"phone\" }]";
+        self.rules_in_order(key, allowed, rule, |rule| &rule.conditions)
+    }
+
+    /// The first rule wins whose conditions all hold, so none may stand behind one without conditions.
+    pub(super) fn rules_in_order<T>(
+        &self,
+        key: &'static str,
+        allowed: &str,
+        rule: fn(&SectionReader<'_>) -> T,
+        conditions: fn(&T) -> &[RuleCondition],
+    ) -> Vec<T> {
         let rules = self.tables(key, allowed, rule);
-        if let Some(at) = rules.iter().position(|rule| rule.conditions.is_empty())
+        if let Some(at) = rules.iter().position(|rule| conditions(rule).is_empty())
             && at + 1 < rules.len()
         {
             let found = format!("rule {} without a condition, so that none behind it ever holds", at + 1);

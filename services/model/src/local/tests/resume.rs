@@ -23,7 +23,7 @@ fn asked(stage: &Stage, seed: u64) -> ModelRequest {
     request
 }
 
-/// What is told of an answer until it is stopped behind so many deltas.
+/// What the model sends of an answer until the test stops it behind so many deltas.
 async fn stopped(mut answer: Answer, deltas: u64) -> WholeAnswer {
     let mut content = String::new();
     let mut tokens = 0;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const LIMITS: SentenceLimits = SentenceLimits { first_clause_chars: 24, max_sentence_chars: 320 };
 
-/// What is told of a reply that comes in these pieces: its text as it grew, and its sentences.
+/// What clients hear of a reply that the model writes in these pieces: its text as it grew, and its sentences.
 fn told(rule: EndRule, pieces: &[&str], finish: Finish) -> (Vec<String>, Vec<Sentence>) {
     let mut cutter = Cutter::with_rule(LIMITS, Some(rule));
     let mut deltas = Vec::new();
@@ -116,7 +116,7 @@ fn what_is_cut_off_or_goes_on_with_a_call_stays_as_it_is() {
 }
 
 proptest! {
-    /// Whatever a model writes, Home Assistant's rule and ours agree on what is told of it.
+    /// Whatever a model writes, Home Assistant and the service agree whether the reply expects an answer.
     #[test]
     fn home_assistant_knows_a_marked_question(
         pieces in prop::collection::vec("[a-zα-ω가あ.?!;؟？…\"”“)(😊 \\n\u{200F}]{0,5}", 0..12),
