@@ -1,7 +1,8 @@
-//! How fast each kernel is, beside what this machine can do at all: `cargo bench -p kernels [-- WORDS]`.
+//! How fast each kernel is, beside what this machine can do at all: `cargo bench -p kernels [-- [threads=2] WORDS]`.
 //!
 //! One thread, the shortest of many runs: what other programs take away does not count. Products of few rows are told in
-//! GB/s of weights, which come from memory; those of many rows in operations. Words choose lines that contain one.
+//! GB/s of weights, which come from memory; those of many rows in operations. 'near': the same with weights that stay in
+//! the core's own cache, which tells computing from waiting. Words choose lines that contain one.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -21,11 +22,19 @@ use values::{random, random_blocks};
 mod values;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let cpu = Cpu::new(1);
-    let (memory_gb_per_s, int8_gops) = (memory_gb_per_s(cpu.level), int8_gops(cpu.level));
+    let mut words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let mut threads = 1;
+    words.retain(|word| match word.strip_prefix("threads=") {
+        Some(number) => {
+            threads = number.parse().expect("threads=NUMBER");
+            false
+        }
+        None => true,
+    });
+    let cpu = Cpu::new(threads);
+    let (memory_gb_per_s, int8_gops) = (memory_gb_per_s(&cpu), int8_gops(cpu.level).map(|gops| gops * threads as f64));
     let bench = Bench { memory_gb_per_s, int8_gops, cpu, words };
-    println!("{}, one thread", bench.cpu.level.name());
+    println!("{}, {threads} of the processor's threads", bench.cpu.level.name());
     println!("{:44} {:8.1} GB/s", "memory, only read", bench.memory_gb_per_s);
     if let Some(peak) = bench.int8_gops {
         println!("{:44} {peak:8.0} GOPS", "dot products of bytes, nothing else");
@@ -69,8 +78,10 @@ impl Bench {
     fn product(&self, format: Format) {
         // Together the matrices are far larger than any cache, so that a product finds its weights in memory.
         let (rows, cols, copies) = (1024, 3584, 96);
-        let names = [1, 2, 4, 6, 24, 256].map(|m| (m, format!("{} × {m} rows", format.name())));
-        if !names.iter().any(|(_, name)| self.wants(name)) {
+        let near_rows = 192;
+        let names = [1, 2, 4, 6, 8, 24, 256].map(|m| (m, format!("{} × {m} rows", format.name())));
+        let near = |name: &str| format!("{name}, near");
+        if !names.iter().any(|(_, name)| self.wants(&near(name))) {
             return;
         }
         let bytes = random_blocks(format, rows * cols, 1);
@@ -89,12 +100,12 @@ impl Bench {
             w = Weights { order: MatrixOrder::Panels, bytes: &packed, ..w };
         }
         let all = w.bytes.repeat(copies);
-        for (m, name) in names.iter().filter(|(_, name)| self.wants(name)) {
+        for (m, name) in names.iter().filter(|(_, name)| self.wants(&near(name))) {
             let mut x = Activations::default();
             x.set(*m, cols, &random(m * cols, 2));
             x.quantise(&self.cpu, Rounding::Coarse);
             let mut out = vec![0.0; m * rows];
-            let runs = if *m > 6 { 12 } else { copies };
+            let runs = if *m > 8 { 12 } else { copies };
             let mut at = 0;
             let seconds = shortest(runs, || {
                 let w = Weights { bytes: &all[at * w.bytes.len()..][..w.bytes.len()], ..w };
@@ -104,6 +115,13 @@ impl Bench {
             let gb_per_s = w.bytes.len() as f64 / seconds / 1e9;
             let gops = 2.0 * (rows * cols * m) as f64 / seconds / 1e9;
             self.line(name, seconds, gb_per_s, gops);
+            if self.wants(&near(name)) && *m <= 24 {
+                let w = Weights { rows: near_rows, bytes: &all[..w.bytes.len() * near_rows / rows], ..w };
+                let mut out = vec![0.0; m * near_rows];
+                let seconds = shortest(1000, || product(&self.cpu, Precision::Integer, &x, w, black_box(&mut out)));
+                let gb_per_s = w.bytes.len() as f64 / seconds / 1e9;
+                self.line(&near(name), seconds, gb_per_s, 2.0 * (near_rows * cols * m) as f64 / seconds / 1e9);
+            }
         }
     }
 
@@ -180,13 +198,16 @@ fn shortest(runs: usize, mut work: impl FnMut()) -> f64 {
     (0..runs).map(once).fold(f64::INFINITY, f64::min)
 }
 
-fn memory_gb_per_s(level: CpuLevel) -> f64 {
+fn memory_gb_per_s(cpu: &Cpu) -> f64 {
     const PARTS: usize = 64;
     let values = vec![1.0f32; 1 << 27]; // not a window: values in memory
     let part = values.len() / PARTS;
     let mut at = 0;
     let seconds = shortest(3 * PARTS, || {
-        black_box(peak::read(level, &values[at * part..][..part]));
+        let part_of = |thread: usize| at * part + thread * part / cpu.pool.threads();
+        cpu.pool.run(cpu.pool.threads(), |thread| {
+            black_box(peak::read(cpu.level, &values[part_of(thread)..part_of(thread + 1)]));
+        });
         at = (at + 1) % PARTS;
     });
     (part * size_of::<f32>()) as f64 / seconds / 1e9

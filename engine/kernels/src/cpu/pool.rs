@@ -5,7 +5,7 @@
 //! there was nothing to do for a while.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
@@ -35,12 +35,12 @@ struct Shared {
     stop: AtomicBool,
     /// Each thread ties itself to a core before its first job.
     pins: AtomicBool,
+    /// Of each thread, the caller's first: its tasks of the current job that no thread has begun.
+    shares: Box<[Share]>,
 }
 
 struct Job<'a> {
     run: &'a (dyn Fn(usize) + Sync),
-    tasks: usize,
-    next: AtomicUsize,
     panic: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
 
@@ -57,6 +57,7 @@ impl Pool {
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
             pins: AtomicBool::new(false),
+            shares: (0..threads).map(|_| Share::default()).collect(),
         });
         let workers = (1..threads)
             .filter_map(|n| {
@@ -88,8 +89,12 @@ impl Pool {
             (0..tasks).for_each(run);
             return;
         }
-        let job = Job { run: &run, tasks, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+        let job = Job { run: &run, panic: Mutex::new(None) };
         let shared = &*self.shared;
+        let count = shared.shares.len();
+        for (n, share) in shared.shares.iter().enumerate() {
+            share.set(n * tasks / count, (n + 1) * tasks / count);
+        }
         shared.busy.store(self.workers.len(), Ordering::Relaxed);
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         shared.job_number.fetch_add(1, Ordering::SeqCst);
@@ -98,7 +103,7 @@ impl Pool {
             drop(lock(&shared.door));
             shared.wake.notify_all();
         }
-        job.take_part();
+        job.take_part(&shared.shares, 0);
         // The job lives on this stack: no worker may look at it any more when this function returns.
         let mut spins = 0;
         while shared.busy.load(Ordering::Acquire) != 0 {
@@ -128,14 +133,48 @@ impl Drop for Pool {
 }
 
 impl Job<'_> {
-    fn take_part(&self) {
-        loop {
-            let task = self.next.fetch_add(1, Ordering::Relaxed);
-            if task >= self.tasks {
-                return;
-            }
+    /// A thread works through its own tasks, one beside the other, and then takes others' from behind.
+    fn take_part(&self, shares: &[Share], thread: usize) {
+        let next = || shares[thread].front().or_else(|| shares.iter().find_map(Share::back));
+        while let Some(task) = next() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.run)(task))) {
                 lock(&self.panic).get_or_insert(panic);
+            }
+        }
+    }
+}
+
+/// A range of tasks: its first in the high half, its end in the low half. Alone in its cache lines.
+#[repr(align(128))]
+#[derive(Default)]
+struct Share(AtomicU64);
+
+impl Share {
+    fn set(&self, first: usize, end: usize) {
+        self.0.store((first as u64) << 32 | end as u64, Ordering::Relaxed);
+    }
+
+    fn front(&self) -> Option<usize> {
+        self.take(|first, end| (first, first + 1, end))
+    }
+
+    fn back(&self) -> Option<usize> {
+        self.take(|first, end| (end - 1, first, end - 1))
+    }
+
+    /// `how`: the first task and the end to the task that is taken and what is left.
+    fn take(&self, how: impl Fn(u64, u64) -> (u64, u64, u64)) -> Option<usize> {
+        let mut share = self.0.load(Ordering::Relaxed);
+        loop {
+            let (first, end) = (share >> 32, share & u64::from(u32::MAX));
+            if first >= end {
+                return None;
+            }
+            let (task, first, end) = how(first, end);
+            // What a task reads was written before the job was counted, so nothing has to be ordered here.
+            match self.0.compare_exchange_weak(share, first << 32 | end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(task as usize),
+                Err(now) => share = now,
             }
         }
     }
@@ -165,7 +204,7 @@ fn work(shared: &Shared, thread: usize) {
         let job = shared.job.load(Ordering::Relaxed);
         // SAFETY: `run` stored this pointer before it counted the job, and does not return (so the job stays alive)
         // before `busy` says that this worker has left it.
-        unsafe { (*job).take_part() };
+        unsafe { (*job).take_part(&shared.shares, thread) };
         shared.busy.fetch_sub(1, Ordering::Release);
     }
 }

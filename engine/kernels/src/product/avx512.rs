@@ -19,7 +19,7 @@ use crate::scratch::with_scratch;
 /// Panels that many rows of activations work on together.
 const TOGETHER: usize = 2;
 /// How far ahead weights are asked for: what the memory takes to answer, in bytes at its full speed.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8192; // not a window: bytes
 
 /// Panels `first..first + count` times all rows of `x`; `out`: [x.rows(), w.rows].
 ///
@@ -53,7 +53,8 @@ fn of_format<const F: usize>(x: &Activations, w: Weights, first: usize, count: u
         1 => (first..first + count).for_each(|at| few::<F, 1>(x, panel(at), &w, at, out)),
         2 => (first..first + count).for_each(|at| few::<F, 2>(x, panel(at), &w, at, out)),
         3..=4 => (first..first + count).for_each(|at| few::<F, 4>(x, panel(at), &w, at, out)),
-        5..=ROWS => (first..first + count).for_each(|at| few::<F, ROWS>(x, panel(at), &w, at, out)),
+        5..=6 => (first..first + count).for_each(|at| few::<F, 6>(x, panel(at), &w, at, out)),
+        7..=8 => (first..first + count).for_each(|at| few::<F, 8>(x, panel(at), &w, at, out)),
         _ => {
             let mut at = first;
             while at < first + count {
@@ -73,7 +74,7 @@ fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weight
     let fine = x.rounding() == Rounding::Fine;
     let mut totals = [_mm512_setzero_ps(); M];
     for (block, bytes) in panel.chunks_exact(kind.block_bytes()).enumerate() {
-        let tile = &x.tiles().block(block)[0];
+        let tile = &x.tiles().block::<M>(block)[0];
         let header = Header::of::<F>(bytes);
         for at in 0..8 {
             let unit = Unit::of::<F>(bytes, at, &header);
@@ -163,7 +164,7 @@ fn many<const F: usize>(
                 unpack::<F>(&panel[block * kind.block_bytes()..][..kind.block_bytes()], halves, to);
             }
             let sums = sums.as_chunks_mut::<{ TOGETHER * ROWS * PANEL }>().0;
-            for (tile, sums) in x.tiles().block(block).iter().zip(sums) {
+            for (tile, sums) in x.tiles().block::<ROWS>(block).iter().zip(sums) {
                 match (halves, kind.min) {
                     (true, false) => add_tile::<true, false>(&blocks, tile, sums),
                     (true, true) => add_tile::<true, true>(&blocks, tile, sums),
@@ -210,7 +211,7 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn add_tile<const HALVES: bool, const MIN: bool>(
     blocks: &[Block; TOGETHER],
-    tile: &Tile,
+    tile: &Tile<ROWS>,
     sums: &mut [f32; TOGETHER * ROWS * PANEL],
 ) {
     // SAFETY: `sums` and the arrays of `blocks` hold what is read and written of them; those are aligned.
@@ -274,6 +275,10 @@ impl Header {
     #[inline]
     fn of<const F: usize>(bytes: &[u8]) -> Header {
         let kind = const { kind_of(F) };
+        // As in `Unit::of`.
+        for at in (0..kind.units_at()).step_by(64) {
+            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD).cast());
+        }
         let (mut d, mut minus_dmin) = (_mm512_setzero_ps(), _mm512_setzero_ps());
         if kind.shared {
             d = _mm512_mul_ps(halves(&bytes[kind.d_at()..]), _mm512_set1_ps(const { shift_back(kind_of(F)) }));
