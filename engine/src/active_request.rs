@@ -81,6 +81,11 @@ impl ActiveRequest {
         self.sequence.as_ref().map_or(0, |sequence| sequence.state.position)
     }
 
+    /// A user waits for its reply, or will read it.
+    pub fn is_wanted(&self) -> bool {
+        self.max_new_tokens > 0 && !self.speculative
+    }
+
     /// What may be evicted for it: everything if a user waits for its reply.
     pub fn rights(&self) -> EvictionRights {
         if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }

@@ -25,7 +25,8 @@ pub struct EngineRequest {
     /// Whose data this is: `Engine::forget` drops what was computed for it. None: it stays until it is evicted.
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
-    /// The prompt may never be asked for. What is computed for it is evicted first, and is never written to disk.
+    /// The prompt may never be asked for, nor the reply to it, where one is wanted (see `Engine::ask_for`). What is computed for
+    /// it is evicted first, and is never written to disk.
     pub speculative: bool,
     /// 0: the prompt is computed and cached, without a reply.
     pub max_new_tokens: usize,

@@ -1,11 +1,13 @@
-//! Requests that were stopped and may go on. What was computed for one stays, and how its next token is chosen (random numbers,
-//! penalties, grammar, half a character), so that it goes on as if it had never been stopped.
+//! Requests that were stopped and may go on: replies that a user broke off, and replies that were begun before they were asked
+//! for. What was computed for one stays, and how its next token is chosen (random numbers, penalties, grammar, half a
+//! character), so that it goes on as if it had never been stopped.
 //!
 //! Its memory counts like that of a running request, and is given up when something needs it: then it is a cached sequence like
 //! others, and what is evicted of it is computed again if the request goes on.
 
 use super::Engine;
-use crate::request::{RequestId, RequestReport};
+use crate::active_request::ActiveRequest;
+use crate::request::{RequestClass, RequestId, RequestReport};
 
 impl Engine {
     /// Stops a request, so that `resume` can let it go on until `release`. No event follows. None: it has ended.
@@ -23,18 +25,41 @@ impl Engine {
     pub fn resume(&mut self, id: RequestId) -> bool {
         let Some(at) = self.held.iter().position(|request| request.id == id) else { return false };
         let mut request = self.held.remove(at);
+        request.resume(self.steps);
+        self.let_in(request);
+        true
+    }
+
+    /// A request that was begun before it was asked for is asked for: from now on a user waits for its reply, and it goes on
+    /// where it is held. Its report is that of one request. False: it has ended, or the GPU was lost.
+    pub fn ask_for(&mut self, id: RequestId) -> bool {
+        let at_once = |request: &mut ActiveRequest| {
+            (request.class, request.speculative) = (RequestClass::Talk, false);
+            request.sequence.iter_mut().for_each(|sequence| sequence.speculative = false);
+        };
+        if let Some(request) = self.requests.iter_mut().find(|request| request.id == id) {
+            at_once(request);
+            return true;
+        }
+        let Some(at) = self.held.iter().position(|request| request.id == id) else { return false };
+        let mut request = self.held.remove(at);
+        at_once(&mut request);
+        (request.parked_at, request.computed_at) = (None, self.steps);
+        self.let_in(request);
+        true
+    }
+
+    /// A request that was held is computed again. It takes the place of a less urgent one, or waits as others do.
+    fn let_in(&mut self, mut request: ActiveRequest) {
         let running = self.requests.iter().filter(|request| request.is_running()).count();
         if request.is_running() && running >= self.limits.max_sequences.max(1) {
             let last = self.least_urgent(|request| self.urgency(request));
             match last.filter(|last| self.urgency(&self.requests[*last]) > request.class) {
                 Some(last) => self.suspend(last),
-                // It waits for a place as others do.
                 None => self.give_to_cache(&mut request),
             }
         }
-        request.resume(self.steps);
         self.requests.push(request);
-        true
     }
 
     /// A request that is held will not go on. What was computed for it stays cached.

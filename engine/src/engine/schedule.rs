@@ -15,10 +15,16 @@ const BACKGROUND_PARTS: usize = 4;
 /// a chunk in as many steps it takes little from urgent requests.
 const LONGEST_WAIT_STEPS: u64 = 32;
 
+/// Replies that may never be asked for and are computed in one step: a request that comes meanwhile waits for the step's end,
+/// and a step of two takes hardly longer than one of one.
+const SPECULATIVE_REPLIES: usize = 2;
+
 impl Engine {
-    /// How urgent a request is by its class and its wait, so that no class starves.
+    /// How urgent a request is by its class and its wait, so that no class starves. What may never be asked for may wait for
+    /// ever.
     pub(super) fn urgency(&self, request: &ActiveRequest) -> RequestClass {
-        if self.steps - request.computed_at >= LONGEST_WAIT_STEPS { RequestClass::Talk } else { request.class }
+        let is_late = self.steps - request.computed_at >= LONGEST_WAIT_STEPS && !request.speculative;
+        if is_late { RequestClass::Talk } else { request.class }
     }
 
     /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one.
@@ -50,7 +56,7 @@ impl Engine {
                     self.suspend(last);
                 } else if running > 0 {
                     self.requests[at].parked_at = Some(self.done);
-                } else if self.requests[at].max_new_tokens == 0 || !self.make_room(bytes, EvictionRights::All) {
+                } else if !self.requests[at].is_wanted() || !self.make_room(bytes, EvictionRights::All) {
                     self.fail_for_memory(at, events);
                 }
                 continue;
@@ -121,6 +127,7 @@ impl Engine {
     pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
         let mut background_budget = (budget / BACKGROUND_PARTS).max(1);
+        let mut speculative_replies = SPECULATIVE_REPLIES;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             for (at, request) in self.requests.iter().enumerate() {
@@ -129,6 +136,10 @@ impl Engine {
                 let most = if is_background { budget.min(background_budget) } else { budget };
                 let count = request.pending().len().min(most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
+                    if request.speculative && decoding {
+                        let Some(left) = speculative_replies.checked_sub(1) else { continue };
+                        speculative_replies = left;
+                    }
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
                     if is_background {
@@ -153,9 +164,7 @@ impl Engine {
         let request = &self.requests[at];
         // A reply is worth more than sequences that a conversation may come back to; a warm prompt is not.
         let needed = self.bytes_of(&[(at, 1)]);
-        if request.max_new_tokens > 0
-            && request.rights() != EvictionRights::All
-            && self.make_room(needed, EvictionRights::All)
+        if request.is_wanted() && request.rights() != EvictionRights::All && self.make_room(needed, EvictionRights::All)
         {
             return;
         }

@@ -34,7 +34,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 
 /// What a reply must look like. Plain data: nothing is compiled before `GrammarEnv::matcher`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Grammar {
     constraint: Constraint,
     /// The prompt ends inside the reasoning block: everything is allowed until `</think>`.
@@ -52,7 +52,7 @@ pub enum CallChoice {
     Named(String),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Constraint {
     Json(Value),
     Tools(tools::Tools),

@@ -1,6 +1,6 @@
 //! The service in numbers, for `/metrics`. Every name ends in its unit, or in `_total` for what is counted.
 //!
-//! `purpose` is `reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
+//! `purpose` is `reply`, `early_reply`, `warm_partial` or `warm_history`; `priority` is `talk`, `speculate` or `background`; `outcome` is
 //! how it finished (`stop`, `tool_calls`, `length`, `cancelled`, `held`, `warm`) or the code of its failure; `reason` is
 //! `cold`, `new_text`, `edited`, `evicted` or `resumed`, of a rejection as the `compaction` crate names it; a compaction is
 //! `completed`, `trimmed`, `dropped`, `failed` or `cancelled`. No label holds what people say, or a user's name.
@@ -38,6 +38,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_answers_total", "purpose, priority, outcome", Count, "answers that ended"),
     (Counter, "reprise_prompt_tokens_total", "kind", Count, "tokens of prompts, reused or computed"),
     (Counter, "reprise_prompts_total", "reason", Count, "replies by why a part of their prompt had to be computed"),
+    (Counter, "reprise_replies_begun_early_total", "", Count, "replies that were begun before they were asked for"),
     (Counter, "reprise_generated_tokens_total", "", Count, "tokens of replies"),
     (Histogram, "reprise_queue_seconds", "priority", Seconds, "from the request to the begin of the work"),
     (Histogram, "reprise_prefill_seconds", "priority", Seconds, "from the begin of the work to the first token"),
@@ -185,8 +186,11 @@ mod tests {
             total_ms: 1201.0,
             ..TurnReport::default()
         };
-        let last = Delta::Done { finish: Finish::Length, usage: Some(usage), report: Some(report) };
-        answered(Purpose::Reply, Priority::Talk, &last);
+        let early = TurnReport { begun_early: Some(4), ..report.clone() };
+        for report in [report, early] {
+            let last = Delta::Done { finish: Finish::Length, usage: Some(usage), report: Some(report) };
+            answered(Purpose::Reply, Priority::Talk, &last);
+        }
         let turn = json!({
             "turn": 1, "response": "resp_1", "experiment": "windows", "arm": "large", "preset": "large", "ctx_size": 1000,
             "tokens_in": 1, "tokens_out": 1, "fill_tokens": 7, "reused_tokens": 0, "computed_tokens": 1,

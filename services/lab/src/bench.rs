@@ -10,6 +10,7 @@ mod household;
 mod realtime;
 mod service;
 mod sessions;
+mod speaking;
 mod speed;
 mod steps;
 mod turns;

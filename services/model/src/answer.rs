@@ -56,7 +56,13 @@ impl Stream for Answer {
             return Poll::Ready(None);
         }
         self.pipe.waker.register(context.waker());
-        let delta = self.pipe.state.lock().deltas.pop_front();
+        let delta = {
+            let mut waiting = self.pipe.state.lock();
+            let delta = waiting.deltas.pop_front();
+            waiting.is_heard |=
+                delta.as_ref().is_some_and(|delta| !delta.is_last() && !matches!(delta, Delta::Prompt { .. }));
+            delta
+        };
         match delta {
             Some(delta) => {
                 self.ended = delta.is_last();
@@ -92,6 +98,8 @@ struct Waiting {
     deltas: VecDeque<Delta>,
     /// The last delta was pushed, read or not.
     ended: bool,
+    /// The reader took something of what the model makes.
+    is_heard: bool,
     /// Of a reply.
     cutter: Option<Cutter>,
 }
@@ -179,6 +187,11 @@ impl Writer {
 
     pub fn is_cancelled(&self) -> bool {
         self.pipe.cancelled.is_cancelled()
+    }
+
+    /// Whether the reader has taken anything of what the model made.
+    pub fn is_heard(&self) -> bool {
+        self.pipe.state.lock().is_heard
     }
 
     pub fn is_thinking_stopped(&self) -> bool {

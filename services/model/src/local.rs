@@ -1,5 +1,6 @@
 //! The engine in this process: one thread owns it, takes commands between two steps, and is started again when it fails.
 
+mod early;
 mod replies;
 mod sleep;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
 use session::{Failure, FailureCode, Finish, Priority, Prompt, TurnReport, Usage};
-use settings::{EngineSettings, MemorySettings, Preset, Settings, ToolOrder};
+use settings::{EngineSettings, MemorySettings, Preset, Settings, SpeculationSettings, ToolOrder};
 use sleep::Preparing;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,7 +73,9 @@ enum Command {
 
 struct Submit {
     prepared: Prepared,
+    purpose: Purpose,
     priority: Priority,
+    speculation: SpeculationSettings,
     tools: Vec<serde_json::Value>,
     /// One for each reply that is wanted.
     writers: Vec<Writer>,
@@ -329,10 +332,13 @@ fn prepare_and_submit(
     let chat = chat_prompt(&request.prompt, preparer.tool_order);
     let prepared = match preparer.prepare(&request, &chat) {
         Ok(prepared) => prepared,
+        // What cannot be begun early is told when it is asked for.
+        Err(_) if request.purpose == Purpose::EarlyReply => return warm_all(&writers),
         Err(failure) => return fail_all(&writers, &failure),
     };
-    let (priority, keep_as) = (request.priority, request.keep_as);
-    let submit = Box::new(Submit { prepared, priority, tools: chat.tools, writers, asked, keep_as });
+    let ModelRequest { purpose, priority, keep_as, .. } = request;
+    let (tools, speculation) = (chat.tools, request.preset.speculation);
+    let submit = Box::new(Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as });
     let (command, failure) = match commands.try_send(Command::Submit(submit)) {
         Ok(()) => return,
         Err(TrySendError::Full(command)) => (command, busy()),
@@ -356,8 +362,12 @@ impl Command {
 fn refuse_long(writers: &[Writer], request: &ModelRequest) {
     match request.purpose {
         Purpose::Reply => fail_all(writers, &too_long("far more", &request.preset)),
-        _ => writers.iter().for_each(|writer| writer.done(Finish::Warm, Usage::default(), TurnReport::default())),
+        _ => warm_all(writers),
     }
+}
+
+fn warm_all(writers: &[Writer]) {
+    writers.iter().for_each(|writer| writer.done(Finish::Warm, Usage::default(), TurnReport::default()));
 }
 
 fn fail_all(writers: &[Writer], failure: &Failure) {

@@ -38,6 +38,9 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
         return;
     }
     counter!("reprise_generated_tokens_total").increment(usage.output_tokens);
+    if report.begun_early.is_some() {
+        counter!("reprise_replies_begun_early_total").increment(1);
+    }
     if let Some(reason) = report.reason {
         counter!("reprise_prompts_total", "reason" => reason).increment(1);
     }
@@ -52,7 +55,8 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
     for (name, ms) in seconds {
         histogram!(name, "priority" => priority).record(ms / 1e3);
     }
-    if usage.output_tokens > 1 && report.decode_ms > 0.0 {
+    // Of a reply that was begun early, some tokens took no time.
+    if usage.output_tokens > 1 && report.decode_ms > 0.0 && report.begun_early.is_none() {
         let tokens_per_second = (usage.output_tokens - 1) as f64 * 1e3 / report.decode_ms;
         histogram!("reprise_decode_tokens_per_second").record(tokens_per_second);
     }

@@ -57,7 +57,7 @@ impl Preparer {
         let (tokens, marks, thinks) = self.prompt(asked.purpose, chat, thinking_wanted)?;
         let mut request = EngineRequest::new(tokens, preset.ctx_size as usize, kv_formats(preset, self.precision));
         // The last mark of a reply is in its opening.
-        request.given_tokens = (asked.purpose == Purpose::Reply).then(|| marks.iter().rev().nth(1).copied()).flatten();
+        request.given_tokens = asked.purpose.is_reply().then(|| marks.iter().rev().nth(1).copied()).flatten();
         let has_instructions = chat.messages.first().is_some_and(|message| message["role"] == "system");
         let shared_tokens = marks.first().filter(|_| has_instructions).map_or(0, |end| *end);
         request.scope = ReuseScope { user: asked.user.filter(|_| !self.shares_users), shared_tokens };
@@ -67,8 +67,8 @@ impl Preparer {
         request.marks.extend(marks);
         request.class = request_class(asked.priority);
         request.owner = asked.past_owner.map(OwnerId);
-        request.speculative = asked.purpose == Purpose::WarmPartial;
-        if asked.purpose != Purpose::Reply {
+        request.speculative = matches!(asked.purpose, Purpose::WarmPartial | Purpose::EarlyReply);
+        if !asked.purpose.is_reply() {
             // The window may be full to the last token: what does not fit need not be warm.
             request.tokens.truncate(request.ctx_size);
             return Ok(Prepared { request, thinks, first_word_ms: None });
@@ -124,12 +124,12 @@ impl Preparer {
         chat: &ChatPrompt,
         thinking: Thinking,
     ) -> Result<(Vec<u32>, Vec<usize>, bool), Failure> {
-        let is_reply = purpose == Purpose::Reply;
+        let is_reply = purpose.is_reply();
         let rendered = self.render(chat, thinking, is_reply)?;
         let encoded = encode_prompt(&self.tokenizer, &rendered);
         let (mut tokens, mut marks) = (encoded.tokens, encoded.marks);
         let end = match purpose {
-            Purpose::Reply => tokens.len(),
+            Purpose::Reply | Purpose::EarlyReply => tokens.len(),
             Purpose::WarmPartial => self.end_of_partial(chat, &tokens),
             // Each message of the user ends at a mark of its own.
             Purpose::WarmHistory { placeholders } => {

@@ -51,6 +51,9 @@ pub struct ReplyKey {
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Purpose {
     Reply,
+    /// The last message is what a user has said so far: begins the reply to it, up to `speculation.tokens` of the preset, and holds it
+    /// for a `Reply` that wants the same. Answers `Done` only.
+    EarlyReply,
     /// The last message is what a user has said so far: warms the prompt up to the end of its words, less what may still
     /// change when the user goes on. Answers `Prompt` and `Done` only.
     WarmPartial,
@@ -59,6 +62,12 @@ pub enum Purpose {
     WarmHistory {
         placeholders: usize,
     },
+}
+
+impl Purpose {
+    pub(crate) fn is_reply(self) -> bool {
+        matches!(self, Purpose::Reply | Purpose::EarlyReply)
+    }
 }
 
 impl ModelRequest {

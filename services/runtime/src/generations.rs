@@ -97,7 +97,8 @@ impl Generations {
             waits_for_room: false,
         };
         self.open.insert(generate.generation, generation);
-        self.ask(&generate, is_reply.then(|| self.tools.limits.hard_tokens()));
+        let is_limited = is_reply || generate.purpose == GenerationPurpose::EarlyReply;
+        self.ask(&generate, is_limited.then(|| self.tools.limits.hard_tokens()));
         if let Some(generation) = self.open.get_mut(&generate.generation).filter(|_| is_reply) {
             generation.generate = Some(generate);
         }

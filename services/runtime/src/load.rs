@@ -94,6 +94,7 @@ fn machine_limits(settings: &Settings, preset: &Preset) -> MachineLimits {
         responses_beside: limits.responses_beside,
         outbox_steps: limits.waiting_steps,
         speculate_ms: Some(settings.conversation.speculate_ms),
+        early_ms: (preset.speculation.tokens > 0).then_some(preset.speculation.after_ms),
         recalls: preset.recall_tool_calls(),
         resume_ms: settings.conversation.resume_s.saturating_mul(1000),
     }

@@ -80,6 +80,7 @@ impl SessionTools {
         let has_notes = context.notes.iter().any(|note| !note.trim().is_empty());
         let (partial, purpose) = match &generate.purpose {
             GenerationPurpose::Reply | GenerationPurpose::BesideConversation => (None, Purpose::Reply),
+            GenerationPurpose::EarlyReply => (None, Purpose::EarlyReply),
             GenerationPurpose::WarmPartial(text) => (Some(text.as_str()), Purpose::WarmPartial),
             // The notes stand before what the user says next, and may be others then.
             GenerationPurpose::WarmHistory => {

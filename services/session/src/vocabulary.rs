@@ -295,6 +295,9 @@ pub struct TurnReport {
     /// Why the rest was computed: `cold`, `new_text`, `edited`, `evicted`, `other_model`; `resumed` where
     /// nothing was, because a reply went on. None: only the upstream knows.
     pub reason: Option<&'static str>,
+    /// The reply was begun before it was asked for, and then had so many tokens. Its tokens and why they were computed are told as if
+    /// it had been begun then.
+    pub begun_early: Option<u64>,
     /// From the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
     /// From there to the first token.

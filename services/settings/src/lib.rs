@@ -32,7 +32,7 @@ pub use origin::{Origin, SettingsLayer};
 pub use personas::Persona;
 pub use preset::{
     CompactionSettings, Kv, KvFormat, Learn, ModelSource, Preset, PresetPrompt, Questions, Recall, RememberedSettings,
-    SamplingSettings, ShownSpeakers, Thinking,
+    SamplingSettings, ShownSpeakers, SpeculationSettings, Thinking,
 };
 pub use print::print_config;
 pub use settings::{

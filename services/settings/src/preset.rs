@@ -29,6 +29,7 @@ pub struct Preset {
     pub recall: Recall,
     /// Searches of the conversation's past that the model may make for one reply. 0: it has no tool for them.
     pub recall_calls: u32,
+    pub speculation: SpeculationSettings,
     pub remember: RememberedSettings,
     pub prompt: PresetPrompt,
     pub compaction: CompactionSettings,
@@ -84,6 +85,15 @@ sections! {
     pub struct Kv {
         pub k: KvFormat = choice(),
         pub v: KvFormat = choice(),
+    }
+
+    /// Replies that begin before the user has finished.
+    #[derive(Copy, Eq)]
+    pub struct SpeculationSettings {
+        pub after_ms: u64 = time(0..=60_000),
+        /// 0: no reply begins early.
+        pub tokens: u32 = whole(0..=4096),
+        pub keep_s: u64 = time(1..=600),
     }
 
     /// Instructions that change. Shares are of their text.
@@ -281,6 +291,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
     let speakers = r.choice("speakers");
     let recall = r.choice("recall");
     let recall_calls = r.whole("recall_calls", 0..=100);
+    let speculation = r.section("speculation", SpeculationSettings::read);
     let (remember, remembered) = r.section("remember", read_remember);
     let prompt = r.section("prompt", PresetPrompt::read);
     let source = r.section("source", ModelSource::read);
@@ -299,6 +310,7 @@ fn read_keys(name: &str, r: &SectionReader<'_>) -> Preset {
         speakers,
         recall,
         recall_calls,
+        speculation,
         remember,
         prompt,
         compaction,

@@ -28,14 +28,14 @@ use super::{CallChoice, lark, schema};
 /// required ones first.
 const MOST_IN_ANY_ORDER: usize = 64;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tools {
     functions: Vec<Function>,
     optional: bool,
     several: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Function {
     name: String,
     strict: bool,
@@ -48,7 +48,7 @@ struct Function {
     root: Value,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct Parameter {
     name: String,
     forms: Vec<Form>,

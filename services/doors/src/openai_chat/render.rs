@@ -199,6 +199,9 @@ impl ChatReply {
                 "first_token": report.first_token_ms.map(rounded), "total": rounded(report.total_ms),
             },
         });
+        if let Some(tokens) = report.begun_early {
+            value["begun_early"] = json!(tokens);
+        }
         if let Some(notes) = &report.notes {
             value["notes"] = notes_view(notes);
         }

@@ -136,6 +136,8 @@ pub enum Extension<'a> {
         reused_tokens: u64,
         computed_tokens: u64,
         reason: Option<&'a str>,
+        /// The reply was begun before it was asked for, and had so many tokens then.
+        begun_early: Option<u64>,
         /// The reply is whole and ends in a question to the user: the microphone is wanted again.
         expects_answer: bool,
         ms: TurnMs,

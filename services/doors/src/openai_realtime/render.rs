@@ -298,6 +298,7 @@ fn turn_report<'a>(response_id: &'a str, report: &'a TurnReport) -> Extension<'a
         reused_tokens: report.reused_tokens,
         computed_tokens: report.computed_tokens,
         reason: report.reason,
+        begun_early: report.begun_early,
         expects_answer: report.expects_answer,
         ms: TurnMs {
             queue: report.queue_ms,

@@ -1,6 +1,7 @@
 //! The machine on a stage: tables of what is said and heard, golden frames, and random conversations.
 
 mod barge_in;
+mod early;
 mod extensions;
 mod frames;
 mod items;

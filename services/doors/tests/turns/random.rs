@@ -160,7 +160,7 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
         }
         Act::Refuse => s.fail_store(),
         Act::Wait(ms) => {
-            s.now += u64::from(*ms);
+            s.wait(u64::from(*ms));
             s.input(Happening::Tick);
         }
         Act::Cover(id) => {
@@ -185,7 +185,7 @@ fn backend(s: &mut Stage, conn: u64, piece: Delta) {
 
 fn random_stage(store_answers: bool) -> Stage {
     let mut start = start();
-    start.limits.speculate_ms = Some(50);
+    (start.limits.speculate_ms, start.limits.early_ms) = (Some(50), Some(80));
     start.limits.session_items = 12;
     let mut s = Stage::new(start);
     s.store_answers = store_answers;

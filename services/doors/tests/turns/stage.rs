@@ -92,6 +92,7 @@ pub fn start() -> Start {
             responses_beside: 2,
             outbox_steps: 200,
             speculate_ms: None,
+            early_ms: None,
             recalls: 1,
             resume_ms: 10_000,
         },
@@ -153,6 +154,16 @@ impl Stage {
     pub fn detach(&mut self, conn: u64) {
         self.clients.remove(&ConnId(conn));
         self.input(Happening::Detached { conn: ConnId(conn) });
+    }
+
+    /// Time passes, and the machine is woken when it wants to be.
+    pub fn wait(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.input(Happening::Tick);
+        }
+        self.now = end;
     }
 
     /// The client says something.
@@ -252,6 +263,10 @@ impl Stage {
                 }
                 Output::Store { id, op } => self.unanswered.push_back((id, op)),
                 Output::Generate(generate) => {
+                    if generate.purpose == GenerationPurpose::EarlyReply {
+                        assert!(!self.machine.is_replying() && !self.clients.is_empty());
+                        assert_eq!(generate.items.last().unwrap().text(), self.machine.heard());
+                    }
                     self.cutter = Cutter::new(SENTENCES);
                     self.generations.push(*generate);
                 }

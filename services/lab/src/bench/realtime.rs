@@ -1,6 +1,7 @@
 //! A conversation over our websocket: the service keeps the history, the client says what changes.
 
 use super::service::MeasuredService;
+use super::speaking::Speech;
 use super::steps::{KEPT, NOTED, Opening, TurnCost, UserStep, heard_chars};
 use crate::client::{Arrival, ServiceClient};
 use anyhow::{Result, bail};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 pub struct RealtimePlayer {
     pub client: ServiceClient,
-    /// The user's speech is told word by word, at so many words a minute.
-    partials: Option<f64>,
+    /// The user's speech is told word by word. None: nothing is known of it before all is said.
+    speech: Option<Speech>,
     /// What is said, in order, as the service has it.
     pub items: Vec<String>,
     named: usize,
@@ -22,7 +23,7 @@ impl RealtimePlayer {
     pub async fn new(
         service: &MeasuredService,
         settings: &Settings,
-        partials: Option<f64>,
+        speech: Option<Speech>,
         opening: Opening,
     ) -> Result<RealtimePlayer> {
         let Opening { system, history, reply_tokens, patience } = opening;
@@ -35,7 +36,7 @@ impl RealtimePlayer {
             session["instructions"] = system.into();
         }
         client.update(session).await?;
-        let mut player = RealtimePlayer { client, partials, items: Vec::new(), named: 0, last_reply: String::new() };
+        let mut player = RealtimePlayer { client, speech, items: Vec::new(), named: 0, last_reply: String::new() };
         let all: Vec<(&str, String)> =
             history.into_iter().flat_map(|(said, answered)| [("user", said), ("assistant", answered)]).collect();
         for some in all.chunks(ITEMS_AT_ONCE) {
@@ -59,8 +60,8 @@ impl RealtimePlayer {
             self.create("system", note, None).await?;
         }
         let id = self.name();
-        if let Some(words_per_minute) = self.partials {
-            self.speak(&step.says, words_per_minute).await?;
+        if let Some(speech) = self.speech {
+            speech.speak(&mut self.client, &step.says).await?;
             begin = Instant::now();
             let commit = json!({ "type": "input_text_buffer.commit", "text": step.says, "item_id": id });
             self.client.say(commit).await?;
@@ -125,21 +126,6 @@ impl RealtimePlayer {
         Ok(())
     }
 
-    /// Words are known when they are spoken. The last one comes with the commit.
-    async fn speak(&mut self, text: &str, words_per_minute: f64) -> Result<()> {
-        let word_time = Duration::from_secs_f64(60.0 / words_per_minute);
-        let begin = tokio::time::Instant::now();
-        let ends = text.match_indices(' ').map(|(at, _)| at);
-        let mut words = 0;
-        for end in ends {
-            words += 1;
-            tokio::time::sleep_until(begin + word_time * words).await;
-            self.client.say(json!({ "type": "input_text_buffer.update", "text": &text[..end] })).await?;
-        }
-        tokio::time::sleep_until(begin + word_time * (words + 1)).await;
-        Ok(())
-    }
-
     async fn listen(&mut self, turn: &mut TurnCost, begin: Instant, notice: &mut dyn FnMut(&Arrival)) -> Result<()> {
         let since = |at: Instant| at.duration_since(begin).as_secs_f64() * 1e3;
         self.last_reply.clear();
@@ -193,6 +179,7 @@ fn report(turn: &mut TurnCost, event: &Value) {
     turn.computed_tokens = event["computed_tokens"].as_u64();
     turn.queue_ms = event["ms"]["queue"].as_f64();
     turn.reason = event["reason"].as_str().map(str::to_owned);
+    turn.begun_early = event["begun_early"].as_u64();
 }
 
 /// Of a history that is told before the first turn.

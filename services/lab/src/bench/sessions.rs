@@ -3,6 +3,7 @@
 use super::BenchOutput;
 use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService};
+use super::speaking::{Speech, SpeechArgs};
 use super::steps::{Filler, Opening, TurnCost};
 use crate::charts::{Chart, Series};
 use crate::client::ServiceClient;
@@ -34,6 +35,11 @@ pub struct Args {
     /// Those that talk do so one after the other, with a system prompt that no session used before
     #[arg(long)]
     in_turn: bool,
+    /// Those that talk tell what is said while it is said: each speaks for seconds before a turn
+    #[arg(long)]
+    partials: bool,
+    #[command(flatten)]
+    speech: SpeechArgs,
     /// Turns of each that talks, one right after the other
     #[arg(long, default_value_t = 3)]
     turns: usize,
@@ -74,6 +80,13 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     }
 }
 
+impl Args {
+    /// None: nothing is known of a turn before all of it is said.
+    fn speech(&self, settings: &Settings) -> Result<Option<Speech>> {
+        self.partials.then(|| self.speech.speech(settings)).transpose()
+    }
+}
+
 /// All come from one address.
 fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 4] {
     let limits = &settings.limits;
@@ -98,6 +111,7 @@ async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) ->
     let system = Filler::new(SEED).system(args.system);
     let warm_up = if args.in_turn { Filler::new(SEED + 1).system(args.system) } else { system.clone() };
     // Buffers, threads and the store's pages are there after one session has talked.
+    let speech = args.speech(settings)?;
     talk(args, settings, service, 0, &warm_up, Instant::now()).await?;
     let before = settled(service).await;
 
@@ -167,6 +181,7 @@ async fn measure(args: &Args, settings: &Settings, service: &MeasuredService) ->
         "idle": args.idle,
         "talking": args.talking,
         "in_turn": args.in_turn,
+        "speech": speech,
         "errors": errors,
         "connect_ms": Quantiles::of(connect_ms),
         "first_token_ms": Quantiles::of(turns.iter().filter_map(|talked| talked.turn.first_token_ms)),
@@ -195,7 +210,7 @@ async fn talk(
 ) -> Result<Vec<TalkedTurn>> {
     let (system, patience) = (system.to_owned(), Duration::from_secs(args.patience));
     let opening = Opening { system, history: Vec::new(), reply_tokens: args.reply, patience };
-    let mut player = RealtimePlayer::new(service, settings, None, opening).await?;
+    let mut player = RealtimePlayer::new(service, settings, args.speech(settings)?, opening).await?;
     let mut filler = Filler::new(SEED + session as u64);
     let mut talked = Vec::new();
     for number in 1..=args.turns {

@@ -80,6 +80,9 @@ pub struct TurnCost {
     pub total_ms: f64,
     /// Why tokens had to be computed.
     pub reason: Option<String>,
+    /// Tokens of the reply that were there when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun_early: Option<u64>,
     /// Had changed instructions been told in a note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_save_tokens: Option<u64>,

@@ -4,6 +4,7 @@ use super::BenchOutput;
 use super::chat::ChatPlayer;
 use super::realtime::RealtimePlayer;
 use super::service::{BenchTarget, MeasuredService};
+use super::speaking::{Speech, SpeechArgs};
 use super::steps::{Filler, Opening, PROMPT_TOKENS, TURNS, TurnCost, TurnKind, UserStep};
 use crate::output::progress_bar;
 use anyhow::{Result, bail};
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 /// --pause is real silence between the end of a reply and the next turn: a service may use it, and every service that is
 /// compared gets the same. Over a websocket the service is told what was heard of a reply when the user begins to speak
 /// over it, which is before the silence; over chat completions with the next turn. With --door realtime-partial the user
-/// then speaks at --words-per-minute, which is real time too; the wait is measured from the last spoken word. With the
-/// other doors it is measured from sending the turn.
+/// then speaks at --words-per-minute, which is real time too; the wait is measured from the final words, and --last-partial
+/// says what was heard before them. With the other doors it is measured from sending the turn.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -58,9 +59,8 @@ pub struct Args {
     /// A system message before each of the user's tells the time of day
     #[arg(long, conflicts_with = "clock_in_system")]
     pub(super) clock_as_note: bool,
-    /// How fast the user speaks [default: the configuration's speech.words_per_minute]
-    #[arg(long)]
-    pub(super) words_per_minute: Option<f64>,
+    #[command(flatten)]
+    pub(super) speech: SpeechArgs,
     /// Another conversation of the same kind
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
@@ -144,7 +144,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
         "door": args.door,
         "pause_s": args.pause,
         "reply_tokens": args.reply,
-        "words_per_minute": args.partials(settings),
+        "speech": args.speech(settings)?,
         "seed": args.seed,
         "clock_in_system": args.clock_in_system,
         "restart_ms": restart_ms,
@@ -159,16 +159,14 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
 
 impl Args {
     /// Words a minute, where the user's are told while they are spoken.
-    fn partials(&self, settings: &Settings) -> Option<f64> {
-        let speed = self.words_per_minute.unwrap_or(f64::from(settings.speech.words_per_minute));
-        (self.door == Door::RealtimePartial).then_some(speed)
+    fn speech(&self, settings: &Settings) -> Result<Option<Speech>> {
+        (self.door == Door::RealtimePartial).then(|| self.speech.speech(settings)).transpose()
     }
 
     pub(super) fn check(&self) -> Result<()> {
         let wrong = |value: f64| !value.is_finite() || value < 0.0;
-        let is_slow = self.words_per_minute.is_some_and(|speed| wrong(speed) || speed < 1.0);
-        if wrong(self.pause) || is_slow || self.turns == 0 || self.reply == 0 {
-            bail!("--pause is seconds, --turns, --reply and --words-per-minute are numbers from 1 upwards");
+        if wrong(self.pause) || self.turns == 0 || self.reply == 0 {
+            bail!("--pause is seconds, --turns and --reply are numbers from 1 upwards");
         }
         if self.restart_before.is_some_and(|turn| turn < 2 || turn > self.turns) {
             bail!("--restart-before names a turn from 2 to --turns: before the first there is nothing to go on with");
@@ -192,7 +190,7 @@ pub(super) async fn play(args: &Args, settings: &Settings, service: &mut Measure
     let mut player = match args.door {
         Door::Chat => Player::Chat(ChatPlayer::new(service, args.served_model.as_deref(), opening).await?),
         Door::Realtime | Door::RealtimePartial => {
-            Player::Realtime(Box::new(RealtimePlayer::new(service, settings, args.partials(settings), opening).await?))
+            Player::Realtime(Box::new(RealtimePlayer::new(service, settings, args.speech(settings)?, opening).await?))
         }
     };
     let bar = progress_bar(args.turns as u64, "turn {pos} of {len} [{bar:40}] {eta} left {msg}");

@@ -1,5 +1,6 @@
 //! Replies on their way out of the engine: its events become deltas, with the time that each stage took.
 
+use super::early::{BegunReply, WantedReply};
 use crate::answer::Writer;
 use crate::request::ReplyKey;
 use crate::resume::ResumedReply;
@@ -19,9 +20,18 @@ pub(super) struct Replies {
 
 struct Kept {
     id: RequestId,
-    key: ReplyKey,
+    key: Option<ReplyKey>,
     until: Instant,
     open: Open,
+    /// It was begun early and is done.
+    ended: Option<(Finish, RequestReport)>,
+}
+
+/// A reply that was begun, and is asked for now.
+pub(super) struct AskedAgain {
+    pub id: RequestId,
+    open: Open,
+    ended: Option<(Finish, RequestReport)>,
 }
 
 /// A reply that is being made, or was when it was stopped.
@@ -32,6 +42,12 @@ pub(super) struct Open {
     writer: Writer,
     parser: ReplyParser,
     keep_as: Option<ReplyKey>,
+    /// Another request may go on with it, as nothing of it was read.
+    begun: Option<BegunReply>,
+    /// Its reader hears no more than its end.
+    is_early: bool,
+    /// Tokens that it had when it was asked for, if it was begun before.
+    begun_early: Option<u64>,
     usage: Usage,
     /// Tokens of a reply that goes on which were made and not told before it was stopped.
     made_tokens: Option<u64>,
@@ -90,6 +106,9 @@ impl Replies {
             writer,
             parser: ReplyParser::new(thinks, tools),
             keep_as: None,
+            begun: None,
+            is_early: false,
+            begun_early: None,
             usage: Usage { input_tokens, ..Usage::default() },
             made_tokens: None,
             untold_tokens: 0,
@@ -106,27 +125,115 @@ impl Replies {
         self.open.insert(id, open);
     }
 
-    /// Where the reply is kept if it is stopped.
-    pub fn keep_as(&mut self, id: RequestId, key: Option<ReplyKey>) {
+    /// Where the reply is kept if it is stopped, and what a request must be to go on with it. `is_early`: none has asked for it.
+    pub fn keep_as(&mut self, id: RequestId, key: Option<ReplyKey>, begun: Option<BegunReply>, is_early: bool) {
         if let Some(open) = self.open.get_mut(&id) {
-            open.keep_as = key;
+            (open.keep_as, open.begun, open.is_early) = (key, begun, is_early);
+            open.first_word_by.take_if(|_| is_early);
         }
     }
 
-    pub fn key_of(&self, id: RequestId) -> Option<ReplyKey> {
-        self.open.get(&id)?.keep_as
+    /// For how long the reply is kept if it is stopped now, and whose it is. None: it is not. `resume`: where it may go on.
+    pub fn keeps(&mut self, id: RequestId, resume: Duration) -> Option<Duration> {
+        let open = self.open.get_mut(&id)?;
+        open.begun.take_if(|_| !open.is_early && open.writer.is_heard());
+        let resume = open.keep_as.map(|_| resume).filter(|resume| !resume.is_zero());
+        resume.max(open.begun.as_ref().map(|begun| begun.keep))
+    }
+
+    /// Whose replies that were kept before are not any more when this one is. None: another that was stopped may still go on, as
+    /// this one was never asked for.
+    pub fn replaced_by(&self, id: RequestId) -> Option<OwnerId> {
+        self.open.get(&id).filter(|open| !open.is_early)?.owner
+    }
+
+    /// Replies that were begun early and have as many tokens as they may.
+    pub fn early_enough(&self) -> Vec<RequestId> {
+        let is_enough = |open: &Open| open.is_early && open.begun.as_ref().is_some_and(BegunReply::has_enough);
+        self.open.iter().filter(|(_, open)| is_enough(open)).map(|(id, _)| *id).collect()
     }
 
     /// Tells the reader of a reply that it is stopped, and keeps it.
-    pub fn hold(&mut self, id: RequestId, key: ReplyKey, report: &RequestReport, engine: &Engine, until: Instant) {
+    pub fn hold(&mut self, id: RequestId, report: &RequestReport, engine: &Engine, keep: Duration) {
         let Some(mut open) = self.open.remove(&id) else { return };
-        open.finish(Finish::Held, report, engine, Instant::now());
-        self.kept.push(Kept { id, key, until, open });
+        let finish = if open.keep_as.is_some() { Finish::Held } else { Finish::Cancelled };
+        match open.is_early {
+            true => open.tell_early(),
+            false => open.finish(finish, report, engine, Instant::now()),
+        }
+        let (key, until) = (open.keep_as, Instant::now() + keep);
+        self.kept.push(Kept { id, key, until, open, ended: None });
     }
 
-    /// Forgets what is kept under such keys, or until such a time.
-    pub fn release(&mut self, is_meant: impl Fn(&ReplyKey, &Instant) -> bool) -> Vec<RequestId> {
-        self.kept.extract_if(.., |kept| is_meant(&kept.key, &kept.until)).map(|kept| kept.id).collect()
+    /// Forgets what is kept of such owners, or until such a time.
+    pub fn release(&mut self, is_meant: impl Fn(Option<OwnerId>, &Instant) -> bool) -> Vec<RequestId> {
+        self.kept.extract_if(.., |kept| is_meant(kept.open.owner, &kept.until)).map(|kept| kept.id).collect()
+    }
+
+    /// Forgets the oldest that were begun early, where there are more than so many.
+    pub fn release_beyond(&mut self, most: usize) -> Vec<RequestId> {
+        let mut many = self.kept.iter().filter(|kept| kept.key.is_none()).count().saturating_sub(most);
+        let is_beyond = |kept: &mut Kept| {
+            let goes = kept.key.is_none() && many > 0;
+            many -= usize::from(goes);
+            goes
+        };
+        self.kept.extract_if(.., is_beyond).map(|kept| kept.id).collect()
+    }
+
+    /// Forgets what was begun early for an owner, held or not: a newer one takes its place.
+    pub fn release_early(&mut self, owner: OwnerId) -> Vec<RequestId> {
+        let is_meant = |open: &Open| open.is_early && open.owner == Some(owner);
+        let running = self.open.extract_if(|_, open| is_meant(open)).map(|(id, open)| {
+            open.tell_early();
+            id
+        });
+        let running: Vec<RequestId> = running.collect();
+        let kept = self.kept.extract_if(.., |kept| is_meant(&kept.open)).map(|kept| kept.id);
+        running.into_iter().chain(kept).collect()
+    }
+
+    /// A reply that was begun and is the one that is wanted now.
+    pub fn take_begun(&mut self, wanted: &WantedReply) -> Option<AskedAgain> {
+        let is_same = |open: &Open| open.begun.as_ref().is_some_and(|begun| begun.wanted().is_same(wanted));
+        if let Some(at) = self.kept.iter().position(|kept| is_same(&kept.open)) {
+            let Kept { id, open, ended, .. } = self.kept.remove(at);
+            return Some(AskedAgain { id, open, ended });
+        }
+        let id = *self.open.iter().find(|(_, open)| open.is_early && is_same(open))?.0;
+        self.open.remove(&id).map(|open| AskedAgain { id, open, ended: None })
+    }
+
+    /// A reply that was begun goes on as if it had just been computed.
+    pub fn go_on(
+        &mut self,
+        AskedAgain { id, open: begun, ended }: AskedAgain,
+        writer: Writer,
+        (asked, first_word_ms): (Instant, Option<u64>),
+        keep_as: Option<ReplyKey>,
+        engine: &Engine,
+    ) {
+        let now = Instant::now();
+        begun.tell_early();
+        for delta in begun.begun.iter().flat_map(|begun| &begun.made) {
+            writer.push(delta.clone());
+        }
+        let mut open = Open {
+            priority: Priority::Talk,
+            writer,
+            keep_as,
+            is_early: false,
+            begun_early: begun.begun.as_ref().map(|begun| begun.tokens as u64),
+            asked,
+            started: begun.started.map(|_| now),
+            first_token: begun.first_token.map(|_| now),
+            first_word_by: first_word_ms.map(|ms| asked + Duration::from_millis(ms)),
+            ..begun
+        };
+        match ended {
+            Some((finish, report)) => open.finish(finish, &report, engine, now),
+            None => drop(self.open.insert(id, open)),
+        }
     }
 
     /// When the first of them is to be forgotten.
@@ -135,7 +242,7 @@ impl Replies {
     }
 
     pub fn take_kept(&mut self, key: ReplyKey) -> Option<(RequestId, Open)> {
-        let at = self.kept.iter().position(|kept| kept.key == key)?;
+        let at = self.kept.iter().position(|kept| kept.key == Some(key))?;
         let Kept { id, open, .. } = self.kept.remove(at);
         Some((id, open))
     }
@@ -146,7 +253,9 @@ impl Replies {
         let usage = Usage { reasoning_tokens: thought, ..Usage::default() };
         let (keep_as, started) = (Some(resumed.keep_as), Some(Instant::now()));
         let made_tokens = Some(made);
-        let open = Open { writer, keep_as, usage, made_tokens, asked, started, first_token: None, ..kept };
+        let (begun, begun_early) = (None, None);
+        let open =
+            Open { writer, keep_as, begun, begun_early, usage, made_tokens, asked, started, first_token: None, ..kept };
         self.open.insert(id, open);
     }
 
@@ -174,7 +283,7 @@ impl Replies {
                 }
                 open.usage.cached_tokens = reused_tokens as u64;
                 let Usage { input_tokens, cached_tokens, .. } = open.usage;
-                open.writer.push(Delta::Prompt { input_tokens, cached_tokens });
+                open.push(Delta::Prompt { input_tokens, cached_tokens });
             }
             EngineEvent::Token(token) => {
                 if let Some(open) = self.open.get_mut(&token.id) {
@@ -182,15 +291,18 @@ impl Replies {
                 }
             }
             EngineEvent::Done { id, stop_reason, report } => {
-                if let Some(open) = self.open.remove(&id) {
-                    open.done(stop_reason, report, engine, now);
-                }
+                let Some(mut open) = self.open.remove(&id) else { return };
+                let finish = open.done(stop_reason);
+                let keep = open.begun.as_ref().filter(|_| open.is_early && finish != Finish::Cancelled);
+                let Some(keep) = keep.map(|begun| begun.keep) else { return open.finish(finish, &report, engine, now) };
+                open.tell_early();
+                self.kept.push(Kept { id, key: None, until: now + keep, open, ended: Some((finish, report)) });
             }
-            EngineEvent::Failed { id, error } => {
-                if let Some(open) = self.open.remove(&id) {
-                    open.writer.fail(failure_of(&error));
-                }
-            }
+            EngineEvent::Failed { id, error } => match self.open.remove(&id) {
+                Some(open) if open.is_early => open.tell_early(),
+                Some(open) => open.writer.fail(failure_of(&error)),
+                None => {}
+            },
         }
     }
 
@@ -206,6 +318,12 @@ impl Replies {
     }
 }
 
+impl AskedAgain {
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+}
+
 impl Open {
     fn token(&mut self, token: ReplyToken, tokenizer: &Tokenizer, began: Instant, now: Instant) {
         if self.first_token.is_some_and(|first| first < now) {
@@ -213,6 +331,11 @@ impl Open {
         }
         self.first_token.get_or_insert(now);
         self.untold_tokens += 1;
+        if let Some(begun) = &mut self.begun {
+            begun.tokens += 1;
+        }
+        let is_early = self.is_early;
+        self.begun.take_if(|begun| !is_early && begun.has_enough());
         // The marks around thought and calls are no content.
         if let Some(logprob) = token.logprob.filter(|_| !tokenizer.is_control(token.token)) {
             let bytes = |token| tokenizer.token_bytes(token).to_vec();
@@ -224,7 +347,8 @@ impl Open {
         self.tell(pieces);
     }
 
-    fn done(mut self, stop_reason: engine::StopReason, report: RequestReport, engine: &Engine, now: Instant) {
+    /// Tells the last words.
+    fn done(&mut self, stop_reason: engine::StopReason) -> Finish {
         let (rest, finish) = match stop_reason {
             engine::StopReason::End { rest } => (rest, Finish::Stop),
             engine::StopReason::StopString { .. } => (String::new(), Finish::Stop),
@@ -244,8 +368,12 @@ impl Open {
             }
             self.tell(last);
         }
-        let finish = if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish };
-        self.finish(finish, &report, engine, now);
+        if finish == Finish::Stop && self.calls > 0 { Finish::ToolCalls } else { finish }
+    }
+
+    /// The reader of a reply that was begun early hears that it ends here. What it took is told when it is asked for.
+    fn tell_early(&self) {
+        self.writer.done(Finish::Warm, Usage::default(), TurnReport::default());
     }
 
     fn finish(&mut self, finish: Finish, report: &RequestReport, engine: &Engine, now: Instant) {
@@ -275,6 +403,15 @@ impl Open {
                 }
                 text::ReplyPart::Arguments { json, .. } => Delta::CallArguments { json, tokens },
             };
+            self.push(delta);
+        }
+    }
+
+    fn push(&mut self, delta: Delta) {
+        if let Some(begun) = &mut self.begun {
+            begun.made.push(delta.clone());
+        }
+        if !self.is_early {
             self.is_at_mark |= self.writer.push(delta);
         }
     }
@@ -288,6 +425,7 @@ impl Open {
             reused_tokens: report.reused_tokens as u64,
             computed_tokens: report.computed_tokens as u64,
             reason: Some(report.reason.name()),
+            begun_early: self.begun_early,
             queue_ms: since_asked(started),
             prefill_ms: ms(self.first_token.unwrap_or(now).duration_since(started)),
             decode_ms: self.first_token.map_or(0.0, |first| ms(now.duration_since(first))),

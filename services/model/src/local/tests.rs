@@ -1,6 +1,7 @@
 //! The engine's thread with a small model, from requests to deltas.
 
 mod arms;
+mod early;
 mod heads;
 mod resume;
 mod sleep;

@@ -1,15 +1,17 @@
 //! The loop of the engine's thread.
 
+use super::early::{BegunReply, WantedReply};
 use super::replies::{Replies, failure_of};
 use super::sleep::cannot_open;
-use super::{Command, Recipe, Resume, Shared, Submit, stopped};
+use super::{Command, Recipe, Resume, Shared, Submit, stopped, warm_all};
 use crate::preparation::give_memory_back;
-use crate::prepare::fresh_seed;
-use crate::request::{ReplyKey, seed_of_arm};
+use crate::prepare::{Prepared, fresh_seed};
+use crate::request::{Purpose, seed_of_arm};
 use crate::resume::not_kept;
 use crate::status::ModelLoad;
 use engine::memory::MemoryKind;
-use engine::{Engine, EngineRequest};
+use engine::{Engine, EngineRequest, OwnerId, RequestId};
+use session::Priority;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -233,6 +235,10 @@ impl<'a> Serving<'a> {
             for id in self.replies.marks() {
                 self.engine.mark(id);
             }
+            for id in self.replies.early_enough() {
+                self.hold(id);
+            }
+            self.forget_early_beyond();
             if !more && nothing && !self.replies.is_empty() {
                 tracing::error!("the engine has nothing to do, but replies are open; they are given up");
                 self.replies.give_up();
@@ -249,28 +255,43 @@ impl<'a> Serving<'a> {
     /// their owner before.
     fn stop_cancelled(&mut self) {
         for id in self.replies.cancelled() {
-            let keep_as = self.replies.key_of(id).filter(|_| !self.recipe.resume.is_zero());
-            let Some((key, report)) = keep_as.and_then(|key| Some((key, self.engine.hold(id)?))) else {
+            if !self.hold(id) {
                 self.engine.cancel(id);
-                continue;
-            };
-            self.release(|kept| kept.past_owner == key.past_owner);
-            let until = Instant::now() + self.recipe.resume;
-            self.replies.hold(id, key, &report, &self.engine, until);
+            }
         }
+        self.forget_early_beyond();
     }
 
-    /// What was kept of these replies is from now on what was computed of any past.
-    fn release(&mut self, is_meant: impl Fn(&ReplyKey) -> bool) {
-        for id in self.replies.release(|key, _| is_meant(key)) {
-            self.engine.release(id);
-            self.unsaved = true;
+    /// Stops a reply that may go on. False: it may not.
+    fn hold(&mut self, id: RequestId) -> bool {
+        let Some(keep) = self.replies.keeps(id, self.recipe.resume) else { return false };
+        let Some(report) = self.engine.hold(id) else { return false };
+        if let Some(owner) = self.replies.replaced_by(id) {
+            self.release(owner);
         }
+        self.replies.hold(id, &report, &self.engine, keep);
+        true
+    }
+
+    /// What was kept of this owner's replies is from now on what was computed of any past.
+    fn release(&mut self, owner: OwnerId) {
+        let ids = self.replies.release(|kept, _| kept == Some(owner));
+        self.give_to_past(ids);
     }
 
     fn release_what_is_old(&mut self) {
         let now = Instant::now();
-        for id in self.replies.release(|_, until| *until <= now) {
+        let ids = self.replies.release(|_, until| *until <= now);
+        self.give_to_past(ids);
+    }
+
+    fn forget_early_beyond(&mut self) {
+        let ids = self.replies.release_beyond(self.recipe.engine.early_replies);
+        self.give_to_past(ids);
+    }
+
+    fn give_to_past(&mut self, ids: Vec<RequestId>) {
+        for id in ids {
             self.engine.release(id);
             self.unsaved = true;
         }
@@ -336,7 +357,7 @@ impl<'a> Serving<'a> {
             Command::Submit(submit) => self.submit(*submit),
             Command::Resume(resume) => self.resume(*resume),
             Command::Forget { owner, done } => {
-                self.release(|key| key.past_owner == owner.0);
+                self.release(owner);
                 self.engine.forget(owner);
                 self.tell_notes();
                 let _ = done.send(());
@@ -371,7 +392,15 @@ impl<'a> Serving<'a> {
     }
 
     fn submit(&mut self, submit: Submit) {
-        let Submit { prepared, priority, tools, writers, asked, keep_as } = submit;
+        // Its client may have broken off the same request a moment ago.
+        self.stop_cancelled();
+        let wanted = submit.wanted();
+        let Some(submit) = self.go_on(submit, wanted.as_ref()) else { return };
+        let Submit { prepared, purpose, priority, speculation, tools, writers, asked, keep_as } = submit;
+        let is_early = purpose == Purpose::EarlyReply;
+        if is_early && wanted.is_none() {
+            return warm_all(&writers);
+        }
         let (thinks, first_word_ms) = (prepared.thinks, prepared.first_word_ms);
         if prepared.request.grammar.is_some() && !self.has_grammars {
             if let Some(preparer) = self.shared.preparer()
@@ -381,12 +410,16 @@ impl<'a> Serving<'a> {
             }
             self.has_grammars = true;
         }
-        if let Some(key) = keep_as {
-            // Another turn: what was stopped before it will not go on.
-            self.release(|kept| kept.past_owner == key.past_owner);
-        }
         let request = prepared.request;
         let (input_tokens, owner) = (request.tokens.len() as u64, request.owner);
+        if is_early || keep_as.is_some() {
+            self.release_early(owner);
+        }
+        if let Some(owner) = owner.filter(|_| keep_as.is_some()) {
+            // Another turn: what was stopped before it will not go on.
+            self.release(owner);
+        }
+        let mut wanted = wanted;
         let mut arm_of = None;
         for (arm, writer) in writers.into_iter().enumerate() {
             if writer.is_cancelled() {
@@ -402,10 +435,39 @@ impl<'a> Serving<'a> {
                 Ok(id) => {
                     arm_of.get_or_insert(id);
                     self.replies.open(id, owner, priority, writer, asked, input_tokens, thinks, first_word_ms, &tools);
-                    self.replies.keep_as(id, keep_as);
+                    let keep = Duration::from_secs(speculation.keep_s);
+                    let begun = wanted.take().map(|wanted| BegunReply::new(wanted, speculation.tokens, keep));
+                    self.replies.keep_as(id, keep_as, begun, is_early);
                 }
                 Err(error) => writer.fail(failure_of(&error)),
             }
+        }
+    }
+
+    /// A request whose reply was begun before goes on with it. Some: none was.
+    fn go_on(&mut self, mut submit: Submit, wanted: Option<&WantedReply>) -> Option<Submit> {
+        let wanted = wanted.filter(|_| submit.purpose == Purpose::Reply);
+        let Some(begun) = wanted.and_then(|wanted| self.replies.take_begun(wanted)) else { return Some(submit) };
+        if !begun.has_ended() && !self.engine.ask_for(begun.id) {
+            return Some(submit); // it was lost
+        }
+        let writer = submit.writers.pop()?;
+        let owner = submit.prepared.request.owner;
+        self.release_early(owner);
+        if let Some(owner) = owner {
+            self.release(owner);
+        }
+        let since = (submit.asked, submit.prepared.first_word_ms);
+        self.replies.go_on(begun, writer, since, submit.keep_as, &self.engine);
+        None
+    }
+
+    /// What was begun early for this owner gives way to what is newer. What was computed of it stays cached.
+    fn release_early(&mut self, owner: Option<OwnerId>) {
+        let Some(owner) = owner else { return };
+        for id in self.replies.release_early(owner) {
+            self.engine.hold(id);
+            self.engine.release(id);
         }
     }
 
@@ -447,6 +509,19 @@ impl<'a> Serving<'a> {
         status.memory_bytes.clear();
         let kinds = MemoryKind::ALL.iter().map(|kind| (kind.name(), self.engine.memory_bytes(*kind) as u64));
         status.memory_bytes.extend(kinds);
+    }
+}
+
+impl Submit {
+    /// None: no other request may go on with its reply.
+    fn wanted(&self) -> Option<WantedReply> {
+        let may = match self.purpose {
+            Purpose::Reply => self.priority == Priority::Talk && self.writers.len() == 1,
+            Purpose::EarlyReply => true,
+            Purpose::WarmPartial | Purpose::WarmHistory { .. } => false,
+        };
+        let Prepared { request, thinks, .. } = &self.prepared;
+        (may && self.speculation.tokens > 0).then(|| WantedReply::new(request, *thinks, &self.tools))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The machine: what happens to a session goes to the part that it is about.
 
+mod ahead;
 mod resuming;
 mod storing;
 
@@ -53,6 +54,8 @@ pub struct MachineLimits {
     pub outbox_steps: usize,
     /// Least time between two speculations. None: no speculation.
     pub speculate_ms: Option<u64>,
+    /// For how long a partial transcript stands still before the reply to it is begun. None: no reply begins early.
+    pub early_ms: Option<u64>,
     /// Searches of the past that the model may make for one reply.
     pub recalls: u32,
     /// For how long a reply that was stopped may go on. 0: not at all.
@@ -125,7 +128,7 @@ impl Machine {
             Happening::StoreFailed { op, message } => self.store_failed(op, message),
             Happening::Context(context) => {
                 self.ledger.conversation.set_context(context);
-                self.warming.wanted = true;
+                self.warming.changed();
             }
             Happening::Recovered(items) => self.ledger.conversation.recover(items),
             Happening::Recalled { generation, results } => {
@@ -142,7 +145,9 @@ impl Machine {
             Happening::Drain => self.drain(),
             Happening::Tick => {}
         }
-        self.warming.wanted |= was_replying && !self.is_replying();
+        if was_replying && !self.is_replying() {
+            self.warming.changed();
+        }
         self.warm();
         self.flush(out);
         if self.ledger.outbox.len() > self.limits.outbox_steps && self.ledger.outbox.has_clients() {
@@ -150,13 +155,6 @@ impl Machine {
             self.last_client_left();
             self.flush(out);
         }
-    }
-
-    /// When `Tick` is wanted, if nothing else happens before. While a reply is being made the past still changes, so there
-    /// is nothing to warm.
-    pub fn next_deadline(&self) -> Option<Millis> {
-        let is_free = !self.is_replying() && self.ledger.outbox.has_clients() && !self.draining;
-        self.warming.due(self.limits.speculate_ms.filter(|_| is_free)?)
     }
 
     /// No client is connected and nothing is under way: the session may leave memory.
@@ -187,20 +185,6 @@ impl Machine {
     /// What a prompt would be made of if items up to this one did not stand in it.
     pub fn items_behind(&self, covered_through: Option<&str>) -> Vec<Arc<Item>> {
         self.ledger.conversation.behind(covered_through)
-    }
-
-    /// The prompt of the next turn with another view of the past, to be warmed before it is used.
-    pub fn ahead(&self, items: Vec<Arc<Item>>, context: Context) -> Generate {
-        Generate {
-            generation: GenerationId(0),
-            response_id: None,
-            purpose: GenerationPurpose::WarmHistory,
-            items,
-            context: Arc::new(context),
-            config: self.next_config.clone(),
-            options: Arc::default(),
-            max_tokens: Some(0),
-        }
     }
 
     /// Whether some of these items are not in memory.
@@ -239,7 +223,7 @@ impl Machine {
         if self.draining {
             self.ledger.outbox.close(conn);
         }
-        self.warming.wanted = true;
+        self.warming.changed();
     }
 
     /// Tells a connection the items it does not have, and the replies that are under way.
@@ -303,7 +287,9 @@ impl Machine {
                 self.stop_saying(&item_id);
                 self.hold_what_is_cut(&item_id);
                 let done = self.ledger.truncate_item(&asker, item_id, part, heard, self.words_per_minute);
-                self.warming.wanted |= done.is_ok();
+                if done.is_ok() {
+                    self.warming.changed();
+                }
                 done
             }
             Input::DeleteItem { item_id } => self.delete_item(&asker, item_id),
@@ -338,7 +324,7 @@ impl Machine {
         }
         let old = std::mem::replace(&mut self.config, Arc::new(config.clone()));
         self.next_config = self.config.clone();
-        self.warming.wanted = true;
+        self.warming.changed();
         let op = self.ledger.outbox.store_for(Some(asker), StoreOp::ConfigChanged { config }, Undo::Config(old));
         self.ledger.outbox.send_after(Some(op), Event::Configured(self.state()));
         Ok(())
@@ -351,7 +337,7 @@ impl Machine {
         if let Some(said) = said {
             self.held_hears(&said);
         }
-        self.warming.wanted = true;
+        self.warming.changed();
         Ok(())
     }
 
@@ -372,7 +358,7 @@ impl Machine {
         self.hold_what_is_cut(&item_id);
         self.hold_deleted(&item_id);
         self.ledger.delete_item(asker, item_id);
-        self.warming.wanted = true;
+        self.warming.changed();
         Ok(())
     }
 
@@ -530,31 +516,6 @@ impl Machine {
     fn next_generation(&mut self) -> GenerationId {
         self.generation_count += 1;
         GenerationId(self.generation_count)
-    }
-
-    /// Asks for a speculation if one is wanted, allowed and due; it takes the place of the one that is running.
-    fn warm(&mut self) {
-        self.warming.look(self.now);
-        if self.next_deadline().is_none_or(|due| due > self.now) {
-            return;
-        }
-        self.stop_warming();
-        let generation = self.next_generation();
-        let purpose = match self.warming.buffer.is_empty() {
-            true => GenerationPurpose::WarmHistory,
-            false => GenerationPurpose::WarmPartial(self.warming.buffer.clone()),
-        };
-        let context = self.ledger.conversation.context().clone();
-        let ahead = self.ahead(self.items(), Context::default());
-        let generate = Generate { generation, purpose, context, ..ahead };
-        self.ledger.outbox.at_once(Output::Generate(Box::new(generate)));
-        self.warming.begun(generation, self.now);
-    }
-
-    fn stop_warming(&mut self) {
-        if let Some(generation) = self.warming.running.take() {
-            self.ledger.outbox.at_once(Output::CancelGenerate { generation });
-        }
     }
 
     fn flush(&mut self, out: &mut Vec<Output>) {

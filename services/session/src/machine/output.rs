@@ -151,6 +151,8 @@ pub enum GenerationPurpose {
     Reply,
     /// A response beside the conversation: must neither evict nor delay a reply.
     BesideConversation,
+    /// What the user says stands still, as the last item: the reply to it is begun and held back, because the user may be done.
+    EarlyReply,
     /// The user still speaks: warms the prompt up to the end of these words, which may go on.
     WarmPartial(String),
     /// Silence: warms the conversation as the next prompt will have it, up to the place of the next message.
@@ -170,7 +172,9 @@ impl Generate {
         match self.purpose {
             GenerationPurpose::Reply => Priority::Talk,
             GenerationPurpose::BesideConversation => Priority::Background,
-            GenerationPurpose::WarmPartial(_) | GenerationPurpose::WarmHistory => Priority::Speculate,
+            GenerationPurpose::EarlyReply | GenerationPurpose::WarmPartial(_) | GenerationPurpose::WarmHistory => {
+                Priority::Speculate
+            }
         }
     }
 }

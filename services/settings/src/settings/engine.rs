@@ -27,6 +27,7 @@ sections! {
         pub packed_min_bytes: u64 = bytes(0..=ANY),
         pub precision: PrecisionChoice = choice(),
         pub max_sequences: usize = whole(1..=1024),
+        pub early_replies: usize = whole(1..=4096),
         pub max_waiting: usize = whole(1..=1 << 20),
         pub max_logit_bias: usize = whole(0..=1 << 20),
     }

@@ -38,7 +38,7 @@ impl Machine {
             Undo::Reply { response_id } => self.replies.fail(&response_id, &message, &mut self.ledger, self.now),
             Undo::Nothing => {}
         }
-        self.warming.wanted = true;
+        self.warming.changed();
         if let Some(asker) = asker {
             self.ledger.outbox.refuse(asker, Refusal::StoreFailed { cause: message });
         }

@@ -1,0 +1,78 @@
+//! Replies that were begun before they are asked for: to a partial transcript, or by a client that broke its request off before
+//! anything of it was delivered. A request that wants the same reply goes on with what was made.
+
+use engine::EngineRequest;
+use serde_json::Value;
+use session::Delta;
+use std::time::Duration;
+
+/// What a request must be to go on with a reply that was begun, and what was made of it.
+pub(super) struct BegunReply {
+    wanted: WantedReply,
+    /// How long it is held once it is stopped.
+    pub keep: Duration,
+    /// As the engine made it, not cut into sentences.
+    pub made: Vec<Delta>,
+    pub tokens: usize,
+    most_tokens: usize,
+}
+
+/// Two of these that are equal have the same reply.
+pub(super) struct WantedReply {
+    request: EngineRequest,
+    thinks: bool,
+    /// They give the arguments of calls their types.
+    tools: Vec<Value>,
+}
+
+impl WantedReply {
+    pub fn new(request: &EngineRequest, thinks: bool, tools: &[Value]) -> WantedReply {
+        WantedReply { request: request.clone(), thinks, tools: tools.to_vec() }
+    }
+
+    /// What only says how and when the engine computes it may differ, and the seed of a reply that names none.
+    pub fn is_same(&self, other: &WantedReply) -> bool {
+        let EngineRequest {
+            tokens,
+            marks: _,
+            fork: _,
+            arm_of: _,
+            given_tokens: _,
+            ctx_size,
+            kv,
+            class: _,
+            owner,
+            scope,
+            speculative: _,
+            max_new_tokens,
+            sampling,
+            seed: _,
+            stop,
+            ignore_eos,
+            thinking,
+            grammar,
+        } = &self.request;
+        let theirs = &other.request;
+        *tokens == theirs.tokens
+            && (*ctx_size, *kv, *max_new_tokens) == (theirs.ctx_size, theirs.kv, theirs.max_new_tokens)
+            && (*owner, *scope) == (theirs.owner, theirs.scope)
+            && *sampling == theirs.sampling
+            && (stop, *ignore_eos) == (&theirs.stop, theirs.ignore_eos)
+            && (*thinking, grammar) == (theirs.thinking, &theirs.grammar)
+            && (self.thinks, &self.tools) == (other.thinks, &other.tools)
+    }
+}
+
+impl BegunReply {
+    pub fn new(wanted: WantedReply, most_tokens: u32, keep: Duration) -> BegunReply {
+        BegunReply { wanted, keep, made: Vec::new(), tokens: 0, most_tokens: most_tokens as usize }
+    }
+
+    pub fn wanted(&self) -> &WantedReply {
+        &self.wanted
+    }
+
+    pub fn has_enough(&self) -> bool {
+        self.tokens >= self.most_tokens
+    }
+}
