@@ -145,7 +145,7 @@ impl Bench {
         for _ in 0..self.args.rounds.max(3) {
             let mut snapshot = None;
             there.push(f64::from(self.device.time(|| {
-                snapshot = Some(Snapshot::of(&state, Format::BF16));
+                snapshot = Some(Snapshot::of(&state, Format::BF16, None));
                 Ok(())
             })?));
             let Some(snapshot) = snapshot else { continue };

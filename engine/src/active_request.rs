@@ -4,8 +4,9 @@ use text::grammar::Matcher;
 use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
 use crate::cache::EvictionRights;
-use crate::cached_sequence::CachedSequence;
+use crate::cached_sequence::{CachedSequence, SNAPSHOT_DISTANCE_TOKENS, near_distance};
 use crate::error::Error;
+use crate::limits::EngineLimits;
 use crate::request::{
     EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
     StopReason,
@@ -13,8 +14,6 @@ use crate::request::{
 use crate::sampling::{SampledToken, Sampler};
 use crate::state::KvFormats;
 
-/// Snapshots lie at least this far apart: fewer tokens are cheaper to compute again.
-const SNAPSHOT_DISTANCE_TOKENS: usize = 8;
 /// The tokens that end thinking are fewer.
 const MOST_FORCED: usize = 8;
 /// More snapshots in one step are not worth their memory.
@@ -91,22 +90,29 @@ impl ActiveRequest {
         if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }
     }
 
-    /// Where a step over `count` tokens takes snapshots: at marks, and at its end if the last snapshot is `spacing` tokens
-    /// before it.
-    pub fn stops(&self, count: usize, spacing: usize) -> Vec<usize> {
+    /// Where a step over `count` tokens takes snapshots: where other conversations begin, where the reply begins, at marks that
+    /// lie far enough apart, and at its end if the last snapshot is a spacing before it.
+    pub fn stops(&self, count: usize, limits: &EngineLimits) -> Vec<usize> {
         let (position, end) = (self.position(), self.position() + count);
         let mut last =
             self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
+        let logged_from = self.prompt_tokens.saturating_sub(limits.recurrence_log_tokens);
         // Other conversations begin there.
         let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.shared_tokens;
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {
-            if mark >= last + SNAPSHOT_DISTANCE_TOKENS || (is_of_head(mark) && mark > last) {
+            let distance = match () {
+                () if is_of_head(mark) => 1,
+                () if mark == self.given_tokens => SNAPSHOT_DISTANCE_TOKENS,
+                () if mark >= logged_from => near_distance(limits),
+                () => limits.recurrence_log_tokens.max(SNAPSHOT_DISTANCE_TOKENS),
+            };
+            if mark >= last + distance {
                 stops.push(mark);
                 last = mark;
             }
         }
-        if end - last >= spacing {
+        if end - last >= limits.snapshot_spacing_tokens {
             stops.push(end);
         }
         // A conversation goes back to one of the last.

@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use kernels::format::Format;
-
 use crate::executor::Executor;
+use crate::limits::EngineLimits;
 use crate::memory::MemoryKind;
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
@@ -30,6 +29,15 @@ pub(crate) struct CachedSequence {
     pub given_tokens: usize,
     /// Where another conversation's head was seen to differ from this one's, or may differ.
     pub fork: Option<usize>,
+}
+
+/// Snapshots lie at least this far apart: fewer tokens are cheaper to compute again.
+pub(crate) const SNAPSHOT_DISTANCE_TOKENS: usize = 8;
+
+/// From a snapshot to the next one where the log goes back to every token between them: a replay of so many tokens takes a part
+/// of an ordinary turn.
+pub(crate) fn near_distance(limits: &EngineLimits) -> usize {
+    (limits.recurrence_log_tokens / 4).max(SNAPSHOT_DISTANCE_TOKENS)
 }
 
 /// How many first values two slices have in common.
@@ -74,10 +82,37 @@ impl CachedSequence {
         }
     }
 
-    /// Takes a snapshot of the state, unless there is one at this position.
-    pub fn take_snapshot(&mut self, format: Format) {
-        if self.snapshots.last().is_none_or(|last| last.position < self.state.position) {
-            self.snapshots.push(Arc::new(Snapshot::of(&self.state, format)));
+    /// Whether no snapshot is so near that the log leads here as quickly.
+    pub fn wants_snapshot(&self, limits: &EngineLimits) -> bool {
+        let logged_from = self.recurrence_log.covered().start;
+        self.snapshots.last().is_none_or(|last| {
+            let distance = if logged_from <= last.position { near_distance(limits) } else { 1 };
+            self.state.position >= last.position + distance
+        })
+    }
+
+    /// Takes a snapshot of the state. There must be none at its position.
+    pub fn take_snapshot(&mut self, executor: &Executor, limits: &EngineLimits) {
+        self.thin(limits);
+        self.snapshots.push(Arc::new(Snapshot::of(&self.state, limits.snapshots, executor.cpu())));
+    }
+
+    /// Drops snapshots between which others lie near enough, the nearer the fewer tokens a conversation goes back. Their
+    /// memory is that of the next ones.
+    pub fn thin(&mut self, limits: &EngineLimits) {
+        let end = self.state.position;
+        let mut at = 0;
+        while at + 1 < self.snapshots.len() {
+            let position = self.snapshots[at].position;
+            let before = at.checked_sub(1).map_or(0, |before| self.snapshots[before].position);
+            let gap = self.snapshots[at + 1].position - before;
+            let near_enough = ((end - position) / 4).min(limits.snapshot_spacing_tokens).max(near_distance(limits));
+            let is_of_head = Some(position) == self.fork || position == self.scope.shared_tokens;
+            if gap <= near_enough && !is_of_head {
+                self.snapshots.remove(at);
+            } else {
+                at += 1;
+            }
         }
     }
 

@@ -164,7 +164,7 @@ impl DiskCache {
         snapshots.sort_by_key(|snapshot| snapshot.position);
         snapshots.dedup_by_key(|snapshot| snapshot.position);
         if snapshots.last().is_none_or(|last| last.position < sequence.state.position) {
-            snapshots.push(Arc::new(Snapshot::of(&sequence.state, format)));
+            snapshots.push(Arc::new(Snapshot::of(&sequence.state, format, None)));
         }
         let path = self.limits.folder.join(file::name(tokens, kv, sequence.owner, user));
         let names = file::page_names(tokens, kv, &self.model);

@@ -239,10 +239,12 @@ impl Engine {
     pub fn mark(&mut self, id: RequestId) {
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return };
         let bytes = self.network.state_shape.snapshot_bytes(self.limits.snapshots);
-        if self.make_room(bytes, self.requests[at].rights())
+        let is_wanted = self.requests[at].sequence.as_ref().is_some_and(|now| now.wants_snapshot(&self.limits));
+        if is_wanted
+            && self.make_room(bytes, self.requests[at].rights())
             && let Some(sequence) = &mut self.requests[at].sequence
         {
-            sequence.take_snapshot(self.limits.snapshots);
+            sequence.take_snapshot(&self.executor, &self.limits);
         }
     }
 

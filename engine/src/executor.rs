@@ -145,7 +145,7 @@ fn forward_on_gpu<'w>(
     for lane in lanes.iter_mut() {
         let end = lane.state.position;
         let at_end = lane.snapshots.iter_mut().filter(|snapshot| snapshot.position == end);
-        at_end.for_each(|snapshot| snapshot.take(lane.state));
+        at_end.for_each(|snapshot| snapshot.take(lane.state, None));
     }
     Ok(logits)
 }

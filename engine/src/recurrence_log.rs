@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use kernels::cpu::{Cpu, DisjointParts};
+
 use crate::memory::{MemoryKind, MemoryMeter, MeteredBuffer};
 use crate::state::StateShape;
 
@@ -17,6 +19,8 @@ pub struct RecurrenceLog {
     capacity: usize,
     width: usize,
     layers: usize,
+    /// Tokens before it are not worth logging: those behind them will take their place before a request goes back.
+    worth_from: usize,
     segments: Vec<LogSegment>,
     meter: MemoryMeter,
 }
@@ -32,7 +36,8 @@ struct LogSegment {
 impl RecurrenceLog {
     pub fn new(shape: &StateShape, capacity: usize, meter: &MemoryMeter) -> RecurrenceLog {
         let width = width(shape);
-        RecurrenceLog { capacity, width, layers: shape.delta_layers, segments: Vec::new(), meter: meter.clone() }
+        let (layers, segments) = (shape.delta_layers, Vec::new());
+        RecurrenceLog { capacity, width, layers, worth_from: 0, segments, meter: meter.clone() }
     }
 
     pub fn segment_bytes(shape: &StateShape) -> usize {
@@ -44,7 +49,12 @@ impl RecurrenceLog {
         let before = self.segments.iter().filter(|segment| segment.range.start < end);
         let segments = before
             .map(|segment| LogSegment { range: segment.range.start..segment.range.end.min(end), ..segment.clone() });
-        RecurrenceLog { segments: segments.collect(), meter: self.meter.clone(), ..*self }
+        RecurrenceLog { segments: segments.collect(), meter: self.meter.clone(), worth_from: 0, ..*self }
+    }
+
+    /// A prompt of so many tokens is computed: only its last ones will be in the log behind it.
+    pub fn expect(&mut self, tokens: usize) {
+        self.worth_from = tokens.saturating_sub(self.capacity);
     }
 
     /// The logged positions: a snapshot at `start` or later can be taken forward to any position up to `end`.
@@ -75,12 +85,14 @@ impl RecurrenceLog {
     /// Makes room for `count` tokens from `position` on and drops the oldest ones. Where `position` is not the end of the
     /// log, all of it is dropped.
     pub fn begin(&mut self, position: usize, count: usize) {
-        if self.covered().end != position {
-            self.segments.clear();
-        }
         let end = position + count;
         // Of more tokens than fit only the last ones are written.
-        let mut next = position.max(end.saturating_sub(self.capacity));
+        let mut next = position.max(end.saturating_sub(self.capacity)).max(self.worth_from.min(end));
+        if self.covered().end != position || next > position {
+            self.segments.clear();
+        }
+        // What is dropped first makes room for what follows.
+        self.segments.retain(|segment| segment.range.end + self.capacity > end);
         while next < end {
             let open = self.segments.last_mut().filter(|last| {
                 last.range.end == next && last.range.len() < SEGMENT_TOKENS && Arc::strong_count(&last.rows) == 1
@@ -102,23 +114,35 @@ impl RecurrenceLog {
             };
             next += written;
         }
-        self.segments.retain(|segment| segment.range.end + self.capacity > end);
     }
 
-    /// Writes one token of one layer: inputs, decays, betas. A token for which `begin` kept no room is ignored.
-    pub fn write(&mut self, layer: usize, position: usize, parts: [&[f32]; 3]) {
+    /// Writes the tokens of one layer from `position` on: inputs, decays, betas. Tokens for which `begin` kept no room are
+    /// ignored.
+    pub fn write(&mut self, cpu: &Cpu, layer: usize, position: usize, parts: [&[f32]; 3], count: usize) {
         let width = self.width;
-        let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.range.contains(&position)) else {
-            return;
-        };
-        let at = (layer * SEGMENT_TOKENS + position - segment.range.start) * width;
-        let Some(rows) = Arc::get_mut(&mut segment.rows) else { return };
-        let mut row = &mut rows[at..at + width];
-        for part in parts {
-            let (own, rest) = row.split_at_mut(part.len());
-            own.copy_from_slice(part);
-            row = rest;
+        let all = position..position + count;
+        let mut written: Vec<(Range<usize>, DisjointParts<f32>)> = Vec::new();
+        for segment in self.segments.iter_mut().rev().take_while(|segment| segment.range.end > position) {
+            let (first, begin) = (segment.range.start, segment.range.start.max(all.start));
+            let end = segment.range.end.min(all.end);
+            if let Some(rows) = Arc::get_mut(&mut segment.rows).filter(|_| begin < end) {
+                let at = (layer * SEGMENT_TOKENS + begin - first) * width;
+                written.push((begin..end, DisjointParts::new(&mut rows[at..at + (end - begin) * width])));
+            }
         }
+        cpu.pool.run(written.len(), |number| {
+            let (tokens, rows) = &written[number];
+            // SAFETY: each task takes the rows of its own segment.
+            let rows = unsafe { rows.part(0, tokens.len() * width) };
+            for (token, mut row) in tokens.clone().zip(rows.chunks_exact_mut(width)) {
+                for part in parts {
+                    let of_token = part.len() / count;
+                    let (own, rest) = row.split_at_mut(of_token);
+                    own.copy_from_slice(&part[(token - position) * of_token..][..of_token]);
+                    row = rest;
+                }
+            }
+        });
     }
 
     /// One token of one layer, as it was written.
@@ -168,10 +192,9 @@ mod tests {
             let end = (start + chunk).min(positions.end);
             log.begin(start, end - start);
             for layer in 0..2 {
-                for position in start..end {
-                    let value = sign * (position * 10 + layer) as f32;
-                    log.write(layer, position, [&[value, value, value], &[value], &[value]]);
-                }
+                let values: Vec<f32> = (start..end).map(|position| sign * (position * 10 + layer) as f32).collect();
+                let inputs: Vec<f32> = values.iter().flat_map(|value| [*value; 3]).collect();
+                log.write(&Cpu::new(2), layer, start, [&inputs, &values, &values], end - start);
             }
         }
     }
@@ -201,6 +224,20 @@ mod tests {
             drop(log);
             assert_eq!(meter.used_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn what_a_prompt_would_push_out_again_is_not_written() {
+        let meter = MemoryMeter::default();
+        let mut log = log(32, &meter);
+        log.expect(100);
+        feed(&mut log, 0..60, 30, 1.0);
+        assert_eq!((log.covered(), meter.used_bytes()), (0..0, 0));
+        feed(&mut log, 60..100, 30, 1.0);
+        assert_eq!(log.covered(), 68..100);
+        feed(&mut log, 100..150, 1, 1.0);
+        assert!(log.covered().len() >= 32 && log.covered().end == 150, "{:?}", log.covered());
+        holds(&log, 1.0);
     }
 
     #[test]

@@ -46,22 +46,29 @@ impl Snapshot {
         }
     }
 
-    pub fn of(state: &SequenceState, format: Format) -> Snapshot {
+    /// `cpu`: the threads to use, if the states are on the host.
+    pub fn of(state: &SequenceState, format: Format, cpu: Option<&Cpu>) -> Snapshot {
         let mut snapshot = Snapshot::unwritten(state.position, &state.shape, format, &state.meter);
-        snapshot.take(state);
+        snapshot.take(state, cpu);
         snapshot
     }
 
     /// Copies the whole state, which stands at this position.
-    pub fn take(&mut self, state: &SequenceState) {
+    pub fn take(&mut self, state: &SequenceState, cpu: Option<&Cpu>) {
         let (shape, meter) = (&state.shape, &state.meter);
-        let layer_bytes = packed_bytes(self.format, shape.recurrent());
+        let (layer, layer_bytes) = (shape.recurrent(), packed_bytes(self.format, shape.recurrent()));
         match meter.device() {
             None => {
-                let layers = state.recurrent.chunks_exact(shape.recurrent().max(1));
-                layers
-                    .zip(self.recurrent.chunks_exact_mut(layer_bytes.max(1)))
-                    .for_each(|(from, to)| pack(self.format, from, to));
+                let to = DisjointParts::new(&mut self.recurrent);
+                let one = |number: usize| {
+                    // SAFETY: each task takes the bytes of its own layer.
+                    let to = unsafe { to.part(number * layer_bytes, layer_bytes) };
+                    pack(self.format, &state.recurrent[number * layer..][..layer], to);
+                };
+                match cpu {
+                    Some(cpu) => cpu.pool.run(shape.delta_layers, one),
+                    None => (0..shape.delta_layers).for_each(one),
+                }
                 self.conv.copy_from_slice(&state.conv);
             }
             Some(device) => {

@@ -227,7 +227,7 @@ fn a_past_is_gone_back_to_and_branched() {
     };
     let mut long = new();
     feed(&mut long, &mut work, &words[..290]);
-    let snapshot = Snapshot::of(&long.0, Format::F32);
+    let snapshot = Snapshot::of(&long.0, Format::F32, None);
     feed(&mut long, &mut work, &words[290..310]);
     feed(&mut long, &mut work, &words[310..311]);
     feed(&mut long, &mut work, &words[311..]);

@@ -20,9 +20,12 @@ impl Engine {
         for ((at, count), snapshots) in chosen.iter().zip(&mut snapshots_of) {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
             (rest, passed) = (tail, at + 1);
-            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, .. }) = head.last_mut() else {
+            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, prompt_tokens, .. }) =
+                head.last_mut()
+            else {
                 continue;
             };
+            sequence.recurrence_log.expect(*prompt_tokens);
             let position = sequence.state.position;
             let wanted = position + count == tokens.len() && *max_new_tokens > 0;
             lanes.push(StepLane {
@@ -70,8 +73,10 @@ impl Engine {
         let needed = self.bytes_of(chosen) + shape.snapshot_bytes(format);
         let mut snapshots_of = Vec::with_capacity(chosen.len());
         for (at, count) in chosen {
-            let (stops, rights) =
-                (self.requests[*at].stops(*count, self.limits.snapshot_spacing_tokens), self.requests[*at].rights());
+            let (stops, rights) = (self.requests[*at].stops(*count, &self.limits), self.requests[*at].rights());
+            if let Some(sequence) = self.requests[*at].sequence.as_mut().filter(|_| !stops.is_empty()) {
+                sequence.thin(&self.limits);
+            }
             let mut snapshots = Vec::with_capacity(stops.len());
             for position in stops.into_iter().rev() {
                 if !self.make_room(needed, rights) {

@@ -100,8 +100,8 @@ impl Engine {
         sequence.given_tokens = request.given_tokens;
         sequence.fork = found.fork.or(request.fork);
         let reused_tokens = sequence.state.position;
-        if request.marks.contains(&reused_tokens) {
-            sequence.take_snapshot(self.limits.snapshots);
+        if request.marks.contains(&reused_tokens) && sequence.wants_snapshot(&self.limits) {
+            sequence.take_snapshot(&self.executor, &self.limits);
         }
         let request = &mut self.requests[at];
         request.sequence = Some(sequence);

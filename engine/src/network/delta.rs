@@ -48,10 +48,7 @@ impl Network {
             let decay = &work.decay[first * value_heads..last * value_heads];
             let beta = &work.beta[first * value_heads..last * value_heads];
             if let Some(recurrence_log) = &mut lane.recurrence_log {
-                let gates = decay.chunks_exact(value_heads).zip(beta.chunks_exact(value_heads));
-                for (i, (inputs, (decay, beta))) in qkv.chunks_exact(channels).zip(gates).enumerate() {
-                    recurrence_log.write(layer, lane.state.position + i, [inputs, decay, beta]);
-                }
+                recurrence_log.write(cpu, layer, lane.state.position, [&*qkv, decay, beta], lane.tokens.len());
             }
             let out = &mut out[first * values..last * values];
             let mut inputs = RecurrenceInputs { qkv, decay, beta };

@@ -125,7 +125,7 @@ fn states_that_are_kept_smaller_change_little() {
             answer(&mut before, request(&[&prompt[..120], &words(60, 2)].concat(), 1));
             // Back to a snapshot that the log no longer covers.
             let ours = answer(&mut before, request(&prompt, 1));
-            assert!(ours.report.reused_tokens >= 115, "{:?}", ours.report);
+            assert!(ours.report.reused_tokens >= 92, "{:?}", ours.report);
             assert!((ours.logprobs[0] - exact).abs() <= tolerance, "{model} {format:?}: {} {exact}", ours.logprobs[0]);
             before.save_all();
             drop(before);

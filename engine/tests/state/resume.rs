@@ -192,7 +192,7 @@ fn what_is_held_makes_room_and_is_computed_again() {
         Run { prompt: 200, seed: 4, temperature: 0.8, new: 20, stops: vec![(14, Meanwhile::Other { count: 380 })] };
     let whole = answer(&mut engine(model, LIMITS), asked(&run));
     let mut tokens_again = Vec::new();
-    for room in [1.05, 4.0] {
+    for room in [0.9, 4.0] {
         let least = LIMITS.bytes_of(&shape, F32, 400).unwrap() as f64;
         let mut engine = engine(model, EngineLimits { memory_bytes: (least * room) as usize, ..LIMITS });
         let (said, report, before) = stopped(&mut engine, &run);

@@ -100,7 +100,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             if at.is_multiple_of(*every) {
                 times += 1;
                 for (state, format) in states[1..].iter_mut().zip(FORMATS) {
-                    let snapshot = Snapshot::of(state, format);
+                    let snapshot = Snapshot::of(state, format, None);
                     *state = snapshot.restore(&state.pages, shape, state.layout, &meter, executor.cpu());
                 }
             }
