@@ -11,8 +11,9 @@ mod heads;
 use std::sync::Arc;
 
 use kernels::attention::PageLayout;
+use kernels::cpu::Cpu;
 
-use crate::cached_sequence::{CachedSequence, common_prefix};
+use crate::cached_sequence::{CachedSequence, common_prefix, has_left};
 use crate::disk::{DiskCache, LoadedSequence, StoredSequence};
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
@@ -91,6 +92,15 @@ impl PrefixQuery<'_> {
     }
 }
 
+/// A sequence on disk, up to one of its positions.
+struct WantedFile {
+    at: usize,
+    end: usize,
+    rights: EvictionRights,
+    /// Of the sequence that it becomes.
+    scope: ReuseScope,
+}
+
 /// Prompts of all conversations begin alike, with what the template puts first. Fewer common tokens than this mean nothing.
 const TEMPLATE_TOKENS: usize = 16;
 
@@ -143,7 +153,7 @@ impl SequenceCache {
         let Some(entry) = first else { return false };
         entry.saved = true;
         let of_head = self.heads.snapshots_of(&entry.tokens, &entry.sequence);
-        disk.save(&entry.tokens, &entry.sequence, of_head, self.limits.snapshots);
+        disk.save(&entry.tokens, &entry.sequence, entry.used, of_head, self.limits.snapshots);
         true
     }
 
@@ -162,7 +172,7 @@ impl SequenceCache {
     }
 
     /// Reads the newest heads from disk, as far as they may take memory.
-    pub fn read_heads(&mut self, shape: &StateShape) {
+    pub fn read_heads(&mut self, shape: &StateShape, cpu: Option<&Cpu>) {
         let Some(disk) = &mut self.disk else { return };
         // The newest last, so that it was used last.
         for stored in disk.heads().into_iter().rev().map(|at| disk.stored()[at].path.clone()).collect::<Vec<_>>() {
@@ -174,7 +184,7 @@ impl SequenceCache {
             if self.meter.used_bytes() + bytes > self.limits.memory_bytes {
                 continue;
             }
-            let Some(loaded) = disk.load(at, shared_tokens, KvPages::new(), &self.meter) else { continue };
+            let Some(loaded) = disk.load(at, 0..=shared_tokens, KvPages::new(), &self.meter, cpu) else { continue };
             let LoadedSequence { tokens, snapshots, pages } = loaded;
             let snapshots = snapshots.into_iter().map(Arc::new).collect();
             self.uses += 1;
@@ -208,11 +218,7 @@ impl SequenceCache {
         if !sequence.speculative {
             for old in self.entries.iter_mut().filter(|old| is_ours(old)) {
                 // A conversation that comes back to it makes it needed again.
-                // Its head is that of other conversations too.
-                let head = old.sequence.scope.shared_tokens.min(old.tokens.len());
-                let own = old.tokens.len() - head;
-                let common = common_prefix(&old.tokens, &tokens);
-                old.left |= common >= head + (own / 4 * 3).max(1);
+                old.left |= has_left(&old.tokens, old.sequence.scope.shared_tokens, &tokens);
                 old.saved |= old.left;
             }
         }
@@ -358,31 +364,57 @@ impl SequenceCache {
         let Some((reached, at)) = best.filter(|(reached, _)| *reached >= here + self.worth_reading_tokens) else {
             return;
         };
+        let wanted = WantedFile { at, end: reached, rights, scope: query.scope };
+        self.read(&network.state_shape, executor, wanted, running);
+    }
+
+    /// Reads the sequence from disk that was used last.
+    pub fn read_newest(&mut self, shape: &StateShape, executor: &Executor) {
+        let Some(disk) = &self.disk else { return };
+        let Some(at) = disk.newest() else { return };
+        let stored = &disk.stored()[at];
+        if let Some(&end) = stored.positions.last() {
+            let wanted = WantedFile { at, end, rights: EvictionRights::Unneeded, scope: stored.scope() };
+            self.read(shape, executor, wanted, &[]);
+        }
+    }
+
+    /// Reads a sequence from disk, up to one of its positions.
+    fn read(
+        &mut self,
+        shape: &StateShape,
+        executor: &Executor,
+        wanted: WantedFile,
+        running: &[(&[u32], &CachedSequence)],
+    ) {
+        let WantedFile { at, end: reached, rights, scope } = wanted;
+        let Some(stored) = self.disk.as_ref().map(|disk| &disk.stored()[at]) else { return };
+        let (owner, snapshot_bytes) = (stored.owner, shape.snapshot_bytes(stored.snapshots));
+        let Ok(layout) = shape.layout(stored.kv) else { return };
         // Pages of another sequence with the same tokens are the same.
         let kept = self.entries.iter().map(|entry| (&entry.tokens[..], &entry.sequence));
-        let all = kept.chain(running.iter().copied()).filter(|(_, sequence)| sequence.state.layout == layout);
-        let shared = all.map(|(past, sequence)| (common_prefix(past, tokens).min(reached) / PAGE_TOKENS, sequence));
-        let shared: KvPages = match shared.max_by_key(|(pages, _)| *pages) {
-            Some((pages, sequence)) => sequence.state.pages[..pages].to_vec(),
-            None => KvPages::new(),
-        };
-        let shape = network.state_shape;
-        let states = disk.stored()[at].positions.iter().filter(|position| **position <= reached).count();
-        let bytes = (reached.div_ceil(PAGE_TOKENS) - shared.len()) * shape.page_bytes(&layout)
-            + states * shape.snapshot_bytes(disk.stored()[at].snapshots)
-            + shape.fixed_bytes();
+        let all = kept.chain(running.iter().copied()).map(|(past, sequence)| (past, &sequence.state));
+        let all = all.map(|(past, state)| (past, state.layout, &state.pages));
+        let heads = self.heads.iter().map(|head| (&head.tokens[..], head.layout, &head.pages));
+        let alike = all.chain(heads).filter(|(_, other, _)| *other == layout);
+        let shared = alike
+            .map(|(past, _, pages)| (common_prefix(past, &stored.tokens).min(reached) / PAGE_TOKENS, pages))
+            .max_by_key(|(count, _)| *count);
+        let shared: KvPages = shared.map_or_else(KvPages::new, |(count, pages)| pages[..count].to_vec());
+        let new_pages = reached.div_ceil(PAGE_TOKENS) - shared.len();
+        let bytes = new_pages * shape.page_bytes(&layout) + snapshot_bytes + shape.fixed_bytes();
         if !self.make_room(bytes, rights, &mut []) {
             return;
         }
         let Some(disk) = &mut self.disk else { return };
-        let owner = disk.stored()[at].owner;
-        let Some(loaded) = disk.load(at, reached, shared, &self.meter) else { return };
+        // Earlier states stay on disk: few conversations go back to them.
+        let Some(loaded) = disk.load(at, reached..=reached, shared, &self.meter, executor.cpu()) else { return };
         let LoadedSequence { tokens, snapshots, pages } = loaded;
         let Some(end) = snapshots.last() else { return };
-        let state = end.restore(&pages, shape, layout, &self.meter, executor.cpu());
+        let state = end.restore(&pages, *shape, layout, &self.meter, executor.cpu());
         let snapshots = snapshots.into_iter().map(Arc::new).collect();
         let sequence = CachedSequence::new(state, self.limits.recurrence_log_tokens);
-        let sequence = CachedSequence { snapshots, owner, scope: query.scope, given_tokens: reached, ..sequence };
+        let sequence = CachedSequence { snapshots, owner, scope, given_tokens: reached, ..sequence };
         self.entries.push(CacheEntry { tokens, sequence, used: self.uses, saved: true, left: false });
     }
 

@@ -45,6 +45,14 @@ pub(crate) fn common_prefix<T: PartialEq>(a: &[T], b: &[T]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
+/// Whether a newer sequence has most of what `old` has beyond its head of so many tokens, which other conversations have too:
+/// its conversation has left it.
+pub(crate) fn has_left(old: &[u32], head: usize, newer: &[u32]) -> bool {
+    let head = head.min(old.len());
+    let own = old.len() - head;
+    common_prefix(old, newer) >= head + (own / 4 * 3).max(1)
+}
+
 impl CachedSequence {
     /// A sequence that ends at `state`, without snapshots.
     pub fn new(state: SequenceState, recurrence_log_tokens: usize) -> CachedSequence {

@@ -6,14 +6,16 @@
 mod file;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use kernels::cpu::Cpu;
 use kernels::format::Format;
 
-use crate::cached_sequence::CachedSequence;
+use crate::cached_sequence::{CachedSequence, has_left};
 use crate::memory::MemoryMeter;
 use crate::request::{OwnerId, ReuseScope};
 use crate::snapshot::Snapshot;
@@ -31,6 +33,9 @@ pub struct DiskLimits {
     /// The files of the newest heads go last: so many.
     pub heads: usize,
 }
+
+/// So far back lies the state from which a conversation goes on that went back some turns after a restart.
+const GOING_BACK_TOKENS: usize = 1024; // not a window: tokens
 
 /// The model of which a file must be to be read.
 #[derive(Clone, Copy)]
@@ -59,6 +64,8 @@ pub(crate) struct StoredSequence {
     /// Without the files of full pages.
     pub bytes: u64,
     pub page_file_bytes: u64,
+    /// The cache's count of uses when the sequence was used last; 0: before the start.
+    pub kept_at: u64,
     used: u64,
 }
 
@@ -142,8 +149,15 @@ impl DiskCache {
     }
 
     /// Hands a sequence to the disk's thread, unless it is not worth it or is stored already.
-    /// `of_head` are the snapshots of its head.
-    pub fn save(&mut self, tokens: &[u32], sequence: &CachedSequence, of_head: &[Arc<Snapshot>], format: Format) {
+    /// `of_head` are the snapshots of its head; `kept_at`: the cache's count of uses when it was used last.
+    pub fn save(
+        &mut self,
+        tokens: &[u32],
+        sequence: &CachedSequence,
+        kept_at: u64,
+        of_head: &[Arc<Snapshot>],
+        format: Format,
+    ) {
         self.collect();
         let kv = KvFormats { key: sequence.state.layout.key_format, value: sequence.state.layout.value_format };
         let user = sequence.scope.user;
@@ -153,12 +167,16 @@ impl DiskCache {
             return;
         }
         // Those of the head, from which other conversations go on, or else the first; the last before the reply, which the next
-        // prompt may render differently; the last two, to which a barge-in or a retry goes back; the end.
+        // prompt may render differently; one some turns before it; the end. From there all else is computed again.
         let ours = |snapshot: &&Arc<Snapshot>| snapshot.format == format;
         let kept: Vec<&Arc<Snapshot>> = sequence.snapshots.iter().filter(ours).collect();
-        let near = kept.len().saturating_sub(2);
-        let before = kept[..near].iter().rposition(|snapshot| snapshot.position <= sequence.given_tokens);
-        let is_chosen = |at: &usize| (*at == 0 && of_head.is_empty()) || Some(*at) == before || *at >= near;
+        let last_until = |end: usize| kept.iter().rposition(|snapshot| snapshot.position <= end);
+        let before = last_until(sequence.given_tokens.min(sequence.state.position - 1));
+        let turns_ago = last_until(sequence.state.position.saturating_sub(GOING_BACK_TOKENS));
+        let is_chosen = |at: &usize| {
+            let is_end = kept[*at].position == sequence.state.position;
+            (*at == 0 && of_head.is_empty()) || [before, turns_ago].contains(&Some(*at)) || is_end
+        };
         let chosen = (0..kept.len()).filter(is_chosen).map(|at| kept[at]);
         let mut snapshots: Vec<Arc<Snapshot>> = chosen.chain(of_head.iter().filter(ours)).cloned().collect();
         snapshots.sort_by_key(|snapshot| snapshot.position);
@@ -176,6 +194,7 @@ impl DiskCache {
         let Some((head, Ok(stored))) = head.map(|head| (head, file::stored(path, &head, true, contents))) else {
             return;
         };
+        let stored = StoredSequence { kept_at, ..stored };
         let job = file::WriteJob { sequence: stored, head, snapshots, pages: sequence.state.pages.clone() };
         let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.waiting.extend(sent.then_some(waiting));
@@ -190,6 +209,12 @@ impl DiskCache {
             }
         }
         self.enforce();
+    }
+
+    /// The sequence of the running model that is newest, or was used last.
+    pub fn newest(&self) -> Option<usize> {
+        let ours = self.stored.iter().enumerate().filter(|(_, stored)| stored.ours);
+        ours.max_by_key(|(at, stored)| (stored.used, *at)).map(|(at, _)| at)
     }
 
     pub fn stored(&self) -> &[StoredSequence] {
@@ -229,11 +254,19 @@ impl DiskCache {
         newest
     }
 
-    /// Reads a sequence up to one of its positions; `shared` are its first pages that are in memory. A damaged file is deleted.
-    pub fn load(&mut self, at: usize, end: usize, shared: KvPages, meter: &MemoryMeter) -> Option<LoadedSequence> {
+    /// Reads a sequence up to the last of `wanted`, one of its positions, with the states in `wanted`; `shared` are its first pages
+    /// that are in memory. `cpu`: the threads that read. A damaged file is deleted.
+    pub fn load(
+        &mut self,
+        at: usize,
+        wanted: RangeInclusive<usize>,
+        shared: KvPages,
+        meter: &MemoryMeter,
+        cpu: Option<&Cpu>,
+    ) -> Option<LoadedSequence> {
         self.uses += 1;
         self.stored[at].used = self.uses;
-        match file::read(&self.stored[at].path, &self.model, end, shared, meter) {
+        match file::read(&self.stored[at].path, &self.model, wanted, shared, meter, cpu) {
             Ok(loaded) => Some(loaded),
             Err(what) => {
                 let stored = self.stored.remove(at);
@@ -267,12 +300,21 @@ impl DiskCache {
             Ok(mut stored) => {
                 self.uses += 1;
                 stored.used = self.uses;
-                // The earlier files of a sequence that became longer are of no use.
-                self.stored.retain(|old| {
-                    let replaced = old.ours && old.kv == stored.kv && stored.tokens.starts_with(&old.tokens);
-                    !replaced || (old.path != stored.path && delete(&old.path).is_err())
+                // Earlier files of a past that became longer are of no use, nor are those that its conversation has left.
+                let is_left = |old: &StoredSequence| {
+                    let is_alike = (old.owner, old.user) == (stored.owner, stored.user) && old.kept_at < stored.kept_at;
+                    stored.tokens.starts_with(&old.tokens)
+                        || (is_alike && has_left(&old.tokens, old.shared_tokens, &stored.tokens))
+                };
+                let mut gone = Vec::new();
+                self.stored.retain_mut(|old| {
+                    let is_replaced = old.ours && old.kv == stored.kv && is_left(old);
+                    let goes = is_replaced && (old.path == stored.path || delete(&old.path).is_ok());
+                    gone.extend(goes.then(|| std::mem::take(&mut old.names)).into_iter().flatten());
+                    !goes
                 });
                 self.stored.push(stored);
+                self.delete_unnamed(&gone);
             }
             Err(what) => self.notes.push(what),
         }
@@ -305,9 +347,22 @@ impl DiskCache {
 
     /// Deletes the pages that no sequence names any more.
     fn sweep(&mut self) {
+        let _ = sweep(&self.limits.folder, &self.named());
+    }
+
+    /// Deletes those of these pages that no sequence names any more.
+    fn delete_unnamed(&self, names: &[PageName]) {
+        if !names.is_empty() {
+            let named = self.named();
+            for name in names.iter().filter(|name| !named.contains(*name)) {
+                let _ = delete(&file::page_path(&self.limits.folder, name));
+            }
+        }
+    }
+
+    fn named(&self) -> HashSet<PageName> {
         let sequences = self.stored.iter().flat_map(|stored| &stored.names);
-        let held = sequences.chain(self.waiting.iter().flatten()).copied().collect();
-        let _ = sweep(&self.limits.folder, &held);
+        sequences.chain(self.waiting.iter().flatten()).copied().collect()
     }
 }
 

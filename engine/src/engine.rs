@@ -92,7 +92,12 @@ impl Engine {
 
     /// Reads the newest heads from disk, so that the first conversation with one of them computes only its own words.
     pub fn read_heads(&mut self) {
-        self.cache.read_heads(&self.network.state_shape);
+        self.cache.read_heads(&self.network.state_shape, self.executor.cpu());
+    }
+
+    /// Reads the newest sequence from disk, whose conversation most likely goes on after a restart.
+    pub fn read_newest(&mut self) {
+        self.cache.read_newest(&self.network.state_shape, &self.executor);
     }
 
     /// Hands one cached sequence to the disk's thread. Returns whether there may be more to save. While requests run it

@@ -19,10 +19,12 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::{Pod, Zeroable};
+use kernels::cpu::Cpu;
 use kernels::format::Format;
 use sha2::{Digest, Sha256};
 
@@ -245,6 +247,7 @@ pub(super) fn stored(
         names,
         bytes,
         page_file_bytes,
+        kept_at: 0,
         used: 0,
     })
 }
@@ -255,14 +258,17 @@ pub(super) fn read_names(path: &Path) -> Result<Vec<PageName>, String> {
     contents(&mut input, &head).map(|(_, _, names)| names)
 }
 
-/// The sequence up to `end`, which is the position of a snapshot. `shared` are its first pages that are in memory.
+/// The sequence up to the last of `wanted`, which is the position of a snapshot, with the snapshots in `wanted`. `shared` are
+/// its first pages that are in memory. `cpu`: the threads that read.
 pub(super) fn read(
     path: &Path,
     model: &ModelIdentity,
-    end: usize,
+    wanted: RangeInclusive<usize>,
     shared: KvPages,
     meter: &MemoryMeter,
+    cpu: Option<&Cpu>,
 ) -> Result<LoadedSequence, String> {
+    let end = *wanted.end();
     let (mut input, head) = open(path)?;
     if !head.fits(model) {
         return Err("it is another file than at the start".to_string());
@@ -271,6 +277,10 @@ pub(super) fn read(
     let (mut tokens, positions, names) = contents(&mut input, &head)?;
     let mut snapshots = Vec::new();
     for position in positions.iter().filter(|position| **position <= end) {
+        if !wanted.contains(position) {
+            input.seek_relative(head.state_bytes().unwrap_or(0) as i64).map_err(|error| error.to_string())?;
+            continue;
+        }
         let mut recurrent: MeteredBuffer<u8> = meter.staged(MemoryKind::Snapshots, head.recurrent_bytes as usize);
         let mut conv: MeteredBuffer<f32> = meter.staged(MemoryKind::Snapshots, head.conv as usize);
         read_part(&mut input, [&mut recurrent[..], bytemuck::cast_slice_mut(&mut conv)])?;
@@ -282,16 +292,25 @@ pub(super) fn read(
     }
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut pages = shared;
-    for number in pages.len()..end.div_ceil(PAGE_TOKENS) {
+    let full = pages.len()..(end.div_ceil(PAGE_TOKENS)).min(names.len());
+    let read: Vec<OnceLock<Result<MeteredBuffer<u8>, String>>> = full.clone().map(|_| OnceLock::new()).collect();
+    let read_one = |at: usize| {
+        let name = &names[full.start + at];
         let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
-        match names.get(number) {
-            Some(name) => read_page(&page_path(folder, name), kv, name, &mut page)?,
-            None => {
-                let rest = head.page_bytes as i64 + 4;
-                input.seek(SeekFrom::End(-rest)).map_err(|error| error.to_string())?;
-                read_part(&mut input, [&mut page[..]])?;
-            }
-        }
+        let _ = read[at].set(read_page(&page_path(folder, name), kv, name, &mut page).map(|()| page));
+    };
+    match cpu {
+        Some(cpu) => cpu.pool.run(read.len(), read_one),
+        None => (0..read.len()).for_each(read_one),
+    }
+    for page in read.into_iter().filter_map(OnceLock::into_inner) {
+        pages.push(Arc::new(page?.settled()));
+    }
+    if pages.len() < end.div_ceil(PAGE_TOKENS) {
+        let mut page: MeteredBuffer<u8> = meter.staged(MemoryKind::Pages, head.page_bytes as usize);
+        let rest = head.page_bytes as i64 + 4;
+        input.seek(SeekFrom::End(-rest)).map_err(|error| error.to_string())?;
+        read_part(&mut input, [&mut page[..]])?;
         pages.push(Arc::new(page.settled()));
     }
     tokens.truncate(end);
@@ -414,13 +433,17 @@ impl SequenceHead {
         ours == Some(*self)
     }
 
+    /// Of one snapshot.
+    fn state_bytes(&self) -> Option<u64> {
+        self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)
+    }
+
     fn file_bytes(&self) -> Option<u64> {
         let pages = self.tokens / PAGE_TOKENS as u64;
         let tokens = self.tokens.checked_mul(4)?.checked_add(size_of::<SequenceHead>() as u64 + 8)?;
         let names = pages * size_of::<PageName>() as u64 + 4;
         let index = self.snapshots.checked_mul(8)?.checked_add(names)?;
-        let state = self.conv.checked_mul(4)?.checked_add(self.recurrent_bytes)?.checked_add(4)?;
-        let states = state.checked_mul(self.snapshots)?;
+        let states = self.state_bytes()?.checked_mul(self.snapshots)?;
         let rest = if self.tokens.is_multiple_of(PAGE_TOKENS as u64) { 0 } else { self.page_bytes.checked_add(4)? };
         tokens.checked_add(index)?.checked_add(states)?.checked_add(rest)
     }

@@ -1,7 +1,7 @@
 //! Cached sequences on disk: what is read again, what is a miss, what is deleted.
 
 use super::support::*;
-use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, StopReason, forget_files};
+use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, ReuseScope, StopReason, forget_files};
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -96,10 +96,15 @@ fn a_bad_file_is_a_miss_with_a_note() {
     for cut in [0, 7, 50, 100, 2000, bytes.len() / 2, bytes.len() - 1] {
         damage(&format!("cut at {cut}"), &bytes[..cut], 1, 0);
     }
-    for at in [0, 9, 50, 55, 70, 80, 95, 120, 1500, 20_000, bytes.len() - 2] {
+    let shape = writer.network().state_shape;
+    // The end's state and the last page stand behind the state from which the request goes on.
+    let behind = shape.snapshot_bytes(LIMITS.snapshots) + shape.page_bytes(&shape.layout(F32).unwrap());
+    for at in [0, 9, 50, 55, 70, 80, 95, 120, 1500, 20_000, bytes.len() - behind - 1000, bytes.len() - 2] {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x40;
-        damage(&format!("a bit of byte {at}"), &bytes, 1, 0);
+        // The first state is not read where a later one leads further.
+        let (notes, left) = if [1500, 20_000].contains(&at) { (0, 2) } else { (1, 0) };
+        damage(&format!("a bit of byte {at}"), &bytes, notes, left);
     }
 
     // Another model's file is left alone: that model may come back.
@@ -124,18 +129,21 @@ fn a_past_that_grew_writes_only_what_is_new_and_a_persona_is_on_disk_once() {
     let mut engine = engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     let persona = words(600, 1);
+    let scope = ReuseScope { shared_tokens: persona.len(), ..ReuseScope::default() };
+    let ask = |tokens: &[u32]| EngineRequest { scope, ..request(tokens, 2) };
     for session in 0..5 {
-        answer(&mut engine, request(&[&persona[..], &words(20, 50 + session)].concat(), 2));
+        answer(&mut engine, ask(&[&persona[..], &words(20, 50 + session)].concat()));
         engine.save_all();
     }
     let first = files("page");
     assert_eq!((first.len(), files("line").len()), (2, 5));
     let longer = [&persona[..], &words(20, 50), &words(300, 80)].concat();
-    let report = answer(&mut engine, request(&longer, 2)).report;
+    let report = answer(&mut engine, ask(&longer)).report;
     assert!(report.reused_tokens >= 619, "{report:?}");
     engine.save_all();
     let second = files("page");
     assert_eq!((second.len(), first.iter().filter(|file| second.contains(file)).count()), (3, 2));
+    assert_eq!(files("line").len(), 5, "the longer one is in the place of the one that it goes on with");
 
     // Beyond its limit the folder loses the oldest file, with the pages that no other file names.
     drop(engine);
@@ -146,7 +154,7 @@ fn a_past_that_grew_writes_only_what_is_new_and_a_persona_is_on_disk_once() {
     let left: u64 =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert!(left <= all / 2 && left > 0, "{left} of {all}");
-    assert!(answer(&mut engine, request(&longer, 2)).report.reused_tokens >= 600);
+    assert!(answer(&mut engine, ask(&longer)).report.reused_tokens >= 600);
 }
 
 #[test]
@@ -179,4 +187,39 @@ fn a_damaged_page_is_a_miss_with_a_note() {
         engine.save_all();
         assert_eq!(std::fs::read(&page).unwrap(), bytes);
     }
+}
+
+/// A client that renders replies in another way than the model wrote them leaves a file behind at each turn otherwise.
+#[test]
+fn a_conversation_is_on_disk_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let mut history = words(700, 1);
+    for turn in 0..12 {
+        let ours = EngineRequest { given_tokens: Some(history.len()), ..request(&history, 6) };
+        answer(&mut engine, ours);
+        engine.save_all();
+        history.extend(words(25, 10 + turn));
+    }
+    let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+    let (mut lines, mut pages, mut states) = (0, 0, 0);
+    let state_bytes = engine.network().state_shape.snapshot_bytes(LIMITS.snapshots) as u64;
+    for entry in entries {
+        let is_page = entry.path().extension().is_some_and(|end| end == "page");
+        (lines, pages) = (lines + usize::from(!is_page), pages + usize::from(is_page));
+        states += if is_page { 0 } else { entry.metadata().unwrap().len() / state_bytes };
+    }
+    assert_eq!((lines, pages), (1, history.len() / 256), "{states} states");
+    assert!(states <= 6, "{states}");
+    drop(engine);
+    // It goes on from its end, and from before the reply.
+    let mut engine = self::engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    engine.read_newest();
+    let last = history.len() - 25;
+    let next = [&history[..last], &words(9, 77)].concat();
+    let report = answer(&mut engine, request(&next, 1)).report;
+    assert!(report.reused_tokens + 64 >= last, "{report:?}");
+    engine.check_invariants().unwrap();
 }

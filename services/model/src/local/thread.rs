@@ -206,6 +206,10 @@ impl<'a> Serving<'a> {
         let mut events = Vec::new();
         // Requests that come meanwhile wait, and find them.
         self.engine.read_heads();
+        if first.is_none() {
+            // The conversation that talked last goes on most likely, and its client has yet to connect.
+            self.engine.read_newest();
+        }
         self.tell_notes();
         if let Some(ended) = first.and_then(|command| self.take(command)) {
             return ended;
