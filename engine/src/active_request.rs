@@ -7,6 +7,7 @@ use crate::cache::EvictionRights;
 use crate::cached_sequence::{CachedSequence, SNAPSHOT_DISTANCE_TOKENS, near_distance};
 use crate::error::Error;
 use crate::limits::EngineLimits;
+use crate::recurrence_log::RecurrenceLog;
 use crate::request::{
     EngineEvent, EngineRequest, OwnerId, PrefillReason, ReplyToken, RequestClass, RequestId, RequestReport, ReuseScope,
     StopReason,
@@ -97,7 +98,7 @@ impl ActiveRequest {
         let mut last =
             self.sequence.as_ref().and_then(|sequence| sequence.snapshots.last()).map_or(0, |last| last.position);
         let mut stops = Vec::new();
-        let logged_from = self.prompt_tokens.saturating_sub(limits.recurrence_log_tokens);
+        let logged_from = RecurrenceLog::worth_from(self.prompt_tokens, limits.recurrence_log_tokens);
         // Other conversations begin there.
         let is_of_head = |mark: usize| Some(mark) == self.fork || mark == self.scope.shared_tokens;
         for mark in self.marks.iter().copied().filter(|mark| *mark > position && *mark <= end) {

@@ -48,8 +48,9 @@ pub struct Engine {
     notes: Vec<String>,
 }
 
-/// Segments of the recurrence log that a turn fills with what the user said and the reply: a hundred tokens.
-const TURN_LOG_SEGMENTS: usize = 8;
+/// Segments of the recurrence log that a turn fills with what the user said and the reply, or the end of a long prompt: a
+/// hundred tokens.
+const TURN_LOG_SEGMENTS: usize = 9;
 
 impl Engine {
     pub fn new(executor: Executor, network: Network, tokenizer: Arc<Tokenizer>, limits: EngineLimits) -> Engine {
@@ -222,7 +223,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Touches one piece of the memory that a turn after a barge-in takes: a state, two snapshots, a recurrence log, a page.
+    /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages.
     /// Returns whether there was one to touch. For idle moments, because the first touch of memory is slow.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
@@ -232,10 +233,10 @@ impl Engine {
         let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
         self.meter.stock(&[
             (recurrent, 1),
-            (conv, 3),
-            (snapshot, 2),
+            (conv, 5),
+            (snapshot, 4),
             (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS),
-            (page, 1),
+            (page, 3),
         ])
     }
 

@@ -12,6 +12,9 @@ use crate::state::StateShape;
 /// Tokens of one segment.
 const SEGMENT_TOKENS: usize = 16;
 
+/// A log of so many tokens is not halved.
+const SHORT_LOG_TOKENS: usize = 64; // not a window: tokens of a log
+
 /// The last tokens, in segments that branches of a sequence share. A row is one token of one layer: the inputs of the
 /// convolution, the decays and the betas.
 pub struct RecurrenceLog {
@@ -52,9 +55,15 @@ impl RecurrenceLog {
         RecurrenceLog { segments: segments.collect(), meter: self.meter.clone(), worth_from: 0, ..*self }
     }
 
-    /// A prompt of so many tokens is computed: only its last ones will be in the log behind it.
+    /// A prompt of so many tokens is computed. The first tokens of a long one are not logged: the reply would push them out.
     pub fn expect(&mut self, tokens: usize) {
-        self.worth_from = tokens.saturating_sub(self.capacity);
+        self.worth_from = RecurrenceLog::worth_from(tokens, self.capacity);
+    }
+
+    /// The first token of a prompt that is logged, if the prompt is computed at once: the other half of a long log is for the
+    /// reply.
+    pub fn worth_from(prompt: usize, capacity: usize) -> usize {
+        prompt.saturating_sub(capacity.min((capacity / 2).max(SHORT_LOG_TOKENS)))
     }
 
     /// The logged positions: a snapshot at `start` or later can be taken forward to any position up to `end`.
