@@ -145,12 +145,15 @@ async fn connect_writer(options: &StoreOptions) -> Result<SqliteConnection, sqlx
 
 /// An empty file is ours to fill. Anything else must carry our number.
 async fn refuse_foreign(path: &Path, connection: &mut SqliteConnection) -> Result<(), Error> {
-    let query =
-        sqlx::query_as("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id");
+    // Its bookkeeping table has an index, which SQLite lists beside it.
+    let query = sqlx::query_as(
+        "SELECT application_id, (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations')
+         FROM pragma_application_id",
+    );
     let found: Result<(i64, i64), sqlx::Error> = query.fetch_one(connection).await;
     let (id, tables) = found.map_err(|error| Error::from_sqlx(path, error))?;
     // The first migration may have been cut off after its bookkeeping table: that is still ours.
-    let only_bookkeeping = id == 0 && tables <= 1;
+    let only_bookkeeping = id == 0 && tables == 0;
     if id == APPLICATION_ID || only_bookkeeping { Ok(()) } else { Err(Error::Foreign { path: path.to_path_buf() }) }
 }
 

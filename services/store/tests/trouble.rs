@@ -151,6 +151,21 @@ async fn a_new_store_is_for_its_owner_only() {
     assert_eq!(mode("deep/down"), 0o700);
 }
 
+/// A process that was killed between the table in which migrations are counted and the first of them.
+#[tokio::test]
+async fn a_first_start_that_was_cut_off_is_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    run(
+        &options.path,
+        "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY, description TEXT NOT NULL,
+         installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, success BOOLEAN NOT NULL, checksum BLOB NOT NULL,
+         execution_time BIGINT NOT NULL)",
+    )
+    .await;
+    Store::open(&options, 0).await.unwrap().close().await.unwrap();
+}
+
 #[tokio::test]
 async fn newer_and_changed_schemas_are_refused() {
     let fixture = Fixture::new().await;
