@@ -47,6 +47,8 @@ struct Written {
     file: Option<File>,
     bytes: u64,
     running: HashMap<(i64, String), SaidReply>,
+    /// Something could not be written, perhaps a half of a line: what is written behind that would not be read.
+    is_behind: bool,
 }
 
 impl Journal {
@@ -59,7 +61,7 @@ impl Journal {
         create_private_file(&path).map_err(failed)?;
         let left = read(&String::from_utf8_lossy(&std::fs::read(&path).map_err(failed)?));
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
-        let written = Mutex::new(Written { file: Some(file), bytes: 0, running: HashMap::new() });
+        let written = Mutex::new(Written { file: Some(file), bytes: 0, running: HashMap::new(), is_behind: false });
         Ok((Journal { path, written, is_dirty: AtomicBool::new(false) }, left))
     }
 
@@ -131,7 +133,10 @@ impl Journal {
     /// Words that cannot be written here are kept all the same, a sentence later.
     fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
         let mut written = self.written.lock();
-        if let Err(error) = change(&mut written) {
+        let changed = change(&mut written);
+        let changed = if written.is_behind { written.rewrite(&self.path) } else { changed };
+        written.is_behind = changed.is_err();
+        if let Err(error) = changed {
             tracing::warn!(%error, "what a reply says could not be written before it is sent");
         }
         self.is_dirty.store(true, Ordering::Relaxed);
@@ -206,6 +211,24 @@ mod tests {
         let (_, mut left) = Journal::open(store).unwrap();
         left.sort_by(|a, b| a.item.cmp(&b.item));
         left.into_iter().map(|reply| (reply.item, reply.text)).collect()
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_the_next_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store.sqlite3");
+        let (journal, _) = Journal::open(&store).unwrap();
+        journal.begin(begun(1, "a"));
+        journal.say(&session(1), "a", "One. ");
+        // The disk is full in the middle of a line.
+        journal.change(|written| {
+            written.running.get_mut(&(1, "a".to_owned())).unwrap().text.push_str("Two. ");
+            written.file.as_mut().unwrap().write_all(br#"{"type":"said","sess"#)?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(left(&store), [("a".to_owned(), "One. ".to_owned())]);
+        journal.say(&session(1), "a", "Three.");
+        assert_eq!(left(&store), [("a".to_owned(), "One. Two. Three.".to_owned())]);
     }
 
     #[test]
