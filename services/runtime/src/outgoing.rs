@@ -32,6 +32,8 @@ pub enum End {
     TooLarge,
     /// It sent something that is no websocket message.
     BadMessage,
+    /// It sent text that is no UTF-8.
+    NoText,
     /// It never said anything.
     NeverSpoke,
     /// It has said nothing for very long.

@@ -206,6 +206,8 @@ pub fn broken(error: &axum::Error) -> End {
     let words = error.to_string();
     if words.contains("too long") || words.contains("too large") {
         End::TooLarge
+    } else if words.contains("UTF-8") {
+        End::NoText
     } else if words.contains("reset") || words.contains("closed") || words.contains("IO error") {
         End::ClientLeft
     } else {
@@ -280,6 +282,7 @@ pub async fn say_goodbye(sink: &mut SplitSink<WebSocket, Message>, end: End) {
         End::TooSlow => (1008, "the connection does not read what it is sent"),
         End::TooLarge => (1009, "the message is too large"),
         End::BadMessage => (1002, "this is no websocket message"),
+        End::NoText => (1007, "a text message is UTF-8"),
         End::NeverSpoke => (1008, "the connection never said anything"),
         End::Idle => (1000, "nothing was said for a long time"),
         End::Dead => (1001, "the connection does not answer"),
