@@ -31,6 +31,13 @@ pub struct Service {
 /// How the process ended, and what it logged.
 pub type NotStarted = (ExitStatus, String);
 
+/// Where the lines of a service's log go, besides into memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Shown,
+    Kept,
+}
+
 /// Starts a program in a namespace of its own, where it may mount what it likes.
 const IN_ITS_OWN_NAMESPACE: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
 
@@ -48,7 +55,7 @@ impl Service {
     pub async fn built_in_model_in_folder(folder: TempDir, more: &[&str]) -> Service {
         let first = ["serve", "--port", "0", "--preset", "builtin", "--set", "wyoming.port=0"];
         let command = command(folder.path(), &[&first, more].concat());
-        started(Service::launch(command, folder).await)
+        started(Service::launch(command, folder, Log::Shown).await)
     }
 
     /// With a model file that the test made.
@@ -56,7 +63,7 @@ impl Service {
         let model = model.to_string_lossy();
         let first = ["serve", "--port", "0", "--model", &*model, "--set", "wyoming.port=0"];
         let command = command(folder.path(), &[&first, more].concat());
-        started(Service::launch(command, folder).await)
+        started(Service::launch(command, folder, Log::Shown).await)
     }
 
     /// With the files that an earlier service left in the folder.
@@ -66,7 +73,7 @@ impl Service {
 
     pub async fn try_start(folder: TempDir, more: &[&str]) -> Result<Service, NotStarted> {
         let command = command(folder.path(), &serve(more));
-        Service::launch(command, folder).await
+        Service::launch(command, folder, Log::Shown).await
     }
 
     /// A shell script runs first, and may mount what it likes (see `may_mount`).
@@ -76,17 +83,28 @@ impl Service {
         command.args(arguments).args(["bash", "-ec", &format!("{script}\nexec \"$@\""), "bash"]);
         command.arg(crate::reprise::binary()).args(serve(more));
         command.current_dir(folder.path()).env_clear().env("HOME", folder.path()).kill_on_drop(true);
-        Service::launch(command, folder).await
+        Service::launch(command, folder, Log::Shown).await
     }
 
     /// With environment variables that the system or its libraries read.
     pub async fn with_environment(folder: TempDir, variables: &[(&str, &Path)], more: &[&str]) -> Service {
         let mut command = command(folder.path(), &serve(more));
         command.envs(variables.iter().copied());
-        started(Service::launch(command, folder).await)
+        started(Service::launch(command, folder, Log::Shown).await)
     }
 
-    async fn launch(mut command: Command, folder: TempDir) -> Result<Service, NotStarted> {
+    /// `reprise` with these arguments and no others, which must be those of a service.
+    pub async fn with_arguments(
+        folder: TempDir,
+        variables: &[(&str, PathBuf)],
+        arguments: &[&str],
+    ) -> Result<Service, NotStarted> {
+        let mut command = command(folder.path(), arguments);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        Service::launch(command, folder, Log::Kept).await
+    }
+
+    async fn launch(mut command: Command, folder: TempDir, log_goes: Log) -> Result<Service, NotStarted> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -117,7 +135,9 @@ impl Service {
         let log = tokio::spawn(async move {
             let (mut lines, mut all) = (BufReader::new(log).lines(), String::new());
             while let Ok(Some(line)) = lines.next_line().await {
-                eprintln!("service: {line}");
+                if log_goes == Log::Shown {
+                    eprintln!("service: {line}");
+                }
                 all += &line;
                 all.push('\n');
             }

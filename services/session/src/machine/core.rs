@@ -62,7 +62,7 @@ pub struct MachineLimits {
     pub resume_ms: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     session_id: String,
     conversation_id: String,

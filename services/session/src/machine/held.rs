@@ -13,7 +13,7 @@ use crate::vocabulary::{
     ResumeRequest, Role,
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HeldReply {
     /// Under which the model made it, and may keep it.
     pub generation: GenerationId,

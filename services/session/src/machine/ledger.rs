@@ -11,7 +11,7 @@ use crate::speech;
 use crate::vocabulary::{Event, Heard, Item, ItemBody, ItemPlace, ItemStatus, ItemUse, NewItem, Refusal, Role};
 use std::sync::Arc;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ledger {
     pub ids: Ids,
     pub conversation: Conversation,

@@ -4,10 +4,10 @@ use super::conversation::Removed;
 use super::happening::{ConnId, OpId};
 use super::output::{CloseReason, Output, StoreOp};
 use crate::vocabulary::{Event, Item, ItemBody, ItemStatus, Refusal, Response, SessionConfig};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Outbox {
     clients: Vec<ConnId>,
     /// What waits for nothing.
@@ -17,7 +17,7 @@ pub struct Outbox {
     pub operations: BTreeMap<OpId, Operation>,
     operation_count: u64,
     /// Bytes sent of each reply whose end the store does not have.
-    said: HashMap<String, usize>,
+    said: BTreeMap<String, usize>,
 }
 
 /// The client that asked, and its own id of that: a refusal is told to it.
@@ -27,14 +27,14 @@ pub struct Asker {
     pub input_id: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operation {
     pub asker: Option<Asker>,
     pub undo: Undo,
 }
 
 /// How the machine's state follows when the store cannot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Undo {
     Config(Arc<SessionConfig>),
     Added(String),
@@ -63,7 +63,7 @@ pub enum Undo {
     Nothing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Step {
     Send {
         to: Vec<ConnId>,
@@ -87,7 +87,7 @@ enum Step {
 }
 
 /// What became of replies when steps were let out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Said {
     /// So many bytes of the item's text have been sent.
     Bytes { item_id: String, bytes: usize },

@@ -8,7 +8,7 @@ use super::reply::Reply;
 use crate::vocabulary::{Delta, Ending, Event, Failure, FailureCode, Finish, Item, Refusal, TurnReport};
 use std::collections::VecDeque;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replies {
     /// At most one in the conversation, some beside it.
     pub open: Vec<Reply>,
@@ -19,7 +19,7 @@ pub struct Replies {
 }
 
 /// A reply that is over for the clients; what it cost is still to be told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ended {
     generation: GenerationId,
     response_id: String,

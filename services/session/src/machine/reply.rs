@@ -13,7 +13,7 @@ use crate::vocabulary::{
 };
 use std::sync::Arc;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reply {
     pub generation: GenerationId,
     /// As it will be told when it is done; `output` holds the items that are complete.
@@ -50,7 +50,7 @@ pub struct Reply {
 }
 
 /// What is being said.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Open {
     /// So far.
     Item(Item),
