@@ -1,3 +1,7 @@
 //! What shows that the house stands. Each command breaks something on purpose and measures what becomes of it.
 
+pub mod crash;
+pub mod explore;
 pub mod hostile;
+pub mod summary;
+pub mod websocket;

@@ -1,6 +1,8 @@
-//! `cargo run -p proof -- hostile --minutes 10`
+//! `cargo run --release -p proof -- all --minutes 10`
 
 use clap::{Parser, Subcommand};
+use proof::summary::tell;
+use proof::{crash, explore, hostile, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -12,11 +14,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum ProofCommand {
-    Hostile(proof::hostile::Args),
+    Hostile(hostile::Args),
+    Crash(crash::Args),
+    Explore(explore::Args),
+    Websocket(websocket::Args),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        ProofCommand::Hostile(args) => proof::hostile::run(&args),
+        ProofCommand::Hostile(args) => hostile::run(&args),
+        ProofCommand::Explore(args) => tell(&[explore::prove(&args)], args.json),
+        ProofCommand::Websocket(args) => tell(&[websocket::prove(&args).await?], args.json),
+        ProofCommand::Crash(args) => tell(&[crash::prove(&args).await?], args.json),
     }
 }

@@ -1,0 +1,102 @@
+//! What may happen in an exploration.
+
+/// What may happen, and how often in one run of steps. What is cheap in steps and dear in states has a small number.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    pub name: &'static str,
+    pub sockets: u64,
+    pub items: u8,
+    pub responses: u8,
+    pub cancels: u8,
+    pub cuts: u8,
+    pub deletions: u8,
+    pub resumes: u8,
+    pub turns: u8,
+    pub store_failures: u8,
+    pub model_failures: u8,
+    pub compactions: u8,
+    pub detachments: u8,
+    pub crashes: u8,
+    pub drains: u8,
+}
+
+impl Scene {
+    pub const NOTHING: Scene = Scene {
+        name: "",
+        sockets: 1,
+        items: 0,
+        responses: 0,
+        cancels: 0,
+        cuts: 0,
+        deletions: 0,
+        resumes: 0,
+        turns: 0,
+        store_failures: 0,
+        model_failures: 0,
+        compactions: 0,
+        detachments: 0,
+        crashes: 0,
+        drains: 0,
+    };
+    pub const ALL: [Scene; 5] = [
+        Scene { name: "barge-in", items: 1, responses: 2, cancels: 1, cuts: 1, turns: 1, crashes: 1, ..Scene::NOTHING },
+        Scene {
+            name: "resume",
+            items: 1,
+            responses: 1,
+            cancels: 1,
+            cuts: 1,
+            deletions: 1,
+            resumes: 2,
+            crashes: 1,
+            ..Scene::NOTHING
+        },
+        Scene {
+            name: "two-sockets",
+            sockets: 2,
+            items: 2,
+            responses: 2,
+            cancels: 1,
+            detachments: 2,
+            crashes: 1,
+            drains: 1,
+            ..Scene::NOTHING
+        },
+        Scene {
+            name: "compaction",
+            items: 2,
+            responses: 2,
+            cancels: 1,
+            cuts: 1,
+            deletions: 1,
+            compactions: 2,
+            crashes: 1,
+            ..Scene::NOTHING
+        },
+        Scene {
+            name: "failures",
+            items: 2,
+            responses: 2,
+            cuts: 1,
+            deletions: 1,
+            store_failures: 2,
+            model_failures: 1,
+            crashes: 1,
+            ..Scene::NOTHING
+        },
+    ];
+}
+
+/// What a test breaks, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Nothing,
+    /// Words are not written before they are sent.
+    Journal,
+    /// An event is told twice.
+    Telling,
+    /// A client's question is lost on its way.
+    Inbox,
+    /// A summary takes the place of items, and the prompt has them still.
+    Swap,
+}

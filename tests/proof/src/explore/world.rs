@@ -1,0 +1,510 @@
+//! The machine, with everything around it that can happen next.
+
+use super::compactor::ExploredCompactor;
+use super::kept::Kept;
+use super::listener::{Listener, Wanted};
+use super::scene::{Broken, Scene};
+use super::script::{PIECES, context, machine, request, script, words};
+use compaction::phases::Activity;
+use session::machine::{ConnId, GenerationId, GenerationPurpose, Happening, Machine, OpId, Output, Replay, StoreOp};
+use session::{
+    Delta, Event, Finish, Heard, Input, Item, ItemBody, ItemPlace, ItemStatus, NewItem, NewTurn, ResumeRequest, Role,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Clone, Debug)]
+pub enum Action {
+    Attach(u64),
+    Detach(u64),
+    Say(u64, Saying),
+    /// The model makes the next piece.
+    Delta(GenerationId),
+    ModelStops(GenerationId, Finish),
+    ModelFails(GenerationId),
+    StoreAnswers,
+    StoreFails,
+    CompactorDone,
+    CompactorFails,
+    /// The process is killed; so many of the operations that wait are in the store. It starts again.
+    Crash(usize),
+    Drain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saying {
+    Item,
+    Respond,
+    Cancel,
+    Cut,
+    Delete,
+    Resume,
+    Turn,
+}
+
+/// A reply as the model makes it.
+#[derive(Clone, Debug)]
+struct Making {
+    left: VecDeque<Delta>,
+    /// How it ends by itself. None: not yet known, because it goes on from one that is kept.
+    finish: Finish,
+    is_cancelled: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    broken: Broken,
+    left: Scene,
+    life: u8,
+    machine: Machine,
+    kept: Kept,
+    pending: VecDeque<(OpId, StoreOp)>,
+    making: BTreeMap<GenerationId, Making>,
+    /// What the model keeps of replies that were stopped.
+    held: BTreeMap<GenerationId, VecDeque<Delta>>,
+    listeners: BTreeMap<u64, Listener>,
+    compactor: ExploredCompactor,
+    epoch: u64,
+    said: u8,
+    /// Items whose words a client or a failure changed since they were heard.
+    changed: Vec<String>,
+    had_failures: bool,
+    is_draining: bool,
+    pub wrong: Option<String>,
+}
+
+impl World {
+    pub fn new(scene: Scene) -> World {
+        World::broken(scene, Broken::Nothing)
+    }
+
+    pub fn broken(scene: Scene, broken: Broken) -> World {
+        let kept = Kept::default();
+        let mut world = World {
+            broken,
+            left: scene,
+            life: 0,
+            machine: machine(0, &kept),
+            kept,
+            pending: VecDeque::new(),
+            making: BTreeMap::new(),
+            held: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            compactor: ExploredCompactor::new(),
+            epoch: 0,
+            said: 0,
+            changed: Vec::new(),
+            had_failures: false,
+            is_draining: false,
+            wrong: None,
+        };
+        world.take(&Action::Attach(1));
+        world
+    }
+
+    /// What may happen next, always in the same order.
+    pub fn actions(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.wrong.is_some() {
+            return actions;
+        }
+        for (generation, making) in &self.making {
+            if making.left.is_empty() {
+                actions.push(Action::ModelStops(*generation, making.finish));
+            } else {
+                actions.push(Action::Delta(*generation));
+            }
+            if making.is_cancelled {
+                actions.push(Action::ModelStops(*generation, Finish::Cancelled));
+                actions.push(Action::ModelStops(*generation, Finish::Held));
+            }
+            if self.left.model_failures > 0 {
+                actions.push(Action::ModelFails(*generation));
+            }
+        }
+        if !self.pending.is_empty() {
+            actions.push(Action::StoreAnswers);
+            if self.left.store_failures > 0 {
+                actions.push(Action::StoreFails);
+            }
+        }
+        if self.compactor.step.is_some() {
+            actions.push(Action::CompactorDone);
+            if self.left.model_failures > 0 {
+                actions.push(Action::CompactorFails);
+            }
+        }
+        for (conn, listener) in &self.listeners {
+            self.sayings(*conn, listener, &mut actions);
+            if self.left.detachments > 0 {
+                actions.push(Action::Detach(*conn));
+            }
+        }
+        for conn in (1..=self.left.sockets).filter(|conn| !self.listeners.contains_key(conn) && !self.is_draining) {
+            actions.push(Action::Attach(conn));
+        }
+        if self.left.crashes > 0 {
+            actions.push(Action::Crash(0));
+            if !self.pending.is_empty() {
+                actions.push(Action::Crash(self.pending.len()));
+            }
+        }
+        if self.left.drains > 0 && !self.is_draining {
+            actions.push(Action::Drain);
+        }
+        actions
+    }
+
+    fn sayings(&self, conn: u64, listener: &Listener, actions: &mut Vec<Action>) {
+        let left = &self.left;
+        let knows_reply = self.last_reply(listener).is_some();
+        let may = [
+            (Saying::Item, left.items > 0),
+            (Saying::Respond, left.responses > 0),
+            (Saying::Cancel, left.cancels > 0 && !listener.open.is_empty()),
+            (Saying::Cut, left.cuts > 0 && knows_reply),
+            (Saying::Delete, left.deletions > 0 && knows_reply),
+            (Saying::Resume, left.resumes > 0),
+            (Saying::Turn, left.turns > 0),
+        ];
+        // A client that asks on and on without an answer tells nothing new.
+        if listener.unanswered.len() < 3 {
+            actions.extend(may.iter().filter(|(_, may)| *may).map(|(saying, _)| Action::Say(conn, *saying)));
+        }
+    }
+
+    fn last_reply(&self, listener: &Listener) -> Option<String> {
+        listener.items.iter().rev().find(|id| listener.heard.contains_key(*id)).cloned()
+    }
+
+    pub fn take(&mut self, action: &Action) {
+        match action {
+            Action::Attach(conn) => {
+                self.listeners.insert(*conn, Listener::default());
+                self.handle(Happening::Attached { conn: ConnId(*conn), replay: Replay::All });
+            }
+            Action::Detach(conn) => {
+                self.left.detachments -= 1;
+                self.listeners.remove(conn);
+                self.handle(Happening::Detached { conn: ConnId(*conn) });
+            }
+            Action::Say(conn, saying) => self.say(*conn, *saying),
+            Action::Delta(generation) => {
+                let Some(delta) = self.making.get_mut(generation).and_then(|making| making.left.pop_front()) else {
+                    return;
+                };
+                self.handle(Happening::Delta { generation: *generation, delta });
+            }
+            Action::ModelStops(generation, finish) => self.model_stops(*generation, *finish),
+            Action::ModelFails(generation) => {
+                self.left.model_failures -= 1;
+                self.making.remove(generation);
+                let failure = session::Failure::new(session::FailureCode::EngineFailed, "it broke");
+                self.handle(Happening::Delta { generation: *generation, delta: Delta::Failed(failure) });
+            }
+            Action::StoreAnswers => {
+                let Some((id, op)) = self.pending.pop_front() else { return };
+                self.kept.apply(op);
+                self.handle(Happening::StoreAcked { op: id });
+            }
+            Action::StoreFails => {
+                let Some((id, op)) = self.pending.pop_front() else { return };
+                self.left.store_failures -= 1;
+                self.had_failures = true;
+                if let StoreOp::ReplyBegun { item, .. } = &op {
+                    self.kept.journal.remove(&item.id);
+                }
+                self.handle(Happening::StoreFailed { op: id, message: "full".to_owned() });
+            }
+            Action::CompactorDone => self.compactor_done(),
+            Action::CompactorFails => {
+                self.left.model_failures -= 1;
+                self.compactor.fails();
+            }
+            Action::Crash(applied) => self.crash(*applied),
+            Action::Drain => {
+                (self.left.drains, self.is_draining) = (self.left.drains - 1, true);
+                self.handle(Happening::Drain);
+            }
+        }
+        let begun = self.compactor.go_on(self.activity());
+        self.note(begun);
+        self.look();
+    }
+
+    fn activity(&self) -> Activity {
+        Activity {
+            replying: self.machine.is_replying(),
+            settled: self.machine.is_settled(),
+            ending: self.is_draining,
+            epoch: self.epoch,
+        }
+    }
+
+    fn say(&mut self, conn: u64, saying: Saying) {
+        let Some(listener) = self.listeners.get(&conn) else { return };
+        let reply = self.last_reply(listener).unwrap_or_default();
+        self.said += 1;
+        let number = self.said;
+        let item = |id: &str| NewItem {
+            id: Some(id.to_owned()),
+            body: ItemBody::message(Role::User, format!("words of {id}")),
+        };
+        let (item_id, left) = (format!("u{number}"), &mut self.left);
+        let (input, wanted) = match saying {
+            Saying::Item => {
+                left.items -= 1;
+                let place = ItemPlace::End;
+                (Input::AddItem { item: item(&item_id), place }, Wanted::Item(item_id))
+            }
+            Saying::Respond => {
+                left.responses -= 1;
+                (Input::Respond(Box::new(request())), Wanted::Response)
+            }
+            Saying::Cancel => {
+                left.cancels -= 1;
+                (Input::CancelResponse { response_id: None }, Wanted::Ended)
+            }
+            Saying::Cut => {
+                left.cuts -= 1;
+                self.changed.push(reply.clone());
+                let cut = Wanted::Cut(reply.clone());
+                (Input::TruncateItem { item_id: reply, part: 0, heard: Heard::Chars(3) }, cut)
+            }
+            Saying::Delete => {
+                left.deletions -= 1;
+                self.changed.push(reply.clone());
+                (Input::DeleteItem { item_id: reply.clone() }, Wanted::Deleted(reply))
+            }
+            Saying::Resume => {
+                left.resumes -= 1;
+                (Input::Resume(ResumeRequest::default()), Wanted::Response)
+            }
+            Saying::Turn => {
+                left.turns -= 1;
+                let items = vec![item(&item_id)];
+                let turn = NewTurn { behind: None, interrupts: true, items, request: request() };
+                (Input::TakeTurn(Box::new(turn)), Wanted::Item(item_id))
+            }
+        };
+        let input_id = format!("i{number}");
+        if let Some(listener) = self.listeners.get_mut(&conn).filter(|_| !self.is_draining) {
+            listener.unanswered.insert(input_id.clone(), wanted);
+        }
+        if self.broken == Broken::Inbox && saying == Saying::Respond {
+            return;
+        }
+        self.handle(Happening::Said { conn: ConnId(conn), input_id: Some(input_id), input });
+    }
+
+    fn model_stops(&mut self, generation: GenerationId, finish: Finish) {
+        let Some(making) = self.making.remove(&generation) else { return };
+        if finish == Finish::Held {
+            self.held.insert(generation, making.left);
+        }
+        let delta = Delta::Done { finish, usage: None, report: None };
+        self.handle(Happening::Delta { generation, delta });
+        if self.left.compactions > 0 && finish == Finish::Stop {
+            self.left.compactions -= 1;
+            self.compactor.look_soon();
+        }
+    }
+
+    fn compactor_done(&mut self) {
+        // All but what was said last.
+        let items = self.machine.items();
+        let could_cover = items.len().checked_sub(2).map(|last| items[last].id.clone());
+        let done = self.compactor.done(could_cover, self.activity());
+        match done {
+            Ok(Some(covered)) if self.kept.item(&covered).is_some() => {
+                self.kept.covered_through = Some(covered.clone());
+                if self.broken == Broken::Swap {
+                    return;
+                }
+                self.handle(Happening::Context(context(Some(covered))));
+            }
+            // What it was to tell was deleted: the store refuses it.
+            Ok(_) => {}
+            Err(why) => self.wrong = Some(why),
+        }
+    }
+
+    fn crash(&mut self, applied: usize) {
+        self.left.crashes -= 1;
+        for (_, op) in std::mem::take(&mut self.pending).into_iter().take(applied) {
+            self.kept.apply(op);
+        }
+        let kept = std::mem::take(&mut self.kept).restarted();
+        for (conn, listener) in std::mem::take(&mut self.listeners) {
+            for (id, heard) in listener.heard.iter().filter(|(id, _)| !self.changed.contains(id)) {
+                let stored = kept.item(id).map(Item::text).unwrap_or_default();
+                if !stored.starts_with(heard) {
+                    self.wrong =
+                        Some(format!("client {conn} heard {heard:?} of {id}, and after a crash {stored:?} is kept"));
+                }
+            }
+        }
+        self.life += 1;
+        self.machine = machine(self.life, &kept);
+        self.kept = kept;
+        (self.making, self.held, self.compactor) = (BTreeMap::new(), BTreeMap::new(), ExploredCompactor::new());
+    }
+
+    fn handle(&mut self, happening: Happening) {
+        let mut out = Vec::new();
+        self.machine.handle(happening, 0, &mut out);
+        for output in out {
+            self.follow(output);
+        }
+    }
+
+    fn follow(&mut self, output: Output) {
+        match output {
+            Output::Send { to, event } => {
+                let checked = self.holds(&event);
+                self.note(checked);
+                let is_twice = self.broken == Broken::Telling && matches!(event, Event::TextDelta { .. });
+                for conn in to.iter().chain(to.iter().filter(|_| is_twice)) {
+                    let heard = self.listeners.get_mut(&conn.0).map_or(Ok(()), |listener| listener.hear(&event));
+                    self.note(heard);
+                }
+                let checked = self.was_never_said(&event);
+                self.note(checked);
+            }
+            Output::Words { .. } if self.broken == Broken::Journal => {}
+            Output::Words { item_id, text } => self.kept.words(&item_id, &text),
+            Output::Store { id, op } => {
+                self.kept.issued(&op);
+                self.epoch += 1;
+                if matches!(op, StoreOp::ItemTruncated { .. } | StoreOp::ItemDeleted { .. }) {
+                    self.compactor.changed();
+                }
+                self.pending.push_back((id, op));
+            }
+            Output::Generate(generate) => {
+                let told = self.prompt_is_whole(&generate.items);
+                self.note(told);
+                let is_reply = generate.purpose == GenerationPurpose::Reply;
+                let pieces = (0..PIECES).map(|piece| Delta::text(words(self.life, generate.generation, piece), 1));
+                self.begin(generate.generation, is_reply, pieces.collect(), Finish::Stop);
+            }
+            Output::Resume(resume) => {
+                let mut left: VecDeque<Delta> = resume.made.into_iter().collect();
+                if resume.ended.is_none() {
+                    let Some(rest) = self.held.remove(&resume.of) else {
+                        self.wrong = Some(format!("{:?} goes on, and the model keeps nothing of it", resume.of));
+                        return;
+                    };
+                    left.extend(rest);
+                }
+                self.begin(resume.generation, true, left, resume.ended.unwrap_or(Finish::Stop));
+            }
+            Output::CancelGenerate { generation } => {
+                if let Some(making) = self.making.get_mut(&generation) {
+                    making.is_cancelled = true;
+                }
+            }
+            Output::Close { conn, .. } => drop(self.listeners.remove(&conn.0)),
+            Output::Recall { .. } | Output::StopThinking { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, generation: GenerationId, is_reply: bool, left: VecDeque<Delta>, finish: Finish) {
+        if is_reply && self.making.values().any(|making| !making.is_cancelled) {
+            self.wrong = Some("the model is asked for a reply while it makes another".to_owned());
+        }
+        self.making.insert(generation, Making { left, finish, is_cancelled: false });
+    }
+
+    /// What clients are told the store holds.
+    fn holds(&self, event: &Event) -> Result<(), String> {
+        match event {
+            Event::ItemAdded { item, is_new: true, .. } if self.kept.item(&item.id).is_none() => {
+                // It may be deleted again by now.
+                let is_deleted = self.changed.contains(&item.id) || self.had_failures;
+                if is_deleted { Ok(()) } else { Err(format!("{} is told and not stored", item.id)) }
+            }
+            Event::TextDelta { item_id, .. } => {
+                let stored = self.kept.text(item_id);
+                if stored.is_none() && !self.changed.contains(item_id) && !self.had_failures {
+                    return Err(format!("words of {item_id} are sent, which is not begun"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing is heard that a crash could take, and nothing twice.
+    fn was_never_said(&self, event: &Event) -> Result<(), String> {
+        let Event::TextDelta { item_id, .. } = event else { return Ok(()) };
+        for listener in self.listeners.values() {
+            let Some(heard) = listener.heard.get(item_id) else { continue };
+            let stored = self.kept.text(item_id).unwrap_or_default();
+            if !stored.starts_with(heard.as_str()) && !self.changed.contains(item_id) {
+                return Err(format!("{heard:?} was heard of {item_id}, and {stored:?} is written down"));
+            }
+            let is_of_one = (0..=self.life)
+                .flat_map(|life| (1..=20).map(move |generation| script(life, GenerationId(generation))))
+                .any(|script| script.starts_with(heard.as_str()));
+            if !is_of_one {
+                return Err(format!("{heard:?} was heard of {item_id}, which no reply says"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A prompt has every item that no summary tells, once.
+    fn prompt_is_whole(&self, items: &[std::sync::Arc<Item>]) -> Result<(), String> {
+        let entries = self.machine.entries();
+        let covered = self.kept.covered_through.as_deref();
+        let from = covered.and_then(|id| entries.iter().position(|entry| entry.item.id == id)).map_or(0, |at| at + 1);
+        let wanted: Vec<&str> = entries[from..]
+            .iter()
+            .filter(|entry| entry.item.status != ItemStatus::InProgress)
+            .map(|entry| entry.item.id.as_str())
+            .collect();
+        let found: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
+        if covered.is_none_or(|id| entries.iter().any(|entry| entry.item.id == id)) && wanted != found {
+            // The reply's own place was taken when it was asked for.
+            return Err(format!("a prompt has {found:?}, and {wanted:?} are said"));
+        }
+        Ok(())
+    }
+
+    /// Nothing is under way any more: then all is answered and stored.
+    fn look(&mut self) {
+        if !self.pending.is_empty() || !self.making.is_empty() || self.wrong.is_some() {
+            return;
+        }
+        if self.machine.is_replying() || !self.machine.is_settled() {
+            self.wrong = Some("the machine waits, and nothing will come".to_owned());
+            return;
+        }
+        for (conn, listener) in &self.listeners {
+            if !listener.open.is_empty() || !listener.unanswered.is_empty() {
+                let (open, unanswered) = (&listener.open, &listener.unanswered);
+                self.wrong = Some(format!("client {conn} waits for {unanswered:?} and {open:?}"));
+                return;
+            }
+        }
+        let known: Vec<(&str, String)> =
+            self.machine.entries().iter().map(|entry| (entry.item.id.as_str(), entry.item.text())).collect();
+        let stored: Vec<(&str, String)> = self.kept.items.iter().map(|item| (item.id.as_str(), item.text())).collect();
+        if known != stored && !self.had_failures {
+            self.wrong = Some(format!("the machine has {known:?}, the store {stored:?}"));
+        }
+        if !self.kept.open_responses.is_empty() && !self.had_failures {
+            self.wrong = Some(format!("the store has responses without an end: {:?}", self.kept.open_responses));
+        }
+        let is_silent = self.compactor.step.is_none() && !self.is_draining;
+        if is_silent && !self.compactor.is_quiet() {
+            self.wrong = Some("the compactor waits in a silence, and nothing will come".to_owned());
+        }
+    }
+
+    fn note(&mut self, checked: Result<(), String>) {
+        if let Err(why) = checked {
+            self.wrong.get_or_insert(why);
+        }
+    }
+}
