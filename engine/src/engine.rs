@@ -18,7 +18,7 @@ use crate::disk::{DiskCache, DiskLimits, ModelIdentity};
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
-use crate::memory::{MemoryKind, MemoryMeter};
+use crate::memory::{MemoryKind, MemoryMeter, SPARE_PART};
 use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestId};
@@ -51,6 +51,11 @@ pub struct Engine {
 /// Segments of the recurrence log that a turn fills with what the user said and the reply, or the end of a long prompt: a
 /// hundred tokens.
 const TURN_LOG_SEGMENTS: usize = 9;
+
+/// Snapshots and pages that a prompt of a few thousand tokens takes.
+const LONG_PROMPT_STATES: usize = 10;
+/// They are touched in advance while no more than this part of the ceiling waits.
+const LONG_PROMPT_PART: usize = 24;
 
 impl Engine {
     pub fn new(executor: Executor, network: Network, tokenizer: Arc<Tokenizer>, limits: EngineLimits) -> Engine {
@@ -231,13 +236,16 @@ impl Engine {
         let [recurrent, conv] = [shape.recurrent(), shape.conv()].map(|count| shape.delta_layers * count * values);
         let snapshot = shape.snapshot_bytes(format) - conv;
         let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
-        self.meter.stock(&[
+        let of_turn = [
             (recurrent, 1),
             (conv, 5),
             (snapshot, 4),
             (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS),
             (page, 3),
-        ])
+        ];
+        // Of a long prompt more, where it is a small part of what there is.
+        let of_prompt = [(conv, 1 + LONG_PROMPT_STATES), (snapshot, LONG_PROMPT_STATES), (page, LONG_PROMPT_STATES)];
+        self.meter.stock(&of_turn, SPARE_PART) || self.meter.stock(&of_prompt, LONG_PROMPT_PART)
     }
 
     /// Takes a snapshot of a running request, whose reply has reached a position where a later prompt may branch, such as the

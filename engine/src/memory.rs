@@ -39,7 +39,7 @@ struct SpareMappings {
 }
 
 /// At most this part of the ceiling may wait.
-const SPARE_PART: usize = 8;
+pub(crate) const SPARE_PART: usize = 8;
 
 /// The smallest page of any system.
 const SMALLEST_PAGE: usize = 4096; // not a window: bytes
@@ -134,10 +134,10 @@ impl MemoryMeter {
     }
 
     /// Touches the first of these buffers, given as bytes and a count, of which fewer wait, and lets it wait. Returns whether
-    /// there was one, and room for it. For idle moments.
-    pub fn stock(&self, buffers: &[(usize, usize)]) -> bool {
+    /// there was one, and room for it in this part of the ceiling. For idle moments.
+    pub fn stock(&self, buffers: &[(usize, usize)], part: usize) -> bool {
         let mut spare = self.spare.lock();
-        let most = spare.ceiling_bytes / SPARE_PART;
+        let most = spare.ceiling_bytes / part;
         let lacks = |&&(bytes, count): &&(usize, usize)| {
             bytes >= MAPPED_BYTES && spare.maps.iter().filter(|map| map.len() == bytes).count() < count
         };
@@ -365,7 +365,7 @@ mod tests {
     fn buffers_are_touched_in_advance_as_far_as_there_is_room() {
         let (meter, bytes) = (MemoryMeter::default(), MAPPED_BYTES);
         let buffers = [(bytes / 2, 3), (bytes, 2), (2 * bytes, 1)];
-        let all = || std::iter::from_fn(|| meter.stock(&buffers).then_some(())).count();
+        let all = || std::iter::from_fn(|| meter.stock(&buffers, SPARE_PART).then_some(())).count();
         assert_eq!(all(), 0, "nothing may wait where no ceiling is known");
         meter.set_ceiling(8 * 4 * bytes);
         assert_eq!((all(), meter.bytes(MemoryKind::Spare)), (3, 4 * bytes));
