@@ -110,6 +110,7 @@ fn main() {
                         wanted: WantedLogits::Nothing,
                         recurrence_log: None,
                         snapshots: &mut [],
+                        drafts: 0,
                     };
                     executor.forward(&opened.network, &mut [lane]).unwrap();
                 }

@@ -326,7 +326,14 @@ impl Bench {
     ) -> Result<(), Failure> {
         let lanes = states.iter_mut().zip(tokens);
         let mut lanes: Vec<StepLane> = lanes
-            .map(|(state, tokens)| StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [] })
+            .map(|(state, tokens)| StepLane {
+                state,
+                tokens,
+                wanted,
+                recurrence_log: None,
+                snapshots: &mut [],
+                drafts: 0,
+            })
             .collect();
         if self.executor.forward(&self.network, &mut lanes).is_some() {
             return Ok(());

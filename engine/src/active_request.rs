@@ -5,6 +5,7 @@ use text::{Decoder, StopMatcher, ThinkingBudget, Tokenizer};
 
 use crate::cache::EvictionRights;
 use crate::cached_sequence::{CachedSequence, SNAPSHOT_DISTANCE_TOKENS, near_distance};
+use crate::draft::Draft;
 use crate::error::Error;
 use crate::limits::EngineLimits;
 use crate::recurrence_log::RecurrenceLog;
@@ -49,6 +50,11 @@ pub(crate) struct ActiveRequest {
     pub start: Option<RequestStart>,
     /// How many tokens it had when it was stopped, of a request that went on after that.
     pub resumed_at: Option<usize>,
+    /// What may come after `tokens`, of a step that computes it ahead.
+    pub draft: Draft,
+    /// Tokens of the reply that were drafted, and those of them that came.
+    pub drafted: usize,
+    pub accepted: usize,
     pub reply: ReplyWriter,
 }
 
@@ -153,6 +159,8 @@ impl ActiveRequest {
             computed_tokens: self.position().min(given_tokens).saturating_sub(start.reused_tokens),
             reason: start.reason,
             new_tokens: self.tokens.len() - self.resumed_at.unwrap_or(self.prompt_tokens),
+            drafted_tokens: self.drafted,
+            accepted_tokens: self.accepted,
         }
     }
 
@@ -173,6 +181,32 @@ impl ActiveRequest {
                 false
             }
         }
+    }
+
+    /// Chooses a token by each row of logits, as long as the draft comes: row 0 is that of the next token, row 1 that of the token
+    /// after the first draft. Returns how many drafts came, and whether the reply continues.
+    pub fn write_drafted<'l>(
+        &mut self,
+        rows: impl Iterator<Item = &'l mut [f32]>,
+        stop_tokens: &[u32],
+        tokenizer: &Tokenizer,
+        events: &mut Vec<EngineEvent>,
+    ) -> (usize, bool) {
+        let (first, mut accepted, mut is_draft, mut goes_on) = (self.tokens.len(), 0, true, true);
+        // All rows are taken, also those after a token that did not come.
+        for (row, logits) in rows.enumerate() {
+            if !is_draft {
+                continue;
+            }
+            goes_on = self.write_token(logits, stop_tokens, tokenizer, events);
+            // Tokens that must follow at once are no draft's.
+            let came = self.tokens.get(first + row..).unwrap_or_default();
+            is_draft = goes_on && self.draft.tokens.get(row).is_some_and(|draft| came == [*draft]);
+            accepted += usize::from(is_draft);
+        }
+        self.drafted += self.draft.tokens.len();
+        self.accepted += accepted;
+        (accepted, goes_on)
     }
 
     /// Takes the tokens that must come now: the next step computes them together. Returns whether the reply continues.

@@ -7,6 +7,7 @@ mod schedule;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use text::Tokenizer;
 use text::grammar::GrammarEnv;
@@ -15,6 +16,7 @@ use crate::active_request::{ActiveRequest, ReplyWriter};
 use crate::cache::{EvictionRights, SequenceCache};
 use crate::cached_sequence::CachedSequence;
 use crate::disk::{DiskCache, DiskLimits, ModelIdentity};
+use crate::draft::{Draft, DraftLimits, Drafting};
 use crate::error::Error;
 use crate::executor::Executor;
 use crate::limits::EngineLimits;
@@ -44,6 +46,7 @@ pub struct Engine {
     done: u64,
     /// Steps that computed something.
     steps: u64,
+    drafting: Drafting,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
@@ -75,6 +78,7 @@ impl Engine {
             next_id: 0,
             done: 0,
             steps: 0,
+            drafting: Drafting::default(),
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
@@ -94,6 +98,16 @@ impl Engine {
             Ok(disk) => self.cache.set_disk(disk, worth_reading_tokens),
             Err(note) => self.notes.push(note),
         }
+    }
+
+    /// Computes ahead what is likely to come, where the reply repeats what stands before it. What is replied stays the same.
+    pub fn use_drafts(&mut self, limits: DraftLimits) {
+        self.drafting = Drafting::new(limits);
+    }
+
+    /// How long the last step took. Drafting is worth it only where a row more costs little.
+    pub fn took(&mut self, time: Duration) {
+        self.drafting.took(time);
     }
 
     /// Reads the newest heads from disk, so that the first conversation with one of them computes only its own words.
@@ -198,6 +212,9 @@ impl Engine {
             computed_at: self.steps,
             start: None,
             resumed_at: None,
+            draft: Draft::default(),
+            drafted: 0,
+            accepted: 0,
             reply,
         });
         Ok(id)
@@ -300,6 +317,7 @@ impl Engine {
                 return !self.requests.is_empty();
             };
             let chosen = self.choose(class);
+            self.draft(&chosen);
             let has_all = chosen.iter().any(|(at, _)| self.requests[*at].rights() == EvictionRights::All);
             let rights = if has_all { EvictionRights::All } else { EvictionRights::Unneeded };
             if self.make_room(self.bytes_of(&chosen), rights) {

@@ -77,6 +77,14 @@ impl Executor {
         }
     }
 
+    /// Tokens of a lane that may turn out not to come.
+    pub fn most_drafts(&self) -> usize {
+        match self.kind {
+            ExecutorKind::Cpu { .. } => kernels::product::FEW_ROWS - 1,
+            ExecutorKind::Gpu { .. } => 0,
+        }
+    }
+
     /// Waits until a GPU has done everything that it was asked to do. None: it failed.
     pub fn wait(&self) -> Option<()> {
         self.meter.device().map_or(Some(()), |device| self.meter.keep_failure(device.synchronize()))

@@ -120,6 +120,7 @@ impl GpuNetwork {
         let has_stops = lanes.iter().any(|lane| lane.stops().next().is_some());
         for lane in lanes.iter_mut() {
             let count = lane.tokens.len();
+            assert_eq!(lane.drafts, 0, "`Executor::most_drafts` allows none on a GPU");
             lane.state.reserve(count);
             if let Some(log) = &mut lane.recurrence_log {
                 log.begin(lane.state.position, count);
@@ -130,7 +131,7 @@ impl GpuNetwork {
             }
             work.inputs.add_tokens(lane.tokens);
             let end = first + count;
-            work.inputs.want(lane.wanted.of(first..end));
+            work.inputs.want(lane.wanted.of(first..end, lane.drafts));
             first = end;
         }
         self.step(work)

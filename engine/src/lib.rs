@@ -5,6 +5,7 @@ mod cache;
 mod cached_sequence;
 mod device_memory;
 mod disk;
+mod draft;
 mod engine;
 pub mod error;
 mod executor;
@@ -24,6 +25,7 @@ pub mod vocabulary;
 
 pub use device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan, LongestConversation};
 pub use disk::{DiskLimits, forget_files};
+pub use draft::DraftLimits;
 pub use engine::Engine;
 pub use error::Error;
 pub use executor::Executor;

@@ -43,6 +43,8 @@ pub struct StepLane<'a> {
     pub recurrence_log: Option<&'a mut RecurrenceLog>,
     /// Taken when the state passes their positions, which are ascending, after `state.position` and up to the last token.
     pub snapshots: &'a mut [Snapshot],
+    /// The last tokens, which may turn out not to come: the state does not pass them. What they would do to it is logged.
+    pub drafts: usize,
 }
 
 impl StepLane<'_> {
@@ -62,11 +64,11 @@ pub enum WantedLogits {
 }
 
 impl WantedLogits {
-    /// Those of a lane's rows.
-    pub(crate) fn of(self, rows: Range<usize>) -> Range<usize> {
+    /// Those of a lane's rows. The last token before drafts, and each of these, may be the last.
+    pub(crate) fn of(self, rows: Range<usize>, drafts: usize) -> Range<usize> {
         match self {
             WantedLogits::Nothing => rows.end..rows.end,
-            WantedLogits::Last => rows.end.saturating_sub(1).max(rows.start)..rows.end,
+            WantedLogits::Last => rows.end.saturating_sub(1 + drafts).max(rows.start)..rows.end,
             WantedLogits::All => rows,
         }
     }
@@ -96,7 +98,7 @@ impl Network {
         self.files.iter().find(|file| file.is_cut())?.mapped_file()
     }
 
-    /// Advances each lane's state over its tokens. Returns the logits [wanted positions, vocab], lane after lane.
+    /// Advances each lane's state over its tokens but drafts. Returns the logits [wanted positions, vocab], lane after lane.
     pub fn forward<'w>(&self, cpu: &Cpu, lanes: &mut [StepLane], work: &'w mut Workspace) -> &'w mut [f32] {
         let shape = self.shape();
         let rows: usize = lanes.iter().map(|lane| lane.tokens.len()).sum();
@@ -135,7 +137,7 @@ impl Network {
             work.hidden = hidden;
         }
         for lane in lanes.iter_mut() {
-            lane.state.position += lane.tokens.len();
+            lane.state.position += lane.tokens.len() - lane.drafts;
         }
         self.head(cpu, lanes, work);
         &mut work.logits
@@ -156,7 +158,7 @@ impl Network {
         let mut row = 0;
         for lane in lanes {
             let end = row + lane.tokens.len();
-            work.wanted.extend(lane.wanted.of(row..end));
+            work.wanted.extend(lane.wanted.of(row..end, lane.drafts));
             row = end;
         }
         let head = self.model.head.as_ref().unwrap_or(&self.model.embed);

@@ -176,6 +176,14 @@ impl RecurrenceLog {
         SEGMENT_TOKENS * width(shape)
     }
 
+    /// Forgets what was logged from `end` on.
+    pub fn truncate(&mut self, end: usize) {
+        self.segments.retain(|segment| segment.range.start < end);
+        if let Some(last) = self.segments.last_mut() {
+            last.range.end = last.range.end.min(end);
+        }
+    }
+
     pub fn clear(&mut self) {
         self.segments.clear();
     }
@@ -246,6 +254,24 @@ mod tests {
         assert_eq!(log.covered(), 68..100);
         feed(&mut log, 100..150, 1, 1.0);
         assert!(log.covered().len() >= 32 && log.covered().end == 150, "{:?}", log.covered());
+        holds(&log, 1.0);
+    }
+
+    #[test]
+    fn what_is_truncated_is_written_anew() {
+        let meter = MemoryMeter::default();
+        let mut log = log(64, &meter);
+        feed(&mut log, 0..14, 5, -1.0);
+        log.truncate(0);
+        assert_eq!((log.covered(), meter.used_bytes()), (0..0, 0));
+        feed(&mut log, 0..14, 5, 1.0);
+        feed(&mut log, 14..20, 6, -1.0);
+        log.truncate(15);
+        assert_eq!(log.covered(), 0..15);
+        feed(&mut log, 15..40, 3, 1.0);
+        assert_eq!(log.read(0, 14), Some(&[-140.0; 5][..]));
+        log.truncate(14);
+        feed(&mut log, 14..40, 3, 1.0);
         holds(&log, 1.0);
     }
 

@@ -185,6 +185,9 @@ pub struct RequestReport {
     pub reason: PrefillReason,
     /// Of the reply; after `Engine::resume` those since then.
     pub new_tokens: usize,
+    /// Tokens that were computed in the step of the one before them, in case they come; and those of them that came.
+    pub drafted_tokens: usize,
+    pub accepted_tokens: usize,
 }
 
 /// Why a part of a prompt was computed and not reused.

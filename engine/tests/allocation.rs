@@ -60,6 +60,7 @@ fn no_allocation_per_token_after_warm_up() {
                 wanted: WantedLogits::Last,
                 recurrence_log: None,
                 snapshots: &mut [],
+                drafts: 0,
             }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };
@@ -84,6 +85,7 @@ fn no_allocation_per_token_after_warm_up() {
                 wanted: WantedLogits::Nothing,
                 recurrence_log: None,
                 snapshots: &mut [],
+                drafts: 0,
             }];
             network.forward(&cpu, &mut lanes, &mut work);
         }
@@ -94,6 +96,7 @@ fn no_allocation_per_token_after_warm_up() {
                 wanted: WantedLogits::Last,
                 recurrence_log: None,
                 snapshots: &mut [],
+                drafts: 0,
             }];
             network.forward(&cpu, &mut lanes, &mut work)[0]
         };

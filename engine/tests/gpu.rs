@@ -55,8 +55,14 @@ fn logits(
 ) -> Vec<f32> {
     let chunks = tokens.chunks(chunk);
     let feed = |tokens| {
-        let mut lanes =
-            [StepLane { state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
+        let mut lanes = [StepLane {
+            state,
+            tokens,
+            wanted: WantedLogits::All,
+            recurrence_log: None,
+            snapshots: &mut [],
+            drafts: 0,
+        }];
         network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     chunks.flat_map(feed).collect()
@@ -126,6 +132,7 @@ fn states_are_taken_on_the_way() {
         wanted: WantedLogits::Last,
         recurrence_log: None,
         snapshots,
+        drafts: 0,
     };
     // The second lane has one snapshot before its end, at another position than the first lane's.
     let mut of_others = [to_come(33)];
@@ -152,8 +159,14 @@ fn states_are_taken_on_the_way() {
 fn of_cpu(model: ModelWeights, precision: Precision, kv: KvFormats, tokens: &[u32]) -> Vec<f32> {
     let network = Network::new(model, precision);
     let mut state = SequenceState::new(network.state_shape, kv, &MemoryMeter::default()).unwrap();
-    let mut lanes =
-        [StepLane { state: &mut state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
+    let mut lanes = [StepLane {
+        state: &mut state,
+        tokens,
+        wanted: WantedLogits::All,
+        recurrence_log: None,
+        snapshots: &mut [],
+        drafts: 0,
+    }];
     network.forward(&Cpu::new(1), &mut lanes, &mut Workspace::default()).to_vec()
 }
 
@@ -201,6 +214,7 @@ fn several_sequences_are_each_as_alone() {
                 wanted: WantedLogits::All,
                 recurrence_log: None,
                 snapshots: &mut [],
+                drafts: 0,
             });
         }
         let ours = network.forward(&mut lanes, &mut work, &mut on_no_host).unwrap().to_vec();
@@ -221,8 +235,14 @@ fn a_past_is_gone_back_to_and_branched() {
     let meter = MemoryMeter::on(&device);
     let new = || (state(&network, F16), RecurrenceLog::new(&network.state_shape, LOG_TOKENS, &meter));
     let feed = |(state, log): &mut (SequenceState, RecurrenceLog), work: &mut GpuWorkspace, tokens: &[u32]| {
-        let mut lanes =
-            [StepLane { state, tokens, wanted: WantedLogits::Last, recurrence_log: Some(log), snapshots: &mut [] }];
+        let mut lanes = [StepLane {
+            state,
+            tokens,
+            wanted: WantedLogits::Last,
+            recurrence_log: Some(log),
+            snapshots: &mut [],
+            drafts: 0,
+        }];
         network.forward(&mut lanes, work, &mut on_no_host).unwrap().to_vec()
     };
     let mut long = new();
@@ -294,6 +314,7 @@ fn a_plan_is_what_is_taken() {
                     wanted: WantedLogits::Last,
                     recurrence_log: None,
                     snapshots: &mut [],
+                    drafts: 0,
                 })
                 .collect();
             executor.forward(&network, &mut step).unwrap();
@@ -382,6 +403,7 @@ fn what_has_no_room_is_computed_by_the_host() {
                 wanted: WantedLogits::All,
                 recurrence_log: None,
                 snapshots: &mut [],
+                drafts: 0,
             }];
             ours.extend_from_slice(executor.forward(&network, &mut lanes).unwrap());
         }

@@ -32,8 +32,14 @@ fn logits(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32
     let mut work = Workspace::default();
     let mut all = Vec::new();
     for tokens in tokens.chunks(chunk) {
-        let mut lanes =
-            [StepLane { state, tokens, wanted: WantedLogits::All, recurrence_log: None, snapshots: &mut [] }];
+        let mut lanes = [StepLane {
+            state,
+            tokens,
+            wanted: WantedLogits::All,
+            recurrence_log: None,
+            snapshots: &mut [],
+            drafts: 0,
+        }];
         all.extend_from_slice(network.forward(cpu, &mut lanes, &mut work));
     }
     all
@@ -194,7 +200,14 @@ fn a_batch_computes_what_each_computes_alone() {
                 .zip(counts)
                 .map(|(state, count)| {
                     let tokens = &prompt[state.position..][..count];
-                    StepLane { state, tokens, wanted: WantedLogits::Last, recurrence_log: None, snapshots: &mut [] }
+                    StepLane {
+                        state,
+                        tokens,
+                        wanted: WantedLogits::Last,
+                        recurrence_log: None,
+                        snapshots: &mut [],
+                        drafts: 0,
+                    }
                 })
                 .collect();
             let together = network.forward(&cpu, &mut lanes, &mut work).to_vec();

@@ -153,7 +153,7 @@ mod tests {
                 let of = |values: &'_ [f32], width: usize| values[first * width..last * width].to_vec();
                 let (qkv, decay, beta) =
                     (of(&qkv, heads.channels()), of(&decay, heads.value_heads), of(&beta, heads.value_heads));
-                let expected = reference::delta(heads, DeltaRows { qkv: &qkv, decay: &decay, beta: &beta }, &mut state);
+                let expected = reference::delta(heads, DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 }, &mut state);
                 assert_close(&ours[first * heads.values()..last * heads.values()], &expected, 1e-5);
                 let kept = there[i].to_vec().unwrap();
                 assert_eq!(&kept[..4], &before[..]);

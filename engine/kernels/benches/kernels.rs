@@ -149,7 +149,7 @@ impl Bench {
         let mut out = vec![0.0; rows * heads.values()];
         let mut at = 0;
         let seconds = shortest(40, || {
-            let input = delta::DeltaRows { qkv: &qkv, decay: &decay, beta: &beta };
+            let input = delta::DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 };
             delta::advance(&self.cpu, heads, input, &mut states[at], &mut out);
             at = (at + 1) % 18;
         });

@@ -8,15 +8,17 @@ const CHANNELS_OF_A_TASK: usize = 256;
 /// Replaces `x` [rows, channels] by silu(convolution).
 ///
 /// `taps`: [kernel, channels], oldest first. `memory`: [kernel - 1, channels], the inputs before the first row, oldest
-/// first; afterwards those before the next row.
-pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory: &mut [f32]) {
+/// first; afterwards those before the next row. The last rows are `drafts`, which are not remembered.
+pub fn convolve(cpu: &Cpu, x: &mut [f32], channels: usize, taps: &[f32], memory: &mut [f32], drafts: usize) {
     let past = memory.len() / channels;
     assert!(x.len().is_multiple_of(channels) && taps.len() == (past + 1) * channels && memory.len() == past * channels);
     let rows = x.len() / channels;
+    let kept = rows - drafts;
     let (x, memory) = (DisjointParts::new(x), DisjointParts::new(memory));
     cpu.pool.run(channels.div_ceil(CHANNELS_OF_A_TASK), |task| {
         let first = task * CHANNELS_OF_A_TASK;
-        let job = Job { x, memory, taps, channels, first, width: CHANNELS_OF_A_TASK.min(channels - first), rows, past };
+        let job =
+            Job { x, memory, taps, channels, first, width: CHANNELS_OF_A_TASK.min(channels - first), rows, kept, past };
         at_level!(cpu.level, body(job: Job<'_>))
     });
 }
@@ -30,6 +32,7 @@ struct Job<'a> {
     first: usize,
     width: usize,
     rows: usize,
+    kept: usize,
     past: usize,
 }
 
@@ -51,7 +54,7 @@ fn body<L: Lanes>(job: Job<'_>) {
     let mut remembered = [0.0f32; 8 * CHANNELS_OF_A_TASK];
     let remembered = &mut remembered[..job.past * job.width];
     for (i, row) in remembered.chunks_exact_mut(job.width).enumerate() {
-        row.copy_from_slice(job.inputs(job.rows as isize - job.past as isize + i as isize));
+        row.copy_from_slice(job.inputs(job.kept as isize - job.past as isize + i as isize));
     }
     let tap = |i: usize| &job.taps[i * job.channels + job.first..][..job.width];
     for row in (0..job.rows as isize).rev() {
@@ -87,12 +90,12 @@ mod tests {
                 let (x, taps) = (random(rows * channels, 1), random(channels * kernel, 2));
                 let start = random(channels * (kernel - 1), 3);
                 let (mut whole, mut memory) = (x.clone(), start.clone());
-                convolve(&cpu, &mut whole, channels, &taps, &mut memory);
+                convolve(&cpu, &mut whole, channels, &taps, &mut memory, 0);
                 assert_close(&whole, &reference::convolution(&x, channels, &taps, &start), 1e-6);
 
                 let (mut pieces, mut memory_of_pieces) = (x.clone(), start.clone());
                 for piece in pieces.chunks_mut(2 * channels) {
-                    convolve(&cpu, piece, channels, &taps, &mut memory_of_pieces);
+                    convolve(&cpu, piece, channels, &taps, &mut memory_of_pieces, 0);
                 }
                 assert_close(&whole, &pieces, 1e-6);
                 assert_eq!(memory, memory_of_pieces);

@@ -68,9 +68,11 @@ pub struct DeltaRows<'a> {
     pub decay: &'a [f32],
     /// [rows, value heads]
     pub beta: &'a [f32],
+    /// The last rows, which may turn out not to have been: the state does not pass them.
+    pub drafts: usize,
 }
 
-/// Advances the state over all rows. `out`: [rows, values].
+/// Advances the state over all rows but drafts. `out`: [rows, values].
 pub fn advance(cpu: &Cpu, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32], out: &mut [f32]) {
     let count = rows.beta.len() / heads.value_heads;
     assert!(rows.qkv.len() == count * heads.channels() && rows.decay.len() == rows.beta.len());
@@ -81,9 +83,9 @@ pub fn advance(cpu: &Cpu, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32],
         // SAFETY: each task takes the state of its own head.
         let state = unsafe { state.part(head * size, size) };
         let job = Head { heads, rows, head, out };
-        let mut done = 0;
-        while done < count {
-            let rest = count - done;
+        let (mut done, kept) = (0, count - rows.drafts);
+        while done < kept {
+            let rest = kept - done;
             if rest < WORTH_A_CHUNK {
                 one(cpu.level, job, done, state);
                 done += 1;
@@ -92,6 +94,12 @@ pub fn advance(cpu: &Cpu, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32],
                 chunk(cpu.level, job, done, tokens, state);
                 done += tokens;
             }
+        }
+        if rows.drafts > 0 {
+            with_scratch(size, |copy| {
+                copy.copy_from_slice(state);
+                (kept..count).for_each(|row| one(cpu.level, job, row, copy));
+            });
         }
     });
 }
@@ -332,7 +340,7 @@ mod tests {
                 let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim, tiled };
                 for count in [1, 2, 5, 63, 64, 65, 150] {
                     let (qkv, decay, beta) = problem(heads, count, 7);
-                    let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta };
+                    let rows = DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 };
                     let start = random(heads.state(), 11);
                     let mut expected_state = start.clone();
                     let expected = reference::delta(heads, rows, &mut expected_state);
@@ -341,6 +349,24 @@ mod tests {
                     advance(&cpu, heads, rows, &mut state, &mut out);
                     assert_close(&out, &expected, 1e-5);
                     assert_close(&state, &expected_state, 1e-5);
+
+                    // Drafts give their outputs, and the state is as if they had not been.
+                    for drafts in [1, 3].into_iter().filter(|drafts| *drafts <= count) {
+                        let kept = count - drafts;
+                        let (kept_qkv, kept_gates) = (kept * heads.channels(), kept * value_heads);
+                        let only = DeltaRows {
+                            qkv: &qkv[..kept_qkv],
+                            decay: &decay[..kept_gates],
+                            beta: &beta[..kept_gates],
+                            drafts: 0,
+                        };
+                        let mut expected_state = start.clone();
+                        reference::delta(heads, only, &mut expected_state);
+                        let (mut state, mut out) = (start.clone(), vec![f32::NAN; expected.len()]);
+                        advance(&cpu, heads, DeltaRows { drafts, ..rows }, &mut state, &mut out);
+                        assert_close(&out, &expected, 1e-5);
+                        assert_close(&state, &expected_state, 1e-5);
+                    }
                 }
             }
         }

@@ -39,6 +39,9 @@ pub enum MatrixOrder {
     Panels,
 }
 
+/// Rows of activations that cost hardly more than one: weights are unpacked once for all of them, and the memory is waited for.
+pub const FEW_ROWS: usize = 8;
+
 /// Whether integer products are faster with panels here: matrices are worth repacking when they are loaded.
 pub fn has_panels(level: CpuLevel) -> bool {
     level == CpuLevel::Avx512

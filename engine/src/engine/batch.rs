@@ -1,9 +1,10 @@
-//! One step: the chosen tokens of the chosen requests go through the model together.
+//! One step: the chosen tokens of the chosen requests go through the model together, and drafts of what may follow them.
 
 use std::sync::Arc;
 
 use super::Engine;
 use crate::active_request::ActiveRequest;
+use crate::cached_sequence::CachedSequence;
 use crate::network::{StepLane, WantedLogits};
 use crate::request::{EngineEvent, StopReason};
 use crate::snapshot::Snapshot;
@@ -11,16 +12,18 @@ use crate::state::PAGE_TOKENS;
 
 impl Engine {
     /// Computes pending tokens of these requests, given as the index of each and a number of tokens, and chooses the next token
-    /// of each that has computed all of them.
+    /// of each that has computed all of them; after that those whose drafts came.
     pub(super) fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<EngineEvent>) {
         let mut snapshots_of = self.allocate_snapshots(chosen);
+        let drafts_of: Vec<usize> = chosen.iter().map(|(at, _)| self.requests[*at].draft.tokens.len()).collect();
+        self.drafting.begin(chosen, drafts_of.iter().sum());
         let mut lanes = Vec::with_capacity(chosen.len());
         let mut rest = &mut self.requests[..];
         let mut passed = 0;
-        for ((at, count), snapshots) in chosen.iter().zip(&mut snapshots_of) {
+        for (((at, count), snapshots), drafts) in chosen.iter().zip(&mut snapshots_of).zip(&drafts_of) {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(at - passed + 1);
             (rest, passed) = (tail, at + 1);
-            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, prompt_tokens, .. }) =
+            let Some(ActiveRequest { tokens, sequence: Some(sequence), max_new_tokens, prompt_tokens, draft, .. }) =
                 head.last_mut()
             else {
                 continue;
@@ -28,12 +31,14 @@ impl Engine {
             sequence.recurrence_log.expect(*prompt_tokens);
             let position = sequence.state.position;
             let wanted = position + count == tokens.len() && *max_new_tokens > 0;
+            tokens.extend(&draft.tokens);
             lanes.push(StepLane {
                 state: &mut sequence.state,
-                tokens: &tokens[position..][..*count],
+                tokens: &tokens[position..][..count + drafts],
                 wanted: if wanted { WantedLogits::Last } else { WantedLogits::Nothing },
                 recurrence_log: Some(&mut sequence.recurrence_log),
                 snapshots,
+                drafts: *drafts,
             });
         }
         let Some(logits) = self.executor.forward(&self.network, &mut lanes) else { return };
@@ -41,9 +46,10 @@ impl Engine {
             return;
         }
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
-        let mut ended = Vec::new();
-        for ((at, _), snapshots) in chosen.iter().zip(snapshots_of) {
+        let (mut ended, mut accepted_of) = (Vec::new(), Vec::new());
+        for (((at, _), snapshots), drafts) in chosen.iter().zip(snapshots_of).zip(drafts_of) {
             let request = &mut self.requests[*at];
+            request.tokens.truncate(request.tokens.len() - drafts);
             if let Some(sequence) = &mut request.sequence {
                 sequence.snapshots.extend(snapshots.into_iter().map(Arc::new));
             }
@@ -53,17 +59,59 @@ impl Engine {
             if request.max_new_tokens == 0 {
                 events.push(request.done(StopReason::Warm));
                 ended.push(request.id);
-            } else if let Some(logits) = rows.next()
-                && !request.write_token(logits, &self.network.model.stop_tokens, &self.tokenizer, events)
-            {
+                continue;
+            }
+            let rows = rows.by_ref().take(1 + drafts);
+            let stop_tokens = &self.network.model.stop_tokens;
+            let (accepted, goes_on) = request.write_drafted(rows, stop_tokens, &self.tokenizer, events);
+            if !goes_on {
                 ended.push(request.id);
             }
+            if drafts > 0 {
+                accepted_of.push((*at, accepted));
+            }
+        }
+        for (at, accepted) in accepted_of {
+            self.pass_drafts(at, accepted);
         }
         for id in ended {
             if let Some(at) = self.requests.iter().position(|request| request.id == id) {
                 let request = self.requests.remove(at);
                 self.keep(request);
             }
+        }
+    }
+
+    /// The state passes the drafts that came; what was logged of the others is forgotten.
+    fn pass_drafts(&mut self, at: usize, accepted: usize) {
+        let request = &mut self.requests[at];
+        self.drafting.learn(&request.draft, accepted);
+        if let Some(CachedSequence { state, recurrence_log, .. }) = &mut request.sequence {
+            let position = state.position + accepted;
+            if accepted > 0 {
+                self.executor.replay(&self.network, state, recurrence_log, position);
+            }
+            recurrence_log.truncate(position);
+        }
+    }
+
+    /// Drafts what may follow the tokens of a step in which all requests write: as many tokens as cost hardly more than none.
+    pub(super) fn draft(&mut self, chosen: &[(usize, usize)]) {
+        let rows: usize = chosen.iter().map(|(_, count)| count).sum();
+        let most_drafts = self.executor.most_drafts();
+        let can_go_back = self.limits.recurrence_log_tokens > most_drafts;
+        let writes = |(at, count): &(usize, usize)| {
+            let request = &self.requests[*at];
+            request.is_decoding() && *count == request.pending().len()
+        };
+        let mut left =
+            if can_go_back && chosen.iter().all(writes) { (most_drafts + 1).saturating_sub(rows) } else { 0 };
+        for (at, _) in chosen {
+            let request = &mut self.requests[*at];
+            let end = (request.prompt_tokens + request.max_new_tokens).min(request.ctx_size);
+            let most = left.min(end.saturating_sub(request.tokens.len() + 1));
+            self.drafting.draft(&request.tokens, most, &mut request.draft);
+            left -= request.draft.tokens.len();
         }
     }
 
@@ -90,10 +138,13 @@ impl Engine {
         snapshots_of
     }
 
-    /// The most bytes that computing these tokens allocates: pages and recurrence logs.
+    /// The most bytes that computing these tokens and their drafts allocates: pages and recurrence logs.
     pub(super) fn bytes_of(&self, chosen: &[(usize, usize)]) -> usize {
         let shape = &self.network.state_shape;
-        let sequences = chosen.iter().filter_map(|(at, count)| Some((self.requests[*at].sequence.as_ref()?, *count)));
+        let sequences = chosen.iter().filter_map(|(at, count)| {
+            let request = &self.requests[*at];
+            Some((request.sequence.as_ref()?, count + request.draft.tokens.len()))
+        });
         sequences
             .map(|(sequence, count)| {
                 let (position, pages) = (sequence.state.position, sequence.state.pages.len());

@@ -51,7 +51,7 @@ impl Network {
                 recurrence_log.write(cpu, layer, lane.state.position, [&*qkv, decay, beta], lane.tokens.len());
             }
             let out = &mut out[first * values..last * values];
-            let mut inputs = RecurrenceInputs { qkv, decay, beta };
+            let mut inputs = RecurrenceInputs { qkv, decay, beta, drafts: lane.drafts };
             let (begin, mut done) = (lane.state.position, 0);
             let mut left = out;
             for snapshot in lane.snapshots.iter_mut() {
@@ -91,9 +91,9 @@ impl Network {
     ) {
         let heads = self.state_shape.heads;
         let (channels, keys) = (heads.channels(), heads.keys());
-        let RecurrenceInputs { qkv, decay, beta } = inputs;
+        let RecurrenceInputs { qkv, decay, beta, drafts } = inputs;
         let (recurrent, memory) = memory;
-        convolve(cpu, qkv, channels, &self.taps[layer], memory);
+        convolve(cpu, qkv, channels, &self.taps[layer], memory, drafts);
         let rows = qkv.len() / channels;
         let parts = DisjointParts::new(qkv);
         cpu.pool.run(rows, |row| {
@@ -102,7 +102,7 @@ impl Network {
             l2_norm_in_place(cpu.level, q, heads.key_dim, L2_EPS, 1.0 / (heads.key_dim as f32).sqrt());
             l2_norm_in_place(cpu.level, k, heads.key_dim, L2_EPS, 1.0);
         });
-        advance(cpu, heads, DeltaRows { qkv, decay, beta }, recurrent, out);
+        advance(cpu, heads, DeltaRows { qkv, decay, beta, drafts }, recurrent, out);
     }
 
     /// Takes a state forward to `position` by running its recurrences on the logged inputs. The pages of the state must hold the
@@ -125,7 +125,8 @@ impl Network {
                         let recurrent = recurrent.part(layer * recurrent_values, recurrent_values);
                         (recurrent, conv.part(layer * conv_values, conv_values))
                     };
-                    let inputs = RecurrenceInputs { qkv: &mut rows.qkv, decay: &rows.decay, beta: &rows.beta };
+                    let (qkv, decay, beta) = (&mut rows.qkv, &rows.decay, &rows.beta);
+                    let inputs = RecurrenceInputs { qkv, decay, beta, drafts: 0 };
                     self.recur(cpu, layer, memory, inputs, &mut rows.out);
                 }
             });
@@ -167,6 +168,8 @@ struct RecurrenceInputs<'a> {
     qkv: &'a mut [f32],
     decay: &'a [f32],
     beta: &'a [f32],
+    /// The last rows, which the state does not pass.
+    drafts: usize,
 }
 
 impl<'a> RecurrenceInputs<'a> {
@@ -176,8 +179,8 @@ impl<'a> RecurrenceInputs<'a> {
         let (decay, later_decay) = self.decay.split_at(count * heads.value_heads);
         let (beta, later_beta) = self.beta.split_at(count * heads.value_heads);
         (
-            RecurrenceInputs { qkv, decay, beta },
-            RecurrenceInputs { qkv: later_qkv, decay: later_decay, beta: later_beta },
+            RecurrenceInputs { qkv, decay, beta, drafts: 0 },
+            RecurrenceInputs { qkv: later_qkv, decay: later_decay, beta: later_beta, drafts: self.drafts },
         )
     }
 }

@@ -7,6 +7,7 @@ mod device;
 #[path = "../../gpu/tests/support/devices.rs"]
 mod devices;
 mod disk;
+mod drafts;
 mod early;
 mod heads;
 mod memory;

@@ -40,6 +40,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_prompts_total", "reason", Count, "replies by why a part of their prompt had to be computed"),
     (Counter, "reprise_replies_begun_early_total", "", Count, "replies that were begun before they were asked for"),
     (Counter, "reprise_generated_tokens_total", "", Count, "tokens of replies"),
+    (Counter, "reprise_drafted_tokens_total", "came", Count, "tokens of replies that were computed in case they come"),
     (Histogram, "reprise_queue_seconds", "priority", Seconds, "from the request to the begin of the work"),
     (Histogram, "reprise_prefill_seconds", "priority", Seconds, "from the begin of the work to the first token"),
     (Histogram, "reprise_first_token_seconds", "priority", Seconds, "from the request to the first token: the wait"),

@@ -80,7 +80,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A lane of a step that keeps nothing on the way.
 pub fn lane<'a>(state: &'a mut SequenceState, tokens: &'a [u32], wanted: WantedLogits) -> StepLane<'a> {
-    StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [] }
+    StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }
 }
 
 /// Why an executor answered with nothing.

@@ -22,7 +22,7 @@ use crate::resume::ResumedReply;
 use crate::status::ModelStatus;
 use crate::template_input::chat_prompt;
 use engine::open::{ModelOptions, OpenedModel};
-use engine::{Cpu, DiskLimits, Engine, EngineLimits, Executor, OwnerId};
+use engine::{Cpu, DiskLimits, DraftLimits, Engine, EngineLimits, Executor, OwnerId};
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use session::sentences::SentenceLimits;
@@ -101,6 +101,7 @@ struct Recipe {
     is_on_device: bool,
     engine: EngineSettings,
     memory: MemorySettings,
+    drafts: DraftLimits,
     tool_order: ToolOrder,
     /// For how long a reply that was stopped is kept. Zero: it is not.
     resume: Duration,
@@ -128,6 +129,7 @@ impl Local {
             is_on_device: model.executor.is_some(),
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
+            drafts: DraftLimits { ngram: settings.draft.ngram, tokens: settings.draft.tokens },
             tool_order: settings.conversation.tool_order,
             resume: Duration::from_secs(settings.conversation.resume_s),
             file,
@@ -296,6 +298,7 @@ impl Recipe {
             }
         };
         let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
+        engine.use_drafts(self.drafts);
         if let Some(folder) = self.memory.disk_path.clone() {
             let (max_bytes, min_tokens) = (self.memory.disk_bytes, self.memory.disk_min_tokens);
             engine.use_disk(DiskLimits { folder, max_bytes, min_tokens, heads: self.memory.heads });

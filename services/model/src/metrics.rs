@@ -27,6 +27,8 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
         computed_tokens = report.computed_tokens,
         reason = report.reason,
         output_tokens = usage.output_tokens,
+        drafted_tokens = report.drafted_tokens,
+        accepted_tokens = report.accepted_tokens,
         queue_ms = report.queue_ms,
         first_token_ms = report.first_token_ms,
         total_ms = report.total_ms,
@@ -38,6 +40,9 @@ pub fn answered(purpose: Purpose, priority: Priority, last: &Delta) {
         return;
     }
     counter!("reprise_generated_tokens_total").increment(usage.output_tokens);
+    let given_up = report.drafted_tokens.saturating_sub(report.accepted_tokens);
+    counter!("reprise_drafted_tokens_total", "came" => "yes").increment(report.accepted_tokens);
+    counter!("reprise_drafted_tokens_total", "came" => "no").increment(given_up);
     if report.begun_early.is_some() {
         counter!("reprise_replies_begun_early_total").increment(1);
     }

@@ -298,6 +298,9 @@ pub struct TurnReport {
     /// The reply was begun before it was asked for, and then had so many tokens. Its tokens and why they were computed are told as if
     /// it had been begun then.
     pub begun_early: Option<u64>,
+    /// Tokens of the reply that were computed before the token before them was chosen, and those of them that came.
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
     /// From the request to the begin of the work: template, tokens, waiting for a place.
     pub queue_ms: f64,
     /// From there to the first token.

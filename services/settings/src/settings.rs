@@ -45,6 +45,7 @@ sections! {
         pub model: ModelSettings = section(ModelSettings::read),
         pub upstream: UpstreamSettings = section(UpstreamSettings::read),
         pub hub: HubSettings = section(HubSettings::read),
+        pub draft: DraftSettings = section(DraftSettings::read),
         pub ollama: OllamaSettings = section(OllamaSettings::read),
         pub conversation: ConversationSettings = section(ConversationSettings::read),
         pub prompt: PromptSettings = section(PromptSettings::read),
@@ -137,6 +138,11 @@ sections! {
         pub unknown: UnknownModel = choice(),
         pub models_dir: PathBuf = path(),
         pub presets_dir: Option<PathBuf> = optional_path(),
+    }
+
+    pub struct DraftSettings {
+        pub ngram: usize = whole(0..=16),
+        pub tokens: usize = whole(0..=7),
     }
 
     pub struct OllamaSettings {

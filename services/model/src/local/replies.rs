@@ -426,6 +426,8 @@ impl Open {
             computed_tokens: report.computed_tokens as u64,
             reason: Some(report.reason.name()),
             begun_early: self.begun_early,
+            drafted_tokens: report.drafted_tokens as u64,
+            accepted_tokens: report.accepted_tokens as u64,
             queue_ms: since_asked(started),
             prefill_ms: ms(self.first_token.unwrap_or(now).duration_since(started)),
             decode_ms: self.first_token.map_or(0.0, |first| ms(now.duration_since(first))),

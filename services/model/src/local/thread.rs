@@ -229,6 +229,7 @@ impl<'a> Serving<'a> {
             }
             let more = self.engine.step(&mut events);
             let ended = Instant::now();
+            self.engine.took(ended - began);
             let nothing = events.is_empty();
             for event in events.drain(..) {
                 self.replies.event(event, &self.engine, began, ended);
