@@ -3,5 +3,6 @@
 pub mod crash;
 pub mod explore;
 pub mod hostile;
+pub mod same;
 pub mod summary;
 pub mod websocket;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use proof::summary::tell;
-use proof::{crash, explore, hostile, websocket};
+use proof::{crash, explore, hostile, same, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -18,6 +18,7 @@ enum ProofCommand {
     Crash(crash::Args),
     Explore(explore::Args),
     Websocket(websocket::Args),
+    Same(same::Args),
 }
 
 #[tokio::main]
@@ -26,6 +27,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         ProofCommand::Hostile(args) => hostile::run(&args),
         ProofCommand::Explore(args) => tell(&[explore::prove(&args)], args.json),
         ProofCommand::Websocket(args) => tell(&[websocket::prove(&args).await?], args.json),
+        ProofCommand::Same(args) => tell(&[same::prove(&args)?], args.json),
         ProofCommand::Crash(args) => tell(&[crash::prove(&args).await?], args.json),
     }
 }

@@ -1,0 +1,57 @@
+//! The command.
+
+use super::conversation::{Figures, Stage};
+use crate::summary::{Budget, Summary};
+use anyhow::Result;
+use serde_json::json;
+use tests::random::Random;
+
+/// Asks the same in several ways, and compares the answers
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    #[arg(long, default_value_t = 1.0)]
+    pub minutes: f64,
+    /// So many, however long that takes
+    #[arg(long, conflicts_with = "minutes")]
+    pub conversations: Option<u64>,
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    #[arg(long)]
+    pub json: bool,
+}
+
+const MOST_FAILURES: usize = 8;
+
+pub fn prove(args: &Args) -> Result<Summary> {
+    let budget = Budget::of(args.minutes, args.conversations);
+    let mut random = Random(args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut stages = Stage::all()?;
+    let (mut figures, mut failures) = (Figures::default(), Vec::new());
+    while !budget.is_over(figures.conversations) && failures.len() < MOST_FAILURES {
+        let at = (figures.conversations % stages.len() as u64) as usize;
+        if let Err(why) = stages[at].play(&mut random, &mut figures) {
+            failures.push(format!("seed {}, conversation {}: {why:#}", args.seed, figures.conversations));
+        }
+    }
+    let Figures { conversations, turns, tokens, .. } = figures;
+    let line = format!(
+        "{conversations} conversations, {turns} turns ({} reused, {} of them from disk, {} in a batch, {} stopped and resumed, {} \
+         on other levels), {tokens} tokens compared; log probabilities differ by {:.1e} at most",
+        figures.reused,
+        figures.from_disk,
+        figures.in_batch,
+        figures.resumed,
+        figures.other_levels,
+        figures.largest_difference
+    );
+    Ok(Summary {
+        command: "same",
+        seed: args.seed,
+        seconds: budget.seconds(),
+        line,
+        figures: json!(figures),
+        skipped: Vec::new(),
+        failures,
+        again: format!("cargo run --release -p proof -- same --seed {} --conversations {conversations}", args.seed),
+    })
+}

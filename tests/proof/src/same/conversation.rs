@@ -1,0 +1,102 @@
+//! One random conversation, each turn of which is asked in several ways.
+
+use super::engines::{MODELS, answers, cold, compare, open, request};
+use anyhow::{Context, Result};
+use engine::Engine;
+use kernels::cpu::CpuLevel;
+use serde::Serialize;
+use tempfile::TempDir;
+use tests::random::Random;
+
+#[derive(Debug, Default, Serialize)]
+pub struct Figures {
+    pub conversations: u64,
+    pub turns: u64,
+    pub tokens: u64,
+    /// Turns that took up what was computed before.
+    pub reused: u64,
+    /// Turns beside others in a batch.
+    pub in_batch: u64,
+    pub resumed: u64,
+    /// Turns after a restart that read from disk.
+    pub from_disk: u64,
+    /// Turns on each level of this processor besides the highest.
+    pub other_levels: u64,
+    pub largest_difference: f32,
+}
+
+/// Engines of one model: one that remembers, and one for each level that does not, the highest first.
+pub struct Stage {
+    model: &'static str,
+    folder: TempDir,
+    warm: Engine,
+    cold: Vec<Engine>,
+}
+
+impl Stage {
+    pub fn all() -> Result<Vec<Stage>> {
+        let stage = |model| {
+            let folder = tempfile::tempdir()?;
+            let warm = open(model, CpuLevel::detect(), Some(folder.path()))?;
+            let mut levels: Vec<CpuLevel> = CpuLevel::available().collect();
+            levels.reverse();
+            let cold = levels.into_iter().map(|level| open(model, level, None)).collect::<Result<_>>()?;
+            anyhow::Ok(Stage { model, folder, warm, cold })
+        };
+        MODELS.into_iter().map(stage).collect()
+    }
+
+    pub fn play(&mut self, random: &mut Random, figures: &mut Figures) -> Result<()> {
+        figures.conversations += 1;
+        let mut history = words(random, 40);
+        for turn in 0..1 + random.below(5) {
+            self.turn(&mut history, random, figures).with_context(|| format!("{}, turn {turn}", self.model))?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, history: &mut Vec<u32>, random: &mut Random, figures: &mut Figures) -> Result<()> {
+        // The user talks over the reply: its end was never heard.
+        if random.below(3) == 0 {
+            let heard = history.len() - random.below(5.min(history.len() as u64)) as usize;
+            history.truncate(heard);
+        }
+        history.extend(words(random, 60));
+        let asked = request(history, 2 + random.below(8) as usize);
+        let oracle = cold(&mut self.cold[0], &asked)?;
+
+        let restarts = random.below(4) == 0;
+        if restarts {
+            self.warm.save_all();
+            self.warm = open(self.model, CpuLevel::detect(), Some(self.folder.path()))?;
+        }
+        let beside: Vec<_> = (0..random.below(3)).map(|_| request(&words(random, 50), 6)).collect();
+        let stopped_after = (random.below(3) == 0).then(|| 1 + random.below(6) as usize);
+        let others = beside.clone();
+        let requests = [vec![asked.clone()], beside].concat();
+        let said = answers(&mut self.warm, requests, stopped_after)?;
+        let mut note = |(most, compared): (f32, u64)| {
+            figures.largest_difference = figures.largest_difference.max(most);
+            figures.tokens += compared;
+        };
+        note(compare(&said[0], &oracle, false)?);
+        for (other, said) in others.iter().zip(&said[1..]) {
+            note(compare(said, &cold(&mut self.cold[0], other)?, false).context("beside it")?);
+        }
+        for level in &mut self.cold[1..] {
+            note(compare(&cold(level, &asked)?, &oracle, true).context("on another level")?);
+            figures.other_levels += 1;
+        }
+        figures.turns += 1;
+        figures.reused += u64::from(said[0].reused_tokens > 0);
+        figures.from_disk += u64::from(restarts && said[0].reused_tokens > 0);
+        figures.in_batch += u64::from(!others.is_empty());
+        figures.resumed += u64::from(stopped_after.is_some());
+        history.extend(&oracle.tokens);
+        Ok(())
+    }
+}
+
+fn words(random: &mut Random, most: u64) -> Vec<u32> {
+    (0..1 + random.below(most)).map(|_| random.below(500) as u32).collect()
+}

@@ -1,0 +1,152 @@
+//! Engines with the small random models of tests/data/reference, and what they answer.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use engine::network::Network;
+use engine::sampling::SamplingOptions;
+use engine::state::KvFormats;
+use engine::{
+    Cpu, DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, OwnerId, Precision, RequestId,
+};
+use kernels::cpu::CpuLevel;
+use kernels::format::Format;
+use std::path::Path;
+use std::sync::Arc;
+
+pub const MODELS: [&str; 6] = ["dense-tied", "dense-gva2", "dense-gva3", "moe", "dense-yarn", "dense-wide"];
+
+const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+const MOST_TOKENS: usize = 4096; // not a window: more than a conversation here gets
+
+/// Small chunks and snapshots near to each other, so that a short conversation meets their borders.
+const LIMITS: EngineLimits = EngineLimits {
+    prefill_chunk_tokens: 64,
+    max_sequences: 4,
+    max_waiting: 64,
+    max_logit_bias: 8,
+    memory_bytes: 64 << 20, // not a window: bytes
+    snapshots: Format::F32,
+    snapshot_spacing_tokens: 40,
+    recurrence_log_tokens: 32,
+    heads: 4,
+};
+
+pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/reference").join(model);
+    let model = weights::open(&path, true).with_context(|| format!("{}", path.display()))?;
+    let tokenizer = Arc::new(engine::vocabulary::tokenizer(model.vocab.clone())?);
+    let executor = Executor::on_cpu(Cpu::with_level(1, level));
+    let mut engine = Engine::new(executor, Network::new(model, Precision::F32), tokenizer, LIMITS);
+    if let Some(folder) = disk {
+        engine.use_disk(DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16, heads: 4 });
+        engine.read_heads();
+    }
+    Ok(engine)
+}
+
+pub fn request(tokens: &[u32], new: usize) -> EngineRequest {
+    EngineRequest {
+        marks: (1..tokens.len()).filter(|position| position % 23 == 0).collect(),
+        sampling: SamplingOptions { logprobs: Some(3), ..SamplingOptions::default() },
+        max_new_tokens: new,
+        ignore_eos: true,
+        ..EngineRequest::new(tokens.to_vec(), MOST_TOKENS, F32)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    pub tokens: Vec<u32>,
+    logprobs: Vec<f32>,
+    /// How much more probable the best token was than the second.
+    leads: Vec<f32>,
+    pub reused_tokens: usize,
+}
+
+/// All in one batch. The first is stopped after so many steps, and goes on.
+pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>, stopped_after: Option<usize>) -> Result<Vec<Said>> {
+    let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request)).collect::<Result<_, _>>()?;
+    let mut all = vec![Said::default(); ids.len()];
+    let (mut events, mut steps) = (Vec::new(), 0);
+    loop {
+        if stopped_after == Some(steps) && engine.hold(ids[0]).is_some() {
+            engine.save_one();
+            ensure!(engine.resume(ids[0]), "a reply that was stopped does not go on");
+        }
+        steps += 1;
+        if !engine.step(&mut events) {
+            break;
+        }
+    }
+    engine.step(&mut events);
+    for event in events {
+        match event {
+            EngineEvent::Started { .. } => {}
+            EngineEvent::Token(token) => {
+                let Some(at) = ids.iter().position(|id| *id == token.id) else { continue };
+                let second = token.top.get(1).map_or(f32::NEG_INFINITY, |second| second.1);
+                all[at].tokens.push(token.token);
+                all[at].logprobs.push(token.logprob.context("a log probability")?);
+                all[at].leads.push(token.top.first().map_or(0.0, |first| first.1 - second));
+            }
+            EngineEvent::Done { id, report, .. } => {
+                let Some(at) = ids.iter().position(|other| *other == id) else { continue };
+                all[at].reused_tokens = all[at].reused_tokens.max(report.reused_tokens);
+            }
+            EngineEvent::Failed { error, .. } => return Err(error.into()),
+        }
+    }
+    engine.check_invariants().map_err(|why| anyhow!("{why}"))?;
+    Ok(all)
+}
+
+/// By an engine that remembers nothing of it.
+pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
+    let owner = OwnerId(u64::MAX);
+    let said = answers(engine, vec![EngineRequest { owner: Some(owner), ..request.clone() }], None)?.remove(0);
+    engine.forget(owner);
+    ensure!(said.reused_tokens == 0, "the oracle remembers {} tokens", said.reused_tokens);
+    Ok(said)
+}
+
+/// The most that log probabilities may differ, and the lead below which a token is as good as the next.
+const TOLERANCE: f32 = 1e-3;
+
+/// The largest difference, and how many tokens were compared. `may_tie`: other arithmetic may choose the other of two that are as
+/// good, and what follows is another reply.
+pub fn compare(ours: &Said, oracle: &Said, may_tie: bool) -> Result<(f32, u64)> {
+    ensure!(ours.tokens.len() == oracle.tokens.len(), "{} tokens and {}", ours.tokens.len(), oracle.tokens.len());
+    let (mut most, mut compared) = (0.0_f32, 0);
+    for at in 0..ours.tokens.len() {
+        let difference = (ours.logprobs[at] - oracle.logprobs[at]).abs();
+        let is_tie = may_tie && oracle.leads[at] <= TOLERANCE;
+        if is_tie && ours.tokens[at] != oracle.tokens[at] {
+            break;
+        }
+        ensure!(
+            ours.tokens[at] == oracle.tokens[at] && difference <= TOLERANCE,
+            "token {at} is {} with {}, and cold {} with {}",
+            ours.tokens[at],
+            ours.logprobs[at],
+            oracle.tokens[at],
+            oracle.logprobs[at]
+        );
+        (most, compared) = (most.max(difference), compared + 1);
+    }
+    Ok((most, compared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_answer_is_told() {
+        let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 0.0], reused_tokens: 0 };
+        assert_eq!(compare(&said, &said, false).unwrap(), (0.0, 2));
+        let other = Said { tokens: vec![3, 5], ..said.clone() };
+        assert!(compare(&other, &said, false).is_err());
+        assert_eq!(compare(&other, &said, true).unwrap(), (0.0, 1), "a tie");
+        let unsure = Said { logprobs: vec![-0.5, -0.26], ..said.clone() };
+        assert!(compare(&unsure, &said, true).is_err());
+    }
+}
