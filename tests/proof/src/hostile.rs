@@ -4,6 +4,7 @@
 
 mod args;
 mod corpus;
+mod files;
 mod generate;
 mod json;
 mod memory;
@@ -12,7 +13,7 @@ mod report;
 mod runner;
 mod targets;
 
-pub use args::{Args, run};
+pub use args::{Args, prove, run};
 pub use corpus::{Corpus, corpus_folder};
 pub use generate::Generator;
 pub use report::{Failure, TargetReport};

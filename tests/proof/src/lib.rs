@@ -1,5 +1,6 @@
 //! What shows that the house stands. Each command breaks something on purpose and measures what becomes of it.
 
+pub mod all;
 pub mod crash;
 pub mod explore;
 pub mod hostile;

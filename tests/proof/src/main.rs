@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use proof::summary::tell;
-use proof::{crash, explore, hostile, same, websocket};
+use proof::{all, crash, explore, hostile, same, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -14,6 +14,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum ProofCommand {
+    All(all::Args),
     Hostile(hostile::Args),
     Crash(crash::Args),
     Explore(explore::Args),
@@ -24,6 +25,7 @@ enum ProofCommand {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        ProofCommand::All(args) => all::run(&args).await,
         ProofCommand::Hostile(args) => hostile::run(&args),
         ProofCommand::Explore(args) => tell(&[explore::prove(&args)], args.json),
         ProofCommand::Websocket(args) => tell(&[websocket::prove(&args).await?], args.json),

@@ -88,7 +88,7 @@ impl Args {
 }
 
 /// All come from one address.
-fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 4] {
+fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 5] {
     let limits = &settings.limits;
     let connections = args.idle + args.talking + SPARE;
     [
@@ -96,6 +96,7 @@ fn needs(args: &Args, settings: &Settings) -> [(&'static str, String); 4] {
         ("limits.connections_per_key", limits.connections_per_key),
         ("limits.connections_per_address", limits.connections_per_address),
         ("limits.live_sessions", limits.live_sessions),
+        ("limits.live_sessions_per_user", limits.live_sessions_per_user),
     ]
     .map(|(key, limit)| (key, limit.max(connections).to_string()))
 }

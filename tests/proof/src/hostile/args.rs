@@ -2,9 +2,10 @@
 
 use super::corpus::Corpus;
 use super::generate::Generator;
-use super::report::{TargetReport, print, print_json};
+use super::report::{Failure, TargetReport, print, print_json};
 use super::runner::{Until, try_target};
 use super::targets::{HostileTarget, TARGETS};
+use crate::summary::Summary;
 use anyhow::Context;
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,22 +37,13 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let chosen: Vec<&HostileTarget> =
-        TARGETS.iter().filter(|target| args.target.as_deref().is_none_or(|name| name == target.name)).collect();
-    let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
-    anyhow::ensure!(!chosen.is_empty(), "there is no such target; there are {}", names());
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
-    let share = Duration::from_secs_f64(args.minutes * 60.0 / chosen.len() as f64);
-    let until = args.inputs.map_or(Until::Time(share), Until::Inputs);
-    let mut reports: Vec<TargetReport> = Vec::new();
-    for target in chosen {
-        let corpus = Corpus::of(target).with_context(|| format!("the corpus of {}", target.name))?;
-        if let Some(number) = args.show {
-            std::io::stdout().write_all(&Generator::new(&corpus, args.seed).input(number))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        reports.push(try_target(target, &corpus, args.seed, threads, until));
+    if let (Some(number), Some(name)) = (args.show, &args.target) {
+        let target = TARGETS.iter().find(|target| target.name == name).context("there is no such target")?;
+        let corpus = Corpus::of(target).with_context(|| format!("the corpus of {name}"))?;
+        std::io::stdout().write_all(&Generator::new(&corpus, args.seed).input(number))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let reports = reports(args)?;
     if args.json {
         print_json(&reports)?
     } else {
@@ -59,4 +51,41 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let is_sound = reports.iter().all(|report| report.failures.is_empty());
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The same in a line.
+pub fn prove(minutes: f64, seed: u64) -> anyhow::Result<Summary> {
+    let args = Args { minutes, inputs: None, target: None, seed, threads: None, show: None, json: false };
+    let reports = reports(&args)?;
+    let inputs: u64 = reports.iter().map(|report| report.inputs).sum();
+    let failures = reports.iter().flat_map(|report| {
+        let told = |failure: &Failure| format!("{}, input {}: {}", report.target, failure.number, failure.why);
+        report.failures.iter().map(told)
+    });
+    Ok(Summary {
+        command: "hostile",
+        seed,
+        seconds: reports.iter().map(|report| report.seconds).sum(),
+        line: format!("{inputs} inputs into {} parsers", reports.len()),
+        figures: serde_json::to_value(&reports)?,
+        skipped: Vec::new(),
+        failures: failures.collect(),
+        again: format!("cargo run --release -p proof -- hostile --seed {seed} --target TARGET --show INPUT"),
+    })
+}
+
+fn reports(args: &Args) -> anyhow::Result<Vec<TargetReport>> {
+    let chosen: Vec<&HostileTarget> =
+        TARGETS.iter().filter(|target| args.target.as_deref().is_none_or(|name| name == target.name)).collect();
+    let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
+    anyhow::ensure!(!chosen.is_empty(), "there is no such target; there are {}", names());
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+    let share = Duration::from_secs_f64(args.minutes * 60.0 / chosen.len() as f64);
+    let until = args.inputs.map_or(Until::Time(share), Until::Inputs);
+    let mut reports = Vec::new();
+    for target in chosen {
+        let corpus = Corpus::of(target).with_context(|| format!("the corpus of {}", target.name))?;
+        reports.push(try_target(target, &corpus, args.seed, threads, until));
+    }
+    Ok(reports)
 }

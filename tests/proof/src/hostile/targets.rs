@@ -1,5 +1,6 @@
 //! The parsers that meet bytes from outside. A new one is a row here and a folder of inputs.
 
+use super::files;
 use doors::hostile::{DOORS, HostileDoor};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
@@ -19,7 +20,7 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 10] = [
+pub const TARGETS: [HostileTarget; 14] = [
     door("chat", "chat", |bytes| of_door(0, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
     door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
@@ -30,7 +31,19 @@ pub const TARGETS: [HostileTarget; 10] = [
     HostileTarget { name: "calls", corpus: "calls", take: calls, most_ms: 1000, most_bytes: 64 * MIB },
     HostileTarget { name: "schemas", corpus: "schemas", take: schemas, most_ms: 10_000, most_bytes: 1024 * MIB },
     HostileTarget { name: "template", corpus: "chat", take: template, most_ms: 2000, most_bytes: 256 * MIB },
+    file("gguf", "../../../engine/weights/fuzz/seeds/gguf", |bytes| of_file(files::gguf(bytes))),
+    file("safetensors", "../../../engine/weights/fuzz/seeds/safetensors", |bytes| of_file(files::safetensors(bytes))),
+    file("config", "../../../engine/weights/fuzz/seeds/config", |bytes| of_file(files::config(bytes))),
+    file("settings", "settings", |bytes| of_file(files::settings(bytes))),
 ];
+
+const fn file(name: &'static str, corpus: &'static str, take: fn(&[u8]) -> Result<bool, String>) -> HostileTarget {
+    HostileTarget { name, corpus, take, most_ms: 2000, most_bytes: 256 * MIB }
+}
+
+fn of_file(read: Result<(), String>) -> Result<bool, String> {
+    read.map_or_else(|message| told(&message), |()| Ok(true))
+}
 
 /// A body of 64 KiB becomes less than 64 MiB.
 const fn door(name: &'static str, corpus: &'static str, take: fn(&[u8]) -> Result<bool, String>) -> HostileTarget {

@@ -1,0 +1,34 @@
+//! Every proof, one after the other.
+
+use crate::summary::{Summary, tell};
+use crate::{crash, explore, hostile, same, websocket};
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Runs every proof
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    /// For all together, but for the websockets' table, which takes what it takes
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(args: &Args) -> Result<ExitCode> {
+    let Args { minutes, seed, json } = *args;
+    let mut summaries: Vec<Summary> = Vec::new();
+    summaries.push(websocket::prove(&websocket::Args { case: None, json }).await?);
+    let crash = crash::Args { minutes: minutes * 0.4, kills: None, seed, json };
+    summaries.push(crash::prove(&crash).await?);
+    summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.2, depth: None, scene: None, json }));
+    summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, seed, json })?);
+    // It may ask for a runtime of its own, which must not lie in this one.
+    summaries.push(std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| hostile::prove(minutes * 0.25, seed));
+        hostile.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?);
+    tell(&summaries, json)
+}

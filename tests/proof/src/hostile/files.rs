@@ -1,0 +1,53 @@
+//! Files from outside: model files, the configuration.
+
+use settings::{Settings, Sources};
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use weights::ModelBytes;
+use weights::hf::{Folder, load};
+
+const DENSE_CONFIG: &[u8] = include_bytes!("../../../../engine/weights/fuzz/seeds/config/dense.json");
+const DENSE_WEIGHTS: &[u8] = include_bytes!("../../../../engine/weights/fuzz/seeds/safetensors/dense.safetensors");
+
+pub fn gguf(bytes: &[u8]) -> Result<(), String> {
+    let opened = weights::gguf::from_bytes(Path::new("hostile.gguf"), ModelBytes::copy_of(bytes));
+    opened.map(drop).map_err(|error| error.to_string())
+}
+
+/// The index and the tensors of a folder whose other files are sound.
+pub fn safetensors(bytes: &[u8]) -> Result<(), String> {
+    folder(DENSE_CONFIG.to_vec(), bytes, None)
+}
+
+/// config.json and, after a zero, tokenizer_config.json, around sound weights.
+pub fn config(bytes: &[u8]) -> Result<(), String> {
+    let mut parts = bytes.split(|&byte| byte == 0).map(<[u8]>::to_vec);
+    folder(parts.next().unwrap_or_default(), DENSE_WEIGHTS, parts.next())
+}
+
+fn folder(config: Vec<u8>, weights: &[u8], tokenizer_config: Option<Vec<u8>>) -> Result<(), String> {
+    let loaded = load(Folder {
+        path: "hostile".into(),
+        config,
+        shards: vec![("hostile/model.safetensors".into(), ModelBytes::copy_of(weights))],
+        tokenizer: b"{}".to_vec(),
+        tokenizer_config,
+        generation_config: None,
+        chat_template: None,
+    });
+    loaded.map(drop).map_err(|error| error.to_string())
+}
+
+thread_local! {
+    static FOLDER: OnceCell<TempDir> = const { OnceCell::new() };
+}
+
+/// The user's configuration file.
+pub fn settings(bytes: &[u8]) -> Result<(), String> {
+    let path: PathBuf =
+        FOLDER.with(|folder| folder.get_or_init(|| tempfile::tempdir().expect("a folder")).path().join("reprise.toml"));
+    std::fs::write(&path, bytes).map_err(|error| error.to_string())?;
+    let sources = Sources { config_file: Some(path), ..Sources::default() };
+    Settings::load(&sources).map(drop).map_err(|error| error.to_string())
+}
