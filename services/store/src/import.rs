@@ -125,7 +125,7 @@ impl Importer {
         let Some(open) = &self.open else { return Ok(()) };
         let (session, updated_at_ms) = (open.session.clone(), open.updated_at_ms);
         // An old session stays as old: retention counts on from there.
-        let unused_ms = (self.now_ms - updated_at_ms).max(0);
+        let unused_ms = self.now_ms.saturating_sub(updated_at_ms).max(0);
         let shown = self.store.write(async move |connection| {
             if find_session(connection, &session.user, &session.id).await?.is_some() {
                 return Err(Error::SessionExists { session: session.id.to_string() }.into());
