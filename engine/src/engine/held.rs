@@ -70,9 +70,13 @@ impl Engine {
         }
     }
 
-    /// What the oldest held request has computed is from now on a cached sequence like others.
+    /// What the oldest held request has computed is from now on a cached sequence like others; first of those that no user has
+    /// asked for.
     pub(super) fn give_up_held(&mut self) {
-        if let Some(at) = self.held.iter().position(|request| request.is_running()) {
+        let running = |only: fn(&ActiveRequest) -> bool| {
+            self.held.iter().position(|request| request.is_running() && only(request))
+        };
+        if let Some(at) = running(|request| request.speculative).or_else(|| running(|_| true)) {
             let mut request = self.held.remove(at);
             self.give_to_cache(&mut request);
             self.held.insert(at, request);

@@ -8,6 +8,7 @@ mod choices;
 mod client;
 mod compaction;
 mod doors;
+mod early;
 mod experiment;
 mod heads;
 mod home;

@@ -444,6 +444,8 @@ impl<'a> Serving<'a> {
                     let begun = wanted.take().map(|wanted| BegunReply::new(wanted, speculation.tokens, keep));
                     self.replies.keep_as(id, keep_as, begun, is_early);
                 }
+                // Where there is no room for it now, it is asked for later.
+                Err(_) if is_early => warm_all(&[writer]),
                 Err(error) => writer.fail(failure_of(&error)),
             }
         }
