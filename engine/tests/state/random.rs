@@ -1,20 +1,56 @@
-//! Random histories, against an engine that remembers nothing.
+//! Random histories, against an engine that remembers nothing. `STATE_RUNS=500 cargo test -p engine --test state random` plays as
+//! many of each model as one wants.
 
 use super::support::*;
-use engine::{EngineLimits, EngineRequest, OwnerId, RequestClass};
+use engine::sampling::SamplingOptions;
+use engine::{Engine, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId};
 use gpu::Device;
 use proptest::prelude::*;
 
 /// What a client does to a conversation.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Extend { count: usize, seed: u32 },
-    Cut { share: f64 },
-    Edit { share: f64, token: u32 },
+    Extend {
+        count: usize,
+        seed: u32,
+    },
+    Cut {
+        share: f64,
+    },
+    Edit {
+        share: f64,
+        token: u32,
+    },
     Regenerate,
-    GoBack { turns: usize },
-    SecondRequest { count: usize },
-    Warm { count: usize, seed: u32 },
+    GoBack {
+        turns: usize,
+    },
+    SecondRequest {
+        count: usize,
+    },
+    Warm {
+        count: usize,
+        seed: u32,
+    },
+    /// The reply is stopped after so many steps, and goes on. Meanwhile the next turn may be warmed.
+    Resume {
+        steps: usize,
+        warms: bool,
+    },
+    /// Several replies to one prompt.
+    Arms {
+        count: usize,
+    },
+    /// The instructions change at their top. All may be read behind them before the next question is asked.
+    NewHead {
+        token: u32,
+        is_read: bool,
+    },
+    /// What changed in them stands before the last question.
+    Note {
+        count: usize,
+        seed: u32,
+    },
     Spill,
     Restart,
 }
@@ -28,15 +64,57 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (1usize..4).prop_map(|turns| Step::GoBack { turns }),
         1 => (1usize..80).prop_map(|count| Step::SecondRequest { count }),
         2 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Warm { count, seed }),
+        2 => (1usize..12, any::<bool>()).prop_map(|(steps, warms)| Step::Resume { steps, warms }),
+        1 => (2usize..5).prop_map(|count| Step::Arms { count }),
+        1 => (0u32..500, any::<bool>()).prop_map(|(token, is_read)| Step::NewHead { token, is_read }),
+        1 => (1usize..30, any::<u32>()).prop_map(|(count, seed)| Step::Note { count, seed }),
         1 => Just(Step::Spill),
         1 => Just(Step::Restart),
     ]
 }
 
+/// Tokens of instructions at the head of a history.
+const HEAD_TOKENS: usize = 50;
+/// Tokens of the last question.
+const QUESTION_TOKENS: usize = 8;
+
+/// Sampled, so that each arm has words of its own.
+fn arm(tokens: &[u32], number: usize) -> EngineRequest {
+    let request = with_head(tokens);
+    let sampling = SamplingOptions { temperature: 0.9, seed: Some(number as u64), ..request.sampling };
+    EngineRequest { sampling, ..request }
+}
+
+/// Runs the requests in one batch, the others as arms of the first where they are; the first may be stopped and go on.
+fn replies(
+    engine: &mut Engine,
+    requests: Vec<EngineRequest>,
+    are_arms: bool,
+    stop: Option<(usize, bool)>,
+) -> Vec<Answer> {
+    let next = [&requests[0].tokens[..], &words(5, 3)].concat();
+    let mut ids: Vec<RequestId> = Vec::new();
+    for request in requests {
+        let arm_of = ids.first().copied().filter(|_| are_arms);
+        ids.push(engine.submit(EngineRequest { arm_of, ..request }).unwrap());
+    }
+    let answers = run(engine, &ids, |engine, steps| {
+        let Some((_, warms)) = stop.filter(|(after, _)| *after == steps) else { return };
+        if engine.hold(ids[0]).is_some() {
+            if warms {
+                // What is only warmed may find no room.
+                drop(tries(engine, vec![EngineRequest { class: RequestClass::Speculate, ..request(&next, 0) }]));
+            }
+            assert!(engine.resume(ids[0]));
+        }
+    });
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
 /// The history may be edited in its head, or become shorter than that.
 fn with_head(tokens: &[u32]) -> EngineRequest {
     let mut request = request(tokens, 6);
-    let end = tokens.len().min(50);
+    let end = tokens.len().min(HEAD_TOKENS);
     request.scope.shared_tokens = end;
     request.marks.extend((!request.marks.contains(&end)).then_some(end));
     request.marks.sort_unstable();
@@ -68,7 +146,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut history = words(30, 9);
     let mut earlier = Vec::new();
     for step in steps {
-        let mut second = None;
+        let (mut second, mut arms, mut stop) = (None, 1, None);
         match step {
             Step::Extend { count, seed } => history.extend(words(*count, *seed)),
             Step::Cut { share } => history.truncate((history.len() as f64 * share) as usize + 1),
@@ -86,6 +164,21 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                     EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&speculated, 0) },
                 );
             }
+            Step::Resume { steps, warms } => stop = Some((*steps, *warms)),
+            Step::Arms { count } => arms = *count,
+            Step::NewHead { token, is_read } => {
+                if let Some(first) = history.first_mut() {
+                    *first = *token;
+                }
+                if *is_read {
+                    let ahead = EngineRequest { class: RequestClass::Background, ..request(&history, 0) };
+                    drop(tries(&mut warm, vec![ahead]));
+                }
+            }
+            Step::Note { count, seed } => {
+                let at = history.len().saturating_sub(QUESTION_TOKENS);
+                history.splice(at..at, words(*count, *seed));
+            }
             Step::Spill => {
                 warm.save_one();
             }
@@ -95,9 +188,12 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         history.truncate(longest);
-        let mut requests = vec![with_head(&history)];
+        let mut requests = match arms {
+            1 => vec![with_head(&history)],
+            _ => (0..arms).map(|number| arm(&history, number)).collect(),
+        };
         requests.extend(second.map(|tokens| with_head(&tokens)));
-        let ours = answers(&mut warm, requests.clone());
+        let ours = replies(&mut warm, requests.clone(), arms > 1, stop);
         prop_assert_eq!(warm.check_invariants(), Ok(()));
         for (ours, request) in ours.iter().zip(requests) {
             let theirs = answer(&mut cold, EngineRequest { owner: Some(OwnerId(1)), ..request });
@@ -113,7 +209,10 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(ours.tokens[i], theirs.tokens[i], "{:?}", ours.report);
             }
             prop_assert_eq!(theirs.report.reused_tokens, 0);
-            prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
+            // What goes on is reported from where it goes on.
+            if stop.is_none() {
+                prop_assert_eq!(ours.report.reused_tokens + ours.report.computed_tokens, ours.report.prompt_tokens);
+            }
         }
         earlier.push(history.clone());
         history.extend(&ours[0].tokens);
@@ -122,6 +221,7 @@ pub fn play(stage: Stage, steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 fn plays(model: &'static str, cases: u32) {
+    let cases = std::env::var("STATE_RUNS").map_or(cases, |runs| runs.parse().unwrap());
     let engine = engine(model, LIMITS);
     // A long log lets a turn go back to marks that it passed without a snapshot.
     let limits = |recurrence_log_tokens| EngineLimits { recurrence_log_tokens, ..LIMITS };
@@ -140,25 +240,25 @@ fn plays(model: &'static str, cases: u32) {
 
 #[test]
 fn any_history_is_answered_as_by_a_cold_engine_tied() {
-    plays("dense-tied", 10);
+    plays("dense-tied", 16);
 }
 
 #[test]
 fn any_history_is_answered_as_by_a_cold_engine_gva2_gguf() {
-    plays("gguf/dense-gva2.bf16.gguf", 6);
+    plays("gguf/dense-gva2.bf16.gguf", 10);
 }
 
 #[test]
 fn any_history_is_answered_as_by_a_cold_engine_gva3() {
-    plays("dense-gva3", 6);
+    plays("dense-gva3", 10);
 }
 
 #[test]
 fn any_history_is_answered_as_by_a_cold_engine_moe() {
-    plays("moe", 6);
+    plays("moe", 10);
 }
 
 #[test]
 fn any_history_is_answered_as_by_a_cold_engine_yarn() {
-    plays("dense-yarn", 6);
+    plays("dense-yarn", 10);
 }

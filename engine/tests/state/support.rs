@@ -78,10 +78,21 @@ pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Answer>
 /// As `answers`, where some may fail.
 pub fn tries(engine: &mut Engine, requests: Vec<EngineRequest>) -> Vec<Result<Answer, Error>> {
     let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
+    run(engine, &ids, |_, _| ())
+}
+
+/// Runs what was submitted to its end. `between` two steps, of which it gets the number, other things may happen.
+pub fn run(
+    engine: &mut Engine,
+    ids: &[RequestId],
+    mut between: impl FnMut(&mut Engine, usize),
+) -> Vec<Result<Answer, Error>> {
     let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
     let mut failed: Vec<Option<Error>> = ids.iter().map(|_| None).collect();
-    let mut events = Vec::new();
+    let (mut events, mut steps) = (Vec::new(), 0);
     while engine.step(&mut events) {
+        steps += 1;
+        between(engine, steps);
         let held = MemoryKind::ALL.iter().map(|kind| engine.memory_bytes(*kind)).sum::<usize>();
         assert!(held <= engine.limits().memory_bytes, "{held} bytes are above the ceiling");
     }

@@ -15,7 +15,7 @@ use crate::handle::Answerer;
 use crate::measure::Measured;
 use crate::opened::OpenedPreset;
 use crate::plan::Plan;
-use crate::preparation::PreparationMemory;
+use crate::preparation::{PreparationMemory, give_memory_back};
 use crate::prepare::{Prepared, Preparer, too_long};
 use crate::request::{ModelRequest, Purpose, ReplyKey, thinking_of};
 use crate::resume::ResumedReply;
@@ -311,9 +311,15 @@ impl Shared {
     /// On a thread of its own, because it may take a second.
     fn warm_grammars(&self) {
         let Some(preparer) = self.preparer() else { return };
+        let preparing = self.preparer.subscribe();
         let warm = move || {
             if let Err(error) = preparer.grammars() {
                 tracing::warn!(%error, "replies of this model cannot be held to a form");
+            }
+            drop(preparer);
+            // The model fell asleep meanwhile.
+            if matches!(*preparing.borrow(), Preparing::Asleep) {
+                give_memory_back();
             }
         };
         if let Err(error) = std::thread::Builder::new().name("grammars".into()).spawn(warm) {

@@ -59,6 +59,21 @@ impl Item {
         self.status = ItemStatus::Incomplete;
         true
     }
+
+    /// The user heard no more than so many characters of this part. How many that are of those it has. None: there is no such
+    /// part.
+    pub fn cut(&mut self, part: usize, heard_chars: usize) -> Option<usize> {
+        let ItemBody::Message { parts, .. } = &mut self.body else { return None };
+        let count = parts.len();
+        let text = parts.get_mut(part)?;
+        let all = text.chars().count();
+        *text = text.chars().take(heard_chars).collect();
+        if heard_chars < all || part + 1 < count {
+            parts.truncate(part + 1);
+            self.status = ItemStatus::Incomplete;
+        }
+        Some(heard_chars.min(all))
+    }
 }
 
 impl ItemBody {

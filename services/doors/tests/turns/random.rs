@@ -20,6 +20,8 @@ enum Act {
     Resume { text_end: Option<u16>, named: bool },
     Mhm,
     MakeReplyAgain { chars: u16 },
+    Turn { interrupts: bool },
+    StopThinking,
     Update(u8),
     Commit { respond: bool },
     Instructions(u8),
@@ -52,6 +54,8 @@ fn act() -> impl Strategy<Value = Act> {
         4 => (prop::option::of(0u16..40), any::<bool>()).prop_map(|(text_end, named)| Act::Resume { text_end, named }),
         2 => Just(Act::Mhm),
         1 => (0u16..20).prop_map(|chars| Act::MakeReplyAgain { chars }),
+        1 => any::<bool>().prop_map(|interrupts| Act::Turn { interrupts }),
+        1 => Just(Act::StopThinking),
         2 => (0u8..4).prop_map(Act::Update),
         2 => any::<bool>().prop_map(|respond| Act::Commit { respond }),
         1 => (0u8..3).prop_map(Act::Instructions),
@@ -113,8 +117,6 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
             s.client(conn, user("Mhm."));
             s.client(conn, json!({"type": "response.create"}));
         }
-        // Under the id of an item that the store refused to begin, two items are told from each other by nothing.
-        Act::MakeReplyAgain { .. } if s.store.torn => {}
         Act::MakeReplyAgain { chars } => {
             let id = reply(s);
             let entry = s.machine.entries().iter().find(|entry| entry.item.id == id);
@@ -128,6 +130,15 @@ fn perform(s: &mut Stage, act: &Act, conn: u64) {
             );
             s.client(conn, json!({"type": "response.create"}));
         }
+        // As chat completions take one in a session.
+        Act::Turn { interrupts } => {
+            let body = ItemBody::message(Role::User, "and then");
+            let items = vec![NewItem { id: None, body }];
+            let turn = NewTurn { interrupts: *interrupts, items, ..NewTurn::default() };
+            let (conn, input) = (ConnId(conn), Input::TakeTurn(Box::new(turn)));
+            s.input(Happening::Said { conn, input_id: None, input });
+        }
+        Act::StopThinking => s.client(conn, json!({"type": "response.stop_thinking"})),
         Act::Update(words) => {
             let text = "what is the time".split(' ').take(usize::from(*words)).collect::<Vec<_>>().join(" ");
             s.client(conn, json!({"type": "input_text_buffer.update", "text": text}));
@@ -238,6 +249,7 @@ proptest! {
             perform(&mut s, act, 1);
         }
         wind_down(&mut s);
+        s.check_store();
         for conn in [1, 2, 3] {
             s.detach(conn);
         }

@@ -329,6 +329,66 @@ fn the_store_hears_that_it_goes_on_and_what_it_refuses_did_not_happen() {
     assert_eq!(s.stored(), s.history());
 }
 
+/// The store refuses that the reply goes on, and what the client did to its item meanwhile is done to what stood there.
+#[test]
+fn what_is_done_to_a_reply_that_did_not_go_on_is_done_to_what_was_said() {
+    let item = |text: &str| vec![format!("I2 assistant {text:?} incomplete")];
+    type Act = fn(&mut Stage, &str);
+    let acts: [(Act, Vec<String>, &str); 4] = [
+        // Less than was heard before, and more than that.
+        (|s, id| s.client(1, truncate(id, 4)), item("Once"), "item.truncated I2 at 4 "),
+        (|s, id| s.client(1, truncate(id, 16)), item("Once upon"), "item.truncated I2 at 9 "),
+        (|s, id| s.client(1, json!({"type": "conversation.item.delete", "item_id": id})), vec![], "item.deleted I2"),
+        (
+            |s, id| {
+                s.client(1, truncate(id, 12));
+                s.client(1, truncate(id, 6));
+            },
+            item("Once u"),
+            "item.truncated I2 at 6 ",
+        ),
+    ];
+    for (act, said, told) in acts {
+        let mut s = stopped(9);
+        s.store_answers = false;
+        s.client(1, resume());
+        let item_id = s.last_reply();
+        act(&mut s, &item_id);
+        // The response was taken.
+        s.answer_one();
+        s.fail_store();
+        s.answer_store();
+        assert_eq!(s.history()[1..], said);
+        assert_eq!(s.stored(), s.history());
+        let heard = s.heard(1);
+        assert!(heard.iter().any(|line| line.starts_with(told)), "{told} in {heard:#?}");
+        s.check_no_open_response();
+        s.check_store();
+    }
+}
+
+/// It goes on a second time before the store has refused the first: only the first did not happen.
+#[test]
+fn a_reply_that_goes_on_again_is_not_undone_with_what_was_refused_before() {
+    let mut s = stopped(9);
+    s.store_answers = false;
+    s.client(1, resume());
+    s.client(1, cancel());
+    s.backend(held());
+    let item_id = s.last_reply();
+    s.client(1, truncate(&item_id, 16));
+    s.client(1, resume());
+    s.answer_one();
+    s.fail_store();
+    s.answer_store();
+    s.content(".");
+    s.done();
+    s.answer_store();
+    assert_eq!(s.history()[1], format!("I2 assistant \"{STORY}.\""));
+    s.check_store();
+    s.check_no_open_response();
+}
+
 #[test]
 fn a_client_that_comes_late_hears_all_of_it() {
     let mut s = stopped(9);

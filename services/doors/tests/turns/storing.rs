@@ -50,6 +50,47 @@ fn what_is_acknowledged_is_stored() {
     );
 }
 
+/// Under one id stand two items, one after the other.
+#[test]
+fn an_item_that_is_made_again_is_not_taken_for_the_one_before() {
+    // The first, its deletion, and the second: what of it the store refuses.
+    let rows: [(&[usize], &[&str]); 4] =
+        [(&[], &["a user \"two\""]), (&[0], &["a user \"two\""]), (&[1], &["a user \"one\""]), (&[0, 2], &[])];
+    for (refused, stands) in rows {
+        let mut s = slow_store();
+        s.client(1, user_as("a", "one"));
+        s.client(1, json!({"type": "conversation.item.delete", "item_id": "a"}));
+        s.client(1, user_as("a", "two"));
+        s.store.torn = true;
+        for number in 0..3 {
+            if refused.contains(&number) { s.fail_store() } else { s.answer_one() }
+        }
+        assert_eq!(s.history(), stands, "{refused:?}");
+        s.check_store();
+        let added = s.heard(1).iter().filter(|line| line.starts_with("item.added a")).count();
+        assert_eq!(added, usize::from(!refused.contains(&0)) + usize::from(refused.len() < 2 && refused != [1]));
+    }
+}
+
+#[test]
+fn a_change_that_was_refused_does_not_undo_the_one_behind_it() {
+    let mut s = slow_store();
+    let change = |s: &mut Stage, text: &str| {
+        s.client(1, json!({"type": "session.update", "session": {"instructions": text}}));
+    };
+    change(&mut s, "one");
+    change(&mut s, "two");
+    s.fail_store();
+    s.answer_one();
+    assert_eq!(s.machine.config().instructions, "two");
+    change(&mut s, "three");
+    change(&mut s, "four");
+    s.fail_store();
+    s.fail_store();
+    assert_eq!(s.machine.config().instructions, "two");
+    s.check_store();
+}
+
 #[test]
 fn the_model_need_not_wait_for_the_store() {
     let mut s = slow_store();

@@ -1,7 +1,7 @@
 //! What clients and replies change alike: the items, what the store keeps of them and what clients are told; and how a
 //! change is undone that the store refused.
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Removed};
 use super::happening::OpId;
 use super::outbox::{Asker, Outbox, Undo};
 use super::output::StoreOp;
@@ -105,28 +105,24 @@ impl Ledger {
             return Err(Refusal::NoSuchItem { item_id, wanted: ItemUse::Truncate });
         };
         let mut item = Item::clone(old);
-        let ItemBody::Message { role: Role::Assistant, parts, .. } = &mut item.body else {
+        let ItemBody::Message { role: Role::Assistant, parts, .. } = &item.body else {
             return Err(Refusal::NotTruncatable);
         };
-        let count = parts.len();
-        let Some(text) = parts.get_mut(part) else { return Err(Refusal::NoSuchPart { parts: count }) };
-        let all = text.chars().count();
+        let Some(text) = parts.get(part) else { return Err(Refusal::NoSuchPart { parts: parts.len() }) };
         let heard_chars = match heard {
-            Heard::Chars(chars) => chars.min(all),
+            Heard::Chars(chars) => chars,
             Heard::Ms(ms) => speech::heard_chars(text, ms, words_per_minute),
         };
-        *text = text.chars().take(heard_chars).collect();
-        let heard_ms = match heard {
-            Heard::Ms(ms) => ms,
-            Heard::Chars(_) => speech::spoken_ms(text, words_per_minute),
+        let heard_chars = item.cut(part, heard_chars).unwrap_or_default();
+        let heard_ms = match (heard, &item.body) {
+            (Heard::Ms(ms), _) => ms,
+            (_, ItemBody::Message { parts, .. }) => speech::spoken_ms(&parts[part], words_per_minute),
+            _ => 0,
         };
-        if heard_chars < all || part + 1 < count {
-            parts.truncate(part + 1);
-            item.status = ItemStatus::Incomplete;
-        }
         if let Some(old) = self.conversation.replace(Arc::new(item.clone())) {
+            let undo = Undo::Truncated { item: old, part, heard_chars };
             let op = StoreOp::ItemTruncated { item, part, heard_chars };
-            let op = self.outbox.store_for(Some(asker), op, Undo::Truncated(old));
+            let op = self.outbox.store_for(Some(asker), op, undo);
             self.outbox.send_after(Some(op), Event::ItemTruncated { item_id, part, heard_ms, heard_chars });
         }
         Ok(())
@@ -159,35 +155,64 @@ impl Ledger {
     /// The item that `op` should have made does not exist, so that no later failure may bring it back. One that was made
     /// after it under the same id is another.
     pub fn never_was(&mut self, op: OpId, id: &str) {
-        let mut made_again = false;
         for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
             match &later.undo {
-                Undo::Added(other) if other == id => made_again = true,
-                Undo::Truncated(item) if item.id == id => later.undo = Undo::Nothing,
+                Undo::Added(other) if other == id => return,
+                Undo::Truncated { item, .. } if item.id == id => later.undo = Undo::Nothing,
                 Undo::Deleted(removed) if removed.entry.item.id == id => later.undo = Undo::Nothing,
                 _ => {}
             }
         }
-        if !made_again {
-            self.conversation.remove(id);
-        }
+        self.conversation.remove(id);
     }
 
-    /// The item was not truncated by `op`. If something was done to it since, that counts, and falls back to `old`.
-    pub fn restore_text(&mut self, op: OpId, old: Arc<Item>) {
+    /// `op` did not delete the item, so that the store took no other under its id.
+    pub fn was_not_deleted(&mut self, op: OpId, removed: Removed) {
+        let item = removed.entry.item.clone();
+        let mut stands = true;
         for later in self.outbox.operations.range_mut(op..).map(|(_, later)| later) {
-            match &mut later.undo {
-                Undo::Truncated(item) | Undo::Resumed { item, .. } if item.id == old.id => {
-                    *item = old;
-                    return;
-                }
-                Undo::Deleted(removed) if removed.entry.item.id == old.id => {
-                    removed.entry.item = old;
-                    return;
+            match &later.undo {
+                Undo::Added(other) if *other == item.id => later.undo = Undo::Nothing,
+                Undo::Deleted(again) if again.entry.item.id == item.id => {
+                    stands = false;
+                    break;
                 }
                 _ => {}
             }
         }
-        self.conversation.replace(old);
+        if stands {
+            self.conversation.restore(removed);
+        }
+        self.restore_text(op, item);
+    }
+
+    /// `op` did not happen to the item, which was so before. What was done to it since is done to that.
+    pub fn restore_text(&mut self, op: OpId, mut item: Arc<Item>) {
+        let mut cut = Vec::new();
+        let mut stands = true;
+        for (id, later) in self.outbox.operations.range_mut(op..) {
+            match &mut later.undo {
+                Undo::Truncated { item: before, part, heard_chars } if before.id == item.id => {
+                    before.clone_from(&item);
+                    let heard = Arc::make_mut(&mut item).cut(*part, *heard_chars);
+                    cut.extend(heard.map(|heard| (*id, item.clone(), heard)));
+                }
+                Undo::Resumed { item: before, .. } if before.id == item.id => {
+                    before.clone_from(&item);
+                    stands = false;
+                    break;
+                }
+                Undo::Deleted(removed) if removed.entry.item.id == item.id => {
+                    removed.entry.item = item.clone();
+                    stands = false;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        cut.into_iter().for_each(|(op, item, heard)| self.outbox.cut_again(op, &item, heard));
+        if stands {
+            self.conversation.replace(item);
+        }
     }
 }

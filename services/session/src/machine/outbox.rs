@@ -38,7 +38,12 @@ pub struct Operation {
 pub enum Undo {
     Config(Arc<SessionConfig>),
     Added(String),
-    Truncated(Arc<Item>),
+    /// The item as it was before, and how much of it was heard.
+    Truncated {
+        item: Arc<Item>,
+        part: usize,
+        heard_chars: usize,
+    },
     Deleted(Removed),
     /// An item of a reply could not be begun.
     Begun {
@@ -160,6 +165,12 @@ impl Outbox {
         self.steps.push_back(Step::Send { to, event, needs, if_stored: true, said: None });
     }
 
+    /// To all clients, once the store has answered `op`, which is owed to it if it cannot.
+    pub fn send_behind(&mut self, op: OpId, event: Event) {
+        let to = self.clients.clone();
+        self.steps.push_back(Step::Send { to, event, needs: Some(op), if_stored: false, said: None });
+    }
+
     pub fn send_to(&mut self, conn: ConnId, event: Event) {
         if self.has(conn) {
             self.steps.push_back(Step::Send { to: vec![conn], event, needs: None, if_stored: true, said: None });
@@ -235,7 +246,7 @@ impl Outbox {
                     if let StoreOp::ReplyFinished { item } = &mut op {
                         let bytes = self.said.remove(&item.id).unwrap_or(0);
                         if item.shorten(bytes) {
-                            said.push(Said::Less(self.shorten_rest(item, bytes)));
+                            said.extend(self.shorten_rest(item, bytes).map(Said::Less));
                         }
                     }
                     out.push(Output::Store { id, op });
@@ -257,8 +268,9 @@ impl Outbox {
         said
     }
 
-    /// What waits to be told and stored of the item goes by what was sent of it. Returns how it is in the end.
-    fn shorten_rest(&mut self, item: &Item, bytes: usize) -> Item {
+    /// What waits to be told and stored of the item goes by what was sent of it. Returns how it is in the end. None: it was
+    /// deleted, or goes on.
+    fn shorten_rest(&mut self, item: &Item, bytes: usize) -> Option<Item> {
         let mut last = item.clone();
         for step in &mut self.steps {
             match step {
@@ -272,11 +284,19 @@ impl Outbox {
                     *heard_chars = kept.text().chars().count();
                     last = kept.clone();
                 }
-                Step::Store { op: StoreOp::ItemDeleted { item_id }, .. } if *item_id == item.id => break,
+                Step::Send { event: Event::ItemTruncated { item_id, heard_chars, .. }, .. } if *item_id == item.id => {
+                    *heard_chars = last.text().chars().count().min(*heard_chars);
+                }
+                Step::Store { op: StoreOp::ReplyResumed { item: kept, .. }, .. } if kept.id == item.id => {
+                    kept.shorten(bytes);
+                    kept.status = ItemStatus::InProgress;
+                    return None;
+                }
+                Step::Store { op: StoreOp::ItemDeleted { item_id }, .. } if *item_id == item.id => return None,
                 Step::Send { .. } | Step::Store { .. } | Step::Close { .. } => {}
             }
         }
-        last
+        Some(last)
     }
 
     /// The last client has left: only what is to be stored is left. Returns the calls that no client was told to make.
@@ -289,13 +309,16 @@ impl Outbox {
             _ => None,
         };
         let unmade: HashSet<String> = self.steps.iter().filter_map(is_call).collect();
-        let mut calls = Vec::new();
+        let mut calls: Vec<Item> = Vec::new();
         for step in &mut self.steps {
-            if let Step::Store { op: StoreOp::ReplyFinished { item }, issued: false, .. } = step
-                && unmade.contains(&item.id)
-            {
-                item.status = ItemStatus::Incomplete;
-                calls.push(item.clone());
+            match step {
+                Step::Store { op: StoreOp::ReplyFinished { item }, issued: false, .. } if unmade.contains(&item.id) => {
+                    item.status = ItemStatus::Incomplete;
+                    calls.push(item.clone());
+                }
+                // Another item may stand under its id.
+                Step::Store { op: StoreOp::ItemDeleted { item_id }, .. } => calls.retain(|call| call.id != *item_id),
+                Step::Store { .. } | Step::Send { .. } | Step::Close { .. } => {}
             }
         }
         self.steps.retain(|step| matches!(step, Step::Store { .. }));
@@ -311,23 +334,61 @@ impl Outbox {
         });
     }
 
-    /// No client learns of the item.
-    pub fn unsay_item(&mut self, id: &str) {
-        self.steps
-            .retain(|step| !matches!(step, Step::Send { event: Event::ItemAdded { item, .. }, .. } if item.id == id));
+    /// No client learns of the item that `op` was to make.
+    pub fn unsay_item(&mut self, op: OpId, id: &str) {
+        self.retain_of(
+            op,
+            id,
+            |step| !matches!(step, Step::Send { event: Event::ItemAdded { item, .. }, .. } if item.id == id),
+        );
     }
 
-    /// Nothing of the reply's item was said, and nothing of it will be.
-    pub fn forget_item(&mut self, item_id: &str) {
-        let operations = &mut self.operations;
-        self.steps.retain(|step| match step {
+    /// `op` was to begin the item of a reply, or to go on with it: nothing of that is told or stored. What clients did to the
+    /// item has its own answer.
+    pub fn forget_item(&mut self, op: OpId, item_id: &str) {
+        let mut never = Vec::new();
+        self.retain_of(op, item_id, |step| match step {
+            Step::Send { event: Event::ItemTruncated { .. } | Event::ItemDeleted { .. }, needs, .. } => {
+                !needs.is_some_and(|op| never.contains(&op))
+            }
             Step::Send { event, .. } => !event.is_about(item_id),
             Step::Store { id, op, issued: false } if op.reply_item() == Some(item_id) => {
-                operations.remove(id);
+                never.push(*id);
                 false
             }
             Step::Store { .. } | Step::Close { .. } => true,
         });
+        never.iter().for_each(|op| drop(self.operations.remove(op)));
+    }
+
+    /// Of the steps behind `op`, up to those of another item under the same id, or of a reply that goes on with it.
+    fn retain_of(&mut self, op: OpId, item_id: &str, mut stays: impl FnMut(&Step) -> bool) {
+        let at = |op: OpId| self.steps.iter().position(|step| matches!(step, Step::Store { id, .. } if *id == op));
+        let begin = at(op).map_or(0, |at| at + 1);
+        let next = self.operations.range(op..).find(|(id, later)| **id > op && later.undo.makes(item_id));
+        // What was let out stands in no step.
+        let end = next.map_or(self.steps.len(), |(next, _)| at(*next).unwrap_or(begin));
+        let mut number = 0;
+        self.steps.retain(|step| {
+            number += 1;
+            !(begin..end).contains(&(number - 1)) || stays(step)
+        });
+    }
+
+    /// What was heard of an item is less than the client said: `op` cuts it to this.
+    pub fn cut_again(&mut self, op: OpId, cut: &Item, heard: usize) {
+        for step in &mut self.steps {
+            match step {
+                Step::Store { id, op: StoreOp::ItemTruncated { item, heard_chars, .. }, .. } if *id == op => {
+                    item.clone_from(cut);
+                    *heard_chars = heard;
+                }
+                Step::Send { event: Event::ItemTruncated { heard_chars, .. }, needs, .. } if *needs == Some(op) => {
+                    *heard_chars = heard;
+                }
+                Step::Store { .. } | Step::Send { .. } | Step::Close { .. } => {}
+            }
+        }
     }
 
     /// The end of a response that waits to be told; from now on it waits for no operation.
@@ -339,5 +400,16 @@ impl Outbox {
             }
             _ => None,
         })
+    }
+}
+
+impl Undo {
+    /// Whether the operation makes an item under this id, or goes on with it as another reply's.
+    pub fn makes(&self, id: &str) -> bool {
+        match self {
+            Undo::Added(item_id) | Undo::Begun { item_id, .. } => item_id == id,
+            Undo::Resumed { item, .. } => item.id == id,
+            _ => false,
+        }
     }
 }

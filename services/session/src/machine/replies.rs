@@ -140,9 +140,12 @@ impl Replies {
         }
     }
 
-    pub fn forget_item(&mut self, response_id: &str, item_id: &str) {
+    /// The reply does not have this item after all.
+    pub fn forget_item(&mut self, response_id: &str, item_id: &str, ledger: &mut Ledger) {
         if let Some(reply) = self.of_response(response_id) {
             reply.forget_item(item_id);
+        } else if let Some(response) = ledger.outbox.unsaid_end(response_id) {
+            response.output.retain(|item| item.id != item_id);
         }
     }
 

@@ -329,7 +329,7 @@ impl Reply {
                 if self.in_conversation()
                     && let Some((_, op)) = ledger.withdraw(&item.id)
                 {
-                    ledger.outbox.send_after(Some(op), Event::ItemDeleted { item_id: item.id });
+                    ledger.outbox.send_behind(op, Event::ItemDeleted { item_id: item.id });
                 }
                 return;
             }

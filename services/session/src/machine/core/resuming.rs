@@ -1,7 +1,7 @@
 //! A reply that was stopped, and goes on.
 
 use super::Machine;
-use crate::machine::happening::GenerationId;
+use crate::machine::happening::{GenerationId, OpId};
 use crate::machine::held::HeldReply;
 use crate::machine::outbox::Undo;
 use crate::machine::output::{Output, StoreOp};
@@ -135,10 +135,10 @@ impl Machine {
     }
 
     /// The store did not take it that the reply goes on.
-    pub(super) fn was_not_resumed(&mut self, response_id: &str, item: Arc<Item>, why: &str) {
-        self.ledger.outbox.forget_item(&item.id);
-        self.replies.forget_item(response_id, &item.id);
-        self.ledger.conversation.replace(item);
+    pub(super) fn was_not_resumed(&mut self, op: OpId, response_id: &str, item: Arc<Item>, why: &str) {
+        self.ledger.outbox.forget_item(op, &item.id);
+        self.replies.forget_item(response_id, &item.id, &mut self.ledger);
+        self.ledger.restore_text(op, item);
         self.replies.fail(response_id, why, &mut self.ledger, self.now);
     }
 }

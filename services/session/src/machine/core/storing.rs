@@ -3,7 +3,8 @@
 use super::Machine;
 use crate::machine::happening::OpId;
 use crate::machine::outbox::{Operation, Undo};
-use crate::vocabulary::Refusal;
+use crate::vocabulary::{Refusal, SessionConfig};
+use std::sync::Arc;
 
 impl Machine {
     pub(super) fn store_acked(&mut self, op: OpId) {
@@ -18,17 +19,17 @@ impl Machine {
         let Some(Operation { asker, undo }) = self.ledger.outbox.operations.remove(&op) else { return };
         self.ledger.outbox.unsay(op);
         match undo {
-            Undo::Config(old) => (self.config, self.next_config) = (old.clone(), old),
+            Undo::Config(old) => self.restore_config(op, old),
             Undo::Added(id) => {
-                self.ledger.outbox.unsay_item(&id);
+                self.ledger.outbox.unsay_item(op, &id);
                 self.ledger.never_was(op, &id);
             }
-            Undo::Truncated(old) => self.ledger.restore_text(op, old),
-            Undo::Resumed { response_id, item } => self.was_not_resumed(&response_id, item, &message),
-            Undo::Deleted(removed) => self.ledger.conversation.restore(removed),
+            Undo::Truncated { item, .. } => self.ledger.restore_text(op, item),
+            Undo::Resumed { response_id, item } => self.was_not_resumed(op, &response_id, item, &message),
+            Undo::Deleted(removed) => self.ledger.was_not_deleted(op, removed),
             Undo::Begun { response_id, item_id } => {
-                self.ledger.outbox.forget_item(&item_id);
-                self.replies.forget_item(&response_id, &item_id);
+                self.ledger.outbox.forget_item(op, &item_id);
+                self.replies.forget_item(&response_id, &item_id, &mut self.ledger);
                 self.ledger.never_was(op, &item_id);
                 self.replies.fail(&response_id, &message, &mut self.ledger, self.now);
             }
@@ -41,6 +42,18 @@ impl Machine {
         self.warming.changed();
         if let Some(asker) = asker {
             self.ledger.outbox.refuse(asker, Refusal::StoreFailed { cause: message });
+        }
+    }
+
+    /// A later change is whole, and falls back to `old`.
+    fn restore_config(&mut self, op: OpId, old: Arc<SessionConfig>) {
+        let later = self.ledger.outbox.operations.range_mut(op..).find_map(|(_, later)| match &mut later.undo {
+            Undo::Config(before) => Some(before),
+            _ => None,
+        });
+        match later {
+            Some(before) => *before = old,
+            None => (self.config, self.next_config) = (old.clone(), old),
         }
     }
 }
