@@ -14,6 +14,7 @@ mod speaking;
 mod speed;
 mod steps;
 mod turns;
+mod wait;
 
 use crate::charts::{self, Chart};
 use crate::output::{print_json, print_report, write_file};
@@ -47,6 +48,7 @@ enum BenchCommand {
     Drift(drift::Args),
     Household(household::Args),
     Felt(felt::Args),
+    Wait(wait::Args),
 }
 
 /// `given` goes on to the service that is started for a measurement.
@@ -64,6 +66,7 @@ pub fn run(args: Args, given: &[OsString], settings: &Settings) -> Result<()> {
         BenchCommand::Drift(args) => drift::run(&args, settings),
         BenchCommand::Household(args) => wait_for(household::run(&args, settings)),
         BenchCommand::Felt(args) => wait_for(felt::run(&args, given, settings)),
+        BenchCommand::Wait(args) => wait_for(wait::run(&args, given, settings)),
     }
 }
 

@@ -14,6 +14,12 @@ const CLAUSE_PAUSE_US: u64 = 150_000;
 const SENTENCE_PAUSE_US: u64 = 350_000;
 const US_PER_MINUTE: u64 = 60_000_000;
 
+/// The words of a text, in small letters and without marks.
+pub fn words(text: &str) -> Vec<String> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
 /// Milliseconds that `text` takes to say, rounded up.
 pub fn spoken_ms(text: &str, words_per_minute: u32) -> u64 {
     text.chars().map(|character| spoken_us(character, words_per_minute)).sum::<u64>().div_ceil(1000)

@@ -39,7 +39,7 @@ const SESSIONS: usize = 10;
 /// Turns of a case that needs few.
 const FEW: usize = 5;
 /// Silence in which what was computed reaches the disk.
-const WRITING_S: f64 = 4.0;
+pub(super) const WRITING_S: f64 = 4.0;
 
 pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result<()> {
     args.check()?;
@@ -241,7 +241,7 @@ impl Cases<'_> {
 }
 
 /// Medians of the wait and of the computed tokens, without the first turn, which is cold.
-fn medians(turns: &[TurnCost], kind: TurnKind) -> (Option<f64>, Option<f64>) {
+pub(super) fn medians(turns: &[TurnCost], kind: TurnKind) -> (Option<f64>, Option<f64>) {
     let turns = || turns.iter().skip(1).filter(|turn| turn.kind == kind);
     let waits = median(turns().filter_map(|turn| turn.first_token_ms));
     (waits, median(turns().filter_map(|turn| Some(turn.computed_tokens? as f64))))
@@ -253,7 +253,7 @@ fn nearly(a: Option<f64>, b: Option<f64>) -> bool {
 }
 
 /// How long it takes to read all files of a folder once, and how many MiB that is.
-fn read_all(folder: &Path) -> Result<(f64, f64)> {
+pub(super) fn read_all(folder: &Path) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {

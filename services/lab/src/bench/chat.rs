@@ -125,6 +125,7 @@ impl ChatPlayer {
         turn.cached_tokens = cached.or_else(|| usage["prompt_tokens_details"]["cached_tokens"].as_u64());
         turn.computed_tokens =
             turn.prompt_tokens.zip(turn.cached_tokens).map(|(all, cached)| all.saturating_sub(cached));
+        turn.queue_ms = ours["ms"]["queue"].as_f64();
         turn.reason = ours["reason"].as_str().map(str::to_owned);
         turn.would_save_tokens = ours["notes"]["would_save_tokens"].as_u64();
         Ok(text)

@@ -4,16 +4,20 @@ mod arms;
 mod heads;
 mod resume;
 mod sleep;
+mod thinking;
 
+use super::home::HomeSize;
+use super::home::household::system;
 use super::service::{BenchTarget, MeasuredService};
-use crate::output::{print_json, print_report};
+use crate::output::{print_json, print_report, progress_bar};
 use anyhow::{Context, Result};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use settings::Settings;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Measures what is felt of a reply: instructions that change, a cough, several arms, a sleep
+/// Measures what is felt of a reply: instructions that change, a cough, several arms, thinking that ends, a sleep
 ///
 /// Without --url each table starts a service of its own.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,9 +27,9 @@ pub struct Args {
     /// Only these tables [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     tables: Vec<FeltTable>,
-    /// Tokens, about, of the instructions
-    #[arg(long, default_value_t = 3_600)]
-    prompt: usize,
+    /// Tokens, about, of the instructions [default: 3600; in the table of heads 6000 where there is a peer]
+    #[arg(long)]
+    prompt: Option<usize>,
     /// Turns of each conversation
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
     turns: u64,
@@ -38,9 +42,13 @@ pub struct Args {
     /// Seconds until a silent service is given up
     #[arg(long, default_value_t = 600)]
     patience: u64,
-    /// Another OpenAI-compatible server with the same model, to compare with, such as llama.cpp's
+    /// Another OpenAI-compatible server with the same model, to compare with, such as llama.cpp's: changed heads and several arms.
+    /// It has no replies that go on, no end of thinking and no sleep
     #[arg(long, value_name = "URL")]
     peer: Option<String>,
+    /// Turns of each conversation with the peer, which reads instructions anew at every turn
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(3..), requires = "peer")]
+    peer_turns: u64,
     /// Prints one object for programs
     #[arg(long)]
     json: bool,
@@ -54,12 +62,15 @@ enum FeltTable {
     Resume,
     /// Several replies to one prompt
     Arms,
+    /// Thinking that ends in time for the first word, or because the user wants an answer
+    Thinking,
     /// A service that its users leave alone, and the first turn after that
     Sleep,
 }
 
 impl FeltTable {
-    const ALL: [FeltTable; 4] = [FeltTable::Heads, FeltTable::Resume, FeltTable::Arms, FeltTable::Sleep];
+    const ALL: [FeltTable; 5] =
+        [FeltTable::Heads, FeltTable::Resume, FeltTable::Arms, FeltTable::Thinking, FeltTable::Sleep];
 }
 
 /// What a table is measured with.
@@ -79,6 +90,7 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
             FeltTable::Heads => heads::measure(&bench).await.context("the table of changed heads")?,
             FeltTable::Resume => resume::measure(&bench).await.context("the table of replies that go on")?,
             FeltTable::Arms => arms::measure(&bench).await.context("the table of arms")?,
+            FeltTable::Thinking => thinking::measure(&bench).await.context("the table of thinking")?,
             FeltTable::Sleep => sleep::measure(&bench).await.context("the table of sleep")?,
         });
     }
@@ -94,6 +106,32 @@ pub async fn run(args: &Args, given: &[OsString], settings: &Settings) -> Result
     Ok(())
 }
 
+/// About what a turn takes beside its reply, and for what templates write around.
+const TURN_TOKENS: usize = 250;
+const SPARE: usize = 400;
+const PROMPT_TOKENS: usize = 3_600;
+
+/// Where a table is played.
+struct FeltHome {
+    service: MeasuredService,
+    entities: usize,
+    /// Instructions of a home.
+    system: String,
+    bar: ProgressBar,
+    told: Value,
+}
+
+impl FeltHome {
+    /// Whatever was played, the service ends.
+    async fn end<T>(self, played: Result<T>, rows: impl FnOnce(&T) -> Value) -> Result<Value> {
+        let FeltHome { service, bar, mut told, .. } = self;
+        service.stop().await;
+        bar.finish_and_clear();
+        told["rows"] = rows(&played?);
+        Ok(told)
+    }
+}
+
 impl FeltBench<'_> {
     /// The service that is measured. `needs`: settings that the table demands of one that is started here.
     async fn service(&self, needs: &[(&str, String)]) -> Result<MeasuredService> {
@@ -104,6 +142,29 @@ impl FeltBench<'_> {
         let Some(url) = self.args.peer.clone() else { return Ok(None) };
         let target = BenchTarget { url: Some(url), key: None, model: None };
         Ok(Some(MeasuredService::open(&target, &[], self.settings, &[]).await?))
+    }
+
+    /// A service with the instructions of a home. `turns` of so many tokens are played on it.
+    async fn home(&self, table: &str, turns: usize, turn_tokens: usize, needs: &[(&str, String)]) -> Result<FeltHome> {
+        self.home_of(table, self.args.prompt.unwrap_or(PROMPT_TOKENS), turns, turn_tokens, needs).await
+    }
+
+    async fn home_of(
+        &self,
+        table: &str,
+        prompt: usize,
+        turns: usize,
+        turn_tokens: usize,
+        needs: &[(&str, String)],
+    ) -> Result<FeltHome> {
+        let HomeSize { entities, prompt_tokens } = HomeSize::of(&self.args.target, prompt, 0, self.settings).await?;
+        let window = prompt_tokens + turns * turn_tokens + SPARE;
+        let needs = [&[("model.ctx_size", window.to_string())], needs].concat();
+        let service = self.service(&needs).await?;
+        let mut told = self.about(table, &service);
+        told["prompt_tokens"] = json!(prompt_tokens);
+        let bar = progress_bar(turns as u64, "turn {pos} of {len} [{bar:40}] {eta} left");
+        Ok(FeltHome { service, entities, system: system(entities, "kitchen"), bar, told })
     }
 
     /// The machine is told once, by the table that measured on it.

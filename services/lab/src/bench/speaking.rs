@@ -11,13 +11,13 @@ use std::time::Duration;
 pub struct SpeechArgs {
     /// How fast the user speaks [default: the configuration's speech.words_per_minute]
     #[arg(long)]
-    words_per_minute: Option<f64>,
+    pub words_per_minute: Option<f64>,
     /// What the last partial transcript has of the final words
     #[arg(long, value_enum, default_value_t = LastPartial::ButOneWord)]
-    last_partial: LastPartial,
+    pub last_partial: LastPartial,
     /// Seconds for which a last partial transcript with as many words as the final ones stands still before these come
     #[arg(long, default_value_t = 0.6)]
-    still: f64,
+    pub still: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]

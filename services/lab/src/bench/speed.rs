@@ -27,27 +27,32 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
     /// Tokens of the past to measure at
     #[arg(long, value_delimiter = ',', default_values_t = [512, 4096])]
-    ctx: Vec<usize>,
+    pub(super) ctx: Vec<usize>,
     /// Tokens to write at each context
     #[arg(long, default_value_t = 64)]
-    decode: usize,
+    pub(super) decode: usize,
     /// Sequences that write at the same time, one measurement for each number
     #[arg(long, value_delimiter = ',', default_values_t = [1])]
-    batch: Vec<usize>,
+    pub(super) batch: Vec<usize>,
     /// Times everything is measured; the median counts
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Memory to read for finding out how fast this machine's memory is; 0 leaves that out
     #[arg(long, value_name = "MIB", default_value_t = 512)]
-    memory_mib: usize,
+    pub(super) memory_mib: usize,
     #[command(flatten)]
-    output: BenchOutput,
+    pub(super) output: BenchOutput,
 }
 
 pub fn run(args: &Args, settings: &Settings) -> Result<()> {
+    let measured = measure(args, settings)?;
+    args.output.tell(&measured, &[&rows_of(&measured["contexts"])], &charts(&measured))
+}
+
+pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
     let mut contexts = args.ctx.clone();
     contexts.sort_unstable();
     contexts.dedup();
@@ -95,7 +100,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
     };
     let contexts =
         contexts.iter().enumerate().map(context).collect::<Option<Vec<_>>>().context("nothing was measured")?;
-    let measured = json!({
+    Ok(json!({
         "bench": "speed",
         "machine": machine,
         "rounds": args.rounds,
@@ -116,8 +121,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<()> {
             // Of them what one token of one sequence needs.
             "weight_bytes_per_token": token_bytes,
         },
-    });
-    args.output.tell(&measured, &[&rows_of(&measured["contexts"])], &charts(&measured))
+    }))
 }
 
 /// For people: a row for each context and each batch.

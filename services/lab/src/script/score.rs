@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use regex::RegexBuilder;
 use serde::{Deserialize, Serialize};
+use session::speech::words;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,11 +46,6 @@ impl ExpectedAnswer {
 fn regex(pattern: &str) -> Result<regex::Regex> {
     let regex = RegexBuilder::new(pattern).case_insensitive(true).build();
     regex.with_context(|| format!("`matches` {pattern:?} is no regular expression"))
-}
-
-fn words(text: &str) -> Vec<String> {
-    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
 }
 
 #[cfg(test)]

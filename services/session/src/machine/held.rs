@@ -7,7 +7,7 @@
 use super::conversation::Conversation;
 use super::happening::{GenerationId, Millis};
 use super::output::{Generate, Resume};
-use crate::speech;
+use crate::speech::{self, words};
 use crate::vocabulary::{
     Delta, Finish, GenerationOptions, Heard, Item, ItemBody, ItemStatus, MaxTokens, NewItem, ResponseFormat,
     ResumeRequest, Role,
@@ -185,12 +185,6 @@ impl HeldReply {
 fn is_backchannel(text: &str, backchannels: &[String]) -> bool {
     let said = words(text);
     !said.is_empty() && backchannels.iter().any(|known| words(known) == said)
-}
-
-/// In small letters, without marks.
-fn words(text: &str) -> Vec<String> {
-    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect()
 }
 
 #[cfg(test)]

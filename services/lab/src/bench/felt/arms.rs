@@ -1,15 +1,13 @@
 //! Several replies to one prompt: what all of them wait, beside one.
 
 use super::FeltBench;
-use crate::bench::home::HomeSize;
-use crate::bench::home::household::system;
 use crate::bench::service::MeasuredService;
 use crate::bench::steps::Filler;
-use crate::output::progress_bar;
 use anyhow::{Context, Result, bail};
 use eventsource_stream::Eventsource;
 use experiment::median;
 use futures_util::StreamExt;
+use indicatif::ProgressBar;
 use reqwest::{Client, Method};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,10 +17,10 @@ const ARMS: [usize; 3] = [1, 2, 4];
 /// About a first sentence.
 const SENTENCE_TOKENS: usize = 12;
 const MOST_OF_ONE: f64 = 1.15;
-const SPARE: usize = 400;
 
 #[derive(Serialize)]
 struct ArmsRow {
+    of: &'static str,
     arms: usize,
     first_token_ms: Option<f64>,
     /// Until each arm has its first sentence.
@@ -41,33 +39,59 @@ struct Asked {
 
 pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     let args = bench.args;
-    let HomeSize { entities, prompt_tokens } = HomeSize::of(&args.target, args.prompt, 0, bench.settings).await?;
-    let service = bench.service(&[("model.ctx_size", (prompt_tokens + SPARE).to_string())]).await?;
-    let mut told = bench.about("arms", &service);
-    let bar = progress_bar(args.turns * ARMS.len() as u64, "request {pos} of {len} [{bar:40}] {eta} left");
+    let requests = args.turns as usize * ARMS.len();
+    // Each is a conversation of its own.
+    let home = bench.home("arms", requests, 0, &[]).await?;
+    let peer = bench.peer().await?;
     let played = async {
-        let http = Client::builder().read_timeout(bench.patience()).build().context("the HTTP client")?;
-        let models = service.address.get(&http, "/v1/models").await?;
-        let model = models["data"][0]["id"].as_str().context("the service lists no model")?;
-        let (system, mut filler) = (system(entities, "kitchen"), Filler::with_barge_ins(1, usize::MAX));
-        let mut asked = Vec::new();
-        for _ in 0..args.turns {
-            for arms in ARMS {
-                tokio::time::sleep(Duration::from_secs_f64(args.pause)).await;
-                asked.push(ask(&service, &http, model, [&system, &filler.step(1).says], arms).await?);
-                bar.inc(1);
-            }
-        }
-        anyhow::Ok(asked)
+        let ours = play(bench, &home.service, &home.system, args.turns, &home.bar).await?;
+        let theirs = match &peer {
+            // A server may not know of arms.
+            Some(peer) => Some(play(bench, peer, &home.system, args.peer_turns, &home.bar).await),
+            None => None,
+        };
+        anyhow::Ok((ours, theirs))
     }
     .await;
-    service.stop().await;
-    bar.finish_and_clear();
-    // The first round reads the instructions.
-    let asked = &played?[ARMS.len()..];
-    told["prompt_tokens"] = json!(prompt_tokens);
-    told["rows"] = json!(ARMS.map(|arms| row(arms, asked)));
+    let why = match &played {
+        Ok((_, Some(Err(why)))) => Some(format!("the peer: {why:#}")),
+        _ => None,
+    };
+    let rows = |(ours, theirs): &(Vec<Asked>, Option<Result<Vec<Asked>>>)| {
+        let mut rows: Vec<ArmsRow> = ARMS.map(|arms| row("service", arms, ours)).into();
+        match theirs {
+            Some(Ok(theirs)) => rows.extend(ARMS.map(|arms| row("peer", arms, theirs))),
+            Some(Err(_)) => rows.push(row("peer: none", 0, &[])),
+            None => {}
+        }
+        json!(rows)
+    };
+    let mut told = home.end(played, rows).await?;
+    told["peer_refuses"] = json!(why);
     Ok(told)
+}
+
+async fn play(
+    bench: &FeltBench<'_>,
+    service: &MeasuredService,
+    system: &str,
+    turns: u64,
+    bar: &ProgressBar,
+) -> Result<Vec<Asked>> {
+    let http = Client::builder().read_timeout(bench.patience()).build().context("the HTTP client")?;
+    let models = service.address.get(&http, "/v1/models").await?;
+    let model = models["data"][0]["id"].as_str().context("the service lists no model")?;
+    let mut filler = Filler::with_barge_ins(1, usize::MAX);
+    let mut asked = Vec::new();
+    for _ in 0..turns {
+        for arms in ARMS {
+            tokio::time::sleep(Duration::from_secs_f64(bench.args.pause)).await;
+            asked.push(ask(service, &http, model, [system, &filler.step(1).says], arms).await?);
+            bar.inc(1);
+        }
+    }
+    // The first round reads the instructions.
+    Ok(asked.split_off(ARMS.len()))
 }
 
 async fn ask(
@@ -111,16 +135,17 @@ async fn ask(
     Ok(Asked { arms, first_token_ms: first_token_ms.unwrap_or(sentence_ms), sentence_ms })
 }
 
-fn row(arms: usize, asked: &[Asked]) -> ArmsRow {
-    let of = |arms: usize| asked.iter().filter(move |asked| asked.arms == arms);
-    let sentence = |arms: usize| median(of(arms).map(|asked| asked.sentence_ms));
+fn row(of: &'static str, arms: usize, asked: &[Asked]) -> ArmsRow {
+    let with = |arms: usize| asked.iter().filter(move |asked| asked.arms == arms);
+    let sentence = |arms: usize| median(with(arms).map(|asked| asked.sentence_ms));
     let ratio = sentence(arms).zip(sentence(1)).map(|(all, one)| all / one);
     ArmsRow {
+        of,
         arms,
-        first_token_ms: median(of(arms).map(|asked| asked.first_token_ms)),
+        first_token_ms: median(with(arms).map(|asked| asked.first_token_ms)),
         sentence_ms: sentence(arms),
         ratio,
-        holds: ratio.filter(|_| arms > 1).map(|ratio| ratio <= MOST_OF_ONE),
+        holds: ratio.filter(|_| arms > 1 && of == "service").map(|ratio| ratio <= MOST_OF_ONE),
     }
 }
 
@@ -132,7 +157,7 @@ mod tests {
     fn arms_are_compared_with_one() {
         let asked = |arms, sentence_ms| Asked { arms, first_token_ms: 1.0, sentence_ms };
         let asked = [asked(1, 100.0), asked(2, 114.0), asked(4, 130.0)];
-        let told: Vec<_> = ARMS.iter().map(|arms| row(*arms, &asked).holds).collect();
+        let told: Vec<_> = ARMS.iter().map(|arms| row("service", *arms, &asked).holds).collect();
         assert_eq!(told, [None, Some(true), Some(false)]);
     }
 }

@@ -1,16 +1,13 @@
 //! Instructions in which a clock changes at every turn: at the top, in the middle, and not at all; of an API client, whose
 //! instructions stand as they are, and of a voice integration, for which notes say what changed.
 
-use super::FeltBench;
+use super::{FeltBench, FeltHome, PROMPT_TOKENS, TURN_TOKENS};
 use crate::bench::chat::ChatPlayer;
-use crate::bench::home::HomeSize;
 use crate::bench::home::household::system;
 use crate::bench::service::MeasuredService;
 use crate::bench::steps::{Filler, Opening, TurnCost};
-use crate::output::progress_bar;
 use anyhow::{Context, Result};
 use experiment::median;
-use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -36,14 +33,15 @@ const MOST_ORDINARY_TURNS: f64 = 1.3;
 const LEAST_REUSED_SHARE: f64 = 0.95;
 /// Turns before are not counted: there is nothing to reuse yet.
 const FIRST_COUNTED: usize = 3;
-/// About what a turn takes beside its reply and a note, and for what templates write around.
-const TURN_TOKENS: usize = 250;
-const SPARE: usize = 400;
+/// Of the instructions, where a peer reads them too.
+const PEER_PROMPT_TOKENS: usize = 6_000;
 
 #[derive(Serialize)]
 struct HeadRow {
     clock: Clock,
     client: FeltClient,
+    /// That are counted.
+    turns: usize,
     prompt_tokens: Option<u64>,
     /// Of the turn that reused least.
     reused_share: Option<f64>,
@@ -63,32 +61,29 @@ struct Played {
 
 pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     let args = bench.args;
-    let HomeSize { entities, prompt_tokens } = HomeSize::of(&args.target, args.prompt, 0, bench.settings).await?;
-    let window = prompt_tokens + args.turns as usize * (2 * args.reply + TURN_TOKENS) + SPARE;
-    let service = bench.service(&[("model.ctx_size", window.to_string())]).await?;
-    let mut told = bench.about("heads", &service);
     let peer = bench.peer().await?;
-    let sides = if peer.is_some() { 3 } else { 2 };
-    let bar = progress_bar(args.turns * sides * CLOCKS.len() as u64, "turn {pos} of {len} [{bar:40}] {eta} left");
-    let mut played = Vec::new();
-    let measured = async {
+    let prompt = args.prompt.unwrap_or(if peer.is_some() { PEER_PROMPT_TOKENS } else { PROMPT_TOKENS });
+    let turn_tokens = 2 * args.reply + TURN_TOKENS;
+    let home = bench.home_of("heads", prompt, args.turns as usize, turn_tokens, &[]).await?;
+    let theirs = if peer.is_some() { args.peer_turns } else { 0 };
+    home.bar.set_length((2 * args.turns + theirs) * CLOCKS.len() as u64);
+    let played = async {
+        let mut played = Vec::new();
         for clock in CLOCKS {
             for client in [FeltClient::Exact, FeltClient::Notes] {
-                played.push(play(bench, &service, clock, client, entities, &bar).await?);
+                played.push(play(bench, &home.service, clock, client, args.turns, &home).await?);
             }
             if let Some(peer) = &peer {
-                played.push(play(bench, peer, clock, FeltClient::Peer, entities, &bar).await.context("the peer")?);
+                let client = FeltClient::Peer;
+                played.push(play(bench, peer, clock, client, theirs, &home).await.context("the peer")?);
             }
         }
-        anyhow::Ok(())
+        anyhow::Ok(played)
     }
     .await;
-    service.stop().await;
-    bar.finish_and_clear();
-    measured?;
-    told["prompt_tokens"] = json!(prompt_tokens);
-    told["rows"] = json!(rows(&played));
-    told["turns"] = played.iter().flat_map(of_played).collect();
+    let turns: Value = played.iter().flatten().flat_map(of_played).collect();
+    let mut told = home.end(played, |played| json!(rows(played))).await?;
+    told["turns"] = turns;
     Ok(told)
 }
 
@@ -97,11 +92,11 @@ async fn play(
     service: &MeasuredService,
     clock: Clock,
     client: FeltClient,
-    entities: usize,
-    bar: &ProgressBar,
+    many: u64,
+    home: &FeltHome,
 ) -> Result<Played> {
     let args = bench.args;
-    let head = |turn: usize| instructions(entities, clock, client, turn);
+    let head = |turn: usize| instructions(home.entities, clock, client, turn);
     let opening =
         Opening { system: head(0), history: Vec::new(), reply_tokens: args.reply, patience: bench.patience() };
     let mut player = ChatPlayer::new(service, None, opening).await?;
@@ -109,12 +104,12 @@ async fn play(
         player.agent = "HomeAssistant/reprise-bench";
     }
     let (mut filler, mut turns) = (Filler::with_barge_ins(1, usize::MAX), Vec::new());
-    for turn in 1..=args.turns as usize {
+    for turn in 1..=many as usize {
         tokio::time::sleep(std::time::Duration::from_secs_f64(args.pause)).await;
         let mut step = filler.step(1);
         step.system = Some(head(turn));
         turns.push(player.turn(service, turn, step).await?);
-        bar.inc(1);
+        home.bar.inc(1);
     }
     Ok(Played { clock, client, turns })
 }
@@ -146,6 +141,7 @@ fn rows(played: &[Played]) -> Vec<HeadRow> {
         HeadRow {
             clock: played.clock,
             client: played.client,
+            turns: counted(played).count(),
             prompt_tokens: played.turns.last().and_then(|turn| turn.prompt_tokens),
             reused_share,
             computed_tokens: counted(played).filter_map(|turn| turn.computed_tokens).max(),

@@ -1,11 +1,8 @@
 //! A reply that a cough stopped: what its next words wait, beside the first words of an ordinary turn.
 
-use super::FeltBench;
-use crate::bench::home::HomeSize;
-use crate::bench::home::household::system;
+use super::{FeltBench, TURN_TOKENS};
 use crate::bench::steps::Filler;
 use crate::client::{Arrival, ServiceClient};
-use crate::output::progress_bar;
 use anyhow::{Result, bail};
 use experiment::median;
 use serde::Serialize;
@@ -20,8 +17,6 @@ const REPLY_TOKENS: usize = 48;
 /// From the cough to the request that the reply goes on.
 const COUGH: Duration = Duration::from_millis(300);
 const MOST_MS: f64 = 20.0;
-const TURN_TOKENS: usize = 250;
-const SPARE: usize = 400;
 
 #[derive(Serialize)]
 struct ResumeRow {
@@ -49,16 +44,12 @@ struct Reply {
 
 pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     let args = bench.args;
-    let HomeSize { entities, prompt_tokens } = HomeSize::of(&args.target, args.prompt, 0, bench.settings).await?;
     let wanted = args.turns as usize;
-    let window = prompt_tokens + wanted * TRIES * (REPLY_TOKENS + TURN_TOKENS) + SPARE;
-    let service = bench.service(&[("model.ctx_size", window.to_string())]).await?;
-    let mut told = bench.about("resume", &service);
-    let bar = progress_bar(args.turns, "reply {pos} of {len} [{bar:40}] {eta} left");
+    let home = bench.home("resume", wanted * TRIES, REPLY_TOKENS + TURN_TOKENS, &[]).await?;
     let played = async {
-        let mut client = service.connect(bench.settings, bench.patience(), &[]).await?;
+        let mut client = home.service.connect(bench.settings, bench.patience(), &[]).await?;
         let session = json!({
-            "type": "realtime", "instructions": system(entities, "kitchen"), "max_output_tokens": REPLY_TOKENS,
+            "type": "realtime", "instructions": home.system, "max_output_tokens": REPLY_TOKENS,
             "temperature": 0, "reasoning": { "effort": "none" },
         });
         client.update(session).await?;
@@ -79,7 +70,7 @@ pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
             let begin = Instant::now();
             client.say(resume).await?;
             resumed.extend(listen(&mut client, begin, usize::MAX).await?.waited);
-            bar.inc(1);
+            home.bar.inc(1);
             if resumed.len() == wanted {
                 break;
             }
@@ -88,13 +79,14 @@ pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
         anyhow::Ok((ordinary, resumed))
     }
     .await;
-    service.stop().await;
-    bar.finish_and_clear();
-    let (ordinary, resumed) = played?;
-    told["prompt_tokens"] = json!(prompt_tokens);
+    let peer = args.peer.is_some();
     // The first turn reads the instructions.
-    told["rows"] = json!([row("ordinary", &ordinary[1..]), holding(row("a reply that goes on", &resumed))]);
-    Ok(told)
+    let rows = |(ordinary, resumed): &(Vec<Waited>, Vec<Waited>)| {
+        let mut rows = vec![row("ordinary", &ordinary[1..]), holding(row("a reply that goes on", resumed))];
+        rows.extend(peer.then(|| row("the peer: none goes on", &[])));
+        json!(rows)
+    };
+    home.end(played, rows).await
 }
 
 /// Until the reply is over. After so many pieces the user coughs.

@@ -1,12 +1,9 @@
 //! A service that its users leave alone gives its memory back; and what the first turn after that waits.
 
-use super::FeltBench;
+use super::{FeltBench, TURN_TOKENS};
 use crate::bench::chat::ChatPlayer;
-use crate::bench::home::HomeSize;
-use crate::bench::home::household::system;
 use crate::bench::service::MeasuredService;
 use crate::bench::steps::{Filler, Opening, TurnCost};
-use crate::output::progress_bar;
 use anyhow::{Result, bail};
 use experiment::median;
 use serde::Serialize;
@@ -17,9 +14,8 @@ use std::time::{Duration, Instant};
 const SLEEPS: usize = 3;
 /// What the service may have in memory while it sleeps.
 const MOST_ASLEEP_BYTES: u64 = 60 << 20;
-/// About what a turn takes beside its reply, and for what templates write around.
-const TURN_TOKENS: usize = 250;
-const SPARE: usize = 400;
+/// So many ordinary turns may the first one take beside the time to read the files.
+const MOST_ORDINARY_TURNS: f64 = 1.3;
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
@@ -28,6 +24,10 @@ struct SleepRow {
     first_token_ms: Option<f64>,
     /// To an ordinary turn.
     ratio: Option<f64>,
+    /// Until the model was there and the turn began: the time to read its files.
+    opening_ms: Option<f64>,
+    /// What the turn took besides, to an ordinary turn.
+    ratio_without_opening: Option<f64>,
     computed_tokens: Option<f64>,
     /// Before the turn.
     rss_bytes: Option<u64>,
@@ -36,41 +36,39 @@ struct SleepRow {
 
 pub async fn measure(bench: &FeltBench<'_>) -> Result<Value> {
     let args = bench.args;
-    let HomeSize { entities, prompt_tokens } = HomeSize::of(&args.target, args.prompt, 0, bench.settings).await?;
     let turns = args.turns as usize + SLEEPS;
-    let window = prompt_tokens + turns * (args.reply + TURN_TOKENS) + SPARE;
     let idle_s = args.pause.ceil() as u64 + 1;
-    let needs = [("model.ctx_size", window.to_string()), ("memory.idle_s", idle_s.to_string())];
-    let service = bench.service(&needs).await?;
-    let mut told = bench.about("sleep", &service);
-    let system = system(entities, "kitchen");
-    let opening = Opening { system, history: Vec::new(), reply_tokens: args.reply, patience: bench.patience() };
-    let bar = progress_bar(turns as u64, "turn {pos} of {len} [{bar:40}] {eta} left");
+    let needs = [("memory.idle_s", idle_s.to_string())];
+    let home = bench.home("sleep", turns, args.reply + TURN_TOKENS, &needs).await?;
+    let service = &home.service;
     let played = async {
-        let mut player = ChatPlayer::new(&service, None, opening).await?;
+        let (system, patience) = (home.system.clone(), bench.patience());
+        let opening = Opening { system, history: Vec::new(), reply_tokens: args.reply, patience };
+        let mut player = ChatPlayer::new(service, None, opening).await?;
         let mut filler = Filler::with_barge_ins(1, usize::MAX);
         let (mut ordinary, mut waking) = (Vec::new(), Vec::new());
         for turn in 1..=turns {
             let sleeps = turn > args.turns as usize;
             match sleeps {
-                true => falls_asleep(&service, bench.patience()).await?,
+                true => falls_asleep(service, patience).await?,
                 false => tokio::time::sleep(Duration::from_secs_f64(args.pause)).await,
             }
             let rss_bytes = service.memory().map(|memory| memory.rss_bytes);
-            let cost = player.turn(&service, turn, filler.step(1)).await?;
+            let cost = player.turn(service, turn, filler.step(1)).await?;
             if sleeps { &mut waking } else { &mut ordinary }.push((cost, rss_bytes));
-            bar.inc(1);
+            home.bar.inc(1);
         }
         anyhow::Ok((ordinary, waking))
     }
     .await;
-    service.stop().await;
-    bar.finish_and_clear();
-    let (ordinary, waking) = played?;
-    told["prompt_tokens"] = json!(prompt_tokens);
+    let peer = args.peer.is_some();
     // The first turn reads the instructions.
-    told["rows"] = json!(rows(&ordinary[1..], &waking));
-    Ok(told)
+    let rows = |(ordinary, waking): &(Vec<MeasuredTurn>, Vec<MeasuredTurn>)| {
+        let mut rows: Vec<SleepRow> = rows(&ordinary[1..], waking).into();
+        rows.extend(peer.then(|| row("the peer: none", &[], &[])));
+        json!(rows)
+    };
+    home.end(played, rows).await
 }
 
 async fn falls_asleep(service: &MeasuredService, patience: Duration) -> Result<()> {
@@ -87,18 +85,33 @@ async fn falls_asleep(service: &MeasuredService, patience: Duration) -> Result<(
 type MeasuredTurn = (TurnCost, Option<u64>);
 
 fn rows(ordinary: &[MeasuredTurn], waking: &[MeasuredTurn]) -> [SleepRow; 2] {
+    let asleep = row("the first after a sleep", waking, ordinary);
+    let fits = asleep.rss_bytes.map(|bytes| bytes <= MOST_ASLEEP_BYTES);
+    let is_soon = asleep.ratio_without_opening.map(|ratio| ratio <= MOST_ORDINARY_TURNS);
+    let holds = fits.zip(is_soon).map(|(fits, is_soon)| fits && is_soon);
+    [row("ordinary", ordinary, ordinary), SleepRow { holds, ..asleep }]
+}
+
+fn row(turn: &'static str, turns: &[MeasuredTurn], ordinary: &[MeasuredTurn]) -> SleepRow {
     let wait = |turns: &[MeasuredTurn]| median(turns.iter().filter_map(|(turn, _)| turn.first_token_ms));
-    let row = |turn, turns: &[MeasuredTurn]| SleepRow {
+    let queue = |turns: &[MeasuredTurn]| median(turns.iter().filter_map(|(turn, _)| turn.queue_ms));
+    let opening_ms = queue(turns);
+    let to_ordinary =
+        |wait: Option<f64>, ordinary: Option<f64>| wait.zip(ordinary).map(|(wait, ordinary)| wait / ordinary);
+    // Each turn without its own opening.
+    let without = |turns: &[MeasuredTurn]| {
+        median(turns.iter().filter_map(|(turn, _)| Some(turn.first_token_ms? - turn.queue_ms?)))
+    };
+    SleepRow {
         turn,
         first_token_ms: wait(turns),
-        ratio: wait(turns).zip(wait(ordinary)).map(|(wait, ordinary)| wait / ordinary),
+        ratio: to_ordinary(wait(turns), wait(ordinary)),
+        opening_ms,
+        ratio_without_opening: to_ordinary(without(turns), wait(ordinary)),
         computed_tokens: median(turns.iter().filter_map(|(turn, _)| Some(turn.computed_tokens? as f64))),
         rss_bytes: turns.iter().filter_map(|(_, rss_bytes)| *rss_bytes).max(),
         holds: None,
-    };
-    let asleep = row("the first after a sleep", waking);
-    let holds = asleep.rss_bytes.map(|bytes| bytes <= MOST_ASLEEP_BYTES);
-    [row("ordinary", ordinary), SleepRow { holds, ..asleep }]
+    }
 }
 
 #[cfg(test)]
@@ -108,11 +121,16 @@ mod tests {
 
     #[test]
     fn turns_after_a_sleep_are_compared_with_ordinary_ones() {
-        let turn = |ms, rss_bytes| {
-            (TurnCost { first_token_ms: Some(ms), ..TurnCost::new(1, TurnKind::Turn) }, Some(rss_bytes))
+        let turn = |ms, queue, mib: u64| {
+            let cost = TurnCost { first_token_ms: Some(ms), queue_ms: Some(queue), ..TurnCost::new(1, TurnKind::Turn) };
+            (cost, Some(mib << 20))
         };
-        let [ordinary, waking] = rows(&[turn(10.0, 900 << 20)], &[turn(25.0, 50 << 20), turn(25.0, 61 << 20)]);
-        assert_eq!((ordinary.ratio, ordinary.holds), (Some(1.0), None));
-        assert_eq!((waking.ratio, waking.rss_bytes, waking.holds), (Some(2.5), Some(61 << 20), Some(false)));
+        let ordinary = [turn(10.0, 0.0, 900)];
+        for (ms, mib, holds) in [(25.0, 50, true), (26.0, 50, false), (25.0, 61, false)] {
+            let [normal, first] = rows(&ordinary, &[turn(ms, 12.0, mib), turn(ms, 12.0, 50)]);
+            assert_eq!((normal.ratio, normal.holds), (Some(1.0), None));
+            assert_eq!((first.opening_ms, first.rss_bytes), (Some(12.0), Some(mib << 20)));
+            assert_eq!((first.ratio, first.holds), (Some(ms / 10.0), Some(holds)), "{ms} {mib}");
+        }
     }
 }
