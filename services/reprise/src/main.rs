@@ -22,7 +22,7 @@ struct Cli {
 enum CliCommand {
     #[command(subcommand)]
     Ab(lab::ab::AbCommand),
-    Bench(lab::bench::Args),
+    Bench(Box<lab::bench::Args>),
     Chat(commands::chat::Args),
     Doctor(commands::doctor::Args),
     #[command(subcommand)]
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
     let done = loaded.and_then(|loaded| match cli.command {
         CliCommand::Ab(args) => lab::ab::run(args, &loaded.settings),
-        CliCommand::Bench(args) => lab::bench::run(args, &cli.configuration.passed_on(), &loaded.settings),
+        CliCommand::Bench(args) => lab::bench::run(*args, &cli.configuration.passed_on(), &loaded.settings),
         CliCommand::Chat(args) => commands::chat::run(args, &loaded.settings),
         CliCommand::Doctor(_) | CliCommand::Licenses => Ok(()),
         CliCommand::Eval(args) => lab::eval::run(args, &loaded.settings),
