@@ -14,6 +14,7 @@ use kernels::format::Format;
 use kernels::peak;
 use kernels::product::{
     Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
+    products,
 };
 use values::{random, random_blocks};
 
@@ -53,6 +54,7 @@ fn main() {
     for format in formats {
         bench.product(format);
     }
+    bench.token();
     for rows in [1, 4, 64, 256] {
         bench.delta(rows);
     }
@@ -132,6 +134,60 @@ impl Bench {
             100.0 * gb_per_s / self.memory_gb_per_s,
             seconds * 1e6
         );
+    }
+
+    /// The products of one token of the 0.8B's layers, one after the other as a model has them: what is lost between them.
+    fn token(&self) {
+        let name = "q4_k, all products of a token, 24 layers";
+        if !self.wants(name) {
+            return;
+        }
+        let format = Format::Q4_K;
+        // Each of these reads what the one before it wrote.
+        let stages: [(&[usize], usize); 4] =
+            [(&[6144, 2048], 1024), (&[1024], 2048), (&[3584, 3584], 1024), (&[1024], 3584)];
+        let size = |rows: usize, cols: usize| {
+            let panels = has_panels(self.cpu.level).then(|| panel_bytes(format, rows, cols)).flatten();
+            panels.unwrap_or_else(|| rows * format.row_bytes(cols).expect("whole blocks"))
+        };
+        let order = if has_panels(self.cpu.level) { MatrixOrder::Panels } else { MatrixOrder::Rows };
+        let of_layer: usize = stages.iter().flat_map(|(rows, cols)| rows.iter().map(|rows| size(*rows, *cols))).sum();
+        let all = random_blocks(format, 1 << 20, 1).into_iter().cycle().take(24 * of_layer).collect::<Vec<u8>>();
+        let mut activations = [1024, 2048, 3584].map(|cols| {
+            let mut x = Activations::default();
+            x.set(1, cols, &random(cols, 2));
+            (cols, x)
+        });
+        let mut out = vec![0.0; 6144 + 2048];
+        let mut times = Vec::new();
+        for _ in 0..40 {
+            let begin = Instant::now();
+            let mut at = 0;
+            for _ in 0..24 {
+                for (rows, cols) in stages {
+                    let (_, x) = activations.iter_mut().find(|(of, _)| *of == cols).expect("listed");
+                    x.quantise(&self.cpu, Rounding::Coarse);
+                    let mut weights = |rows: usize| {
+                        let bytes = &all[at..][..size(rows, cols)];
+                        at += bytes.len();
+                        Weights { format, rows, cols, order, bytes }
+                    };
+                    match *rows {
+                        [rows] => product(&self.cpu, Precision::Integer, x, weights(rows), black_box(&mut out[..rows])),
+                        [first, second] => {
+                            let (a, b) = out.split_at_mut(first);
+                            let matrices = [(weights(first), a), (weights(second), &mut b[..second])];
+                            products(&self.cpu, Precision::Integer, x, matrices);
+                        }
+                        _ => unreachable!("one or two"),
+                    }
+                }
+            }
+            times.push(begin.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        let seconds = times[times.len() / 2];
+        self.line(&format!("{name}, median"), seconds, all.len() as f64 / seconds / 1e9, 0.0);
     }
 
     fn delta(&self, rows: usize) {
