@@ -181,7 +181,10 @@ async fn a_kill_at_any_moment_leaves_the_session_before_or_after() {
     let mut random = Random(number("REPRISE_SEED").unwrap_or(SEED));
     let mut folder = tempfile::tempdir().unwrap();
     let (mut id, mut said, mut swaps, mut in_use) = (String::new(), 0, 0, None);
-    for round in 0..kills {
+    let mut round = 0;
+    // On a busy machine a kill comes before most swaps: more of them follow until one was seen.
+    while round < kills || (swaps == 0 && round < 5 * kills) {
+        round += 1;
         let service = Service::in_folder(folder, &SMALL).await;
         let query =
             if id.is_empty() { "?extensions=reprise".to_owned() } else { format!("?session={id}&extensions=reprise") };
@@ -255,6 +258,6 @@ async fn a_kill_at_any_moment_leaves_the_session_before_or_after() {
         in_use = service.get(&format!("/v1/sessions/{id}")).await["summary"]["version"].as_u64();
         folder = service.stop().await;
     }
-    println!("{kills} kills, {said} turns, {swaps} swaps seen");
+    println!("{round} kills, {said} turns, {swaps} swaps seen");
     assert!(swaps > 0, "nothing was ever swapped");
 }

@@ -34,6 +34,8 @@ const STILL_S: f64 = 0.6;
 /// Messages of a log, and words of its questions and answers.
 const LOG_PAIRS: usize = 16;
 const ANSWER_WORDS: usize = 29;
+/// Such a part of a prompt is counted before.
+const FIRST_PART: usize = 4;
 /// Turns beside a history.
 const FEW: usize = 5;
 
@@ -210,11 +212,12 @@ impl Waits<'_> {
             for round in 0..=self.args.rounds {
                 self.pause().await;
                 let seed = self.args.seed + 1_000 * (kind as u64 + 1) + round;
-                let turn = self.prompt(service, seed, words).await?;
+                // The first one, which is short, tells how many tokens the filler's words are.
+                let asked = if round == 0 { words / FIRST_PART } else { words };
+                let turn = self.prompt(service, seed, asked).await?;
                 let Some(computed) = turn.computed_tokens.or(turn.prompt_tokens) else { continue };
-                // The first one tells how many tokens the filler's words are.
                 if round == 0 {
-                    words = (words as f64 * words as f64 / computed.max(1) as f64) as usize;
+                    words = (words as f64 * asked as f64 / computed.max(1) as f64) as usize;
                     continue;
                 }
                 tokens.push(computed as f64);
