@@ -153,6 +153,8 @@ fn decode(speed: Option<&Value>) -> Vec<WaitRow> {
         .noted(rate.map_or_else(String::new, |rate| format!("{rate:.1} tokens/s"))),
         WaitRow::new("prefill 512", "% of int8", percent("/contexts/0/prefill_share_of_int8"))
             .at_least(45.0, Some(55.0)),
-        WaitRow::new("decode with drafting on, to off", "x", None).at_least(1.5, Some(2.0)).noted("not there"),
+        WaitRow::new("decode with drafting on, to off", "x", None)
+            .at_least(1.5, Some(2.0))
+            .noted("not measured here yet"),
     ]
 }

@@ -317,10 +317,11 @@ impl House {
         for why in wrong {
             self.fail(format!("{id}: {why}"));
         }
-        let had_faults =
-            std::mem::take(&mut self.sessions[at].refusals).into_iter().filter(|_| self.loss != Loss::Words);
-        had_faults.collect::<Vec<_>>().into_iter().for_each(|why| self.fail(why));
-        // What is gone is looked at once.
+        let refusals = std::mem::take(&mut self.sessions[at].refusals);
+        if self.loss != Loss::Words {
+            refusals.into_iter().for_each(|why| self.fail(why));
+        }
+        // A session whose deletion the service acknowledged is looked at once.
         if self.sessions[at].deletion == Step::Acknowledged {
             self.sessions[at] = Known::default();
         }
