@@ -2,7 +2,7 @@
 
 use kernels::cpu::CpuLevel;
 use kernels::product::Precision;
-use weights::{Matrix, MatrixUse, Mixer, ModelWeights};
+use weights::{Matrix, MatrixUse, Mixer, ModelWeights, PredictionBlock};
 
 use crate::network::Network;
 
@@ -40,7 +40,8 @@ fn all_bytes(model: &ModelWeights, of: impl Fn(&Matrix, MatrixUse) -> usize) -> 
         };
         mixer + layer.ffn.matrices().into_iter().map(product).sum::<usize>()
     });
-    outside + layers.sum::<usize>()
+    let prediction = model.prediction.iter().flat_map(PredictionBlock::matrices).map(product);
+    outside + layers.sum::<usize>() + prediction.sum::<usize>()
 }
 
 /// The most that the CPU's buffers of one step take: `rows` tokens, of which `wanted` get logits.

@@ -12,7 +12,7 @@ use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
 use crate::fingerprint::fingerprint;
 use crate::layers::{self, Source};
-use crate::model::{ModelWeights, RawTensor};
+use crate::model::{ModelWeights, PredictionBlock};
 use crate::shape::Shape;
 use crate::tensors::Tensors;
 use parts::GgufParts;
@@ -47,7 +47,7 @@ fn load(path: &Path, parts: GgufParts) -> Result<ModelWeights, Error> {
     for (index, kind) in shape.layers.clone().into_iter().enumerate() {
         layers.push(layers::layer(&mut tensors, &shape, Source::Gguf, format!("blk.{index}."), kind)?);
     }
-    let mtp = prediction_blocks(&mut tensors, &mut shape, &mut notes);
+    let prediction = prediction_block(&mut tensors, &mut shape, &output_norm, &mut notes)?;
     let vision = tensors.drop_all(|name| name.starts_with("v.") || name.starts_with("mm."));
     if vision > 0 {
         notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
@@ -67,31 +67,56 @@ fn load(path: &Path, parts: GgufParts) -> Result<ModelWeights, Error> {
         head,
         output_norm,
         layers,
-        mtp,
+        prediction,
         fingerprint,
         notes,
     })
 }
 
-/// The blocks behind the trunk are kept as they are, for later; the model works without them.
-fn prediction_blocks(tensors: &mut Tensors, shape: &mut Shape, notes: &mut Vec<String>) -> Vec<RawTensor> {
-    let trunk = shape.layers.len();
-    let stated = shape.mtp_blocks;
+/// The first block behind the trunk. The model works without it.
+fn prediction_block(
+    tensors: &mut Tensors,
+    shape: &mut Shape,
+    trunk_norm: &[f32],
+    notes: &mut Vec<String>,
+) -> Result<Option<PredictionBlock>, Error> {
+    let (trunk, stated) = (shape.layers.len(), std::mem::take(&mut shape.mtp_blocks));
     let is_behind = |name: &str| block_number(name).is_some_and(|block| (trunk..trunk + stated).contains(&block));
-    match tensors.take_raw(is_behind) {
-        Ok(mtp) if !mtp.is_empty() || stated == 0 => mtp,
-        Ok(_) => {
-            notes.push(format!("the file states {stated} block(s) for multi-token prediction and holds none"));
-            shape.mtp_blocks = 0;
-            Vec::new()
+    if stated == 0 {
+        return Ok(None);
+    }
+    let prefix = format!("blk.{trunk}.");
+    let is_own = |name: &str| {
+        name.strip_prefix(&prefix).is_some_and(|rest| OWN_VOCABULARY.iter().any(|part| rest.starts_with(part)))
+    };
+    let left_out = if !tensors.has_any(is_behind) {
+        Some(format!("the file states {stated} block(s) for multi-token prediction and holds none"))
+    } else if let Some(unknown) = tensors.unreadable(is_behind) {
+        Some(format!("multi-token prediction is left out: type {} is not supported", shown(unknown)))
+    } else if tensors.has_any(is_own) {
+        Some("multi-token prediction is left out: it has an embedding or a head of its own".to_string())
+    } else {
+        None
+    };
+    let block = match &left_out {
+        Some(_) => None,
+        None => {
+            let own = format!("{prefix}nextn.");
+            Some(layers::prediction(tensors, shape, Source::Gguf, [prefix, own], trunk_norm)?)
         }
-        Err(unknown) => {
-            notes.push(format!("multi-token prediction is left out: type {} is not supported", shown(&unknown)));
-            shape.mtp_blocks = 0;
-            Vec::new()
+    };
+    notes.extend(left_out);
+    let others = tensors.drop_all(is_behind);
+    if block.is_some() {
+        shape.mtp_blocks = 1;
+        if others > 0 {
+            notes.push(format!("of {stated} blocks for multi-token prediction the first is used"));
         }
     }
+    Ok(block)
 }
+
+const OWN_VOCABULARY: [&str; 2] = ["nextn.embed_tokens", "nextn.shared_head_head"];
 
 fn block_number(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()

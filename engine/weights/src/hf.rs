@@ -42,13 +42,9 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
     if vision > 0 {
         notes.push(format!("{vision} tensors of the vision encoder are skipped: this runs the text model"));
     }
-    let mtp = tensors.take_raw(|name| mtp_name(name).is_some()).unwrap_or_else(|unknown| {
-        notes.push(format!("multi-token prediction is left out: type {unknown} is not supported"));
-        Vec::new()
-    });
-    let mtp_blocks = mtp.iter().filter_map(|tensor| mtp_block(&tensor.name)).max().map_or(0, |last| last + 1);
+    let mtp_prefix = mtp_prefix(&mut tensors, &mut notes);
     let head_name = tensors.one_of(&HEADS.map(String::from));
-    let shape = config.shape(&tensors, mtp_blocks, tensors.has(&head_name))?;
+    let shape = config.shape(&tensors, usize::from(mtp_prefix.is_some()), tensors.has(&head_name))?;
 
     let prefix = PREFIXES.into_iter().find(|prefix| tensors.has(&format!("{prefix}embed_tokens.weight")));
     let prefix = prefix.unwrap_or("model.");
@@ -68,6 +64,14 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
         let prefix = format!("{prefix}layers.{index}.");
         layers.push(layers::layer(&mut tensors, &shape, Source::Folder, prefix, kind)?);
     }
+    let prediction = mtp_prefix.map(|own| {
+        let prefixes = [format!("{own}layers.0."), own.to_string()];
+        layers::prediction(&mut tensors, &shape, Source::Folder, prefixes, &output_norm)
+    });
+    let prediction = prediction.transpose()?;
+    if tensors.drop_all(|name| mtp_name(name).is_some()) > 0 {
+        notes.push("of the blocks for multi-token prediction the first is used".to_string());
+    }
     tensors.check_left_over(&mut notes)?;
     folder.shards.iter().for_each(|(_, bytes)| bytes.read_ahead(true));
 
@@ -82,7 +86,7 @@ pub fn load(folder: Folder) -> Result<ModelWeights, Error> {
         head,
         output_norm,
         layers,
-        mtp,
+        prediction,
         fingerprint,
         notes,
     })
@@ -101,16 +105,25 @@ fn is_vision(name: &str) -> bool {
     ["model.visual.", "visual.", "vision_tower.", "model.vision_tower."].iter().any(|prefix| name.starts_with(prefix))
 }
 
+const MTP_PREFIXES: [&str; 4] = ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp."];
+
 /// The name behind `mtp.`, for tensors of multi-token prediction.
 fn mtp_name(name: &str) -> Option<&str> {
-    ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp."]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
+    MTP_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
-fn mtp_block(name: &str) -> Option<usize> {
-    // A name that states an absurd number is still one block of a small list.
-    mtp_name(name)?.strip_prefix("layers.")?.split_once('.')?.0.parse::<u16>().ok().map(usize::from)
+/// What stands before the tensors of multi-token prediction. None: there are none, or the engine cannot use them.
+fn mtp_prefix(tensors: &mut Tensors, notes: &mut Vec<String>) -> Option<&'static str> {
+    let prefix = MTP_PREFIXES.into_iter().find(|prefix| tensors.has_any(|name| name.starts_with(prefix)))?;
+    let is_own = |name: &str| mtp_name(name).is_some_and(|name| name.starts_with("embed_tokens"));
+    let left_out = match tensors.unreadable(|name| mtp_name(name).is_some()) {
+        Some(unknown) => format!("type {} is not supported", shown(unknown)),
+        None if tensors.has_any(is_own) => "it has an embedding of its own".to_string(),
+        None => return Some(prefix),
+    };
+    notes.push(format!("multi-token prediction is left out: {left_out}"));
+    tensors.drop_all(|name| mtp_name(name).is_some());
+    None
 }
 
 /// From its own file, or from tokenizer_config.json: a string, or a list of named ones of which one is the default.

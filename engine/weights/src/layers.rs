@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::model::{
-    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, MoeWeights, SharedExpert, SwigluWeights,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, MoeWeights, PredictionBlock, SharedExpert, SwigluWeights,
 };
 use crate::shape::{LayerKind, Moe, Shape};
 use crate::tensors::Tensors;
@@ -31,9 +31,39 @@ pub(crate) fn layer(
             LayerKind::Delta => Mixer::Delta(block.delta()?),
         },
         ffn_norm: block.norm("post_attention_norm.weight", shape.hidden)?,
-        ffn: match &shape.moe {
-            None => Ffn::Dense(block.swiglu("", shape.ffn)?),
-            Some(moe) => Ffn::Moe(block.moe(moe)?),
+        ffn: block.ffn()?,
+    })
+}
+
+/// The first block for multi-token prediction. `prefix`: what stands before the names of its layer, and before its other names.
+/// `trunk_norm`: the model's last norm.
+pub(crate) fn prediction(
+    tensors: &mut Tensors,
+    shape: &Shape,
+    source: Source,
+    [prefix, own]: [String; 2],
+    trunk_norm: &[f32],
+) -> Result<PredictionBlock, Error> {
+    let hidden = shape.hidden;
+    let names = match source {
+        Source::Gguf => ["eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head_norm.weight"],
+        Source::Folder => ["fc.weight", "pre_fc_norm_embedding.weight", "pre_fc_norm_hidden.weight", "norm.weight"],
+    };
+    let [join, embed_norm, state_norm, output_norm] = names.map(|name| format!("{own}{name}"));
+    // Some files have one last norm for both.
+    let is_shared = source == Source::Gguf && !tensors.has(&output_norm);
+    let mut block = Block { tensors, shape, source, prefix };
+    Ok(PredictionBlock {
+        join: block.tensors.matrix(&join, hidden, 2 * hidden)?,
+        embed_norm: norm(block.tensors, source, &embed_norm, hidden)?,
+        state_norm: norm(block.tensors, source, &state_norm, hidden)?,
+        attn_norm: block.norm("attn_norm.weight", hidden)?,
+        attention: block.attention()?,
+        ffn_norm: block.norm("post_attention_norm.weight", hidden)?,
+        ffn: block.ffn()?,
+        output_norm: match is_shared {
+            true => trunk_norm.to_vec(),
+            false => norm(block.tensors, source, &output_norm, hidden)?,
         },
     })
 }
@@ -136,6 +166,13 @@ impl Block<'_> {
             gate: self.matrix(&format!("ffn_gate{suffix}.weight"), width, hidden)?,
             up: self.matrix(&format!("ffn_up{suffix}.weight"), width, hidden)?,
             down: self.matrix(&format!("ffn_down{suffix}.weight"), hidden, width)?,
+        })
+    }
+
+    fn ffn(&mut self) -> Result<Ffn, Error> {
+        Ok(match &self.shape.moe {
+            None => Ffn::Dense(self.swiglu("", self.shape.ffn)?),
+            Some(moe) => Ffn::Moe(self.moe(moe)?),
         })
     }
 

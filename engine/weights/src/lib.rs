@@ -24,7 +24,7 @@ mod tensors;
 pub use bytes::{ModelBytes, zeroed_pages};
 pub use error::Error;
 pub use model::{
-    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, ModelWeights, MoeWeights, RawTensor, SharedExpert,
+    AttentionWeights, DeltaWeights, Ffn, Layer, Matrix, Mixer, ModelWeights, MoeWeights, PredictionBlock, SharedExpert,
     SwigluWeights, VocabSource,
 };
 pub use open::open;

@@ -15,8 +15,8 @@ pub struct ModelWeights {
     pub head: Option<Matrix>,
     pub output_norm: Vec<f32>,
     pub layers: Vec<Layer>,
-    /// Tensors for multi-token prediction, under the names and with the values of the file.
-    pub mtp: Vec<RawTensor>,
+    /// Predicts the token after the next one.
+    pub prediction: Option<PredictionBlock>,
     pub vocab: VocabSource,
     pub chat_template: Option<String>,
     /// Sorted, each once. The family's two end tokens are among them where the vocabulary has them as control tokens.
@@ -56,9 +56,10 @@ impl ModelWeights {
 impl ModelWeights {
     /// A few bytes of each mapped file that matrices lie in.
     pub fn mapped_files(&self) -> Vec<ModelBytes> {
-        let of_layers = self.layers.iter().flat_map(|layer| [layer.mixer.matrices(), layer.ffn.matrices()].concat());
+        let of_layers = self.layers.iter().flat_map(Layer::matrices);
+        let of_prediction = self.prediction.iter().flat_map(PredictionBlock::matrices);
         let mut files: Vec<ModelBytes> = Vec::new();
-        for matrix in [&self.embed].into_iter().chain(&self.head).chain(of_layers) {
+        for matrix in [&self.embed].into_iter().chain(&self.head).chain(of_layers).chain(of_prediction) {
             let path = matrix.data.mapped_file();
             if path.is_some() && !files.iter().any(|known| known.mapped_file() == path) {
                 files.push(matrix.data.clone());
@@ -104,16 +105,6 @@ impl Matrix {
     }
 }
 
-/// A tensor that is kept but not understood yet.
-#[derive(Debug, Clone)]
-pub struct RawTensor {
-    pub name: String,
-    pub format: Format,
-    /// Outermost first, as in safetensors.
-    pub dims: Vec<usize>,
-    pub data: ModelBytes,
-}
-
 /// All norm vectors are the factor itself.
 #[derive(Debug, Clone)]
 pub struct Layer {
@@ -121,6 +112,34 @@ pub struct Layer {
     pub mixer: Mixer,
     pub ffn_norm: Vec<f32>,
     pub ffn: Ffn,
+}
+
+impl Layer {
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        [self.mixer.matrices(), self.ffn.matrices()].concat()
+    }
+}
+
+/// A block for multi-token prediction (MTP). Of the model's state at a token and of the token behind it, it predicts the one
+/// behind that. The model's embedding and head are its own as well.
+#[derive(Debug, Clone)]
+pub struct PredictionBlock {
+    /// [hidden, 2 * hidden]: of the token's embedding, then of the state.
+    pub join: Matrix,
+    pub embed_norm: Vec<f32>,
+    pub state_norm: Vec<f32>,
+    pub attn_norm: Vec<f32>,
+    pub attention: AttentionWeights,
+    pub ffn_norm: Vec<f32>,
+    pub ffn: Ffn,
+    pub output_norm: Vec<f32>,
+}
+
+impl PredictionBlock {
+    pub fn matrices(&self) -> Vec<&Matrix> {
+        let AttentionWeights { q, k, v, o, .. } = &self.attention;
+        [vec![&self.join, q, k, v, o], self.ffn.matrices()].concat()
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -189,16 +189,25 @@ fn matrices(model: &mut ModelWeights, part: PackedPart) -> Vec<(&mut Matrix, Mat
                 all.extend([&mut w.a, &mut w.b].map(|w| (w, ExactProducts)));
             }
         }
-        match &mut layer.ffn {
-            Ffn::Dense(weights) => all.extend(weights.matrices_mut().map(|w| (w, Products))),
-            Ffn::Moe(moe) => {
-                all.push((&mut moe.router, Products));
-                let experts = moe.experts.iter_mut().chain(moe.shared.iter_mut().map(|shared| &mut shared.expert));
-                all.extend(experts.flat_map(SwigluWeights::matrices_mut).map(|w| (w, Products)));
-            }
-        }
+        all.extend(ffn_matrices(&mut layer.ffn).map(|w| (w, Products)));
+    }
+    if let Some(block) = model.prediction.as_mut().filter(|_| part == PackedPart::All) {
+        let w = &mut block.attention;
+        all.extend([&mut block.join, &mut w.q, &mut w.k, &mut w.v, &mut w.o].map(|w| (w, Products)));
+        all.extend(ffn_matrices(&mut block.ffn).map(|w| (w, Products)));
     }
     all
+}
+
+fn ffn_matrices(ffn: &mut Ffn) -> impl Iterator<Item = &mut Matrix> {
+    let (router, experts) = match ffn {
+        Ffn::Dense(weights) => (None, vec![weights]),
+        Ffn::Moe(moe) => {
+            let shared = moe.shared.iter_mut().map(|shared| &mut shared.expert);
+            (Some(&mut moe.router), moe.experts.iter_mut().chain(shared).collect())
+        }
+    };
+    router.into_iter().chain(experts.into_iter().flat_map(SwigluWeights::matrices_mut))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct Shape {
     pub moe: Option<Moe>,
     /// The head is the embedding.
     pub tied: bool,
-    /// Blocks for multi-token prediction that the file holds.
+    /// Blocks for multi-token prediction that the model has: none or one.
     pub mtp_blocks: usize,
 }
 

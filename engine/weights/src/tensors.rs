@@ -8,7 +8,7 @@ use kernels::format::{Format, dequantize};
 
 use crate::bytes::ModelBytes;
 use crate::error::{Error, shown};
-use crate::model::{Matrix, RawTensor};
+use crate::model::Matrix;
 
 /// A tensor as a file holds it.
 #[derive(Debug, Clone)]
@@ -94,22 +94,14 @@ impl Tensors {
         tensor.into_values(name)
     }
 
-    /// Takes all tensors whose names say so, as they are. Err: the type of one that the kernels cannot read.
-    pub fn take_raw(&mut self, belongs: impl Fn(&str) -> bool) -> Result<Vec<RawTensor>, String> {
-        let names: Vec<String> = self.stored.keys().filter(|name| belongs(name)).cloned().collect();
-        let mut raw = Vec::new();
-        let mut unknown = None;
-        for name in names {
-            let Some(tensor) = self.stored.remove(&name) else { continue };
-            match tensor.format {
-                Some(format) => {
-                    let data = tensor.aligned_data(format);
-                    raw.push(RawTensor { name, format, dims: tensor.dims, data });
-                }
-                None => unknown = Some(tensor.type_name),
-            }
-        }
-        unknown.map_or(Ok(raw), Err)
+    /// The type of the first of these tensors that the kernels cannot read.
+    pub fn unreadable(&self, belongs: impl Fn(&str) -> bool) -> Option<&str> {
+        let mut unknown = self.stored.iter().filter(|(name, tensor)| tensor.format.is_none() && belongs(name));
+        unknown.next().map(|(_, tensor)| &tensor.type_name[..])
+    }
+
+    pub fn has_any(&self, belongs: impl Fn(&str) -> bool) -> bool {
+        self.stored.keys().any(|name| belongs(name))
     }
 
     /// Takes away all tensors whose names say so, and tells how many they were.

@@ -222,20 +222,66 @@ fn experts_may_be_separate() {
     assert!(refused(&files).contains("'model.layers.2.mlp.experts.5.up_proj.weight': found no such tensor"));
 }
 
-#[test]
-fn prediction_blocks_are_kept_apart() {
+/// A folder with a block for multi-token prediction, whose tensors' names begin so.
+fn with_prediction(prefix: &str) -> Files {
     let mut files = Files::reference("dense-gva2");
-    files.add("mtp.fc.weight", &[64, 128]);
-    files.add("mtp.layers.0.self_attn.q_proj.weight", &[256, 64]);
-    files.add("mtp.norm.weight", &[64]);
-    let model = load(&files);
-    assert_eq!((model.shape.mtp_blocks, model.mtp.len()), (1, 3));
-    assert_eq!((model.mtp[0].name.as_str(), &model.mtp[0].dims[..]), ("mtp.fc.weight", &[64, 128][..]));
-    assert!(model.notes.is_empty());
-    // In a type that cannot be read they are left out, and the model still opens.
+    for (name, dims) in [
+        ("fc", vec![64, 128]),
+        ("pre_fc_norm_embedding", vec![64]),
+        ("pre_fc_norm_hidden", vec![64]),
+        ("norm", vec![64]),
+        ("layers.0.input_layernorm", vec![64]),
+        ("layers.0.post_attention_layernorm", vec![64]),
+        ("layers.0.self_attn.q_proj", vec![256, 64]),
+        ("layers.0.self_attn.k_proj", vec![64, 64]),
+        ("layers.0.self_attn.v_proj", vec![64, 64]),
+        ("layers.0.self_attn.o_proj", vec![64, 128]),
+        ("layers.0.self_attn.q_norm", vec![32]),
+        ("layers.0.self_attn.k_norm", vec![32]),
+        ("layers.0.mlp.gate_proj", vec![160, 64]),
+        ("layers.0.mlp.up_proj", vec![160, 64]),
+        ("layers.0.mlp.down_proj", vec![64, 160]),
+    ] {
+        files.add(&format!("{prefix}{name}.weight"), &dims);
+    }
+    files
+}
+
+#[test]
+fn a_prediction_block_is_read() {
+    for prefix in ["mtp.", "model.mtp.", "language_model.mtp."] {
+        let mut files = with_prediction(prefix);
+        let model = load(&files);
+        assert_eq!((model.shape.mtp_blocks, &model.notes[..]), (1, &[][..]));
+        let block = model.prediction.unwrap();
+        assert_eq!((block.join.rows, block.join.cols, block.matrices().len()), (64, 128, 8));
+        // A part that is missing is told.
+        files.take(&format!("{prefix}pre_fc_norm_hidden.weight"));
+        assert!(refused(&files).contains("pre_fc_norm_hidden.weight': found no such tensor"), "{}", refused(&files));
+    }
+    // A folder has the difference from one, which is zero here.
+    let block = load(&with_prediction("mtp.")).prediction.unwrap();
+    for norm in [&block.embed_norm, &block.state_norm, &block.output_norm, &block.attn_norm] {
+        assert_eq!(norm[..], [1.0; 64]);
+    }
+}
+
+#[test]
+fn a_prediction_block_that_cannot_be_used_is_left_out_with_a_note() {
+    let left_out = |files: &Files, why: &str| {
+        let model = load(files);
+        assert!(model.prediction.is_none() && model.shape.mtp_blocks == 0);
+        assert!(model.notes.len() == 1 && model.notes[0].contains(why), "{:?}", model.notes);
+    };
+    let mut files = with_prediction("mtp.");
     files.tensors.last_mut().unwrap().dtype = "F8_E4M3".into();
-    assert_eq!(load(&files).shape.mtp_blocks, 0);
-    assert!(load(&files).notes[0].contains("F8_E4M3"));
+    left_out(&files, "F8_E4M3");
+    let mut files = with_prediction("mtp.");
+    files.add("mtp.embed_tokens.weight", &[512, 64]);
+    left_out(&files, "an embedding of its own");
+    let mut files = with_prediction("mtp.");
+    files.add("mtp.layers.1.input_layernorm.weight", &[64]);
+    assert!(load(&files).prediction.is_some() && load(&files).notes[0].contains("the first is used"));
 }
 
 #[test]

@@ -157,27 +157,78 @@ fn the_pattern_comes_from_flags_or_head_counts_or_an_interval() {
     assert!(refused(&file).contains("'blk.2.attn_qkv.weight'"), "{}", refused(&file));
 }
 
-#[test]
-fn prediction_blocks_are_kept_apart() {
-    let plain = load(&tiny::dense());
+/// The smallest model with a block for multi-token prediction.
+fn with_prediction() -> File {
     let mut file = tiny::dense();
     file.set("qwen35.block_count", Value::U32(5)).set("qwen35.nextn_predict_layers", Value::U32(1));
     file.set("qwen35.attention.recurrent_layers", Value::Bools(vec![true, true, false, true, false]));
-    tiny::norms(&mut file, 4);
-    tiny::attention(&mut file, 4);
-    tiny::dense_ffn(&mut file, 4);
-    tiny::tensor(&mut file, "blk.4.nextn.eh_proj.weight", &[tiny::HIDDEN, 2 * tiny::HIDDEN]);
-    tiny::tensor(&mut file, "blk.4.nextn.enorm.weight", &[tiny::HIDDEN]);
+    tiny::prediction(&mut file, 4);
+    file
+}
+
+#[test]
+fn a_prediction_block_is_read() {
+    let plain = load(&tiny::dense());
+    assert!(plain.prediction.is_none() && plain.shape.mtp_blocks == 0);
+    let mut file = with_prediction();
     let model = load(&file);
     assert_eq!((model.shape.mtp_blocks, model.layers.len()), (1, 4));
     assert_eq!(model.shape.layers, plain.shape.layers);
-    assert_eq!(model.mtp.len(), 13);
-    assert!(model.mtp.iter().any(|tensor| tensor.name == "blk.4.nextn.eh_proj.weight" && tensor.dims == [8, 16]));
     assert!(model.notes.is_empty(), "{:?}", model.notes);
-    // Stated and not there: the model works without them.
-    file.tensors.retain(|tensor| !tensor.name.starts_with("blk.4."));
+    let block = model.prediction.unwrap();
+    assert_eq!((block.join.rows, block.join.cols), (8, 16));
+    assert_eq!(block.matrices().len(), 8);
+    assert_eq!((block.attention.q.rows as u64, block.attention.k.rows as u64), (tiny::Q_ROWS, tiny::KV_ROWS));
+    let first = |file: &File, name: &str| {
+        let at = file.tensors.iter().position(|tensor| tensor.name == name).unwrap();
+        f32::from_le_bytes(file.tensors[at].data[..4].try_into().unwrap())
+    };
+    for (norm, name) in
+        [(&block.embed_norm, "enorm"), (&block.state_norm, "hnorm"), (&block.output_norm, "shared_head_norm")]
+    {
+        assert_eq!(norm[0], first(&file, &format!("blk.4.nextn.{name}.weight")));
+    }
+    // One last norm for both.
+    file.take("blk.4.nextn.shared_head_norm.weight");
     let model = load(&file);
-    assert_eq!((model.shape.mtp_blocks, model.mtp.len(), model.notes.len()), (0, 0, 1));
+    assert_eq!(model.prediction.unwrap().output_norm, model.output_norm);
+}
+
+#[test]
+fn a_prediction_block_that_cannot_be_used_is_left_out_with_a_note() {
+    let note = |file: &File| {
+        let model = load(file);
+        assert!(model.prediction.is_none() && model.shape.mtp_blocks == 0);
+        let [note] = &model.notes[..] else { panic!("{:?}", model.notes) };
+        note.clone()
+    };
+    let mut none = with_prediction();
+    none.tensors.retain(|tensor| !tensor.name.starts_with("blk.4."));
+    assert!(note(&none).contains("states 1 block(s)"));
+    let mut own = with_prediction();
+    tiny::tensor(&mut own, "blk.4.nextn.embed_tokens.weight", &[tiny::VOCAB, tiny::HIDDEN]);
+    assert!(note(&own).contains("embedding or a head of its own"));
+    // Of two blocks the first is used.
+    let mut two = with_prediction();
+    two.set("qwen35.block_count", Value::U32(6)).set("qwen35.nextn_predict_layers", Value::U32(2));
+    two.set("qwen35.attention.recurrent_layers", Value::Bools(vec![true, true, false, true, false, false]));
+    tiny::prediction(&mut two, 5);
+    let model = load(&two);
+    assert!(model.prediction.is_some() && model.notes[0].contains("of 2 blocks"), "{:?}", model.notes);
+}
+
+#[test]
+fn a_prediction_block_with_a_part_missing_or_of_another_shape_is_refused() {
+    for name in ["nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_q", "attn_k_norm", "ffn_down", "attn_norm"] {
+        let name = format!("blk.4.{name}.weight");
+        let mut file = with_prediction();
+        file.take(&name);
+        assert!(refused(&file).contains(&format!("'{name}': found no such tensor")), "{}", refused(&file));
+    }
+    let mut file = with_prediction();
+    file.take("blk.4.nextn.eh_proj.weight");
+    tiny::tensor(&mut file, "blk.4.nextn.eh_proj.weight", &[tiny::HIDDEN, tiny::HIDDEN]);
+    assert!(refused(&file).contains("found shape [8, 8], expected shape [8, 16]"), "{}", refused(&file));
     file.set("qwen35.nextn_predict_layers", Value::U32(5));
     assert!(refused(&file).contains("nextn_predict_layers"));
 }

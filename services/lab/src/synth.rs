@@ -24,13 +24,17 @@ pub struct Args {
     /// The same seed gives the same file
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// With a block for multi-token prediction. Its drafts are chance: it shows what they cost
+    #[arg(long)]
+    mtp: bool,
     /// Threads that make values [default: one per core]
     #[arg(long)]
     threads: Option<usize>,
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let shape = SynthShape::find(&args.shape)?;
+    let mut shape = SynthShape::find(&args.shape)?;
+    shape.mtp |= args.mtp;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = args.threads.unwrap_or(cores);
     let options = SynthOptions { shape, mixture: args.quant, seed: args.seed, threads };

@@ -20,7 +20,10 @@ pub fn of(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<(String, GgufV
         ("general.file_type".to_string(), GgufValue::U32(options.mixture.file_type())),
     ];
     let mut own = |key: &str, value: GgufValue| list.push((format!("{arch}.{key}"), value));
-    own("block_count", number(shape.layers));
+    own("block_count", number(shape.blocks()));
+    if shape.mtp {
+        own("nextn_predict_layers", number(1));
+    }
     own("context_length", number(shape.native_ctx));
     own("embedding_length", number(shape.hidden));
     if shape.ffn > 0 {
@@ -40,7 +43,7 @@ pub fn of(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<(String, GgufV
     own("ssm.time_step_rank", number(shape.value_heads));
     own("ssm.inner_size", number(shape.delta_values()));
     own("full_attention_interval", number(shape.attention_every));
-    let recurrent = (0..shape.layers).map(|layer| !shape.is_attention(layer)).collect();
+    let recurrent = (0..shape.blocks()).map(|layer| !shape.is_attention(layer)).collect();
     own("attention.recurrent_layers", GgufValue::Bools(recurrent));
     if let Some(moe) = &shape.moe {
         own("expert_count", number(moe.experts));

@@ -34,6 +34,9 @@ pub struct SynthShape {
     pub native_ctx: usize,
     pub tied: bool,
     pub moe: Option<MoeShape>,
+    /// Has a block for multi-token prediction.
+    #[serde(default)]
+    pub mtp: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -85,12 +88,18 @@ impl SynthShape {
         Ok(shape)
     }
 
+    /// The block behind the layers is.
     pub fn is_attention(&self, layer: usize) -> bool {
-        (layer + 1).is_multiple_of(self.attention_every)
+        (layer + 1).is_multiple_of(self.attention_every) || layer == self.layers
     }
 
     pub fn arch(&self) -> &'static str {
         if self.moe.is_some() { "qwen35moe" } else { "qwen35" }
+    }
+
+    /// The layers, and the block for multi-token prediction behind them.
+    pub fn blocks(&self) -> usize {
+        self.layers + usize::from(self.mtp)
     }
 
     /// Width of the fused q, k, v of a linear layer.

@@ -99,8 +99,13 @@ pub fn plan(options: &SynthOptions, vocabulary: &Vocabulary) -> Vec<TensorPlan> 
     // Where the head is the embedding, the row of a control token is small: it can still be read, because the first
     // thing a block does is to normalise it.
     list.add("token_embd.weight".into(), &[hidden, vocab], loudness(shape.tied, 1.0));
-    for layer in 0..shape.layers {
+    for layer in 0..shape.blocks() {
         list.add_layer(layer, shape);
+    }
+    if shape.mtp {
+        let name = |part: &str| format!("blk.{}.nextn.{part}.weight", shape.layers);
+        list.add_matrix(name("eh_proj"), &[2 * hidden, hidden], GAIN);
+        ["enorm", "hnorm", "shared_head_norm"].into_iter().for_each(|part| list.add(name(part), &[hidden], NORM));
     }
     // The logits of words have a deviation of about 3: by the last norm where the head is the embedding, else by the
     // head. In the first case half of the factors are negative, or each token would be its own likeliest successor.

@@ -71,6 +71,22 @@ fn an_outline_is_the_file_without_its_values() {
 }
 
 #[test]
+fn a_block_for_multi_token_prediction_is_read_back() {
+    for (moe, mixture) in [(None, Mixture::F32), (Some(MOE), Mixture::Q4_K_M)] {
+        let shape = tiny(|shape| (shape.mtp, shape.moe) = (true, moe.clone()));
+        let model = open_tiny(shape, mixture);
+        assert_eq!((model.layers.len(), model.shape.mtp_blocks, &model.notes[..]), (4, 1, &[][..]));
+        let block = model.prediction.unwrap();
+        assert_eq!((block.join.rows, block.join.cols), (256, 512));
+        assert_eq!(matches!(block.ffn, Ffn::Moe(_)), moe.is_some());
+        assert!((deviation(&values(&block.join)) * 512f64.sqrt() - 1.6).abs() < 0.05);
+    }
+    assert!(open_tiny(tiny(|_| ()), Mixture::F32).prediction.is_none());
+}
+
+const MOE: MoeShape = MoeShape { experts: 4, used: 2, expert_ffn: 64, shared_ffn: 32 };
+
+#[test]
 fn a_shape_that_cannot_be_is_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.gguf");
@@ -128,7 +144,7 @@ fn experts_and_tied_heads_are_read_back() {
     let shape = tiny(|shape| {
         shape.tied = true;
         shape.ffn = 0;
-        shape.moe = Some(MoeShape { experts: 4, used: 2, expert_ffn: 64, shared_ffn: 32 });
+        shape.moe = Some(MOE);
     });
     let model = open_tiny(shape, Mixture::Q8_0);
     assert_eq!(model.shape.arch, "qwen35moe");

@@ -82,6 +82,17 @@ pub fn attention(file: &mut File, block: u32) {
     }
 }
 
+/// A block for multi-token prediction.
+pub fn prediction(file: &mut File, block: u32) {
+    norms(file, block);
+    attention(file, block);
+    dense_ffn(file, block);
+    tensor(file, &format!("blk.{block}.nextn.eh_proj.weight"), &[HIDDEN, 2 * HIDDEN]);
+    for part in ["enorm", "hnorm", "shared_head_norm"] {
+        tensor(file, &format!("blk.{block}.nextn.{part}.weight"), &[HIDDEN]);
+    }
+}
+
 pub fn norms(file: &mut File, block: u32) {
     tensor(file, &format!("blk.{block}.attn_norm.weight"), &[HIDDEN]);
     tensor(file, &format!("blk.{block}.post_attention_norm.weight"), &[HIDDEN]);
