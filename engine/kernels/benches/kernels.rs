@@ -58,7 +58,7 @@ fn main() {
     for rows in [1, 4, 64, 256] {
         bench.delta(rows);
     }
-    for (rows, past) in [(1, 4096), (38, 16_000), (256, 4096)] {
+    for (rows, past) in [(1, 4096), (1, 16_000), (3, 16_000), (38, 16_000), (256, 4096)] {
         for format in [Format::F16, Format::Q8_0, Format::Q4_0] {
             bench.attention(format, rows, past);
         }
@@ -221,16 +221,22 @@ impl Bench {
             attention::PageLayout { key_format: format, value_format: format, kv_heads: 2, head_dim: 256, page: 256 };
         let q_heads = 8;
         let positions: usize = past + rows;
-        let mut pages = vec![vec![0u8; layout.bytes()]; positions.div_ceil(layout.page)];
+        // One past for each layer of a model: more than any cache holds.
+        const LAYERS: usize = 6;
+        let mut pages = vec![vec![0u8; LAYERS * layout.bytes()]; positions.div_ceil(layout.page)];
         let (keys, values) = (random(2 * 256, 1), random(2 * 256, 2));
         for position in 0..positions {
-            layout.write(&mut pages[position / layout.page], position % layout.page, &keys, &values);
+            for layer in pages[position / layout.page].chunks_exact_mut(layout.bytes()) {
+                layout.write(layer, position % layout.page, &keys, &values);
+            }
         }
         let q = random(rows * q_heads * 512, 3);
         let queries = Queries { values: &q, stride: q_heads * 512, head_stride: 512, q_heads, rows, first: past };
         let mut out = vec![0.0; rows * q_heads * 256];
-        let seconds = shortest(if rows > 1 { 3 } else { 60 }, || {
-            attention::attend(&self.cpu, layout, &pages, 0, queries, &mut out);
+        let mut layer = 0;
+        let seconds = shortest(if rows > 4 { 3 } else { 60 }, || {
+            attention::attend(&self.cpu, layout, &pages, layer * layout.bytes(), queries, &mut out);
+            layer = (layer + 1) % LAYERS;
         });
         let bytes = pages.len() * layout.bytes();
         let gflops = 4.0 * (rows * q_heads * 256 * (past + rows / 2)) as f64 / seconds / 1e9;

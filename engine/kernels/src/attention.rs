@@ -1,17 +1,19 @@
 //! Causal attention over pages of keys and values, with an online softmax.
 //!
 //! A page holds, for one layer, the keys of all heads and then the values of all heads, each head's rows one after the
-//! other: [kv head, position in page, head dim], in the formats of the sequence. Rows are unpacked tile by tile, so a
-//! long past needs no more working memory than a short one.
+//! other: [kv head, position in page, head dim], in the formats of the sequence. The past is read tile by tile, so a
+//! long one needs no more working memory than a short one.
 //!
 //! Many query rows lie side by side, [head dim, row]: then scores are [position, row], and neither they nor the softmax
-//! need a sum across lanes. Few are multiplied row by row.
+//! need a sum across lanes. A tile is unpacked once for all of them. Few are multiplied row by row, in `few`.
 
+mod few;
 mod softmax;
 
+use self::few::PageRows;
 use self::softmax::{soften, soften_side_by_side};
-use crate::cpu::{Cpu, CpuLevel, DisjointParts, Lanes, at_level};
-use crate::dense::{Block, add_product, rows_times_rows, transpose};
+use crate::cpu::{Cpu, CpuLevel, DisjointParts, Lanes, at_level, lanes::prefetch};
+use crate::dense::{Block, add_product, transpose};
 use crate::format::{Format, dequantize, quantize};
 use crate::scratch::{with_scratch, with_shared_scratch};
 use crate::unpack::unpack_columns;
@@ -23,7 +25,7 @@ const ROWS: usize = 160;
 /// Query rows from which on they lie side by side.
 const MANY: usize = 16;
 /// Values of a head that are unpacked together and then multiplied with many rows: a tile of so many stays nearest to the
-/// core, where one of whole heads does not. Few rows are done before that matters, and whole heads come faster from memory.
+/// core, where one of whole heads does not.
 const COLUMNS: usize = 64;
 
 /// How one layer's keys and values lie in a page.
@@ -101,6 +103,7 @@ pub fn attend<P: std::ops::Deref<Target: AsRef<[u8]>> + Sync>(
     out: &mut [f32],
 ) {
     let group = queries.q_heads / layout.kv_heads;
+    assert!(layout.page.is_multiple_of(TILE), "a tile lies in one page");
     assert_eq!(out.len(), queries.rows * queries.q_heads * layout.head_dim);
     let tokens = (ROWS / group).max(1);
     let blocks = queries.rows.div_ceil(tokens);
@@ -191,28 +194,17 @@ impl<'a, P: std::ops::Deref<Target: AsRef<[u8]>>> Job<'a, P> {
         rows * (2 + dim) + padded(rows) * (dim + TILE + 1) + rows * dim + TILE * dim
     }
 
-    /// Unpacks columns of one head's rows from position `start` on; `at` tells where a slot of a page lies.
-    fn unpack(
-        &self,
-        level: CpuLevel,
-        format: Format,
-        mut start: usize,
-        at: impl Fn(usize) -> std::ops::Range<usize>,
-        columns: std::ops::Range<usize>,
-        mut rows: &mut [f32],
-    ) {
-        let (page, width) = (self.layout.page, columns.len());
-        let stride = at(0).len();
-        let skipped = format.row_bytes(columns.start).expect("whole blocks");
-        while !rows.is_empty() {
-            // Slots of one head lie one after the other up to the page's end.
-            let count = (page - start % page).min(rows.len() / width);
-            let (now, later) = rows.split_at_mut(count * width);
-            let bytes = at(start % page).start + skipped..at((start + count - 1) % page).end;
-            let bytes = &(*self.pages[start / page]).as_ref()[self.offset..][bytes];
-            unpack_columns(level, format, bytes, stride, width, now);
-            (start, rows) = (start + count, later);
-        }
+    /// The bytes of one head's rows from position `start` on, which lie in one page; `at` tells where a slot of a page lies.
+    fn rows(&self, start: usize, positions: usize, at: impl Fn(usize) -> std::ops::Range<usize>) -> &[u8] {
+        let slot = start % self.layout.page;
+        &(*self.pages[start / self.layout.page]).as_ref()[self.offset..][at(slot).start..at(slot + positions - 1).end]
+    }
+
+    /// Unpacks columns of such rows.
+    fn unpack(&self, level: CpuLevel, format: Format, bytes: &[u8], columns: std::ops::Range<usize>, rows: &mut [f32]) {
+        let row_bytes = |columns| format.row_bytes(columns).expect("whole blocks");
+        let bytes = &bytes[row_bytes(columns.start)..];
+        unpack_columns(level, format, bytes, row_bytes(self.layout.head_dim), columns.len(), rows);
     }
 
     #[allow(clippy::mut_from_ref)]
@@ -270,13 +262,14 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
         let values = &queries.values[token * queries.stride + q_head * queries.head_stride..][..dim];
         q.iter_mut().zip(values).for_each(|(q, value)| *q = value * scale);
     }
-    let many = rows >= MANY;
+    let many = rows >= MANY || !dim.is_multiple_of(few::WIDTH);
     if many {
         side_by_side.fill(0.0);
         let (q, to_stride) = (Block { values: q, stride: dim }, padded(rows));
         at_level!(level, transpose(q: Block<'_>, rows: usize, dim: usize, side_by_side: &mut [f32], to_stride: usize));
     }
     let end = queries.first + tokens.end;
+    let last_tile = tiles.end;
     for tile in tiles {
         let start = tile * TILE;
         if start >= end {
@@ -285,42 +278,60 @@ fn run_part<P: std::ops::Deref<Target: AsRef<[u8]>>>(
         let shape = Shape { rows, dim, positions: TILE.min(end - start) };
         let key_at = |slot| layout.key_at(head, slot);
         let value_at = |slot| layout.value_at(head, slot);
+        let (keys, values) = (job.rows(start, shape.positions, key_at), job.rows(start, shape.positions, value_at));
         let seen =
             |row: usize| (queries.first + tokens.start + row / group + 1).saturating_sub(start).min(shape.positions);
-        if many {
-            for columns in blocks_of(dim, COLUMNS) {
-                let keys = &mut unpacked[..shape.positions * columns.len()];
-                job.unpack(level, layout.key_format, start, key_at, columns.clone(), keys);
-                let q = &side_by_side[columns.start * padded(rows)..];
-                scores_side_by_side(level, shape, q, keys, columns.start > 0, scores);
-            }
-            for row in (0..rows).take_while(|row| seen(*row) < shape.positions) {
-                for position in seen(row)..shape.positions {
-                    scores[position * padded(rows) + row] = f32::NEG_INFINITY;
-                }
-            }
-            let scores = &mut scores[..shape.positions * padded(rows)];
-            soften_side_by_side(level, rows, scores, part.largest, part.totals, corrections);
-        } else {
-            let keys = &mut unpacked[..shape.positions * dim];
-            job.unpack(level, layout.key_format, start, key_at, 0..dim, keys);
-            scores_by_rows(level, shape, q, keys, scores);
+        let next = start + TILE;
+        let has_next = tile + 1 < last_tile && next < end;
+        let place = |at: &dyn Fn(usize) -> std::ops::Range<usize>| job.rows(next, 1, at).as_ptr();
+        if !many {
+            let next = if has_next { place(&key_at) } else { std::ptr::null() };
+            let keys =
+                PageRows { format: layout.key_format, bytes: keys, stride: layout.key_bytes(), next: values.as_ptr() };
+            few::scores(level, shape, q, keys, scores);
             for row in 0..rows {
-                let scores = &mut scores[row * TILE..][..shape.positions];
+                let scores = &mut scores[row * TILE..][..TILE];
                 scores[seen(row)..].fill(f32::NEG_INFINITY);
-                corrections[row] = soften(level, scores, &mut part.largest[row], &mut part.totals[row]);
+                soften(level, scores, &mut part.largest[row], &mut part.totals[row], &mut corrections[row]);
+            }
+            let values = PageRows { format: layout.value_format, bytes: values, stride: layout.value_bytes(), next };
+            few::weigh(level, shape, scores, values, corrections, part.weighted);
+            continue;
+        }
+        for columns in blocks_of(dim, COLUMNS) {
+            let unpacked = &mut unpacked[..shape.positions * columns.len()];
+            job.unpack(level, layout.key_format, keys, columns.clone(), unpacked);
+            if has_next {
+                ask_for(place(&key_at), TILE * layout.key_bytes(), columns.clone(), dim);
+                ask_for(place(&value_at), TILE * layout.value_bytes(), columns.clone(), dim);
+            }
+            let q = &side_by_side[columns.start * padded(rows)..];
+            scores_side_by_side(level, shape, q, unpacked, columns.start > 0, scores);
+        }
+        for row in (0..rows).take_while(|row| seen(*row) < shape.positions) {
+            for position in seen(row)..shape.positions {
+                scores[position * padded(rows) + row] = f32::NEG_INFINITY;
             }
         }
+        let scores = &mut scores[..shape.positions * padded(rows)];
+        soften_side_by_side(level, rows, scores, part.largest, part.totals, corrections);
         for (sums, correction) in part.weighted.chunks_exact_mut(dim).zip(&*corrections) {
             if *correction != 1.0 {
                 sums.iter_mut().for_each(|sum| *sum *= correction);
             }
         }
-        for columns in blocks_of(dim, if many { COLUMNS } else { dim }) {
-            let values = &mut unpacked[..shape.positions * columns.len()];
-            job.unpack(level, layout.value_format, start, value_at, columns.clone(), values);
-            weigh(level, shape, scores, values, &mut part.weighted[columns.start..]);
+        for columns in blocks_of(dim, COLUMNS) {
+            let unpacked = &mut unpacked[..shape.positions * columns.len()];
+            job.unpack(level, layout.value_format, values, columns.clone(), unpacked);
+            weigh(level, shape, scores, unpacked, &mut part.weighted[columns.start..]);
         }
+    }
+}
+
+/// Asks memory for as much of the next tile as these columns are of all, so that it comes while this tile is multiplied.
+fn ask_for(next: *const u8, bytes: usize, columns: std::ops::Range<usize>, dim: usize) {
+    for line in (bytes * columns.start / dim..bytes * columns.end / dim).step_by(few::LINE) {
+        prefetch(next.wrapping_add(line));
     }
 }
 
@@ -349,20 +360,8 @@ fn side_by_side_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], add: bool,
     add_product::<L>(keys, depth, 1, shape.positions, q, width, depth, scale, scores, width);
 }
 
-/// `scores`: [row, TILE]. `q`: [row, head dim]
-fn scores_by_rows(level: CpuLevel, shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    at_level!(level, by_rows_body(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]))
-}
-
-#[inline(always)]
-fn by_rows_body<L: Lanes>(shape: Shape, q: &[f32], keys: &[f32], scores: &mut [f32]) {
-    let Shape { rows, dim, positions } = shape;
-    let (q, keys) = (Block { values: q, stride: dim }, Block { values: keys, stride: dim });
-    rows_times_rows::<L>(q, rows, keys, positions, dim, scores, TILE);
-}
-
-/// Adds values, [position, column], with their weights, which lie as `scores_side_by_side` or `scores_by_rows` leaves
-/// them, to these columns of the sums, whose rows have `dim`.
+/// Adds values, [position, column], with their weights, which lie as `scores_side_by_side` leaves them, to these columns of
+/// the sums, whose rows have `dim`.
 fn weigh(level: CpuLevel, shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]))
 }
@@ -370,10 +369,9 @@ fn weigh(level: CpuLevel, shape: Shape, weights: &[f32], values: &[f32], sums: &
 #[inline(always)]
 fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: &[f32], sums: &mut [f32]) {
     let Shape { rows, dim, positions } = shape;
-    let (row, column) = if rows >= MANY { (1, padded(rows)) } else { (TILE, 1) };
     let width = values.len() / positions;
     let values = Block { values, stride: width };
-    add_product::<L>(weights, row, column, rows, values, width, positions, 1.0, sums, dim);
+    add_product::<L>(weights, 1, padded(rows), rows, values, width, positions, 1.0, sums, dim);
 }
 
 #[cfg(test)]
@@ -392,9 +390,15 @@ mod tests {
                 (8, 1, 1, 32, 500, 3),
                 (2, 2, 3, 32, 63, 70),
                 (2, 1, 8, 256, 64, 5),
+                (2, 2, 7, 48, 200, 1),
+                (1, 1, 1, 12, 70, 2),
+                (1, 1, 2, 24, 0, 3),
             ] {
                 for (i, key_format) in formats.into_iter().enumerate() {
                     let value_format = formats[(i + 2) % formats.len()];
+                    if [key_format, value_format].iter().any(|format| format.row_bytes(dim).is_none()) {
+                        continue; // no whole blocks
+                    }
                     let layout = PageLayout { key_format, value_format, kv_heads, head_dim: dim, page: 128 };
                     let (q_heads, positions) = (kv_heads * group, first + rows);
                     let mut keys = random(positions * kv_heads * dim, 1);

@@ -70,12 +70,14 @@ fn q8_0<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
 #[inline(always)]
 fn q4_0<L: Lanes>(bytes: &[u8], out: &mut [f32]) {
     for (block, out) in bytes.as_chunks::<18>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        let mut codes = [0i8; 32];
-        for (i, byte) in block[2..].iter().enumerate() {
-            codes[i] = (byte & 15) as i8 - 8;
-            codes[i + 16] = (byte >> 4) as i8 - 8;
+        let scale = L::splat(L::half(u16::from_le_bytes([block[0], block[1]])));
+        for at in (0..32).step_by(L::COUNT) {
+            // SAFETY: a block has 16 bytes of codes, and 16 is a multiple of any level's lanes.
+            unsafe {
+                let codes = L::load_i4(block.as_ptr().add(2 + at % 16), at >= 16);
+                L::store(out.as_mut_ptr().add(at), L::mul(scale, codes));
+            }
         }
-        scaled::<L>([block[0], block[1]], &codes, out);
     }
 }
 

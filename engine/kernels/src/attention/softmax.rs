@@ -59,29 +59,35 @@ fn side_by_side_body<L: Lanes>(
     }
 }
 
-/// One row's scores; returns what was weighted before has to be multiplied by.
-pub(super) fn soften(level: CpuLevel, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
-    let most = scores.iter().copied().fold(*largest, f32::max);
-    let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
-    at_level!(level, row_body(scores: &mut [f32], base: f32));
-    let correction = (*largest - base).exp();
-    *total = *total * correction + scores.iter().sum::<f32>();
-    *largest = most;
-    correction
+/// A whole tile of one row's scores.
+pub(super) fn soften(level: CpuLevel, scores: &mut [f32], largest: &mut f32, total: &mut f32, correction: &mut f32) {
+    at_level!(level, row_body(scores: &mut [f32], largest: &mut f32, total: &mut f32, correction: &mut f32));
 }
 
 #[inline(always)]
-fn row_body<L: Lanes>(scores: &mut [f32], base: f32) {
-    let less = L::splat(-base);
-    let whole = scores.len() / L::COUNT * L::COUNT;
-    let (wide, rest) = scores.split_at_mut(whole);
-    for scores in wide.chunks_exact_mut(L::COUNT) {
-        // SAFETY: as many as there are lanes.
-        unsafe { L::store(scores.as_mut_ptr(), L::exp(L::add(L::load(scores.as_ptr()), less))) };
+fn row_body<L: Lanes>(scores: &mut [f32], largest: &mut f32, total: &mut f32, correction: &mut f32) {
+    assert!(scores.len().is_multiple_of(L::COUNT));
+    let mut most = L::splat(*largest);
+    for at in (0..scores.len()).step_by(L::COUNT) {
+        // SAFETY: they are whole registers; so below.
+        most = L::max(most, unsafe { L::load(scores[at..].as_ptr()) });
     }
-    let mut last = [f32::NEG_INFINITY; 16];
-    last[..rest.len()].copy_from_slice(rest);
+    let mut lanes = [f32::NEG_INFINITY; 16];
     // SAFETY: no level has more than sixteen lanes.
-    unsafe { L::store(last.as_mut_ptr(), L::exp(L::add(L::load(last.as_ptr()), less))) };
-    rest.copy_from_slice(&last[..rest.len()]);
+    unsafe { L::store(lanes.as_mut_ptr(), most) };
+    let most = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
+    let (less, mut sums) = (L::splat(-base), L::splat(0.0));
+    for at in (0..scores.len()).step_by(L::COUNT) {
+        let at = scores[at..].as_mut_ptr();
+        // SAFETY: see above.
+        unsafe {
+            let weights = L::exp(L::add(L::load(at), less));
+            L::store(at, weights);
+            sums = L::add(sums, weights);
+        }
+    }
+    *correction = if *largest == most { 1.0 } else { (*largest - base).exp() };
+    *total = *total * *correction + L::sum(sums);
+    *largest = most;
 }

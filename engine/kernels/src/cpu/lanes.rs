@@ -39,6 +39,10 @@ pub(crate) trait Lanes {
     /// # Safety
     /// `COUNT` bytes can be read.
     unsafe fn load_i8(from: *const i8) -> Self::V;
+    /// The lower or the upper halves of bytes, less 8.
+    /// # Safety
+    /// `COUNT` bytes can be read.
+    unsafe fn load_i4(from: *const u8, upper: bool) -> Self::V;
     /// A square of `COUNT` rows that begin `from_stride` apart, with rows as columns.
     /// # Safety
     /// `COUNT` numbers of each row can be read, and written.
@@ -55,6 +59,8 @@ pub(crate) trait Lanes {
     fn power(shifted: Self::V) -> Self::V;
     /// v where a > b, and zero elsewhere.
     fn where_more(a: Self::V, b: Self::V, v: Self::V) -> Self::V;
+    /// The sum of each register.
+    fn sums(four: [Self::V; 4]) -> [f32; 4];
 
     /// a · b + c of single numbers, in the form that is fast at this level.
     #[inline(always)]
@@ -158,6 +164,12 @@ impl Lanes for Portable {
         unsafe { from.cast::<[i8; 4]>().read_unaligned() }.map(f32::from)
     }
     #[inline(always)]
+    unsafe fn load_i4(from: *const u8, upper: bool) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { from.cast::<[u8; 4]>().read_unaligned() };
+        bytes.map(|byte| f32::from(if upper { byte >> 4 } else { byte & 15 }) - 8.0)
+    }
+    #[inline(always)]
     unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         for row in 0..4 {
             for column in 0..4 {
@@ -194,12 +206,16 @@ impl Lanes for Portable {
     fn where_more(a: [f32; 4], b: [f32; 4], v: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| if a[i] > b[i] { v[i] } else { 0.0 })
     }
+    #[inline(always)]
+    fn sums(four: [[f32; 4]; 4]) -> [f32; 4] {
+        four.map(|[a, b, c, d]| (a + b) + (c + d))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! x86 {
     ($name:ident: $v:ty, $count:literal lanes, $wide:literal wide, $splat:ident, $load:ident, $store:ident, $add:ident,
-     $mul:ident, $madd:ident, $max:ident, power: $power:expr, where_more: $where_more:expr, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, turn: $turn:expr) => {
+     $mul:ident, $madd:ident, $max:ident, power: $power:expr, where_more: $where_more:expr, f16: $f16:expr, bf16: $bf16:expr, i8: $i8:expr, i4: $i4:expr, turn: $turn:expr, sums: $sums:expr) => {
         pub(crate) struct $name;
 
         impl Lanes for $name {
@@ -237,6 +253,11 @@ macro_rules! x86 {
             unsafe fn load_i8(from: *const i8) -> $v {
                 // SAFETY: the caller's promise.
                 unsafe { $i8(from) }
+            }
+            #[inline(always)]
+            unsafe fn load_i4(from: *const u8, upper: bool) -> $v {
+                // SAFETY: the caller's promise.
+                unsafe { $i4(from, upper) }
             }
             #[inline(always)]
             unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
@@ -283,6 +304,13 @@ macro_rules! x86 {
                 // SAFETY: see `splat`.
                 unsafe { $where_more(a, b, v) }
             }
+            #[inline(always)]
+            fn sums(four: [$v; 4]) -> [f32; 4] {
+                let mut sums = [0.0; 4];
+                // SAFETY: see `splat`.
+                unsafe { _mm_storeu_ps(sums.as_mut_ptr(), $sums(four)) };
+                sums
+            }
         }
     };
 }
@@ -295,6 +323,16 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
 
+    /// The lower or the upper halves of bytes, less 8.
+    #[inline(always)]
+    fn halves_of(bytes: __m128i, upper: bool) -> __m128i {
+        // SAFETY: every x86_64 has these instructions.
+        unsafe {
+            let halves = if upper { _mm_srli_epi16::<4>(bytes) } else { bytes };
+            _mm_sub_epi8(_mm_and_si128(halves, _mm_set1_epi8(15)), _mm_set1_epi8(8))
+        }
+    }
+
     x86!(Avx2: __m256, 8 lanes, 2 wide, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps,
     _mm256_mul_ps, _mm256_fmadd_ps, _mm256_max_ps,
     power: |shifted| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127)))),
@@ -302,6 +340,7 @@ mod x86 {
     f16: |from: *const u8| _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
     bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
     i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
+    i4: |from: *const u8, upper| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(halves_of(_mm_loadl_epi64(from.cast()), upper))),
     turn: |mut rows: [__m256; 8]| {
         // Pairs of rows, then fours: `rows[4 * i + c]` has columns c and c + 4 of the rows 4 * i to 4 * i + 3.
         for i in [0, 2, 4, 6] {
@@ -319,6 +358,14 @@ mod x86 {
             (rows[c], rows[4 + c]) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
         }
         rows
+    },
+    sums: |[a, b, c, d]: [__m256; 4]| {
+        // Each four lanes get the sums of those of a, b, c and d; then the fours are added.
+        let [ab, cd] = [(a, b), (c, d)].map(|(a, b)| _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
+        let [ab, cd] = [ab, cd].map(|two| _mm256_castps_pd(two));
+        let [low, high] = [_mm256_unpacklo_pd(ab, cd), _mm256_unpackhi_pd(ab, cd)].map(|two| _mm256_castpd_ps(two));
+        let fours = _mm256_add_ps(low, high);
+        _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
     });
     x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
     _mm512_mul_ps, _mm512_fmadd_ps, _mm512_max_ps,
@@ -327,6 +374,7 @@ mod x86 {
     f16: |from: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
     bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
     i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
+    i4: |from: *const u8, upper| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(halves_of(_mm_loadu_si128(from.cast()), upper))),
     turn: |mut rows: [__m512; 16]| {
         // As above, with columns c, c + 4, c + 8 and c + 12.
         for i in [0, 2, 4, 6, 8, 10, 12, 14] {
@@ -349,6 +397,15 @@ mod x86 {
             rows[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_below);
         }
         rows
+    },
+    sums: |[a, b, c, d]: [__m512; 4]| {
+        // As above.
+        let [ab, cd] = [(a, b), (c, d)].map(|(a, b)| _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+        let [ab, cd] = [ab, cd].map(|two| _mm512_castps_pd(two));
+        let [low, high] = [_mm512_unpacklo_pd(ab, cd), _mm512_unpackhi_pd(ab, cd)].map(|two| _mm512_castpd_ps(two));
+        let fours = _mm512_add_ps(low, high);
+        let fours = _mm256_add_ps(_mm512_castps512_ps256(fours), _mm512_extractf32x8_ps::<1>(fours));
+        _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
     });
 }
 

@@ -1,0 +1,323 @@
+//! Few rows of queries: keys and values go from their pages straight into registers, each once for several rows. Memory is
+//! asked for what comes next while this is computed, because one token reads all of the past and computes little with it.
+
+use super::{Shape, TILE};
+use crate::cpu::{CpuLevel, Lanes, at_level, lanes::prefetch};
+use crate::format::Format;
+
+/// Heads of another width are not done here: registers hold so many numbers.
+pub(super) const WIDTH: usize = 16;
+
+/// Bytes of a line of the caches.
+pub(super) const LINE: usize = 64;
+
+/// Rows of one head in a page, one for each position of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct PageRows<'a> {
+    pub format: Format,
+    pub bytes: &'a [u8],
+    /// Bytes of a row.
+    pub stride: usize,
+    /// Rows that are read after these. They need not be there.
+    pub next: *const u8,
+}
+
+impl PageRows<'_> {
+    fn check(&self, shape: Shape) {
+        assert!(shape.dim.is_multiple_of(WIDTH) && self.format.row_bytes(shape.dim) == Some(self.stride));
+        assert!(self.bytes.len() >= shape.positions * self.stride && shape.positions <= TILE);
+    }
+}
+
+/// `scores`: [row, TILE]. `q`: [row, head dim]
+pub(super) fn scores(level: CpuLevel, shape: Shape, q: &[f32], keys: PageRows, scores: &mut [f32]) {
+    keys.check(shape);
+    assert!(q.len() >= shape.rows * shape.dim && scores.len() >= shape.rows * TILE);
+    at_level!(level, scores_body(shape: Shape, q: &[f32], keys: PageRows<'_>, scores: &mut [f32]));
+}
+
+/// Multiplies the sums, [row, head dim], with the corrections of their rows and adds values with their weights, [row, TILE].
+pub(super) fn weigh(
+    level: CpuLevel,
+    shape: Shape,
+    weights: &[f32],
+    values: PageRows,
+    corrections: &[f32],
+    sums: &mut [f32],
+) {
+    values.check(shape);
+    let Shape { rows, dim, .. } = shape;
+    assert!(weights.len() >= rows * TILE && corrections.len() >= rows && sums.len() >= rows * dim);
+    at_level!(level, weigh_body(shape: Shape, weights: &[f32], values: PageRows<'_>, corrections: &[f32], sums: &mut [f32]));
+}
+
+/// How numbers lie in a row.
+trait Stored {
+    /// # Safety
+    /// The row has `COUNT` numbers from this column on, which is a multiple of `COUNT`.
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V;
+}
+
+struct Singles;
+struct Halves;
+struct UpperHalves;
+struct Bytes;
+struct Nibbles;
+
+impl Stored for Singles {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+        // SAFETY: the caller's promise; so below. No level needs an alignment.
+        unsafe { L::load(row.add(4 * column).cast()) }
+    }
+}
+
+impl Stored for Halves {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe { L::load_f16(row.add(2 * column)) }
+    }
+}
+
+impl Stored for UpperHalves {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe { L::load_bf16(row.add(2 * column)) }
+    }
+}
+
+/// A block of 32 numbers: its scale, then their codes.
+const BLOCK: usize = 32;
+
+impl Stored for Bytes {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe {
+            let block = row.add(column / BLOCK * 34);
+            L::mul(scale::<L>(block), L::load_i8(block.add(2 + column % BLOCK).cast()))
+        }
+    }
+}
+
+impl Stored for Nibbles {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(row: *const u8, column: usize) -> L::V {
+        // SAFETY: see above.
+        unsafe {
+            let block = row.add(column / BLOCK * 18);
+            let codes = L::load_i4(block.add(2 + column % WIDTH), column % BLOCK >= WIDTH);
+            L::mul(scale::<L>(block), codes)
+        }
+    }
+}
+
+/// # Safety
+/// A block begins here.
+#[inline(always)]
+unsafe fn scale<L: Lanes>(block: *const u8) -> L::V {
+    // SAFETY: the caller's promise.
+    L::splat(L::half(unsafe { u16::from_le_bytes([*block, *block.add(1)]) }))
+}
+
+#[inline(always)]
+fn scores_body<L: Lanes>(shape: Shape, q: &[f32], keys: PageRows, scores: &mut [f32]) {
+    match keys.format {
+        Format::F16 => score_all::<L, Halves>(shape, q, keys, scores),
+        Format::BF16 => score_all::<L, UpperHalves>(shape, q, keys, scores),
+        Format::Q8_0 => score_all::<L, Bytes>(shape, q, keys, scores),
+        Format::Q4_0 => score_all::<L, Nibbles>(shape, q, keys, scores),
+        _ => score_all::<L, Singles>(shape, q, keys, scores),
+    }
+}
+
+#[inline(always)]
+fn score_all<L: Lanes, S: Stored>(shape: Shape, q: &[f32], keys: PageRows, scores: &mut [f32]) {
+    let mut row = 0;
+    while row < shape.rows {
+        row += match shape.rows - row {
+            8.. if L::WIDE == 4 => score::<L, S, 8>(shape, row, q, keys, scores),
+            4.. => score::<L, S, 4>(shape, row, q, keys, scores),
+            3 => score::<L, S, 3>(shape, row, q, keys, scores),
+            2 => score::<L, S, 2>(shape, row, q, keys, scores),
+            _ => score::<L, S, 1>(shape, row, q, keys, scores),
+        };
+    }
+}
+
+/// M rows with all keys of the tile.
+#[inline(always)]
+fn score<L: Lanes, S: Stored, const M: usize>(
+    shape: Shape,
+    row: usize,
+    q: &[f32],
+    keys: PageRows,
+    scores: &mut [f32],
+) -> usize {
+    let mut at = 0;
+    // SAFETY: `scores` looked at the largest index of each slice.
+    unsafe {
+        let (q, scores) = (q.as_ptr().add(row * shape.dim), scores.as_mut_ptr().add(row * TILE));
+        while at < shape.positions {
+            at += match shape.positions - at {
+                4.. if L::WIDE == 4 && M <= 4 => dots::<L, S, M, 4>(shape.dim, q, keys, at, scores),
+                2.. => dots::<L, S, M, 2>(shape.dim, q, keys, at, scores),
+                _ => dots::<L, S, M, 1>(shape.dim, q, keys, at, scores),
+            };
+        }
+    }
+    M
+}
+
+/// M rows with N keys.
+///
+/// # Safety
+/// All of these are there, and M rows of scores.
+#[inline(always)]
+unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
+    dim: usize,
+    q: *const f32,
+    keys: PageRows,
+    at: usize,
+    scores: *mut f32,
+) -> usize {
+    let mut sums = [[L::splat(0.0); N]; M];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = keys.bytes.as_ptr().add(at * keys.stride);
+        for line in (0..N * keys.stride).step_by(LINE) {
+            prefetch(keys.next.wrapping_add(at * keys.stride + line));
+        }
+        for column in (0..dim).step_by(L::COUNT) {
+            let mut key = [L::splat(0.0); N];
+            for n in 0..N {
+                key[n] = S::load::<L>(first.add(n * keys.stride), column);
+            }
+            for m in 0..M {
+                let q = L::load(q.add(m * dim + column));
+                for n in 0..N {
+                    sums[m][n] = L::madd(q, key[n], sums[m][n]);
+                }
+            }
+        }
+        for group in (0..M * N).step_by(4) {
+            let of = |i: usize| if i < M * N { sums[i / N][i % N] } else { L::splat(0.0) };
+            let four = L::sums([of(group), of(group + 1), of(group + 2), of(group + 3)]);
+            for (i, sum) in (group..M * N).zip(four) {
+                *scores.add(i / N * TILE + at + i % N) = sum;
+            }
+        }
+    }
+    N
+}
+
+#[inline(always)]
+fn weigh_body<L: Lanes>(shape: Shape, weights: &[f32], values: PageRows, corrections: &[f32], sums: &mut [f32]) {
+    match values.format {
+        Format::F16 => weigh_all::<L, Halves>(shape, weights, values, corrections, sums),
+        Format::BF16 => weigh_all::<L, UpperHalves>(shape, weights, values, corrections, sums),
+        Format::Q8_0 => weigh_all::<L, Bytes>(shape, weights, values, corrections, sums),
+        Format::Q4_0 => weigh_all::<L, Nibbles>(shape, weights, values, corrections, sums),
+        _ => weigh_all::<L, Singles>(shape, weights, values, corrections, sums),
+    }
+}
+
+#[inline(always)]
+fn weigh_all<L: Lanes, S: Stored>(
+    shape: Shape,
+    weights: &[f32],
+    values: PageRows,
+    corrections: &[f32],
+    sums: &mut [f32],
+) {
+    let mut row = 0;
+    while row < shape.rows {
+        let (weights, corrections) = (&weights[row * TILE..], &corrections[row..]);
+        let sums = &mut sums[row * shape.dim..];
+        row += match shape.rows - row {
+            8.. if L::WIDE == 4 => weigh_rows::<L, S, 8>(shape, weights, values, corrections, sums),
+            4.. => weigh_rows::<L, S, 4>(shape, weights, values, corrections, sums),
+            3 => weigh_rows::<L, S, 3>(shape, weights, values, corrections, sums),
+            2 => weigh_rows::<L, S, 2>(shape, weights, values, corrections, sums),
+            _ => weigh_rows::<L, S, 1>(shape, weights, values, corrections, sums),
+        };
+    }
+}
+
+/// M rows with all values of the tile.
+#[inline(always)]
+fn weigh_rows<L: Lanes, S: Stored, const M: usize>(
+    shape: Shape,
+    weights: &[f32],
+    values: PageRows,
+    corrections: &[f32],
+    sums: &mut [f32],
+) -> usize {
+    let registers = shape.dim / L::COUNT;
+    let mut register = 0;
+    // SAFETY: `weigh` looked at the largest index of each slice.
+    unsafe {
+        let (weights, corrections, sums) = (weights.as_ptr(), corrections.as_ptr(), sums.as_mut_ptr());
+        while register < registers {
+            let column = register * L::COUNT;
+            register += match registers - register {
+                4.. if L::WIDE == 4 && M <= 4 => add::<L, S, M, 4>(shape, column, weights, values, corrections, sums),
+                2.. => add::<L, S, M, 2>(shape, column, weights, values, corrections, sums),
+                _ => add::<L, S, M, 1>(shape, column, weights, values, corrections, sums),
+            };
+        }
+    }
+    M
+}
+
+/// M rows with N registers of each value.
+///
+/// # Safety
+/// All of these are there, and M rows of sums.
+#[inline(always)]
+unsafe fn add<L: Lanes, S: Stored, const M: usize, const N: usize>(
+    shape: Shape,
+    column: usize,
+    weights: *const f32,
+    values: PageRows,
+    corrections: *const f32,
+    sums: *mut f32,
+) -> usize {
+    let (dim, stride) = (shape.dim, values.stride);
+    // What was asked for of the next rows when this column's turn came, and when the next one's comes.
+    let asked = [column, column + N * L::COUNT].map(|column| stride * column / dim);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [[L::splat(0.0); N]; M];
+        for m in 0..M {
+            let correction = L::splat(*corrections.add(m));
+            for n in 0..N {
+                acc[m][n] = L::mul(correction, L::load(sums.add(m * dim + column + n * L::COUNT)));
+            }
+        }
+        for position in 0..shape.positions {
+            let row = values.bytes.as_ptr().add(position * stride);
+            for line in (asked[0]..asked[1]).step_by(LINE) {
+                prefetch(values.next.wrapping_add(position * stride + line));
+            }
+            let mut value = [L::splat(0.0); N];
+            for n in 0..N {
+                value[n] = S::load::<L>(row, column + n * L::COUNT);
+            }
+            for m in 0..M {
+                let weight = L::splat(*weights.add(m * TILE + position));
+                for n in 0..N {
+                    acc[m][n] = L::madd(weight, value[n], acc[m][n]);
+                }
+            }
+        }
+        for m in 0..M {
+            for n in 0..N {
+                L::store(sums.add(m * dim + column + n * L::COUNT), acc[m][n]);
+            }
+        }
+    }
+    N
+}
