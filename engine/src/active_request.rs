@@ -185,18 +185,17 @@ impl ActiveRequest {
 
     /// Chooses a token by each row of logits, as long as the draft comes: row 0 is that of the next token, row 1 that of the token
     /// after the first draft. Returns how many drafts came, and whether the reply continues.
-    pub fn write_drafted<'l>(
+    pub fn write_drafted(
         &mut self,
-        rows: impl Iterator<Item = &'l mut [f32]>,
+        rows: &mut [&mut [f32]],
         stop_tokens: &[u32],
         tokenizer: &Tokenizer,
         events: &mut Vec<EngineEvent>,
     ) -> (usize, bool) {
         let (first, mut accepted, mut is_draft, mut goes_on) = (self.tokens.len(), 0, true, true);
-        // All rows are taken, also those after a token that did not come.
-        for (row, logits) in rows.enumerate() {
+        for (row, logits) in rows.iter_mut().enumerate() {
             if !is_draft {
-                continue;
+                break;
             }
             goes_on = self.write_token(logits, stop_tokens, tokenizer, events);
             // Tokens that must follow at once are no draft's.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::active_request::ActiveRequest;
+use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cached_sequence::CachedSequence;
 use crate::network::{StepLane, WantedLogits};
-use crate::request::{EngineEvent, StopReason};
+use crate::request::{EngineEvent, PrefillReason, RequestId, StopReason};
 use crate::snapshot::Snapshot;
 use crate::state::PAGE_TOKENS;
 
@@ -46,7 +46,10 @@ impl Engine {
             return;
         }
         let mut rows = logits.chunks_exact_mut(self.network.model.shape.vocab);
-        let (mut ended, mut accepted_of) = (Vec::new(), Vec::new());
+        let (mut ended, mut accepted_of, mut first_of_arms) = (Vec::new(), Vec::new(), Vec::new());
+        let waits_for = |first: RequestId, others: &[ActiveRequest]| {
+            others.iter().any(|other| other.arm_of == Some(first) && !other.is_running())
+        };
         for (((at, _), snapshots), drafts) in chosen.iter().zip(snapshots_of).zip(drafts_of) {
             let request = &mut self.requests[*at];
             request.tokens.truncate(request.tokens.len() - drafts);
@@ -61,9 +64,15 @@ impl Engine {
                 ended.push(request.id);
                 continue;
             }
-            let rows = rows.by_ref().take(1 + drafts);
+            let (id, begins) = (request.id, request.tokens.len() == request.prompt_tokens);
+            let mut rows: Vec<&mut [f32]> = rows.by_ref().take(1 + drafts).collect();
+            if begins && waits_for(id, &self.requests) {
+                // The sampler of the first changes them.
+                first_of_arms.extend(rows.first().map(|logits| (id, logits.to_vec())));
+            }
+            let request = &mut self.requests[*at];
             let stop_tokens = &self.network.model.stop_tokens;
-            let (accepted, goes_on) = request.write_drafted(rows, stop_tokens, &self.tokenizer, events);
+            let (accepted, goes_on) = request.write_drafted(&mut rows, stop_tokens, &self.tokenizer, events);
             if !goes_on {
                 ended.push(request.id);
             }
@@ -74,10 +83,52 @@ impl Engine {
         for (at, accepted) in accepted_of {
             self.pass_drafts(at, accepted);
         }
+        for (first, logits) in first_of_arms {
+            self.begin_arms(first, &logits, &mut ended, events);
+        }
         for id in ended {
             if let Some(at) = self.requests.iter().position(|request| request.id == id) {
                 let request = self.requests.remove(at);
                 self.keep(request);
+            }
+        }
+    }
+
+    /// The arms of a request whose prompt was just computed go on from its state, each with a first token of its own. One for
+    /// which there is no room begins later, as any other request.
+    fn begin_arms(
+        &mut self,
+        first: RequestId,
+        logits: &[f32],
+        ended: &mut Vec<RequestId>,
+        events: &mut Vec<EngineEvent>,
+    ) {
+        let Some(from) = self.requests.iter().position(|request| request.id == first) else { return };
+        let bytes = self.network.state_shape.fixed_bytes();
+        for at in 0..self.requests.len() {
+            let (request, first) = (&self.requests[at], &self.requests[from]);
+            let goes_on = request.arm_of == Some(first.id)
+                && request.start.is_none()
+                && request.max_new_tokens > 0
+                && (request.kv, request.scope) == (first.kv, first.scope)
+                && first.tokens.starts_with(&request.tokens)
+                && request.tokens.len() == first.position();
+            let running = self.requests.iter().filter(|request| request.is_running()).count();
+            if !goes_on || running >= self.limits.max_sequences || !self.make_room(bytes, request.rights()) {
+                continue;
+            }
+            let Some(sequence) = &self.requests[from].sequence else { return };
+            let mut sequence = sequence.branch(&self.network, &mut self.executor, sequence.state.position);
+            let (request, reason) = (&mut self.requests[at], PrefillReason::NewText);
+            let reused_tokens = request.tokens.len();
+            (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
+            sequence.given_tokens = request.given_tokens;
+            (request.sequence, request.computed_at) = (Some(sequence), self.steps);
+            request.start = Some(RequestStart { reused_tokens, reason });
+            events.push(EngineEvent::Started { id: request.id, reused_tokens, reason });
+            let stop_tokens = &self.network.model.stop_tokens;
+            if !request.write_token(&mut logits.to_vec(), stop_tokens, &self.tokenizer, events) {
+                ended.push(request.id);
             }
         }
     }

@@ -49,14 +49,14 @@ fn the_prompt_is_computed_once_and_each_arm_is_what_it_would_be_alone() {
         let (tokens, reports) = run(&mut engine);
         engine.check_invariants().unwrap();
         for (arm, id) in ids.iter().enumerate() {
-            let computed = if arm == 0 { length } else { 1 };
+            let computed = if arm == 0 { length } else { 0 };
             assert_eq!(reports[id].computed_tokens, computed, "arm {arm} of {length} tokens");
             let alone = answer(&mut self::engine("dense-tied", LIMITS), sampled(&prompt, 20, 100 + arm as u64));
             let told: Vec<u32> = tokens[id].iter().map(|(_, token)| *token).collect();
             assert_eq!(told, alone.tokens, "arm {arm} of {length} tokens");
-            // They begin one step behind the first, and each step gives a token of each.
+            // They begin with the first, and each step gives a token of each.
             let steps: Vec<usize> = tokens[id].iter().map(|(step, _)| *step).collect();
-            let begin = tokens[&first][0].0 + usize::from(arm > 0);
+            let begin = tokens[&first][0].0;
             assert_eq!(steps, (begin..begin + 20).collect::<Vec<_>>());
         }
     }
