@@ -79,24 +79,25 @@ pub(super) fn measure(args: &Args, settings: &Settings) -> Result<Value> {
         bail!("a GPU has room for the {most} sequences of engine.max_sequences at once; raise it or lower --batch");
     }
     let chunk = settings.engine.chunk_tokens(device.is_some()).max(1);
-    let bench = SpeedBench { network: &opened.model.network, kv, chunk, args, contexts: &contexts };
-    let rounds = bench.rounds(&mut executor)?;
-    // After the rounds, whose peaks of memory this would raise.
-    let gpu = device.as_ref().map(|device| device.name.clone());
-    let machine = Hardware { gpu, ..Hardware::new(settings) };
+    let machine = Hardware::new(settings);
     let (threads, memory_bytes) = (machine.threads.unwrap_or(1), args.memory_mib << 20);
-    let memory_gb_per_s = match device {
+    // What this machine's memory gives changes by the minute, so each round is held against its own.
+    let memory_speed = |executor: &mut Executor| match &device {
         None => memory_speed(memory_bytes, threads),
         Some(_) if memory_bytes == 0 => None,
         Some(_) => executor.copy_gb_per_s(memory_bytes, TRIES),
     };
+    let bench = SpeedBench { network: &opened.model.network, kv, chunk, args, contexts: &contexts };
+    let rounds = bench.rounds(&mut executor, memory_speed)?;
+    let machine = Hardware { gpu: device.as_ref().map(|device| device.name.clone()), ..machine };
+    let memory_gb_per_s = median(rounds.iter().filter_map(|round| round.memory_gb_per_s));
     // Of a GPU it is not known.
     let int8_gops = executor.cpu().and_then(|_| byte_speed(threads));
     let model = &opened.model.network.model;
     let token_bytes = model.bytes_per_token() as u64;
     let context = |(index, ctx): (usize, &usize)| {
-        let seen: Vec<&SeenContext> = rounds.iter().map(|round| &round[index]).collect();
-        bench.context(*ctx, &seen, token_bytes, memory_gb_per_s, int8_gops)
+        let seen: Vec<_> = rounds.iter().map(|round| (&round.contexts[index], round.memory_gb_per_s)).collect();
+        bench.context(*ctx, &seen, token_bytes, int8_gops)
     };
     let contexts =
         contexts.iter().enumerate().map(context).collect::<Option<Vec<_>>>().context("nothing was measured")?;
@@ -144,6 +145,12 @@ struct SpeedBench<'a> {
     contexts: &'a [usize],
 }
 
+struct Round {
+    contexts: Vec<SeenContext>,
+    /// What the memory gave at its end.
+    memory_gb_per_s: Option<f64>,
+}
+
 /// What one round saw at one context.
 struct SeenContext {
     prefill: Took,
@@ -155,7 +162,11 @@ struct SeenContext {
 }
 
 impl SpeedBench<'_> {
-    fn rounds(&self, executor: &mut Executor) -> Result<Vec<Vec<SeenContext>>> {
+    fn rounds(
+        &self,
+        executor: &mut Executor,
+        memory_speed: impl Fn(&mut Executor) -> Option<f64>,
+    ) -> Result<Vec<Round>> {
         let longest = self.contexts.last().copied().unwrap_or_default();
         let decoded = self.contexts.len() * self.args.batch.len() * self.args.decode;
         let end = self.args.rounds * (longest + decoded);
@@ -168,7 +179,8 @@ impl SpeedBench<'_> {
         let mut rounds = Vec::new();
         for round in 0..self.args.rounds {
             bar.set_message(format!("round {} of {}", round + 1, self.args.rounds));
-            rounds.push(self.round(executor, &bar)?);
+            let contexts = self.round(executor, &bar)?;
+            rounds.push(Round { contexts, memory_gb_per_s: memory_speed(executor) });
         }
         bar.finish_and_clear();
         Ok(rounds)
@@ -209,11 +221,11 @@ impl SpeedBench<'_> {
     fn context(
         &self,
         ctx: usize,
-        seen: &[&SeenContext],
+        rounds: &[(&SeenContext, Option<f64>)],
         token_bytes: u64,
-        memory_gb_per_s: Option<f64>,
         int8_gops: Option<f64>,
     ) -> Option<Value> {
+        let seen: Vec<&SeenContext> = rounds.iter().map(|(seen, _)| *seen).collect();
         // What the threads together computed in the best round, whatever else the machine did meanwhile.
         let least_cpu_ms = |took: &dyn Fn(&SeenContext) -> Duration| {
             let least = seen.iter().map(|seen| took(seen)).min().filter(|least| !least.is_zero());
@@ -225,6 +237,10 @@ impl SpeedBench<'_> {
             let same_weights = batch == 1 || self.network.shape().moe.is_none();
             // Unknown where the sequences of a batch need different experts.
             let weight_gb_per_s = same_weights.then(|| token_bytes as f64 / step_s / 1e9);
+            let share = |(seen, memory): &(&SeenContext, Option<f64>)| {
+                let step_s = seen.decode[index].wall.as_secs_f64() / self.args.decode as f64;
+                memory.filter(|_| same_weights).map(|memory| token_bytes as f64 / step_s / 1e9 / memory)
+            };
             Some(json!({
                 "batch": batch,
                 // Of all sequences together.
@@ -232,7 +248,7 @@ impl SpeedBench<'_> {
                 "ms_per_step": step_s * 1e3,
                 "cpu_ms_per_step": least_cpu_ms(&|seen| seen.decode[index].cpu).map(|ms| ms / self.args.decode as f64),
                 "weight_gb_per_s": weight_gb_per_s,
-                "share_of_memory_speed": weight_gb_per_s.zip(memory_gb_per_s).map(|(weights, memory)| weights / memory),
+                "share_of_memory_speed": median(rounds.iter().filter_map(share)),
             }))
         });
         let prefill_s = median(seen.iter().map(|seen| seen.prefill.wall.as_secs_f64()))?;
