@@ -23,7 +23,9 @@ fn read_body<L: Lanes>(values: &[f32], sum: &mut f32) {
             *sum = L::add(*sum, unsafe { L::load(place) });
         }
     }
-    *sum = sums.into_iter().map(L::sum).sum();
+    for part in sums {
+        *sum += L::sum(part);
+    }
 }
 
 /// Multiplies bytes `rounds` times with the instruction that the integer products use, and returns how many

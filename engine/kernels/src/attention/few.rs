@@ -203,10 +203,13 @@ unsafe fn dots<L: Lanes, S: Stored, const M: usize, const N: usize>(
             }
         }
         for group in (0..M * N).step_by(4) {
-            let of = |i: usize| if i < M * N { sums[i / N][i % N] } else { L::splat(0.0) };
-            let four = L::sums([of(group), of(group + 1), of(group + 2), of(group + 3)]);
-            for (i, sum) in (group..M * N).zip(four) {
-                *scores.add(i / N * TILE + at + i % N) = sum;
+            let mut four = [L::splat(0.0); 4];
+            for i in group..(group + 4).min(M * N) {
+                four[i - group] = sums[i / N][i % N];
+            }
+            let four = L::sums(four);
+            for i in group..(group + 4).min(M * N) {
+                *scores.add(i / N * TILE + at + i % N) = four[i - group];
             }
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! Most bodies are plain loops, which the compiler makes wide by itself; they ask `L` only whether `mul_add` is one
 //! instruction. The few loops that the compiler does not see through use registers by hand. All functions here are inlined
-//! into such bodies and must not be called elsewhere.
+//! into such bodies and must not be called elsewhere. Registers go through no closure and no function of the library that is
+//! generic (`array::map`, iterators): where the compiler does not inline one, it has no wide registers and hands them over in
+//! memory, and a product takes twice the time.
 
 /// Below it eˣ is taken for 0.
 const LEAST_EXP: f32 = -87.3;
@@ -263,9 +265,13 @@ macro_rules! x86 {
             unsafe fn turn(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let rows: [$v; $count] = std::array::from_fn(|row| $load(from.add(row * from_stride)));
-                    for (column, values) in $turn(rows).into_iter().enumerate() {
-                        $store(to.add(column * to_stride), values);
+                    let mut rows = [$splat(0.0); $count];
+                    for row in 0..$count {
+                        rows[row] = $load(from.add(row * from_stride));
+                    }
+                    let columns = $turn(rows);
+                    for column in 0..$count {
+                        $store(to.add(column * to_stride), columns[column]);
                     }
                 }
             }
@@ -333,6 +339,106 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// Only bodies of this level call it; so below. A closure of this size is not always inlined.
+    #[inline(always)]
+    unsafe fn turn_256(mut rows: [__m256; 8]) -> [__m256; 8] {
+        // SAFETY: the caller's promise; so below.
+        unsafe {
+            // Pairs of rows, then fours: `rows[4 * i + c]` has columns c and c + 4 of the rows 4 * i to 4 * i + 3.
+            for i in [0, 2, 4, 6] {
+                (rows[i], rows[i + 1]) =
+                    (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]));
+            }
+            for i in [0, 4] {
+                let (a, b) = (_mm256_castps_pd(rows[i]), _mm256_castps_pd(rows[i + 1]));
+                let (c, d) = (_mm256_castps_pd(rows[i + 2]), _mm256_castps_pd(rows[i + 3]));
+                let fours = [
+                    _mm256_unpacklo_pd(a, c),
+                    _mm256_unpackhi_pd(a, c),
+                    _mm256_unpacklo_pd(b, d),
+                    _mm256_unpackhi_pd(b, d),
+                ];
+                for row in 0..4 {
+                    rows[i + row] = _mm256_castpd_ps(fours[row]);
+                }
+            }
+            for c in 0..4 {
+                let (a, b) = (rows[c], rows[4 + c]);
+                (rows[c], rows[4 + c]) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+            }
+            rows
+        }
+    }
+
+    /// # Safety
+    /// See above.
+    #[inline(always)]
+    unsafe fn turn_512(mut rows: [__m512; 16]) -> [__m512; 16] {
+        // SAFETY: see above.
+        unsafe {
+            // As above, with columns c, c + 4, c + 8 and c + 12.
+            for i in [0, 2, 4, 6, 8, 10, 12, 14] {
+                (rows[i], rows[i + 1]) =
+                    (_mm512_unpacklo_ps(rows[i], rows[i + 1]), _mm512_unpackhi_ps(rows[i], rows[i + 1]));
+            }
+            for i in [0, 4, 8, 12] {
+                let (a, b) = (_mm512_castps_pd(rows[i]), _mm512_castps_pd(rows[i + 1]));
+                let (c, d) = (_mm512_castps_pd(rows[i + 2]), _mm512_castps_pd(rows[i + 3]));
+                let fours = [
+                    _mm512_unpacklo_pd(a, c),
+                    _mm512_unpackhi_pd(a, c),
+                    _mm512_unpacklo_pd(b, d),
+                    _mm512_unpackhi_pd(b, d),
+                ];
+                for row in 0..4 {
+                    rows[i + row] = _mm512_castpd_ps(fours[row]);
+                }
+            }
+            for c in 0..4 {
+                let [a, b, d, e] = [rows[c], rows[4 + c], rows[8 + c], rows[12 + c]];
+                let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                let (even_below, odd_below) = (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
+                rows[c] = _mm512_shuffle_f32x4::<0x88>(even, even_below);
+                rows[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd, odd_below);
+                rows[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even, even_below);
+                rows[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_below);
+            }
+            rows
+        }
+    }
+
+    /// # Safety
+    /// See above.
+    #[inline(always)]
+    unsafe fn sums_256([a, b, c, d]: [__m256; 4]) -> __m128 {
+        // SAFETY: see above.
+        unsafe {
+            // Each four lanes get the sums of those of a, b, c and d; then the fours are added.
+            let ab = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
+            let cd = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)));
+            let (low, high) = (_mm256_unpacklo_pd(ab, cd), _mm256_unpackhi_pd(ab, cd));
+            let fours = _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
+            _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
+        }
+    }
+
+    /// # Safety
+    /// See above.
+    #[inline(always)]
+    unsafe fn sums_512([a, b, c, d]: [__m512; 4]) -> __m128 {
+        // SAFETY: see above.
+        unsafe {
+            // As above.
+            let ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+            let cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+            let (low, high) = (_mm512_unpacklo_pd(ab, cd), _mm512_unpackhi_pd(ab, cd));
+            let fours = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+            let fours = _mm256_add_ps(_mm512_castps512_ps256(fours), _mm512_extractf32x8_ps::<1>(fours));
+            _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
+        }
+    }
+
     x86!(Avx2: __m256, 8 lanes, 2 wide, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps,
     _mm256_mul_ps, _mm256_fmadd_ps, _mm256_max_ps,
     power: |shifted| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127)))),
@@ -341,32 +447,7 @@ mod x86 {
     bf16: |from: *const u8| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))),
     i8: |from: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()))),
     i4: |from: *const u8, upper| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(halves_of(_mm_loadl_epi64(from.cast()), upper))),
-    turn: |mut rows: [__m256; 8]| {
-        // Pairs of rows, then fours: `rows[4 * i + c]` has columns c and c + 4 of the rows 4 * i to 4 * i + 3.
-        for i in [0, 2, 4, 6] {
-            (rows[i], rows[i + 1]) = (_mm256_unpacklo_ps(rows[i], rows[i + 1]), _mm256_unpackhi_ps(rows[i], rows[i + 1]));
-        }
-        for i in [0, 4] {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm256_castps_pd(rows[i + row]));
-            let fours = [_mm256_unpacklo_pd(a, c), _mm256_unpackhi_pd(a, c), _mm256_unpacklo_pd(b, d), _mm256_unpackhi_pd(b, d)];
-            for row in 0..4 {
-                rows[i + row] = _mm256_castpd_ps(fours[row]);
-            }
-        }
-        for c in 0..4 {
-            let (a, b) = (rows[c], rows[4 + c]);
-            (rows[c], rows[4 + c]) = (_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
-        }
-        rows
-    },
-    sums: |[a, b, c, d]: [__m256; 4]| {
-        // Each four lanes get the sums of those of a, b, c and d; then the fours are added.
-        let [ab, cd] = [(a, b), (c, d)].map(|(a, b)| _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
-        let [ab, cd] = [ab, cd].map(|two| _mm256_castps_pd(two));
-        let [low, high] = [_mm256_unpacklo_pd(ab, cd), _mm256_unpackhi_pd(ab, cd)].map(|two| _mm256_castpd_ps(two));
-        let fours = _mm256_add_ps(low, high);
-        _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
-    });
+    turn: turn_256, sums: sums_256);
     x86!(Avx512: __m512, 16 lanes, 4 wide, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps,
     _mm512_mul_ps, _mm512_fmadd_ps, _mm512_max_ps,
     power: |shifted| _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127)))),
@@ -375,38 +456,7 @@ mod x86 {
     bf16: |from: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())))),
     i8: |from: *const i8| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))),
     i4: |from: *const u8, upper| _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(halves_of(_mm_loadu_si128(from.cast()), upper))),
-    turn: |mut rows: [__m512; 16]| {
-        // As above, with columns c, c + 4, c + 8 and c + 12.
-        for i in [0, 2, 4, 6, 8, 10, 12, 14] {
-            (rows[i], rows[i + 1]) = (_mm512_unpacklo_ps(rows[i], rows[i + 1]), _mm512_unpackhi_ps(rows[i], rows[i + 1]));
-        }
-        for i in [0, 4, 8, 12] {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|row| _mm512_castps_pd(rows[i + row]));
-            let fours = [_mm512_unpacklo_pd(a, c), _mm512_unpackhi_pd(a, c), _mm512_unpacklo_pd(b, d), _mm512_unpackhi_pd(b, d)];
-            for row in 0..4 {
-                rows[i + row] = _mm512_castpd_ps(fours[row]);
-            }
-        }
-        for c in 0..4 {
-            let [a, b, d, e] = [rows[c], rows[4 + c], rows[8 + c], rows[12 + c]];
-            let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
-            let (even_below, odd_below) = (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
-            rows[c] = _mm512_shuffle_f32x4::<0x88>(even, even_below);
-            rows[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd, odd_below);
-            rows[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even, even_below);
-            rows[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_below);
-        }
-        rows
-    },
-    sums: |[a, b, c, d]: [__m512; 4]| {
-        // As above.
-        let [ab, cd] = [(a, b), (c, d)].map(|(a, b)| _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
-        let [ab, cd] = [ab, cd].map(|two| _mm512_castps_pd(two));
-        let [low, high] = [_mm512_unpacklo_pd(ab, cd), _mm512_unpackhi_pd(ab, cd)].map(|two| _mm512_castpd_ps(two));
-        let fours = _mm512_add_ps(low, high);
-        let fours = _mm256_add_ps(_mm512_castps512_ps256(fours), _mm512_extractf32x8_ps::<1>(fours));
-        _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
-    });
+    turn: turn_512, sums: sums_512);
 }
 
 /// Asks for memory that is read soon. It may lie outside of everything: the processor does not mind.

@@ -234,7 +234,8 @@ fn add_tile<const HALVES: bool, const MIN: bool>(
                 }
             }
             for step in group * steps..(group + 1) * steps {
-                let q = [0, 1].map(|p| _mm512_load_si512(blocks[p].q[step].as_ptr().cast()));
+                let of = |p: usize| blocks[p].q[step].as_ptr().cast();
+                let q = [_mm512_load_si512(of(0)), _mm512_load_si512(of(1))];
                 for m in 0..ROWS {
                     let x = _mm512_set1_epi32(tile.q[step][m]);
                     dots[0][m] = _mm512_dpbusd_epi32(dots[0][m], q[0], x);
