@@ -198,7 +198,7 @@ impl Network {
 
     /// Products of the same activations, into buffers, which are resized.
     fn products_into<const N: usize>(&self, cpu: &Cpu, x: &Activations, matrices: [(&Matrix, &mut Vec<f32>); N]) {
-        products_at(cpu, self.precision, x, matrices);
+        products_at(cpu, x, matrices.map(|(matrix, out)| (self.precision, matrix, out)));
     }
 }
 
@@ -216,17 +216,12 @@ fn rounding_for(model: &ModelWeights) -> Rounding {
     if format == Some(Format::Q8_0) { Rounding::Fine } else { Rounding::Coarse }
 }
 
-fn products_at<const N: usize>(
-    cpu: &Cpu,
-    precision: Precision,
-    x: &Activations,
-    matrices: [(&Matrix, &mut Vec<f32>); N],
-) {
-    let matrices = matrices.map(|(matrix, out)| {
+fn products_at<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precision, &Matrix, &mut Vec<f32>); N]) {
+    let matrices = matrices.map(|(precision, matrix, out)| {
         out.resize(x.rows() * matrix.rows, 0.0);
-        (matrix.weights(), &mut out[..])
+        (precision, matrix.weights(), &mut out[..])
     });
-    products(cpu, precision, x, matrices);
+    products(cpu, x, matrices);
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

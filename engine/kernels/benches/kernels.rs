@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use kernels::attention::{self, Queries};
 use kernels::cpu::{Cpu, CpuLevel};
-use kernels::delta;
+use kernels::delta::DeltaHeads;
 use kernels::format::Format;
 use kernels::peak;
 use kernels::product::{
     Activations, MatrixOrder, PANEL, Precision, Rounding, Weights, has_panels, pack_panel, panel_bytes, product,
     products,
 };
+use kernels::recurrence::{OutputGate, RecurrenceRows, RecurrenceState, recur};
 use values::{random, random_blocks};
 
 #[allow(dead_code)]
@@ -176,8 +177,9 @@ impl Bench {
                         [rows] => product(&self.cpu, Precision::Integer, x, weights(rows), black_box(&mut out[..rows])),
                         [first, second] => {
                             let (a, b) = out.split_at_mut(first);
-                            let matrices = [(weights(first), a), (weights(second), &mut b[..second])];
-                            products(&self.cpu, Precision::Integer, x, matrices);
+                            let (a, b) = ((weights(first), a), (weights(second), &mut b[..second]));
+                            let matrices = [a, b].map(|(weights, out)| (Precision::Integer, weights, out));
+                            products(&self.cpu, x, matrices);
                         }
                         _ => unreachable!("one or two"),
                     }
@@ -195,18 +197,23 @@ impl Bench {
         if !self.wants(&name) {
             return;
         }
-        let heads = delta::DeltaHeads { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, tiled: false };
-        let mut qkv = random(rows * heads.channels(), 1);
-        qkv.iter_mut().for_each(|x| *x *= 0.1);
+        let heads = DeltaHeads { key_heads: 16, value_heads: 16, key_dim: 128, value_dim: 128, tiled: false };
+        let inputs = random(rows * heads.channels(), 1);
+        let mut qkv = inputs.clone();
         let decay: Vec<f32> = random(rows * heads.value_heads, 2).iter().map(|x| -0.1 * (x + 1.0)).collect();
         let beta: Vec<f32> = random(rows * heads.value_heads, 3).iter().map(|x| (x + 1.0) / 2.0).collect();
+        let (taps, z) = (random(4 * heads.channels(), 5), random(rows * heads.values(), 6));
+        let norm = random(heads.value_dim, 7);
         // One state for each layer of a model: more than the caches near the core hold.
-        let mut states = vec![random(heads.state(), 4); 18];
+        let mut states = vec![(random(heads.state(), 4), random(3 * heads.channels(), 8)); 18];
         let mut out = vec![0.0; rows * heads.values()];
         let mut at = 0;
         let seconds = shortest(40, || {
-            let input = delta::DeltaRows { qkv: &qkv, decay: &decay, beta: &beta, drafts: 0 };
-            delta::advance(&self.cpu, heads, input, &mut states[at], &mut out);
+            qkv.copy_from_slice(&inputs);
+            let rows = RecurrenceRows { qkv: &mut qkv, decay: &decay, beta: &beta, drafts: 0 };
+            let (recurrent, conv) = &mut states[at];
+            let gate = OutputGate { z: &z, norm: &norm, eps: 1e-6 };
+            recur(&self.cpu, heads, &taps, rows, RecurrenceState { recurrent, conv }, Some(gate), &mut out);
             at = (at + 1) % 18;
         });
         println!("{name:44} {:9.1} µs, {:.2} µs a row", seconds * 1e6, seconds * 1e6 / rows as f64);

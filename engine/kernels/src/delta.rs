@@ -12,7 +12,7 @@
 //!
 //! so a chunk costs a few small matrix products and touches the state twice instead of twice a token.
 
-use crate::cpu::{Cpu, CpuLevel, DisjointParts, Lanes, at_level};
+use crate::cpu::{CpuLevel, DisjointParts, Lanes, at_level};
 use crate::dense::{Block, add_product, transpose};
 use crate::scratch::with_scratch;
 
@@ -72,81 +72,86 @@ pub struct DeltaRows<'a> {
     pub drafts: usize,
 }
 
-/// Advances the state over all rows but drafts. `out`: [rows, values].
-pub fn advance(cpu: &Cpu, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32], out: &mut [f32]) {
-    let count = rows.beta.len() / heads.value_heads;
-    assert!(rows.qkv.len() == count * heads.channels() && rows.decay.len() == rows.beta.len());
-    assert!(state.len() == heads.state() && out.len() == count * heads.values());
-    let (state, out) = (DisjointParts::new(state), DisjointParts::new(out));
-    let size = heads.key_dim * heads.value_dim;
-    cpu.pool.run(heads.value_heads, |head| {
-        // SAFETY: each task takes the state of its own head.
-        let state = unsafe { state.part(head * size, size) };
-        let job = Head { heads, rows, head, out };
-        let (mut done, kept) = (0, count - rows.drafts);
-        while done < kept {
-            let rest = kept - done;
-            if rest < WORTH_A_CHUNK {
-                one(cpu.level, job, done, state);
-                done += 1;
-            } else {
-                let tokens = rest.min(CHUNK);
-                chunk(cpu.level, job, done, tokens, state);
-                done += tokens;
-            }
-        }
-        if rows.drafts > 0 {
-            with_scratch(size, |copy| {
-                copy.copy_from_slice(state);
-                (kept..count).for_each(|row| one(cpu.level, job, row, copy));
-            });
-        }
-    });
-}
-
+/// One value head's part of such rows.
 #[derive(Clone, Copy)]
-struct Head<'a> {
-    heads: DeltaHeads,
-    rows: DeltaRows<'a>,
-    head: usize,
-    out: DisjointParts<'a, f32>,
+pub(crate) struct ValueHead<'a> {
+    pub heads: DeltaHeads,
+    pub head: usize,
+    pub qkv: DisjointParts<'a, f32>,
+    pub decay: &'a [f32],
+    pub beta: &'a [f32],
+    pub drafts: usize,
+    /// [rows, values]
+    pub out: DisjointParts<'a, f32>,
 }
 
-impl<'a> Head<'a> {
+/// Advances one head's state over all rows but drafts.
+///
+/// # Safety
+/// Nothing else at the same time has this head's part of the output, or writes its q, k and v.
+pub(crate) unsafe fn advance(level: CpuLevel, job: ValueHead, state: &mut [f32]) {
+    let count = job.beta.len() / job.heads.value_heads;
+    let (mut done, kept) = (0, count - job.drafts);
+    while done < kept {
+        let rest = kept - done;
+        if rest < WORTH_A_CHUNK {
+            one(level, job, done, state);
+            done += 1;
+        } else {
+            let tokens = rest.min(CHUNK);
+            chunk(level, job, done, tokens, state);
+            done += tokens;
+        }
+    }
+    if job.drafts > 0 {
+        with_scratch(state.len(), |copy| {
+            copy.copy_from_slice(state);
+            (kept..count).for_each(|row| one(level, job, row, copy));
+        });
+    }
+}
+
+impl<'a> ValueHead<'a> {
     fn q(&self, row: usize) -> &'a [f32] {
-        &self.rows.qkv[row * self.heads.channels() + self.heads.key_head_of(self.head) * self.heads.key_dim..]
+        let start = row * self.heads.channels() + self.heads.key_head_of(self.head) * self.heads.key_dim;
+        // SAFETY: the caller of `advance` promised that no task writes it meanwhile; so below.
+        unsafe { self.qkv.part(start, self.heads.key_dim) }
     }
 
     fn k(&self, row: usize) -> &'a [f32] {
-        &self.q(row)[self.heads.keys()..]
+        let start =
+            row * self.heads.channels() + self.heads.keys() + self.heads.key_head_of(self.head) * self.heads.key_dim;
+        // SAFETY: see above.
+        unsafe { self.qkv.part(start, self.heads.key_dim) }
     }
 
     fn v(&self, row: usize) -> &'a [f32] {
-        &self.rows.qkv[row * self.heads.channels() + 2 * self.heads.keys() + self.head * self.heads.value_dim..]
-            [..self.heads.value_dim]
+        let start = row * self.heads.channels() + 2 * self.heads.keys() + self.head * self.heads.value_dim;
+        // SAFETY: see above.
+        unsafe { self.qkv.part(start, self.heads.value_dim) }
     }
 
     /// This head's part of a row of the output.
     #[allow(clippy::mut_from_ref)]
-    fn out(&self, row: usize) -> &'a mut [f32] {
+    pub fn out(&self, row: usize) -> &'a mut [f32] {
         let start = row * self.heads.values() + self.head * self.heads.value_dim;
         // SAFETY: only this head's task writes its columns, and it holds one row's part at a time.
         unsafe { self.out.part(start, self.heads.value_dim) }
     }
 }
 
-fn one(level: CpuLevel, job: Head, row: usize, state: &mut [f32]) {
-    at_level!(level, one_body(job: Head<'_>, row: usize, state: &mut [f32]))
+fn one(level: CpuLevel, job: ValueHead, row: usize, state: &mut [f32]) {
+    at_level!(level, one_body(job: ValueHead<'_>, row: usize, state: &mut [f32]))
 }
 
 /// Some columns of the state at a time, so that they are near when they are read for the second time:
 /// o = e^g S₀ᵀ q + (k·q) δ, therefore one reading gives both δ and o, and the next writes.
 #[inline(always)]
-fn one_body<L: Lanes>(job: Head<'_>, row: usize, state: &mut [f32]) {
+fn one_body<L: Lanes>(job: ValueHead<'_>, row: usize, state: &mut [f32]) {
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     let (q, k, v) = (&job.q(row)[..key_dim], &job.k(row)[..key_dim], job.v(row));
     let at = row * job.heads.value_heads + job.head;
-    let (decay, beta) = (job.rows.decay[at].exp(), job.rows.beta[at]);
+    let (decay, beta) = (job.decay[at].exp(), job.beta[at]);
     let kq: f32 = k.iter().zip(q).map(|(k, q)| k * q).sum();
     let out = job.out(row);
     assert!(state.len() == key_dim * value_dim && v.len() == value_dim && out.len() == value_dim);
@@ -194,16 +199,16 @@ fn one_body<L: Lanes>(job: Head<'_>, row: usize, state: &mut [f32]) {
     }
 }
 
-fn chunk(level: CpuLevel, job: Head, first: usize, tokens: usize, state: &mut [f32]) {
+fn chunk(level: CpuLevel, job: ValueHead, first: usize, tokens: usize, state: &mut [f32]) {
     let (key_dim, value_dim) = (job.heads.key_dim, job.heads.value_dim);
     with_scratch(
         tokens * (2 * key_dim + 2 * value_dim + 1) + key_dim * CHUNK + 3 * CHUNK * CHUNK,
-        |scratch| at_level!(level, chunk_body(job: Head<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
+        |scratch| at_level!(level, chunk_body(job: ValueHead<'_>, first: usize, tokens: usize, state: &mut [f32], scratch: &mut [f32])),
     );
 }
 
 #[inline(always)]
-fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32], scratch: &mut [f32]) {
+fn chunk_body<L: Lanes>(job: ValueHead<'_>, first: usize, n: usize, state: &mut [f32], scratch: &mut [f32]) {
     let heads = job.heads;
     let (key_dim, value_dim) = (heads.key_dim, heads.value_dim);
     let (k, scratch) = scratch.split_at_mut(n * key_dim);
@@ -221,7 +226,7 @@ fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32]
         q[t * key_dim..][..key_dim].copy_from_slice(&job.q(first + t)[..key_dim]);
     }
     transpose::<L>(Block { values: k, stride: key_dim }, n, key_dim, k_by_columns, CHUNK);
-    running_sums(job.rows.decay, heads.value_heads, job.head, first, sums);
+    running_sums(job.decay, heads.value_heads, job.head, first, sums);
     // e^{G_t−G_i} up to the diagonal, and for some columns more that are not read.
     for t in 0..n {
         let row = &mut decays[t * CHUNK..][..n.min(t / STEP * STEP + STEP)];
@@ -243,7 +248,7 @@ fn chunk_body<L: Lanes>(job: Head<'_>, first: usize, n: usize, state: &mut [f32]
     add_product::<L>(q, key_dim, 1, n, s, value_dim, key_dim, 0.0, out, value_dim);
 
     for t in 0..n {
-        let beta = job.rows.beta[(first + t) * heads.value_heads + job.head];
+        let beta = job.beta[(first + t) * heads.value_heads + job.head];
         let from_state = sums[t].exp();
         for (own, v) in delta[t * value_dim..][..value_dim].iter_mut().zip(job.v(first + t)) {
             *own = beta * (v - from_state * *own);
@@ -325,6 +330,19 @@ mod tests {
         (qkv, decay, beta)
     }
 
+    fn advanced(level: CpuLevel, heads: DeltaHeads, rows: DeltaRows, state: &mut [f32]) -> Vec<f32> {
+        let mut out = vec![f32::NAN; rows.beta.len() / heads.value_heads * heads.values()];
+        let mut qkv = rows.qkv.to_vec();
+        let DeltaRows { decay, beta, drafts, .. } = rows;
+        let (qkv, parts) = (DisjointParts::new(&mut qkv), DisjointParts::new(&mut out));
+        for (head, state) in state.chunks_exact_mut(heads.key_dim * heads.value_dim).enumerate() {
+            let job = ValueHead { heads, head, qkv, decay, beta, drafts, out: parts };
+            // SAFETY: one after the other.
+            unsafe { advance(level, job, state) };
+        }
+        out
+    }
+
     #[test]
     fn chunks_and_steps_are_the_reference() {
         let shapes = [
@@ -335,7 +353,6 @@ mod tests {
             (4, 4, 128, 128, false),
         ];
         for level in CpuLevel::available() {
-            let cpu = Cpu::with_level(2, level);
             for (key_heads, value_heads, key_dim, value_dim, tiled) in shapes {
                 let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim, tiled };
                 for count in [1, 2, 5, 63, 64, 65, 150] {
@@ -345,8 +362,8 @@ mod tests {
                     let mut expected_state = start.clone();
                     let expected = reference::delta(heads, rows, &mut expected_state);
 
-                    let (mut state, mut out) = (start.clone(), vec![f32::NAN; expected.len()]);
-                    advance(&cpu, heads, rows, &mut state, &mut out);
+                    let mut state = start.clone();
+                    let out = advanced(level, heads, rows, &mut state);
                     assert_close(&out, &expected, 1e-5);
                     assert_close(&state, &expected_state, 1e-5);
 
@@ -362,8 +379,8 @@ mod tests {
                         };
                         let mut expected_state = start.clone();
                         reference::delta(heads, only, &mut expected_state);
-                        let (mut state, mut out) = (start.clone(), vec![f32::NAN; expected.len()]);
-                        advance(&cpu, heads, DeltaRows { drafts, ..rows }, &mut state, &mut out);
+                        let mut state = start.clone();
+                        let out = advanced(level, heads, DeltaRows { drafts, ..rows }, &mut state);
                         assert_close(&out, &expected, 1e-5);
                         assert_close(&state, &expected_state, 1e-5);
                     }

@@ -5,7 +5,7 @@
 
 pub mod activation;
 pub mod attention;
-pub mod convolution;
+mod convolution;
 pub mod cpu;
 pub mod cuda;
 pub mod delta;
@@ -14,6 +14,7 @@ pub mod format;
 pub mod norm;
 pub mod peak;
 pub mod product;
+pub mod recurrence;
 pub mod rotation;
 mod scratch;
 mod unpack;

@@ -79,17 +79,12 @@ impl Weights<'_> {
 
 /// `out`: [x.rows(), w.rows].
 pub fn product(cpu: &Cpu, precision: Precision, x: &Activations, w: Weights, out: &mut [f32]) {
-    products(cpu, precision, x, [(w, out)]);
+    products(cpu, x, [(precision, w, out)]);
 }
 
 /// Several matrices with the same activations, as one piece of work for all threads.
-pub fn products<const N: usize>(
-    cpu: &Cpu,
-    precision: Precision,
-    x: &Activations,
-    matrices: [(Weights, &mut [f32]); N],
-) {
-    let jobs = matrices.map(|(w, out)| {
+pub fn products<const N: usize>(cpu: &Cpu, x: &Activations, matrices: [(Precision, Weights, &mut [f32]); N]) {
+    let jobs = matrices.map(|(precision, w, out)| {
         assert_eq!(x.cols(), w.cols);
         assert_eq!(out.len(), x.rows() * w.rows);
         let integer = precision == Precision::Integer && w.format.is_quantised();
