@@ -47,6 +47,8 @@ pub struct Engine {
     /// Steps that computed something.
     steps: u64,
     drafting: Drafting,
+    /// The most arms that a reply had so far. The next ones find memory that was touched.
+    most_arms: usize,
     checksums: MemoryChecksums,
     notes: Vec<String>,
 }
@@ -79,6 +81,7 @@ impl Engine {
             done: 0,
             steps: 0,
             drafting: Drafting::default(),
+            most_arms: 1,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
         }
@@ -245,7 +248,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages.
+    /// Touches one piece of the memory that a turn after a barge-in takes: a state, snapshots, a recurrence log, pages; and of
+    /// what as many arms take as a reply had.
     /// Returns whether there was one to touch. For idle moments, because the first touch of memory is slow.
     pub fn prepare_one(&self) -> bool {
         let (shape, format) = (&self.network.state_shape, self.limits.snapshots);
@@ -254,11 +258,11 @@ impl Engine {
         let snapshot = shape.snapshot_bytes(format) - conv;
         let page = self.cache.sequences().next().map_or(0, |(_, sequence)| shape.page_bytes(&sequence.state.layout));
         let of_turn = [
-            (recurrent, 1),
-            (conv, 5),
+            (recurrent, self.most_arms),
+            (conv, 4 + self.most_arms),
             (snapshot, 4),
-            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS),
-            (page, 3),
+            (RecurrenceLog::segment_bytes(shape), TURN_LOG_SEGMENTS * self.most_arms),
+            (page, 2 + self.most_arms),
         ];
         // Of a long prompt more, where it is a small part of what there is.
         let of_prompt = [(conv, 1 + LONG_PROMPT_STATES), (snapshot, LONG_PROMPT_STATES), (page, LONG_PROMPT_STATES)];

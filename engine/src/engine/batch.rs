@@ -105,6 +105,8 @@ impl Engine {
     ) {
         let Some(from) = self.requests.iter().position(|request| request.id == first) else { return };
         let bytes = self.network.state_shape.fixed_bytes();
+        let arms = self.requests.iter().filter(|request| request.arm_of == Some(first)).count();
+        self.most_arms = self.most_arms.max(1 + arms);
         for at in 0..self.requests.len() {
             let (request, first) = (&self.requests[at], &self.requests[from]);
             let goes_on = request.arm_of == Some(first.id)

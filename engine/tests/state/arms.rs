@@ -1,8 +1,9 @@
 //! Several replies to one prompt: it is computed once, and they go on from it in one batch.
 
 use super::support::*;
+use engine::memory::MemoryKind;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineEvent, EngineRequest, RequestId, RequestReport};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestId, RequestReport};
 use std::collections::BTreeMap;
 
 fn sampled(prompt: &[u32], new: usize, seed: u64) -> EngineRequest {
@@ -86,4 +87,25 @@ fn arms_go_on_without_the_first() {
         // What the first had computed is not computed again.
         assert!(reports[&second].computed_tokens <= 300 - (64 * steps).min(299), "{:?}", reports[&second]);
     }
+}
+
+#[test]
+fn arms_find_memory_that_was_touched_once_there_were_some() {
+    let mut engine = engine("dense-tied", EngineLimits { memory_bytes: 1 << 30, ..LIMITS }); // not a window: bytes
+    let prompt = words(100, 1);
+    let ask = |engine: &mut Engine, seed: u32| {
+        let first = engine.submit(sampled(&words(100, seed), 5, 1)).unwrap();
+        for arm in 1..4 {
+            engine.submit(EngineRequest { arm_of: Some(first), ..sampled(&words(100, seed), 5, arm) }).unwrap();
+        }
+        run(engine);
+        while engine.prepare_one() {}
+        engine.memory_bytes(MemoryKind::Spare)
+    };
+    answer(&mut engine, sampled(&prompt, 5, 1));
+    while engine.prepare_one() {}
+    let of_one = engine.memory_bytes(MemoryKind::Spare);
+    let of_four = ask(&mut engine, 2);
+    assert!(of_four > of_one, "{of_four} and {of_one}");
+    assert_eq!(ask(&mut engine, 3), of_four);
 }
