@@ -62,6 +62,8 @@ pub struct ResponsesBody {
     generate: Option<bool>,
     /// Refused: one response at a time on a connection.
     stream_id: Option<String>,
+    /// Of chat completions. Refused where it is more than 1: a response has one output.
+    n: Option<u64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -209,6 +211,11 @@ fn refuse(fields: &ResponsesBody) -> Read<()> {
     if fields.stream_id.is_some() {
         let message = "stream_id is not supported: a connection has one response at a time, so open one for each";
         return Err(unsupported("stream_id", message));
+    }
+    if fields.n.is_some_and(|n| n != 1) {
+        let message = "n is not supported: a response has one output, so ask as often as you want outputs, or ask \
+                       /v1/chat/completions, which has n";
+        return Err(unsupported("n", message));
     }
     Ok(())
 }

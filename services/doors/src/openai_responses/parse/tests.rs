@@ -76,10 +76,20 @@ fn what_cannot_be_done_is_refused_by_name() {
         (json!({ "input": text("input_image") }), "input[0].content[0].image_url"),
         (json!({ "input": [{ "type": "web_search_call" }] }), "input[0].type"),
         (json!({ "input": "Hi.", "stream_id": "a" }), "stream_id"),
+        (json!({ "input": "Hi.", "n": 2 }), "n"),
+        (json!({ "input": "Hi.", "n": 0 }), "n"),
     ] {
         let error = read_body(body.clone()).unwrap_err();
         assert_eq!((error.code, error.param.as_deref()), ("unsupported_parameter", Some(param)), "{body}");
     }
+}
+
+#[test]
+fn one_output_is_what_a_response_has() {
+    let asked = read_body(json!({ "input": "Hi.", "n": 1 })).unwrap();
+    assert!(asked.unread.is_empty(), "{:?}", asked.unread);
+    let refused = read_body(json!({ "input": "Hi.", "n": 3 })).unwrap_err();
+    assert!(refused.message.contains("/v1/chat/completions"), "{}", refused.message);
 }
 
 #[test]
