@@ -97,6 +97,7 @@ async fn fetch(name: &Name, settings: &Settings, progress: &watch::Sender<PullPr
         silence: Duration::from_secs(config.silence_s),
         retries: config.retries,
         retry: Duration::from_millis(config.retry_ms),
+        listing_bytes: config.listing_bytes,
         on_trouble: |why| tracing::info!(why, "fetching a model"),
     })?;
     let listing = hub.list(name).await?;

@@ -6,7 +6,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, RANGE, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 
 use crate::error::Error;
-use crate::listing::{Answer, Listing};
+use crate::listing::Listing;
 use crate::name::Name;
 
 pub struct HubClient {
@@ -30,6 +30,8 @@ pub struct HubOptions {
     pub retries: u32,
     /// Before the first of them; twice as long before each next one.
     pub retry: Duration,
+    /// The longest list of a repository's files that is read.
+    pub listing_bytes: usize,
     /// Hears why there is another try.
     pub on_trouble: fn(&str),
 }
@@ -71,10 +73,15 @@ impl HubClient {
 
     async fn listed(&self, url: &str, name: &Name, revision: &str) -> Result<Listing, Trouble> {
         let response = self.send(self.client.get(url), name, revision).await?;
-        let bytes = response.bytes().await.map_err(|error| again(&error))?;
-        let answer: Result<Answer, _> = serde_json::from_slice(&bytes);
-        let no_hub = |error: serde_json::Error| Error::NoHub { url: self.url.clone(), why: error.to_string() };
-        Ok(answer.map_err(|error| Trouble::Final(no_hub(error)))?.into())
+        let no_hub = |why: String| Trouble::Final(Error::NoHub { url: self.url.clone(), why });
+        let (mut response, mut answer) = (response, Vec::new());
+        while let Some(piece) = response.chunk().await.map_err(|error| again(&error))? {
+            if answer.len() + piece.len() > self.options.listing_bytes {
+                return Err(no_hub(format!("its list of files has more than {} bytes", self.options.listing_bytes)));
+            }
+            answer.extend_from_slice(&piece);
+        }
+        Listing::parse(&answer).map_err(no_hub)
     }
 
     /// The file's bytes from `start` on. The answer says whether it begins there or, where the hub knows no ranges, at 0.

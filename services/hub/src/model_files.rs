@@ -39,6 +39,11 @@ impl<'l> ModelFiles<'l> {
         first.filter(|_| !self.is_folder).unwrap_or_else(|| self.folder.clone())
     }
 
+    /// Where each file goes.
+    pub fn places(&self) -> impl Iterator<Item = (&'l Listed, PathBuf)> {
+        self.files.iter().map(|file| (*file, self.folder.join(&file.path)))
+    }
+
     /// One file after the other. `progress` hears how much of a file is there.
     pub async fn fetch(
         &self,
@@ -47,14 +52,13 @@ impl<'l> ModelFiles<'l> {
         listing: &Listing,
         progress: &mut (dyn FnMut(&Listed, u64) + Send),
     ) -> Result<Vec<(&'l Listed, PathBuf, Fetched)>, Error> {
-        let places = || self.files.iter().map(|file| (*file, self.folder.join(&file.path)));
-        check_room(&self.folder, places())?;
+        check_room(&self.folder, self.places())?;
         if self.is_folder && !self.files.iter().any(|file| file.path == INDEX) {
             // Of what lay there before: it names other files.
             let _ = std::fs::remove_file(self.folder.join(INDEX));
         }
         let mut fetched = Vec::new();
-        for (file, to) in places() {
+        for (file, to) in self.places() {
             let became = hub.fetch(name, listing, file, &to, &mut |there, _| progress(file, there)).await?;
             fetched.push((file, to, became));
         }

@@ -109,6 +109,7 @@ async fn pull(name: &Name, settings: &Settings) -> Result<PulledModel> {
         silence: Duration::from_secs(config.silence_s),
         retries: config.retries,
         retry: Duration::from_millis(config.retry_ms),
+        listing_bytes: config.listing_bytes,
         on_trouble: |why| eprintln!("{why}"),
     })?;
     let listing = hub.list(name).await?;

@@ -23,6 +23,7 @@ sections! {
         pub silence_s: u64 = time(1..=86_400),
         pub retries: u32 = whole(0..=1000),
         pub retry_ms: u64 = time(1..=600_000),
+        pub listing_bytes: usize = bytes(1024..=1 << 30),
     }
 }
 
