@@ -42,3 +42,4 @@ pub use resume::{ResumedReply, not_kept};
 pub use start::Started;
 pub use status::{ModelLoad, ModelStatus};
 pub use template_input::chat_prompt;
+pub use upstream::hostile_answer;

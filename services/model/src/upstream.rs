@@ -3,6 +3,7 @@
 //! It remembers what it likes: warming is not asked of it. Dropping the connection is how it is told to stop.
 
 pub(crate) mod count;
+mod hostile;
 mod sse;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,8 @@ use crate::measure::Measured;
 use crate::request::{ModelRequest, Purpose};
 use crate::status::{ModelLoad, ModelStatus};
 use crate::template_input::chat_prompt;
+pub use hostile::hostile_answer;
+
 use count::Counter;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -66,7 +69,7 @@ impl Upstream {
         let client = Client::builder().connect_timeout(connect).build().map_err(|error| refused(chain(&error)))?;
         let root = if base.path().ends_with("/v1/") { base.join("..") } else { base.join(".") };
         let root = root.map_err(|error| refused(error.to_string()))?;
-        let counter = Counter::new(client.clone(), root, config.count, config.count_margin, COUNTING);
+        let counter = Counter::new(client.clone(), root, config, settings.limits.body_bytes, COUNTING);
         let status = ModelStatus { model: config.model.clone().unwrap_or_default(), ..ModelStatus::default() };
         let upstream = Arc::new(Upstream {
             client,
@@ -142,7 +145,7 @@ impl Upstream {
         self.open(request.priority).fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         let chat = chat_prompt(&request.prompt, self.tool_order);
-        let mut incoming = Incoming::new(&chat.tools);
+        let mut incoming = Incoming::new(&chat.tools, self.event_bytes);
         let mut first = None;
         let is_bound = request.effective_thinking(&chat.options).first_word_ms().is_some();
         let hurried = async {
@@ -192,8 +195,9 @@ impl Upstream {
         let response = self.in_time(post.send()).await?.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
         if !status.is_success() {
-            let body = self.in_time(response.text()).await?.unwrap_or_default();
-            let said: Value = serde_json::from_str(&body).unwrap_or(Value::String(body));
+            let body = self.in_time(whole(response, self.event_bytes)).await?.unwrap_or_default();
+            let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+            let said: Value = serde_json::from_slice(&body).unwrap_or_else(|_| text());
             let error = said.get("error").cloned().unwrap_or(said);
             return Err(wire::failure_of(Some(status.as_u16()), &error));
         }
@@ -208,8 +212,9 @@ impl Upstream {
         };
         let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.starts_with("application/json") {
-            let whole: Value = self.in_time(response.json()).await?.map_err(|error| nonsense(&chain(&error)))?;
-            incoming.chunk(&whole, &mut deltas)?;
+            let body = self.in_time(whole(response, self.event_bytes)).await?.map_err(|why| nonsense(&why))?;
+            let answer: Value = serde_json::from_slice(&body).map_err(|error| nonsense(&error.to_string()))?;
+            incoming.chunk(&answer, &mut deltas)?;
             tell(incoming, &mut deltas);
         } else {
             self.read(response, incoming, &mut |incoming, deltas| tell(incoming, deltas)).await?;
@@ -276,7 +281,8 @@ impl Upstream {
                 response.status()
             ));
         }
-        let list: Value = response.json().await.map_err(|error| chain(&error))?;
+        let list = whole(response, self.event_bytes).await?;
+        let list: Value = serde_json::from_slice(&list).map_err(|error| error.to_string())?;
         let models = list["data"].as_array().map_or(&[][..], Vec::as_slice);
         let first = models.first().and_then(|model| model["id"].as_str());
         let Some(model) = self.wanted_model.as_deref().or(first) else {
@@ -370,6 +376,18 @@ fn stopped() -> Failure {
 
 fn nonsense(why: &str) -> Failure {
     Failure::new(FailureCode::UpstreamFailed, format!("the upstream says what is no chat completion: {why}"))
+}
+
+/// An answer that comes at once. One without end is an error.
+async fn whole(mut response: Response, limit_bytes: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| chain(&error))? {
+        if body.len() + piece.len() > limit_bytes {
+            return Err(format!("its answer has more than {limit_bytes} bytes (limits.body_bytes)"));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
 }
 
 /// An error with its causes: the first alone says little.

@@ -1,12 +1,13 @@
 //! How long a prompt is for an upstream: asked of the upstream, or estimated with a public tokenizer and a margin.
 
+use super::whole;
 use super::wire::{messages, template_options};
 use crate::measure::Counted;
 use crate::request::thinking_of;
 use reqwest::{Client, Url};
 use serde_json::{Value, json};
 use session::{Failure, FailureCode};
-use settings::{CountTokens, Preset};
+use settings::{CountTokens, Preset, UpstreamSettings};
 use std::sync::OnceLock;
 use std::time::Duration;
 use text::chat::ChatPrompt;
@@ -19,6 +20,7 @@ pub struct Counter {
     mode: CountTokens,
     margin: f64,
     patience: Duration,
+    answer_bytes: usize,
     found: OnceLock<Way>,
 }
 
@@ -32,8 +34,15 @@ enum Way {
 }
 
 impl Counter {
-    pub fn new(client: Client, root: Url, mode: CountTokens, margin: f64, patience: Duration) -> Counter {
-        Counter { client, root, mode, margin, patience, found: OnceLock::new() }
+    pub fn new(
+        client: Client,
+        root: Url,
+        config: &UpstreamSettings,
+        answer_bytes: usize,
+        patience: Duration,
+    ) -> Counter {
+        let (mode, margin) = (config.count, config.count_margin);
+        Counter { client, root, mode, margin, patience, answer_bytes, found: OnceLock::new() }
     }
 
     pub async fn count(
@@ -74,7 +83,8 @@ impl Counter {
         (body["model"], body["add_generation_prompt"]) = (json!(model), json!(true));
         let answer = self.post("tokenize", &body, key).await?;
         // A server that does not know messages counts nothing at all.
-        answer["count"].as_u64().or_else(|| Some(answer["tokens"].as_array()?.len() as u64)).filter(|count| *count > 0)
+        let counted = answer["count"].as_u64().map(|count| count.min(u64::from(u32::MAX)));
+        counted.or_else(|| Some(answer["tokens"].as_array()?.len() as u64)).filter(|count| *count > 0)
     }
 
     async fn by_text(&self, chat: &ChatPrompt, preset: &Preset, key: Option<&str>) -> Option<u64> {
@@ -93,7 +103,7 @@ impl Counter {
         if !response.status().is_success() {
             return None;
         }
-        response.json().await.ok()
+        serde_json::from_slice(&whole(response, self.answer_bytes).await.ok()?).ok()
     }
 }
 

@@ -122,7 +122,12 @@ pub struct Incoming {
     usage: Usage,
     counted: bool,
     pub begun: bool,
+    /// Of a call.
+    limit_bytes: usize,
 }
+
+/// Of one answer.
+const MOST_CALLS: usize = 1024;
 
 #[derive(Default)]
 struct Call {
@@ -134,7 +139,7 @@ struct Call {
 }
 
 impl Incoming {
-    pub fn new(tools: &[Value]) -> Incoming {
+    pub fn new(tools: &[Value], limit_bytes: usize) -> Incoming {
         Incoming {
             parser: text::ReplyParser::new(false, tools),
             calls: Vec::new(),
@@ -144,6 +149,7 @@ impl Incoming {
             usage: Usage::default(),
             counted: false,
             begun: false,
+            limit_bytes,
         }
     }
 
@@ -226,8 +232,7 @@ impl Incoming {
     fn call(&mut self, at: usize, part: &Value) -> Result<(), Failure> {
         let index = part["index"].as_u64().map_or(at, |index| index as usize);
         if index > self.calls.len() {
-            let message = format!("the upstream begins call {index} before call {}", self.calls.len());
-            return Err(Failure::new(FailureCode::UpstreamFailed, message));
+            return Err(refused(format!("the upstream begins call {index} before call {}", self.calls.len())));
         }
         if index == self.calls.len() {
             self.calls.push(Call::default());
@@ -243,13 +248,19 @@ impl Incoming {
             Value::String(text) => call.arguments.push_str(text),
             Value::Null => {}
             // Some servers give the object itself, at once.
-            object => call.arguments = object.to_string(),
+            object if call.told.is_none_or(|told| told == 0) => call.arguments = object.to_string(),
+            _ => return Err(refused("the upstream gives the arguments of a call twice".to_owned())),
+        }
+        let bytes = [&call.name, &call.arguments].map(String::len).iter().sum::<usize>();
+        if bytes > self.limit_bytes || self.calls.len() > MOST_CALLS {
+            return Err(refused(format!("the upstream's calls have more than {} bytes", self.limit_bytes)));
         }
         Ok(())
     }
 
     /// Calls are told one after the other, whatever order their parts come in.
     fn tell_calls(&mut self, all: bool, deltas: &mut Vec<Delta>) {
+        let count = self.calls.len();
         while let Some(call) = self.calls.get_mut(self.current) {
             // The name may come in parts; it is complete when the arguments begin.
             if call.told.is_none() && (all || !call.arguments.is_empty()) && !call.name.is_empty() {
@@ -261,9 +272,10 @@ impl Incoming {
                 deltas.push(Delta::CallArguments { json: call.arguments[*told..].to_owned(), tokens: 1 });
                 *told = call.arguments.len();
             }
-            let is_complete = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
-            let others_begun = self.current + 1 < self.calls.len();
-            if !(all || (is_complete && others_begun)) {
+            // A long call is not read anew with each of its parts.
+            let is_complete = || serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+            let is_last = self.current + 1 == count;
+            if !(all || !is_last && is_complete()) {
                 return;
             }
             self.current += 1;
@@ -271,7 +283,8 @@ impl Incoming {
     }
 
     fn usage_of(&mut self, chunk: &Value) {
-        let count = |value: &Value| value.as_u64();
+        // No prompt and no reply has as many; sums of what is said here stay numbers.
+        let count = |value: &Value| value.as_u64().map(|count| count.min(u64::from(u32::MAX)));
         let usage = &chunk["usage"];
         if let Some(input) = count(&usage["prompt_tokens"]) {
             self.counted = true;
@@ -297,6 +310,10 @@ impl Incoming {
     }
 }
 
+fn refused(why: String) -> Failure {
+    Failure::new(FailureCode::UpstreamFailed, why)
+}
+
 fn logprobs_of(logprobs: &Value) -> Vec<TokenLogprob> {
     let bytes = |entry: &Value| match entry["bytes"].as_array() {
         Some(bytes) => bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()).collect(),
@@ -313,9 +330,13 @@ fn logprobs_of(logprobs: &Value) -> Vec<TokenLogprob> {
         .collect()
 }
 
+/// Of what an upstream says about a failure: it goes into the log and to clients.
+const MOST_SAID_CHARS: usize = 2000;
+
 /// What an upstream's refusal means, by its status and its words.
 pub fn failure_of(status: Option<u16>, error: &Value) -> Failure {
     let said = error["message"].as_str().or_else(|| error.as_str()).map_or_else(|| error.to_string(), str::to_owned);
+    let said: String = said.chars().take(MOST_SAID_CHARS).collect();
     let lower = said.to_lowercase();
     let is_about_length = error["code"] == "context_length_exceeded"
         || error["type"] == "exceed_context_size_error"
