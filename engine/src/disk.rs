@@ -4,6 +4,7 @@
 //! version is a miss with a note, never an error. The disk's thread writes files from memory that it shares with the cache.
 
 mod file;
+pub mod hostile;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -101,33 +102,7 @@ impl StoredSequence {
 impl DiskCache {
     /// Reads the heads of all files in the folder. An unusable folder is an error.
     pub fn open(limits: DiskLimits, model: ModelIdentity) -> Result<DiskCache, String> {
-        let folder = &limits.folder;
-        std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
-        let mut notes = Vec::new();
-        let mut found = Vec::new();
-        let entries =
-            std::fs::read_dir(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some(file::EXTENSION) => {}
-                // A process that ended while it wrote left this.
-                Some("part") => {
-                    let _ = std::fs::remove_file(&path);
-                    continue;
-                }
-                _ => continue,
-            }
-            let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
-            match file::read_head(&path, &model) {
-                Ok(stored) => found.push((modified, stored)),
-                Err(what) => {
-                    notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
-                    let _ = std::fs::remove_file(&path);
-                }
-            }
-        }
-        found.sort_by_key(|(modified, _)| *modified);
-        let stored: Vec<StoredSequence> = found.into_iter().map(|(_, stored)| stored).collect();
+        let (stored, notes) = find(&limits.folder, &model)?;
         let (jobs, work) = channel::<file::WriteJob>();
         let (tell, done) = channel();
         let thread = std::thread::Builder::new()
@@ -342,7 +317,8 @@ impl DiskCache {
         let sequences: u64 = self.stored.iter().map(|stored| stored.bytes).sum();
         let pages =
             self.stored.iter().flat_map(|stored| stored.names.iter().map(|name| (name, stored.page_file_bytes)));
-        sequences + pages.collect::<HashMap<_, _>>().values().sum::<u64>()
+        // A file of another model may say any size of its pages.
+        pages.collect::<HashMap<_, _>>().values().fold(sequences, |bytes, page| bytes.saturating_add(*page))
     }
 
     /// Deletes the pages that no sequence names any more.
@@ -364,6 +340,36 @@ impl DiskCache {
         let sequences = self.stored.iter().flat_map(|stored| &stored.names);
         sequences.chain(self.waiting.iter().flatten()).copied().collect()
     }
+}
+
+/// The sequences in a folder, those that were written last at the end. A file that is none is deleted, and noted.
+fn find(folder: &Path, model: &ModelIdentity) -> Result<(Vec<StoredSequence>, Vec<String>), String> {
+    std::fs::create_dir_all(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+    let mut notes = Vec::new();
+    let mut found = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| format!("no state on disk: {}: {error}", folder.display()))?;
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some(file::EXTENSION) => {}
+            // A process that ended while it wrote left this.
+            Some("part") => {
+                let _ = std::fs::remove_file(&path);
+                continue;
+            }
+            _ => continue,
+        }
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+        match file::read_head(&path, model) {
+            Ok(stored) => found.push((modified, stored)),
+            Err(what) => {
+                notes.push(format!("{}: {what}; it is left out and deleted", path.display()));
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+    found.sort_by_key(|(modified, _)| *modified);
+    Ok((found.into_iter().map(|(_, stored)| stored).collect(), notes))
 }
 
 fn sweep(folder: &Path, held: &HashSet<PageName>) -> std::io::Result<()> {

@@ -16,6 +16,8 @@
 //! A page's name is a hash of the model, the formats and all tokens up to the page's end: sequences that begin alike share
 //! pages, and for a sequence that became longer only new pages are written.
 
+pub(super) mod mend;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -41,6 +43,9 @@ const PAGE_MAGIC: &[u8; 8] = b"REPRISEP";
 /// 4: a sequence says where its instructions end. Since 3 full pages have files of their own, and since 2 the name of a sequence's
 /// file begins with its owner.
 const VERSION: u32 = 4;
+
+/// No model has larger pages. A file that says so would have all others deleted to make room.
+const MOST_PAGE_BYTES: u64 = 1 << 30;
 
 /// A hash, as above.
 pub(crate) type PageName = [u8; 16];
@@ -348,7 +353,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, SequenceHead), String> {
     }
     check(&mut input, crc32fast::hash(bytemuck::bytes_of(&head)))?;
     head.formats()?;
-    if head.file_bytes() != Some(length) {
+    if head.file_bytes() != Some(length) || head.page_bytes > MOST_PAGE_BYTES {
         return Err("it is cut short or its sizes make no sense".to_string());
     }
     Ok((input, head))

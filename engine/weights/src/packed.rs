@@ -11,6 +11,8 @@
 //! that was packed; its beginning is the file's name. It is a cache: a file that is damaged, cut or of something else is packed anew and
 //! written again, never an error. Numbers are little-endian.
 
+pub mod hostile;
+
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
