@@ -6,7 +6,7 @@ use super::{PageHead, PageName, SequenceHead};
 use crate::state::PAGE_TOKENS;
 
 /// Files are not made longer than this.
-const MOST_BYTES: u64 = 1 << 18;
+const MOST_BYTES: u64 = 1 << 18; // not a window: bytes of a file
 
 pub(in crate::disk) fn mend(line: &mut Vec<u8>, page: &mut [u8]) {
     let Some(head) = head(line) else { return };

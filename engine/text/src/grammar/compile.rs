@@ -1,6 +1,8 @@
 //! Compiles what a request asks for into the matcher of one sequence. The latest grammars are kept compiled.
 
-use super::env::GrammarEnv;
+use std::collections::VecDeque;
+
+use super::env::{CompiledGrammar, GrammarEnv};
 use super::error::{GrammarError, why};
 use super::matcher::Matcher;
 use super::{Constraint, Grammar, schema};
@@ -8,6 +10,8 @@ use super::{Constraint, Grammar, schema};
 /// How many grammars are kept compiled, the latest ones: a conversation asks for the same tools at every turn. Enough for a
 /// household's sessions, at some hundred KiB each.
 const MOST_COMPILED: usize = 8;
+/// What they take together. A schema that was written to be large takes tens of MiB, and is compiled at each of its turns.
+const MOST_COMPILED_BYTES: usize = 16 << 20;
 
 impl GrammarEnv {
     /// Compiles the grammar for one sequence: some milliseconds, more for large schemas. A schema that is not supported
@@ -21,11 +25,13 @@ impl GrammarEnv {
         if let Some(inner) = self.copy_of_compiled(&key) {
             return Ok(Matcher::new(self.shared.clone(), inner, grammar));
         }
-        let inner = llguidance::Matcher::new(self.shared.factory.create_parser(source));
+        let parser = self.shared.factory.create_parser(source);
+        let bytes = parser.as_ref().map_or(0, |parser| parser.parser.lexer_stats().num_bytes);
+        let inner = llguidance::Matcher::new(parser);
         if let Some(error) = inner.get_error() {
             return Err(self.refusal(grammar, why(error)));
         }
-        self.keep_compiled(key, &inner);
+        self.keep_compiled(key, &inner, bytes);
         Ok(Matcher::new(self.shared.clone(), inner, grammar))
     }
 
@@ -42,17 +48,22 @@ impl GrammarEnv {
     /// A deep copy: the states that one sequence adds to it do not slow the others down.
     fn copy_of_compiled(&self, key: &str) -> Option<llguidance::Matcher> {
         let mut compiled = self.shared.compiled.lock();
-        let at = compiled.iter().position(|(known, _)| known == key)?;
+        let at = compiled.iter().position(|known| known.source == key)?;
         let found = compiled.remove(at)?;
-        let fresh = found.1.deep_clone();
+        let fresh = found.matcher.deep_clone();
         compiled.push_back(found);
         Some(fresh)
     }
 
-    fn keep_compiled(&self, key: String, inner: &llguidance::Matcher) {
+    fn keep_compiled(&self, source: String, inner: &llguidance::Matcher, bytes: usize) {
+        let bytes = bytes + source.len();
+        if bytes > MOST_COMPILED_BYTES {
+            return;
+        }
         let mut compiled = self.shared.compiled.lock();
-        compiled.push_back((key, inner.deep_clone()));
-        while compiled.len() > MOST_COMPILED {
+        compiled.push_back(CompiledGrammar { source, matcher: inner.deep_clone(), bytes });
+        let bytes = |compiled: &VecDeque<CompiledGrammar>| compiled.iter().map(|known| known.bytes).sum::<usize>();
+        while compiled.len() > MOST_COMPILED || bytes(&compiled) > MOST_COMPILED_BYTES {
             compiled.pop_front();
         }
     }

@@ -32,8 +32,15 @@ pub(super) struct SharedEnv {
     pub think_end: Option<Marker>,
     pub call_start: Option<Marker>,
     call_end: Option<u32>,
-    /// Grammars that were compiled, the latest last, by their source.
-    pub compiled: Mutex<VecDeque<(String, llguidance::Matcher)>>,
+    /// Grammars that were compiled, the latest last.
+    pub compiled: Mutex<VecDeque<CompiledGrammar>>,
+}
+
+/// A grammar that is kept for the next request that has the same.
+pub(super) struct CompiledGrammar {
+    pub source: String,
+    pub matcher: llguidance::Matcher,
+    pub bytes: usize,
 }
 
 impl GrammarEnv {
