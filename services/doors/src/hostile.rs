@@ -1,9 +1,14 @@
 //! What each door makes of bytes, without a socket: for proofs that send what no client would. A mistake of the bytes is told
 //! in words; whatever else happens is a mistake of the door.
 
+use crate::admin::{context, experiments, keys, memories};
+use crate::json::read_body;
 use crate::openai_realtime::{ErrorBody, event_limits};
+use crate::openai_responses::conversations;
+use crate::reader::read;
 use crate::wyoming::{FrameLimits, FrameReader};
 use crate::{ApiError, ollama, openai_chat, openai_realtime, openai_responses, wyoming};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use session::prompt::{Wording, settle};
 use settings::{Settings, Sources};
@@ -16,7 +21,7 @@ pub struct HostileDoor {
     pub read: fn(&[u8]) -> Result<(), String>,
 }
 
-pub const DOORS: [HostileDoor; 7] = [
+pub const DOORS: [HostileDoor; 9] = [
     HostileDoor { name: "chat", read: chat },
     HostileDoor { name: "ollama_chat", read: ollama_chat },
     HostileDoor { name: "ollama_generate", read: ollama_generate },
@@ -24,6 +29,8 @@ pub const DOORS: [HostileDoor; 7] = [
     HostileDoor { name: "responses_frame", read: responses_frame },
     HostileDoor { name: "realtime", read: realtime },
     HostileDoor { name: "wyoming", read: wyoming },
+    HostileDoor { name: "items", read: items },
+    HostileDoor { name: "bodies", read: bodies },
 ];
 
 static SETTINGS: LazyLock<Settings> =
@@ -81,4 +88,38 @@ fn wyoming(bytes: &[u8]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn items(body: &[u8]) -> Result<(), String> {
+    let mut parsed = conversations::parse_new(body, &SETTINGS).map_err(told)?;
+    settle(&mut parsed.messages, &WORDING);
+    Ok(())
+}
+
+/// The small bodies, each asked whether it is this one.
+fn bodies(body: &[u8]) -> Result<(), String> {
+    let body = read_body(body).map_err(told)?;
+    let mut refused = None;
+    for kind in [
+        is::<ollama::NamedModel>,
+        is::<keys::ClientSecretRequest>,
+        is::<experiments::Feedback>,
+        is::<experiments::PlacementRequest>,
+        is::<context::SummaryEdit>,
+        is::<context::SummaryVersion>,
+        is::<context::NewPin>,
+        is::<memories::NewMemory>,
+        is::<conversations::ConversationUpdate>,
+    ] {
+        match kind(&body) {
+            Ok(()) => return Ok(()),
+            Err(message) if message.trim().is_empty() => return Err(message),
+            Err(message) => refused = Some(message),
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn is<T: DeserializeOwned>(body: &Value) -> Result<(), String> {
+    read::<T>(body).map(drop).map_err(|wrong| wrong.message())
 }

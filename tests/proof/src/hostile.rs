@@ -2,6 +2,7 @@
 //! corpus, so that a number names an input. A panic, an input that takes long or much memory, and an error without words
 //! are failures.
 
+mod answers;
 mod args;
 mod corpus;
 mod files;
@@ -11,7 +12,9 @@ mod memory;
 mod random;
 mod report;
 mod runner;
+mod stored;
 mod targets;
+mod told;
 
 pub use args::{Args, prove, run};
 pub use corpus::{Corpus, corpus_folder};

@@ -1,6 +1,7 @@
 //! Some thousand hostile inputs into every parser, and the runner itself where something breaks.
 
-use proof::hostile::{Corpus, HostileTarget, TARGETS, Until, try_target};
+use kernels::format::Format;
+use proof::hostile::{Corpus, HostileTarget, TARGETS, Until, corpus_folder, try_target};
 use std::time::Duration;
 
 /// Of each target, in seconds of a test.
@@ -10,8 +11,10 @@ const INPUTS: u64 = 3000;
 fn no_hostile_bytes_break_a_parser() {
     for target in TARGETS {
         let corpus = Corpus::of(&target).unwrap();
-        // Compiling a grammar, and a configuration, take milliseconds.
-        let inputs = if ["schemas", "settings"].contains(&target.name) { INPUTS / 10 } else { INPUTS };
+        // Compiling a grammar, a configuration, and a store take milliseconds.
+        let slow = ["schemas", "settings", "tokenizer", "memories", "summaries", "import", "journal"];
+        let is_slow = slow.contains(&target.name);
+        let inputs = if is_slow { INPUTS / 10 } else { INPUTS };
         let report = try_target(&target, &corpus, 1, 2, Until::Inputs(inputs));
         println!(
             "{} {} inputs, {:.0} a second, slowest {:?}",
@@ -28,6 +31,21 @@ fn no_hostile_bytes_break_a_parser() {
             "{}: {share} of the inputs are taken, so that little is tried",
             target.name
         );
+    }
+}
+
+/// The pasts in the corpus are as the engine writes them. `BLESS=1` writes them anew.
+#[test]
+fn the_corpus_has_pasts_as_they_are_written_today() {
+    let folder = tempfile::tempdir().unwrap();
+    for (tokens, states) in [(40, Format::F32), (256, Format::Q8_0), (300, Format::BF16)] {
+        let input = engine::hostile_disk::sound_input(folder.path(), tokens, states).unwrap();
+        let file = corpus_folder("state").join(format!("{tokens}-{}", states.name()));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, &input).unwrap();
+        }
+        assert!(std::fs::read(&file).unwrap() == input, "{} is another: run this test with BLESS=1", file.display());
     }
 }
 

@@ -20,7 +20,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use session::machine::{Replay, is_hidden};
-use session::{Event, Input, Item, ItemPlace, MessageRole, Refusal};
+use session::{Event, Input, Item, ItemPlace, Message, MessageRole, Refusal};
+use settings::Settings;
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{ItemVersion, SessionRef};
@@ -66,18 +67,32 @@ pub async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let body = if body.is_empty() { json!({}) } else { read_body(&body)? };
-    let NewConversation { items, metadata } = crate::reader::read(&body)?;
-    let metadata = parse::metadata(metadata.unwrap_or_default())?;
-    let messages = of_items(&items.unwrap_or_default(), "items", &completions.settings.limits)?;
+    let ParsedConversation { messages, metadata, is_private } = parse_new(&body, &completions.settings)?;
     let brings_own = messages.first().is_some_and(|message| message.role == MessageRole::System);
-    let private = is_private(metadata.get("private").and_then(Value::as_str));
-    let is_private = private.ok_or_else(|| wrong("metadata.private", "private must be true or false"))?;
     let clues = BodyClues { is_private, ..BodyClues::of("", &messages) };
     let speaker = completions.persons.speaker(&caller, &headers, &clues).await?;
     let session = begin(&completions, &caller, &speaker, "", brings_own, kept(&messages, &completions)?).await?;
     completions.store.set_metadata(&session, Value::Object(metadata), runtime::wall_ms()).await?;
     view(&completions, &session).await
+}
+
+pub struct ParsedConversation {
+    /// What was said already.
+    pub messages: Vec<Message>,
+    /// Texts by names.
+    pub metadata: Map<String, Value>,
+    /// Nothing of it is remembered.
+    pub is_private: bool,
+}
+
+pub fn parse_new(body: &[u8], settings: &Settings) -> Result<ParsedConversation, ApiError> {
+    let body = if body.is_empty() { json!({}) } else { read_body(body)? };
+    let NewConversation { items, metadata } = crate::reader::read(&body)?;
+    let metadata = parse::metadata(metadata.unwrap_or_default())?;
+    let messages = of_items(&items.unwrap_or_default(), "items", &settings.limits)?;
+    let private = is_private(metadata.get("private").and_then(Value::as_str));
+    let is_private = private.ok_or_else(|| wrong("metadata.private", "private must be true or false"))?;
+    Ok(ParsedConversation { messages, metadata, is_private })
 }
 
 /// `GET /v1/conversations/{conversation_id}`

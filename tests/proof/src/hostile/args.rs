@@ -20,7 +20,7 @@ pub struct Args {
     /// So many inputs for each target, however long that takes
     #[arg(long, conflicts_with = "minutes")]
     inputs: Option<u64>,
-    /// Only this one
+    /// Only this one; several with commas between them
     #[arg(long)]
     target: Option<String>,
     /// Draws other inputs
@@ -75,8 +75,10 @@ pub fn prove(minutes: f64, seed: u64) -> anyhow::Result<Summary> {
 }
 
 fn reports(args: &Args) -> anyhow::Result<Vec<TargetReport>> {
-    let chosen: Vec<&HostileTarget> =
-        TARGETS.iter().filter(|target| args.target.as_deref().is_none_or(|name| name == target.name)).collect();
+    let chosen: Vec<&HostileTarget> = TARGETS
+        .iter()
+        .filter(|target| args.target.as_deref().is_none_or(|names| names.split(',').any(|name| name == target.name)))
+        .collect();
     let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
     anyhow::ensure!(!chosen.is_empty(), "there is no such target; there are {}", names());
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);

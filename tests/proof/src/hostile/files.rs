@@ -1,9 +1,9 @@
 //! Files from outside: model files, the configuration.
 
+use super::stored::in_folder;
 use settings::{Settings, Sources};
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
+use text::Tokenizer;
 use weights::ModelBytes;
 use weights::hf::{Folder, load};
 
@@ -39,14 +39,17 @@ fn folder(config: Vec<u8>, weights: &[u8], tokenizer_config: Option<Vec<u8>>) ->
     loaded.map(drop).map_err(|error| error.to_string())
 }
 
-thread_local! {
-    static FOLDER: OnceCell<TempDir> = const { OnceCell::new() };
+/// A model's tokenizer, which then reads a text and writes it again.
+pub fn tokenizer(bytes: &[u8]) -> Result<(), String> {
+    let tokenizer = Tokenizer::from_json(bytes).map_err(|error| error.to_string())?;
+    let tokens = tokenizer.encode("Turn on the light in the k\u{fc}che \u{1f4a1}, please.\n\t  12345 <|im_end|>");
+    tokenizer.decode(&tokens);
+    Ok(())
 }
 
 /// The user's configuration file.
 pub fn settings(bytes: &[u8]) -> Result<(), String> {
-    let path: PathBuf =
-        FOLDER.with(|folder| folder.get_or_init(|| tempfile::tempdir().expect("a folder")).path().join("reprise.toml"));
+    let path = in_folder("settings", |folder, _| folder.join("reprise.toml"));
     std::fs::write(&path, bytes).map_err(|error| error.to_string())?;
     let sources = Sources { config_file: Some(path), ..Sources::default() };
     Settings::load(&sources).map(drop).map_err(|error| error.to_string())

@@ -2,15 +2,16 @@
 
 use super::random::Random;
 use serde_json::{Map, Value, json};
+use std::ops::Range;
 
-/// Changes one value of the JSON. Of a line with bytes behind it, that of the line.
+/// Changes one value of the JSON, or of one line of JSON.
 pub fn change(input: &mut Vec<u8>, random: &mut Random) {
-    let (mut value, behind) = match serde_json::from_slice::<Value>(input) {
-        Ok(value) => (value, Vec::new()),
+    let (mut value, place) = match serde_json::from_slice::<Value>(input) {
+        Ok(value) => (value, 0..input.len()),
         Err(_) => {
-            let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return };
-            let Ok(value) = serde_json::from_slice(&input[..end]) else { return };
-            (value, input[end..].to_vec())
+            let place = line(input, random);
+            let Ok(value) = serde_json::from_slice(&input[place.clone()]) else { return };
+            (value, place)
         }
     };
     let spare = value.clone();
@@ -19,8 +20,16 @@ pub fn change(input: &mut Vec<u8>, random: &mut Random) {
     if let Some(node) = node(&mut value, &mut { chosen }) {
         change_node(node, &spare, random);
     }
-    *input = value.to_string().into_bytes();
-    input.extend(behind);
+    input.splice(place, value.to_string().into_bytes());
+}
+
+/// Where a line stands, without what events of a stream begin with.
+fn line(input: &[u8], random: &mut Random) -> Range<usize> {
+    let at = random.below(input.len() + 1);
+    let start = input[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let end = input[at..].iter().position(|byte| *byte == b'\n').map_or(input.len(), |end| at + end);
+    let event = if input[start..end].starts_with(b"data: ") { 6 } else { 0 };
+    start + event..end
 }
 
 fn nodes(value: &Value) -> usize {

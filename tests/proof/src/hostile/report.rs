@@ -69,7 +69,7 @@ impl TargetReport {
 pub fn print(reports: &[TargetReport]) {
     let mut table = Table::new();
     table.load_preset(NOTHING);
-    table.set_header(["target", "inputs", "taken", "per second", "slowest ms", "most KiB", "failures"]);
+    table.set_header(["target", "inputs", "taken", "per second", "slowest ms", "most KiB", "kept KiB", "failures"]);
     for report in reports {
         table.add_row([
             report.target.to_owned(),
@@ -78,6 +78,7 @@ pub fn print(reports: &[TargetReport]) {
             format!("{:.0}", report.per_second()),
             format!("{:.1}", report.slowest.as_secs_f64() * 1e3),
             (report.most_bytes >> 10).to_string(),
+            (report.kept_bytes / 1024).to_string(),
             report.failures.len().to_string(),
         ]);
     }

@@ -76,9 +76,18 @@ pub fn try_target(target: &HostileTarget, corpus: &Corpus, seed: u64, threads: u
 }
 
 fn one(target: &HostileTarget, number: u64, input: &[u8], report: &mut TargetReport) {
-    let began = Instant::now();
-    let (done, bytes) = most_bytes_of(|| tried(target, input));
-    let took = began.elapsed();
+    let timed = || {
+        let began = Instant::now();
+        let (done, bytes) = most_bytes_of(|| tried(target, input));
+        (done, bytes, began.elapsed())
+    };
+    let (done, bytes, mut took) = timed();
+    // A machine that stood still for a moment is no mistake of the parser.
+    for _ in 0..2 {
+        if done.is_ok() && took > target.most_time() {
+            took = took.min(timed().2);
+        }
+    }
     report.inputs += 1;
     let why = match done {
         Err(panic) => Some(format!("it panics: {}", words(&*panic))),

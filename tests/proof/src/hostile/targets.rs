@@ -1,6 +1,7 @@
 //! The parsers that meet bytes from outside. A new one is a row here and a folder of inputs.
 
-use super::files;
+use super::told::told;
+use super::{answers, files, stored};
 use doors::hostile::{DOORS, HostileDoor};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
@@ -20,7 +21,7 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 14] = [
+pub const TARGETS: [HostileTarget; 25] = [
     door("chat", "chat", |bytes| of_door(0, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
     door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
@@ -28,6 +29,8 @@ pub const TARGETS: [HostileTarget; 14] = [
     door("responses_frame", "responses", |bytes| of_door(4, bytes)),
     door("realtime", "realtime", |bytes| of_door(5, bytes)),
     door("wyoming", "wyoming", |bytes| of_door(6, bytes)),
+    door("items", "items", |bytes| of_door(7, bytes)),
+    door("bodies", "bodies", |bytes| of_door(8, bytes)),
     HostileTarget { name: "calls", corpus: "calls", take: calls, most_ms: 1000, most_bytes: 64 * MIB },
     HostileTarget { name: "schemas", corpus: "schemas", take: schemas, most_ms: 10_000, most_bytes: 1024 * MIB },
     HostileTarget { name: "template", corpus: "chat", take: template, most_ms: 2000, most_bytes: 256 * MIB },
@@ -35,6 +38,15 @@ pub const TARGETS: [HostileTarget; 14] = [
     file("safetensors", "../../../engine/weights/fuzz/seeds/safetensors", |bytes| of_file(files::safetensors(bytes))),
     file("config", "../../../engine/weights/fuzz/seeds/config", |bytes| of_file(files::config(bytes))),
     file("settings", "settings", |bytes| of_file(files::settings(bytes))),
+    file("tokenizer", "tokenizer", |bytes| of_file(files::tokenizer(bytes))),
+    file("state", "state", stored::state),
+    file("packed", "packed", stored::packed),
+    file("hub", "hub", answers::hub),
+    file("upstream", "upstream", answers::upstream),
+    file("memories", "memories", answers::memories),
+    file("summaries", "summaries", answers::summaries),
+    file("import", "import", stored::import),
+    file("journal", "journal", stored::journal),
 ];
 
 const fn file(name: &'static str, corpus: &'static str, take: fn(&[u8]) -> Result<bool, String>) -> HostileTarget {
@@ -66,27 +78,9 @@ fn of_door(at: usize, bytes: &[u8]) -> Result<bool, String> {
     }
 }
 
-/// A mistake is told in words. What the doors tell is one line besides.
-fn told(message: &str) -> Result<bool, String> {
-    match message {
-        nothing if nothing.trim().is_empty() => Err("the error has no words".to_owned()),
-        broken if broken.contains("panic: ") => Err(format!("the error is a panic's: {broken}")),
-        _ => Ok(false),
-    }
-}
-
-fn tools() -> Vec<Value> {
-    vec![
-        json!({"type": "function", "function": {"name": "set_light", "parameters": {"type": "object", "properties": {
-            "room": {"type": "string"}, "percent": {"type": "integer"}, "on": {"type": "boolean"}}}}}),
-        json!({"type": "function", "function": {"name": "timer", "parameters": {"properties": {
-            "labels": {"type": "array"}, "more": {"type": "object"}, "any": {"type": ["null", "number"]}}}}}),
-    ]
-}
-
 /// What a model says, in two ways to cut it: the parts are the same, and arguments are objects.
 fn calls(bytes: &[u8]) -> Result<bool, String> {
-    static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(tools);
+    static TOOLS: LazyLock<Vec<Value>> = LazyLock::new(answers::tools);
     let text = String::from_utf8_lossy(bytes);
     let in_reasoning = bytes.first().is_some_and(|first| first % 2 == 1);
     let of_pieces = |piece_chars: usize| {
