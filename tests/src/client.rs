@@ -1,5 +1,6 @@
 //! A client that waits for events and never for time.
 
+use crate::kept_secret;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -72,6 +73,7 @@ impl Client {
         stream.set_nodelay(true).expect("it is a socket");
         let mut request = format!("ws://{address}{path}").into_client_request().expect("a URL");
         for (name, value) in headers {
+            kept_secret::note_header(name, value);
             let name: HeaderName = name.parse().expect("a header's name");
             request.headers_mut().insert(name, value.parse().expect("a header's value"));
         }
@@ -93,6 +95,7 @@ impl Client {
     }
 
     pub async fn say(&mut self, event: Value) {
+        kept_secret::note_said(&event);
         self.send(Message::text(event.to_string())).await.expect("the connection is there");
     }
 

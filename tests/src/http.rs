@@ -1,6 +1,7 @@
 //! As much HTTP as the tests need: a client, and the head of a request for servers.
 
 use crate::client::PATIENCE;
+use crate::kept_secret;
 use std::collections::BTreeMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -57,8 +58,10 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]
         request += &format!("host: {address}\r\n");
     }
     for (name, value) in headers {
+        kept_secret::note_header(name, value);
         request += &format!("{name}: {value}\r\n");
     }
+    kept_secret::note_body(&String::from_utf8_lossy(body));
     request += "\r\n";
     [request.as_bytes(), body].concat()
 }

@@ -2,10 +2,12 @@
 
 use crate::client::{Client, PATIENCE, Refused};
 pub use crate::http::{http, try_http};
+use crate::kept_secret;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -25,7 +27,9 @@ pub struct Service {
     /// What the service printed when it was ready.
     pub screen: String,
     /// Reads the service's log to its end.
-    log: JoinHandle<String>,
+    log: Option<JoinHandle<String>>,
+    /// Lines of the log that hold a key, or what a user said.
+    leaks: Arc<Mutex<Vec<String>>>,
 }
 
 /// How the process ended, and what it logged.
@@ -105,6 +109,11 @@ impl Service {
     }
 
     async fn launch(mut command: Command, folder: TempDir, log_goes: Log) -> Result<Service, NotStarted> {
+        let may_tell = command.as_std().get_args().any(|argument| argument == "logging.user_text=true");
+        for (name, value) in command.as_std().get_envs() {
+            let value = value.map(OsStr::to_string_lossy).unwrap_or_default();
+            kept_secret::note_header(&name.to_string_lossy(), &value);
+        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -131,10 +140,15 @@ impl Service {
             let status = timeout(PATIENCE, child.wait()).await.expect("an end").expect("a status");
             return Err((status, error));
         };
+        let leaks = Arc::<Mutex<Vec<String>>>::default();
+        let leaked = leaks.clone();
         // A service whose log is not read waits once the pipe is full. A test that fails shows the log.
         let log = tokio::spawn(async move {
             let (mut lines, mut all) = (BufReader::new(log).lines(), String::new());
             while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(what) = kept_secret::leaks(&line, may_tell) {
+                    leaked.lock().expect("no test panics here").push(format!("{what:?} in: {line}"));
+                }
                 if log_goes == Log::Shown {
                     eprintln!("service: {line}");
                 }
@@ -143,7 +157,7 @@ impl Service {
             }
             all
         });
-        Ok(Service { child, folder: Some(folder), address, screen, log })
+        Ok(Service { child, folder: Some(folder), address, screen, log: Some(log), leaks })
     }
 
     pub fn folder(&self) -> &Path {
@@ -186,6 +200,7 @@ impl Service {
     /// As when the power fails: the service flushes nothing and closes no connection.
     pub async fn kill(mut self) -> TempDir {
         self.child.kill().await.expect("it can be killed");
+        self.read_log().await;
         self.folder.take().expect("the folder is here until the end")
     }
 
@@ -197,6 +212,7 @@ impl Service {
 
     pub async fn stopped(mut self) -> (ExitStatus, TempDir) {
         let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
+        self.read_log().await;
         (status, self.folder.take().expect("the folder is here until the end"))
     }
 
@@ -212,7 +228,25 @@ impl Service {
         self.ask_to_stop();
         let status = timeout(PATIENCE, self.child.wait()).await.expect("it stops").expect("a status");
         assert!(status.success(), "{status}");
-        self.log.await.expect("the log is text")
+        self.read_log().await
+    }
+
+    /// All of the log of a service that has ended.
+    async fn read_log(&mut self) -> String {
+        match self.log.take() {
+            Some(log) => timeout(PATIENCE, log).await.expect("the log ends").expect("the log is text"),
+            None => String::new(),
+        }
+    }
+}
+
+/// Whatever a test is about: no service writes a key or what a user said into its log.
+impl Drop for Service {
+    fn drop(&mut self) {
+        let leaks = std::mem::take(&mut *self.leaks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        if !std::thread::panicking() {
+            assert!(leaks.is_empty(), "the log holds what it must not: {leaks:#?}");
+        }
     }
 }
 
@@ -251,7 +285,11 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
 /// Runs a command to its end.
 pub async fn run(folder: &Path, arguments: &[&str]) -> Output {
     let output = command(folder, arguments).stdin(Stdio::null()).output();
-    timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts")
+    let output = timeout(PATIENCE, output).await.expect("it ends").expect("the binary starts");
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        assert_eq!(kept_secret::leaks(line, true), None, "a secret is told: {line}");
+    }
+    output
 }
 
 pub async fn run_ok(folder: &Path, arguments: &[&str]) -> String {

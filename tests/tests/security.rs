@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
 use tests::house::files::root;
 use tests::service::{Service, run_ok};
 
@@ -26,6 +27,11 @@ struct House {
     /// Another one, which may be deleted before it.
     conversation: String,
     response: String,
+    /// Of the conversation.
+    item: String,
+    /// Of the session.
+    pin: String,
+    memory: String,
 }
 
 impl House {
@@ -35,19 +41,28 @@ impl House {
         client.ask_for("Hello", 4).await;
         let report = client.until("turn.report").await;
         let response = report["response_id"].as_str().unwrap().to_owned();
-        let (status, made) = service.http("POST", "/v1/conversations", key, "{}").await;
-        assert_eq!(status, 200, "{made}");
-        let made: Value = serde_json::from_str(&made).unwrap();
-        let conversation = made["id"].as_str().unwrap().to_owned();
-        House { service, session, conversation, response }
+        let make = async |path: String, body: Value| {
+            let (status, made) = service.http("POST", &path, key, &body.to_string()).await;
+            assert_eq!(status, 200, "{path}: {made}");
+            serde_json::from_str::<Value>(&made).unwrap()
+        };
+        let id = |made: &Value| made["id"].as_str().unwrap().to_owned();
+        let conversation = id(&make("/v1/conversations".to_owned(), json!({})).await);
+        let said = json!({"items": [{"role": "user", "content": "The light is on."}]});
+        let item = id(&make(format!("/v1/conversations/{conversation}/items"), said).await["data"][0]);
+        let pin = id(&make(format!("/v1/sessions/{session}/pins"), json!({"text": "Never play jazz."})).await);
+        let memory = json!({"text": "The gate's code is with Ann.", "person": ""});
+        let memory = id(&make("/v1/memories".to_owned(), memory).await);
+        House { service, session, conversation, response, item, pin, memory }
     }
 
     /// What the table says of the answer.
     async fn ask(&self, route: &str, headers: &[(&str, &str)]) -> String {
         let (method, path) = route.split_once(' ').unwrap();
-        let path = path.replace("{session_id}", &self.session).replace("{model}", "none").replace("{pin_id}", "none");
+        let path =
+            path.replace("{session_id}", &self.session).replace("{model}", "none").replace("{pin_id}", &self.pin);
         let path = path.replace("{response_id}", &self.response).replace("{conversation_id}", &self.conversation);
-        let path = path.replace("{item_id}", "none").replace("{memory_id}", "none");
+        let path = path.replace("{item_id}", &self.item).replace("{memory_id}", &self.memory).replace("{name}", "none");
         let path = if path.ends_with("/search") { path + "?q=hello" } else { path };
         let feedback = json!({"session_id": self.session, "response_id": self.response, "value": 1}).to_string();
         let body = if path.ends_with("/feedback") { &feedback } else { "{}" };
@@ -58,7 +73,7 @@ impl House {
             // Ollama's clients are told in text alone.
             (401, Some("missing_api_key") | None) => "401".to_owned(),
             (403, Some("insufficient_scope" | "unknown_origin") | None) => "403".to_owned(),
-            (404, Some("session_not_found" | "response_not_found")) => "404".to_owned(),
+            (404, Some("session_not_found" | "response_not_found" | "memory_not_found")) => "404".to_owned(),
             // What is asked for may not be there, or the request may lack something: it was let in.
             (200..=299 | 400 | 404 | 409 | 422 | 426, code) if code != Some("not_found") => "yes".to_owned(),
             (status, _) => panic!("{route}: {status} {answer}"),
@@ -86,9 +101,29 @@ async fn every_client_may_do_what_the_table_says_and_nothing_else() {
     let secret = format!("Bearer {}", secret["value"].as_str().unwrap());
     let open = House::new(Service::start(&many).await, &[]).await;
 
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": "Go on."}], "metadata": {"session_id": locked.session}}),
+        ),
+        ("/v1/responses", json!({"input": "Go on.", "conversation": locked.session})),
+        ("/v1/responses", json!({"input": "Go on.", "previous_response_id": locked.response})),
+        ("/v1/realtime/client_secrets", json!({"session_id": locked.session})),
+        ("/v1/feedback", json!({"session_id": locked.session, "response_id": locked.response, "value": 1})),
+    ] {
+        let headers = [("authorization", bob.as_str()), ("content-type", "application/json")];
+        let (status, answer) = locked.service.http("POST", path, &headers, &body.to_string()).await;
+        assert!((400..=404).contains(&status) && answer.contains("not_found"), "{path} {body}: {status} {answer}");
+    }
+    let other = [("authorization", bob.as_str())];
+    let refused = locked.service.try_connect(&format!("?session={}", locked.session), &other).await;
+    assert_eq!(refused.err().map(|refused| refused.code()), Some((404, "session_not_found".to_owned())));
+
     let mut rows = table();
     // What deletes comes last.
     let last = [
+        "DELETE /v1/memories/{memory_id}",
+        "DELETE /v1/conversations/{conversation_id}/items/{item_id}",
         "DELETE /v1/conversations/{conversation_id}",
         "DELETE /v1/responses/{response_id}",
         "DELETE /v1/sessions/{session_id}",
@@ -136,5 +171,18 @@ async fn a_request_for_another_host_is_refused_before_anything_else() {
         let (status, body) = service.http("GET", path, &[("host", "elsewhere.example")], "").await;
         assert!(status == 421 && body.contains("unknown_host"), "{path}: {status} {body}");
     }
+    service.stop().await;
+}
+
+/// Every service of every test is held to it, so that it must be seen where one does not.
+#[tokio::test]
+#[should_panic(expected = "the log holds what it must not")]
+async fn a_service_that_logs_what_users_say_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("REPRISE__LOGGING__USER_TEXT", Path::new("true"))];
+    let service = Service::with_environment(folder, &variables, &[]).await;
+    let mut client = service.connect("").await;
+    client.ask_for("The blue xylophone plays.", 4).await;
+    client.until("response.done").await;
     service.stop().await;
 }

@@ -13,6 +13,9 @@ mod experiment;
 mod heads;
 mod home;
 mod kept;
+#[allow(dead_code)]
+#[path = "../../../../tests/src/kept_secret.rs"]
+mod kept_secret;
 mod ollama;
 mod personas;
 mod persons;
