@@ -2,25 +2,44 @@
 //! reply; a draft that it does not choose has cost a row of a step, and a step with few rows waits for weights anyway.
 //!
 //! Where a reply repeats what stands before it (a name, a number, a list that is read back, the arguments of a tool), the
-//! tokens behind the last place that ends alike are the draft.
+//! tokens behind the last place that ends alike are the draft. Elsewhere the model's block for multi-token prediction makes one,
+//! if the model has it: that costs a part of a step for each token.
 
 use std::time::Duration;
 
 /// How far drafts may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftLimits {
-    /// So many last tokens must stand somewhere before. 0: there are no drafts.
+    /// So many last tokens must stand somewhere before. 0: no draft repeats what stands there.
     pub ngram: usize,
     /// The most tokens that are drafted for one step.
     pub tokens: usize,
+    /// The most of these that the model predicts. 0: none.
+    pub mtp: usize,
+    /// It predicts one of so many first tokens of its vocabulary, which are the frequent ones.
+    pub mtp_vocab: usize,
 }
 
 /// What may come next in one reply.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub tokens: Vec<u32>,
-    /// How many last tokens stand in the same order before what was drafted.
-    matched: usize,
+    source: DraftSource,
+}
+
+#[derive(Clone, Copy)]
+enum DraftSource {
+    /// So many last tokens stand in the same order before what was drafted.
+    Repeated {
+        matched: usize,
+    },
+    Predicted,
+}
+
+impl Default for DraftSource {
+    fn default() -> DraftSource {
+        DraftSource::Repeated { matched: 0 }
+    }
 }
 
 /// Longer matches say no more.
@@ -29,6 +48,9 @@ const LONGEST_MATCH: usize = 16;
 const MATCHES: [usize; 4] = [3, 5, 8, LONGEST_MATCH];
 /// Expectations before anything was seen.
 const FIRST_HOPES: [f64; MATCHES.len()] = [0.4, 0.5, 0.6, 0.8];
+/// Predicted tokens have one by their place: each is guessed by what was guessed before it.
+const FIRST_PREDICTION_HOPES: [f64; MOST_PREDICTED] = [0.6, 0.5, 0.4, 0.3];
+pub(crate) const MOST_PREDICTED: usize = 4;
 /// How much one draft changes an expectation.
 const LEARNING: f64 = 1.0 / 16.0;
 /// How much one step changes what a step is known to cost.
@@ -37,6 +59,8 @@ const TIMING: f64 = 1.0 / 8.0;
 const WORTH: f64 = 1.03;
 /// Where no draft is worth it, one of so many is made, because texts change.
 const TRIAL: u32 = 32;
+/// One of so many steps predicts nothing, so that it stays known what a step without drafts takes.
+const PLAIN: u32 = 64; // not a window: steps
 /// The cost of one more row of a step, as a share of the step with one, before it was measured.
 const FIRST_ROW_COST: f64 = 0.06;
 
@@ -45,10 +69,16 @@ pub(crate) struct Drafting {
     pub limits: DraftLimits,
     /// Of matches as long as `MATCHES`: the share of drafted tokens that came where those before them had.
     hopes: [f64; MATCHES.len()],
-    passed: u32,
+    prediction_hopes: [f64; MOST_PREDICTED],
+    /// Drafts that were not worth it, of each source.
+    passed: [u32; 2],
+    /// Drafts that were predicted since a step had none.
+    since_plain: u32,
     /// Seconds of a step with one token of one reply.
     plain: Option<f64>,
     row_cost: f64,
+    /// Of a row that was predicted, with its prediction.
+    prediction_cost: f64,
     last: LastStep,
 }
 
@@ -58,83 +88,145 @@ enum LastStep {
     #[default]
     Other,
     /// One token of one reply, and so many drafts.
-    One(usize),
+    One { drafts: usize, predicted: bool },
 }
 
 impl Default for Drafting {
     fn default() -> Drafting {
-        Drafting::new(DraftLimits::default())
+        Drafting::new(DraftLimits::default(), None)
     }
 }
 
+/// How many tokens to draft, and how much faster that should make the reply.
+#[derive(Clone, Copy)]
+struct Promise {
+    count: usize,
+    gain: f64,
+}
+
 impl Drafting {
-    pub fn new(limits: DraftLimits) -> Drafting {
-        Drafting { limits, hopes: FIRST_HOPES, passed: 0, plain: None, row_cost: FIRST_ROW_COST, last: LastStep::Other }
+    /// `prediction`: what predicting one token costs, as a share of a step. None: the model cannot.
+    pub fn new(limits: DraftLimits, prediction: Option<f64>) -> Drafting {
+        let mtp = prediction.map_or(0, |_| limits.mtp.min(MOST_PREDICTED));
+        Drafting {
+            limits: DraftLimits { mtp, ..limits },
+            hopes: FIRST_HOPES,
+            prediction_hopes: FIRST_PREDICTION_HOPES,
+            passed: [0; 2],
+            since_plain: PLAIN,
+            plain: None,
+            row_cost: FIRST_ROW_COST,
+            prediction_cost: FIRST_ROW_COST + prediction.unwrap_or_default(),
+            last: LastStep::Other,
+        }
     }
 
-    /// Up to `most` tokens that may follow `tokens`.
-    pub fn draft(&mut self, tokens: &[u32], most: usize, draft: &mut Draft) {
+    /// Up to `most` tokens that may follow `tokens`. Returns how many the model shall predict, if it `can`: then the draft is empty
+    /// and the caller adds them.
+    pub fn draft(&mut self, tokens: &[u32], most: usize, can: bool, draft: &mut Draft) -> usize {
         draft.tokens.clear();
-        if self.limits.ngram == 0 || most == 0 {
-            return;
+        let most = most.min(self.limits.tokens);
+        if most == 0 {
+            return 0;
         }
-        let Some((place, matched)) = last_alike(tokens, self.limits.ngram) else { return };
-        draft.matched = matched;
-        let count = self.length(matched, most.min(self.limits.tokens));
-        // What repeats itself goes on behind its end.
-        for at in place..place + count {
-            let token = tokens.get(at).or_else(|| draft.tokens.get(at - tokens.len())).copied();
-            draft.tokens.extend(token);
+        let alike = if self.limits.ngram > 0 { last_alike(tokens, self.limits.ngram) } else { None };
+        let none = Promise { count: 0, gain: WORTH };
+        let repeated = alike.map_or(none, |(_, matched)| {
+            let hope = self.hopes[kind_of(matched)];
+            promise(most, self.row_cost, |_| hope)
+        });
+        let predictable = if can { most.min(self.limits.mtp) } else { 0 };
+        let predicted = promise(predictable, self.prediction_cost, |at| self.prediction_hopes[at]);
+        let is_predicted = predicted.gain > repeated.gain;
+        if is_predicted && self.since_plain >= PLAIN {
+            self.since_plain = 0;
+            return 0;
         }
-    }
-
-    /// How many tokens are worth drafting after a match of this length.
-    fn length(&mut self, matched: usize, most: usize) -> usize {
-        let hope = self.hopes[kind_of(matched)];
-        let (mut expected, mut best) = (1.0, (WORTH, 0));
-        for count in 1..=most {
-            expected += hope.powi(count as i32);
-            let gain = expected / (1.0 + count as f64 * self.row_cost);
-            if gain > best.0 {
-                best = (gain, count);
+        let (predicted, repeated) = match (is_predicted, repeated.count) {
+            // One more now and then: what is never drafted is never seen to come.
+            (true, _) if predicted.count < predictable && self.tries(1) => (predicted.count + 1, 0),
+            (true, _) => (predicted.count, 0),
+            (false, 0) if alike.is_some() && self.tries(0) => (0, 1),
+            (false, 0) if predictable > 0 && self.tries(1) => (1, 0),
+            (false, count) => (0, count),
+        };
+        if predicted > 0 {
+            self.since_plain += 1;
+            draft.source = DraftSource::Predicted;
+        } else if let Some((place, matched)) = alike {
+            draft.source = DraftSource::Repeated { matched };
+            // What repeats itself goes on behind its end.
+            for at in place..place + repeated {
+                let token = tokens.get(at).or_else(|| draft.tokens.get(at - tokens.len())).copied();
+                draft.tokens.extend(token);
             }
         }
-        if best.1 == 0 {
-            self.passed += 1;
-            return usize::from(self.passed.is_multiple_of(TRIAL)).min(most);
-        }
-        best.1
+        predicted
+    }
+
+    /// Whether a draft is made that is not worth it, to see whether such drafts come by now.
+    fn tries(&mut self, source: usize) -> bool {
+        self.passed[source] += 1;
+        self.passed[source].is_multiple_of(TRIAL)
     }
 
     /// So many first tokens of a draft came.
     pub fn learn(&mut self, draft: &Draft, accepted: usize) {
-        let hope = &mut self.hopes[kind_of(draft.matched)];
         for at in 0..draft.tokens.len().min(accepted + 1) {
             let came = if at < accepted { 1.0 } else { 0.0 };
+            let hope = match draft.source {
+                DraftSource::Repeated { matched } => &mut self.hopes[kind_of(matched)],
+                DraftSource::Predicted => &mut self.prediction_hopes[at.min(MOST_PREDICTED - 1)],
+            };
             *hope += LEARNING * (came - *hope);
         }
     }
 
-    /// A step begins over so many tokens of each of these requests, and drafts.
-    pub fn begin(&mut self, chosen: &[(usize, usize)], drafts: usize) {
-        self.last = if matches!(chosen, [(_, 1)]) { LastStep::One(drafts) } else { LastStep::Other };
+    /// A step begins over so many tokens of each of these requests, and the drafts of all of them.
+    pub fn begin<'d>(&mut self, chosen: &[(usize, usize)], drafts: impl Iterator<Item = &'d Draft>) {
+        let (mut count, mut is_predicted) = (0, false);
+        for draft in drafts {
+            count += draft.tokens.len();
+            is_predicted |= matches!(draft.source, DraftSource::Predicted);
+        }
+        let predicted = is_predicted && count > 0;
+        self.last =
+            if matches!(chosen, [(_, 1)]) { LastStep::One { drafts: count, predicted } } else { LastStep::Other };
     }
 
     /// The last step took so long.
     pub fn took(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         match (self.last, self.plain) {
-            (LastStep::One(0), None) => self.plain = Some(time),
+            (LastStep::One { drafts: 0, .. }, None) => self.plain = Some(time),
             // Something else on this machine may have held a step up.
-            (LastStep::One(0), Some(plain)) => self.plain = Some(plain + TIMING * (time.min(2.0 * plain) - plain)),
-            (LastStep::One(drafts), Some(plain)) if plain > 0.0 => {
+            (LastStep::One { drafts: 0, .. }, Some(plain)) => {
+                self.plain = Some(plain + TIMING * (time.min(2.0 * plain) - plain));
+            }
+            (LastStep::One { drafts, predicted }, Some(plain)) if plain > 0.0 => {
                 let cost = ((time / plain - 1.0) / drafts as f64).clamp(0.0, 1.0);
-                self.row_cost += TIMING * (cost - self.row_cost);
+                let known = if predicted { &mut self.prediction_cost } else { &mut self.row_cost };
+                *known += TIMING * (cost - *known);
             }
             _ => {}
         }
         self.last = LastStep::Other;
     }
+}
+
+/// How many tokens are worth drafting, of which each costs as much and comes as often as `hope` says where those before it came.
+fn promise(most: usize, cost: f64, hope: impl Fn(usize) -> f64) -> Promise {
+    let (mut expected, mut comes) = (1.0, 1.0);
+    let mut best = Promise { count: 0, gain: WORTH };
+    for at in 0..most {
+        comes *= hope(at);
+        expected += comes;
+        let gain = expected / (1.0 + (at + 1) as f64 * cost);
+        if gain > best.gain {
+            best = Promise { count: at + 1, gain };
+        }
+    }
+    best
 }
 
 fn kind_of(matched: usize) -> usize {
@@ -164,12 +256,16 @@ fn last_alike(tokens: &[u32], least: usize) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    const LIMITS: DraftLimits = DraftLimits { ngram: 3, tokens: 7 };
+    const LIMITS: DraftLimits = DraftLimits { ngram: 3, tokens: 7, mtp: 0, mtp_vocab: 0 };
 
     fn drafted(drafting: &mut Drafting, tokens: &[u32], most: usize) -> Vec<u32> {
         let mut draft = Draft::default();
-        drafting.draft(tokens, most, &mut draft);
+        assert_eq!(drafting.draft(tokens, most, true, &mut draft), 0);
         draft.tokens
+    }
+
+    fn of(tokens: usize) -> [Draft; 1] {
+        [Draft { tokens: vec![1; tokens], ..Draft::default() }]
     }
 
     #[test]
@@ -184,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_draft_is_what_followed_and_no_longer_than_there_is_room() {
-        let mut drafting = Drafting::new(LIMITS);
+        let mut drafting = Drafting::new(LIMITS, None);
         let tokens = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3];
         let all = drafted(&mut drafting, &tokens, 7);
         assert!(!all.is_empty() && [4, 5, 6, 9, 1, 2, 3].starts_with(&all), "{all:?}");
@@ -200,17 +296,17 @@ mod tests {
 
     #[test]
     fn drafts_grow_where_they_come_and_end_where_they_do_not() {
-        let mut drafting = Drafting::new(LIMITS);
+        let mut drafting = Drafting::new(LIMITS, None);
         let tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1, 2, 3];
         let mut draft = Draft::default();
         for _ in 0..100 {
-            drafting.draft(&tokens, 7, &mut draft);
+            drafting.draft(&tokens, 7, true, &mut draft);
             drafting.learn(&draft, draft.tokens.len());
         }
         assert_eq!(draft.tokens.len(), 7);
         let mut rows = 0;
         for _ in 0..1000 {
-            drafting.draft(&tokens, 7, &mut draft);
+            drafting.draft(&tokens, 7, true, &mut draft);
             drafting.learn(&draft, 0);
             rows += draft.tokens.len();
         }
@@ -218,7 +314,7 @@ mod tests {
         assert!((20..150).contains(&rows), "{rows} rows for nothing");
         // And back, when the text repeats again.
         for _ in 0..4000 {
-            drafting.draft(&tokens, 7, &mut draft);
+            drafting.draft(&tokens, 7, true, &mut draft);
             drafting.learn(&draft, draft.tokens.len());
         }
         assert_eq!(draft.tokens.len(), 7);
@@ -226,25 +322,84 @@ mod tests {
 
     #[test]
     fn rows_that_cost_much_are_not_drafted() {
-        let mut drafting = Drafting::new(LIMITS);
+        let mut drafting = Drafting::new(LIMITS, None);
         let tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1, 2, 3];
         for _ in 0..50 {
-            drafting.begin(&[(0, 1)], 0);
+            drafting.begin(&[(0, 1)], of(0).iter());
             drafting.took(Duration::from_millis(10));
-            drafting.begin(&[(0, 1)], 3);
+            drafting.begin(&[(0, 1)], of(3).iter());
             drafting.took(Duration::from_millis(40));
         }
         assert!(drafted(&mut drafting, &tokens, 7).is_empty());
         for _ in 0..50 {
-            drafting.begin(&[(0, 1)], 3);
+            drafting.begin(&[(0, 1)], of(3).iter());
             drafting.took(Duration::from_micros(10_300));
         }
         assert!(!drafted(&mut drafting, &tokens, 7).is_empty());
         // Steps of several replies, or with a prompt, say nothing.
-        drafting.begin(&[(0, 1), (1, 1)], 3);
+        drafting.begin(&[(0, 1), (1, 1)], of(3).iter());
         drafting.took(Duration::from_secs(1));
-        drafting.begin(&[(0, 256)], 0);
+        drafting.begin(&[(0, 256)], of(0).iter());
         drafting.took(Duration::from_secs(1));
         assert!(!drafted(&mut drafting, &tokens, 7).is_empty());
+    }
+
+    const BOTH: DraftLimits = DraftLimits { mtp: 2, mtp_vocab: 100, ..LIMITS };
+    const NOTHING_ALIKE: [u32; 5] = [1, 2, 3, 4, 5];
+
+    /// What the model predicted of what it was asked to, of which `came` first ones come. Returns how many it was asked for.
+    fn predicts(drafting: &mut Drafting, draft: &mut Draft, came: usize) -> usize {
+        let asked = drafting.draft(&NOTHING_ALIKE, 7, true, draft);
+        draft.tokens.extend(std::iter::repeat_n(9, asked));
+        drafting.learn(draft, came.min(asked));
+        asked
+    }
+
+    #[test]
+    fn the_model_predicts_where_nothing_repeats_and_only_while_that_is_worth_it() {
+        let (mut drafting, mut draft) = (Drafting::new(BOTH, Some(0.1)), Draft::default());
+        let asked: Vec<usize> = (0..200).map(|_| predicts(&mut drafting, &mut draft, 2)).collect();
+        assert_eq!((asked[0], asked[1]), (0, 2), "a step without says what a step takes");
+        assert_eq!(asked.iter().filter(|asked| **asked == 0).count(), 4, "and one of many later");
+        // The first comes and the second does not: one is asked for.
+        for _ in 0..200 {
+            predicts(&mut drafting, &mut draft, 1);
+        }
+        let two = (0..96).filter(|_| predicts(&mut drafting, &mut draft, 1) == 2).count();
+        assert!((1..=4).contains(&two), "{two} times two of 96");
+        let asked: usize = (0..1000).map(|_| predicts(&mut drafting, &mut draft, 0)).sum();
+        assert!((20..100).contains(&asked), "{asked} for nothing");
+        let back: usize = (0..3000).map(|_| predicts(&mut drafting, &mut draft, 2)).skip(2900).sum();
+        assert!(back > 180, "{back} of 100 steps");
+        assert_eq!(drafting.draft(&NOTHING_ALIKE, 7, false, &mut draft), 0, "without its last output it cannot");
+        assert_eq!(Drafting::new(BOTH, None).limits.mtp, 0, "a model without the block");
+    }
+
+    #[test]
+    fn what_promises_more_is_drafted() {
+        let (mut drafting, mut draft) = (Drafting::new(BOTH, Some(0.1)), Draft::default());
+        let repeating = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1, 2, 3];
+        drafting.since_plain = 0;
+        assert_eq!(drafting.draft(&repeating, 7, true, &mut draft), 2, "a short match promises less");
+        for _ in 0..100 {
+            drafting.draft(&repeating, 7, false, &mut draft);
+            drafting.learn(&draft, draft.tokens.len());
+        }
+        assert_eq!(drafting.draft(&repeating, 7, true, &mut draft), 0);
+        assert_eq!(draft.tokens.len(), 7, "what comes always promises more than two tokens");
+    }
+
+    #[test]
+    fn predictions_that_cost_much_end() {
+        let (mut drafting, mut draft) = (Drafting::new(BOTH, Some(0.1)), Draft::default());
+        let mut late = 0;
+        for step in 0..400 {
+            let asked = predicts(&mut drafting, &mut draft, 1);
+            drafting.begin(&[(0, 1)], [&draft].into_iter());
+            drafting.took(Duration::from_millis(10 + 10 * asked as u64));
+            late += if step >= 100 { asked } else { 0 };
+        }
+        assert!((1..30).contains(&late), "{late} after it was known what they cost");
+        assert_eq!(drafting.row_cost, FIRST_ROW_COST, "rows that repeat may cost less");
     }
 }

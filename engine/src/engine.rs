@@ -103,9 +103,11 @@ impl Engine {
         }
     }
 
-    /// Computes ahead what is likely to come, where the reply repeats what stands before it. What is replied stays the same.
+    /// Computes ahead what is likely to come: where the reply repeats what stands before it, and where the model predicts more
+    /// than its next token. What is replied stays the same.
     pub fn use_drafts(&mut self, limits: DraftLimits) {
-        self.drafting = Drafting::new(limits);
+        let prediction = self.executor.cpu().and_then(|_| self.network.prediction_cost(limits.mtp_vocab));
+        self.drafting = Drafting::new(limits, prediction);
     }
 
     /// How long the last step took. Drafting is worth it only where a row more costs little.

@@ -10,7 +10,7 @@ use crate::device_memory::{DeviceFacts, DeviceLimits, DeviceMemoryPlan};
 use crate::error::Error;
 use crate::gpu_network::{GpuNetwork, GpuWorkspace, HostFfn};
 use crate::memory::MemoryMeter;
-use crate::network::{Network, StepLane, Workspace};
+use crate::network::{Network, PredictionLane, StepLane, Workspace};
 use crate::recurrence_log::RecurrenceLog;
 use crate::state::SequenceState;
 
@@ -118,6 +118,13 @@ impl Executor {
                 };
                 self.meter.keep_failure(forward_on_gpu(on_device, lanes, work, &mut on_host))
             }
+        }
+    }
+
+    /// Guesses what follows each lane's token. On a GPU nothing yet.
+    pub fn predict(&mut self, network: &Network, lanes: &mut [PredictionLane], vocab: usize) {
+        if let ExecutorKind::Cpu { cpu, work } = &mut self.kind {
+            network.predict(cpu, lanes, vocab, work);
         }
     }
 

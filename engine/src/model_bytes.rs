@@ -53,10 +53,13 @@ pub fn scratch_bytes(network: &Network, rows: usize, wanted: usize) -> usize {
         None => shape.ffn,
         Some(moe) => (moe.used * moe.expert_ffn).max(moe.shared_ffn) + shape.hidden,
     };
-    let inner = ffn.max(values).max(shape.q_heads * shape.head_dim);
+    // What the block for multi-token prediction reads, and the outputs that it reads them of.
+    let (joined, outputs) = if shape.mtp_blocks > 0 { (2 * shape.hidden, shape.hidden) } else { (0, 0) };
+    let inner = ffn.max(values).max(shape.q_heads * shape.head_dim).max(joined);
     // Bytes of a value as f32, and of one that is also rounded to 8 bits, with the scale and the sum of its group of 16.
     let (plain, rounded) = (size_of::<f32>(), size_of::<f32>() + 1 + 2 * size_of::<f32>() / 16);
-    let row = plain * (2 * shape.hidden + queries.max(shape.delta_channels()) + 2 * values.max(shape.hidden) + 2 * ffn)
+    let row = plain
+        * (2 * shape.hidden + outputs + queries.max(shape.delta_channels()) + 2 * values.max(shape.hidden) + 2 * ffn)
         + rounded * (shape.hidden + inner);
     rows * row + wanted * plain * shape.vocab
 }

@@ -3,6 +3,7 @@
 mod attention;
 mod delta;
 mod ffn;
+mod prediction;
 mod workspace;
 
 use std::ops::Range;
@@ -19,6 +20,7 @@ use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
 use crate::state::{SequenceState, StateShape};
 
+pub use prediction::PredictionLane;
 pub use workspace::Workspace;
 
 /// A model, with what the CPU needs to compute it.
@@ -136,6 +138,7 @@ impl Network {
             self.add_ffn(cpu, layer, &mut hidden, work);
             work.hidden = hidden;
         }
+        self.follow(cpu, lanes, work);
         for lane in lanes.iter_mut() {
             lane.state.position += lane.tokens.len() - lane.drafts;
         }

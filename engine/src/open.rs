@@ -26,6 +26,8 @@ pub struct ModelOptions {
     pub token_cache_bytes: usize,
     /// Where packed weights are kept for the next start. None: each start packs them.
     pub packed: Option<PackedFolder>,
+    /// Use the model's block for multi-token prediction, if it has one.
+    pub prediction: bool,
     /// None: the CPU computes.
     pub gpu: Option<GpuOptions>,
 }
@@ -70,6 +72,9 @@ pub fn open(path: &Path, options: &ModelOptions, progress: &mut dyn FnMut(usize,
     // Weights on a GPU need not be in memory as well.
     let mmap = options.mmap || options.gpu.is_some();
     let mut model = weights::open(path, mmap)?;
+    if !options.prediction || options.gpu.is_some() {
+        model.leave_out_prediction();
+    }
     // Reading a vocabulary takes one thread as long as packing takes all of them. Nothing else reads the model's.
     let vocab = std::mem::replace(&mut model.vocab, VocabSource::Json(Vec::new()));
     let tokenizer = std::thread::spawn(move || vocabulary::tokenizer(vocab));

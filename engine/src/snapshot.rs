@@ -115,6 +115,7 @@ impl Snapshot {
             pages: pages[..self.position.div_ceil(PAGE_TOKENS)].to_vec(),
             recurrent: self.unpack(&shape, meter, cpu),
             conv: self.conv.copy_as(MemoryKind::Live),
+            outputs: Vec::new(),
             meter: meter.clone(),
         }
     }

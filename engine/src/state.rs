@@ -37,6 +37,7 @@ impl KvFormats {
 /// The sizes of the state of a model's sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct StateShape {
+    /// With the block that predicts, which is the last one.
     pub attention_layers: usize,
     pub delta_layers: usize,
     pub heads: DeltaHeads,
@@ -49,7 +50,7 @@ impl StateShape {
     pub fn new(shape: &Shape) -> StateShape {
         let count = |kind| shape.layers.iter().filter(|layer| **layer == kind).count();
         StateShape {
-            attention_layers: count(LayerKind::Attention),
+            attention_layers: count(LayerKind::Attention) + shape.mtp_blocks,
             delta_layers: count(LayerKind::Delta),
             heads: DeltaHeads {
                 key_heads: shape.key_heads,
@@ -124,6 +125,9 @@ pub struct SequenceState {
     pub recurrent: MeteredBuffer<f32>,
     /// [linear layer, kernel - 1, channel]: the last inputs of the convolution, oldest first.
     pub conv: MeteredBuffer<f32>,
+    /// [1 + drafts of the last step, hidden]: what the model's head reads at the last token, and at the drafts behind it. Empty: not
+    /// known, because no step has led here, or the model does not predict with it.
+    pub outputs: Vec<f32>,
     pub meter: MemoryMeter,
 }
 
@@ -139,6 +143,7 @@ impl SequenceState {
             pages: KvPages::new(),
             recurrent: meter.zeroed(MemoryKind::Live, shape.delta_layers * shape.recurrent()),
             conv: meter.zeroed(MemoryKind::Live, shape.delta_layers * shape.conv()),
+            outputs: Vec::new(),
             meter: meter.clone(),
             shape,
         })
@@ -150,6 +155,7 @@ impl SequenceState {
             pages: self.pages.clone(),
             recurrent: self.recurrent.copy_as(MemoryKind::Live),
             conv: self.conv.copy_as(MemoryKind::Live),
+            outputs: self.outputs.clone(),
             meter: self.meter.clone(),
             ..*self
         }
@@ -167,6 +173,19 @@ impl SequenceState {
                 *page = Arc::new(page.copy_as(MemoryKind::Pages));
             }
         }
+    }
+
+    /// Of the outputs at the last token and at drafts, keeps the one at so many drafts that came.
+    pub fn keep_output(&mut self, accepted: usize, hidden: usize) {
+        self.outputs.drain(..(accepted * hidden).min(self.outputs.len()));
+        self.outputs.truncate(hidden);
+    }
+
+    /// Whether `reserve` would allocate nothing.
+    pub fn has_room(&self, more: usize) -> bool {
+        let needed = (self.position + more).div_ceil(PAGE_TOKENS);
+        let written = self.pages.get(self.position / PAGE_TOKENS..needed);
+        written.is_some_and(|pages| pages.iter().all(|page| Arc::strong_count(page) == 1))
     }
 
     /// Writes keys and values [kv heads, head dim] of one position, for which `reserve` made room.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cached_sequence::CachedSequence;
-use crate::network::{StepLane, WantedLogits};
+use crate::network::{PredictionLane, StepLane, WantedLogits};
 use crate::request::{EngineEvent, PrefillReason, RequestId, StopReason};
 use crate::snapshot::Snapshot;
 use crate::state::PAGE_TOKENS;
@@ -16,7 +16,7 @@ impl Engine {
     pub(super) fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<EngineEvent>) {
         let mut snapshots_of = self.allocate_snapshots(chosen);
         let drafts_of: Vec<usize> = chosen.iter().map(|(at, _)| self.requests[*at].draft.tokens.len()).collect();
-        self.drafting.begin(chosen, drafts_of.iter().sum());
+        self.drafting.begin(chosen, chosen.iter().map(|(at, _)| &self.requests[*at].draft));
         let mut lanes = Vec::with_capacity(chosen.len());
         let mut rest = &mut self.requests[..];
         let mut passed = 0;
@@ -142,8 +142,11 @@ impl Engine {
         if let Some(CachedSequence { state, recurrence_log, .. }) = &mut request.sequence {
             let position = state.position + accepted;
             if accepted > 0 {
+                let outputs = std::mem::take(&mut state.outputs);
                 self.executor.replay(&self.network, state, recurrence_log, position);
+                state.outputs = outputs;
             }
+            state.keep_output(accepted, self.network.shape().hidden);
             recurrence_log.truncate(position);
         }
     }
@@ -159,12 +162,40 @@ impl Engine {
         };
         let mut left =
             if can_go_back && chosen.iter().all(writes) { (most_drafts + 1).saturating_sub(rows) } else { 0 };
+        let (hidden, mtp) = (self.network.shape().hidden, self.drafting.limits.mtp);
+        let mut predicted = Vec::new();
         for (at, _) in chosen {
             let request = &mut self.requests[*at];
             let end = (request.prompt_tokens + request.max_new_tokens).min(request.ctx_size);
             let most = left.min(end.saturating_sub(request.tokens.len() + 1));
-            self.drafting.draft(&request.tokens, most, &mut request.draft);
-            left -= request.draft.tokens.len();
+            // It writes keys and values behind the end, and takes no memory for that: at a page's end it waits for the next step.
+            let can_predict = mtp > 0
+                && request.pending().len() == 1
+                && request
+                    .sequence
+                    .as_ref()
+                    .is_some_and(|CachedSequence { state, .. }| state.outputs.len() == hidden && state.has_room(mtp));
+            let count = self.drafting.draft(&request.tokens, most, can_predict, &mut request.draft);
+            left -= count + request.draft.tokens.len();
+            if count > 0 {
+                predicted.push((*at, count));
+            }
+        }
+        self.predict(&predicted);
+    }
+
+    /// The model's own drafts of these requests, given as the index of each, ascending, and a number of tokens.
+    fn predict(&mut self, wanted: &[(usize, usize)]) {
+        let mut wanted = wanted.iter().peekable();
+        let mut lanes = Vec::new();
+        for (at, request) in self.requests.iter_mut().enumerate() {
+            let Some((_, count)) = wanted.next_if(|(wanted, _)| *wanted == at) else { continue };
+            let ActiveRequest { tokens, sequence: Some(sequence), draft, .. } = request else { continue };
+            let Some(token) = tokens.last().copied() else { continue };
+            lanes.push(PredictionLane { state: &mut sequence.state, token, count: *count, drafts: &mut draft.tokens });
+        }
+        if !lanes.is_empty() {
+            self.executor.predict(&self.network, &mut lanes, self.drafting.limits.mtp_vocab);
         }
     }
 

@@ -82,6 +82,7 @@ impl Network {
     /// keys and values already. Layers do not depend on each other here, so each is one task.
     pub fn replay(&self, cpu: &Cpu, state: &mut SequenceState, recurrence_log: &RecurrenceLog, position: usize) {
         let begin = std::mem::replace(&mut state.position, position);
+        state.outputs.clear();
         let (recurrent_values, conv_values) = (state.shape.recurrent(), state.shape.conv());
         let (recurrent, conv) = (DisjointParts::new(&mut state.recurrent), DisjointParts::new(&mut state.conv));
         cpu.pool.run(self.state_shape.delta_layers, |layer| {

@@ -28,6 +28,10 @@ pub struct Workspace {
     pub(super) wanted: Vec<usize>,
     /// [wanted rows, vocab]
     pub(super) logits: Vec<f32>,
+    /// [rows, hidden]: what the head reads, for the block that predicts.
+    pub(super) outputs: Vec<f32>,
+    /// [lanes, tokens that may be guessed]
+    pub(super) guesses: Vec<f32>,
 }
 
 /// Which rows each expert computes.

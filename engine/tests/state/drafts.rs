@@ -7,7 +7,7 @@ use kernels::format::Format;
 use proptest::prelude::*;
 use std::time::Duration;
 
-const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7 };
+pub const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 3, mtp_vocab: 1 << 20 };
 
 /// An engine that is told that rows cost nothing, so that it drafts wherever it can.
 fn drafting(model: &str, limits: EngineLimits) -> Engine {
@@ -82,7 +82,7 @@ fn cut_after(engine: &mut Engine, request: EngineRequest, steps: usize) -> Vec<u
     said.collect()
 }
 
-fn plays(model: &'static str, cases: u32) {
+pub fn plays(model: &'static str, cases: u32) {
     let cases = std::env::var("DRAFT_RUNS").map_or(cases, |runs| runs.parse().unwrap());
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() };
@@ -144,6 +144,11 @@ fn a_reply_with_drafts_is_the_reply_without_gva2() {
 #[test]
 fn a_reply_with_drafts_is_the_reply_without_moe() {
     plays("moe", 30);
+}
+
+#[test]
+fn a_reply_with_drafts_is_the_reply_without_mtp() {
+    plays("dense-mtp", 60);
 }
 
 /// A reply that repeats itself: its tokens, and the steps that it took.

@@ -1,7 +1,7 @@
 //! A model as the engine uses it: matrices as the file holds them, small vectors ready to use.
 
 use kernels::format::Format;
-use kernels::product::{MatrixOrder, Weights};
+use kernels::product::{MatrixOrder, PANEL, Weights};
 
 use crate::bytes::ModelBytes;
 use crate::shape::Shape;
@@ -69,6 +69,13 @@ impl ModelWeights {
     }
 }
 
+impl ModelWeights {
+    /// Of the model, without what predicts more than the next token: then a sequence keeps nothing for it.
+    pub fn leave_out_prediction(&mut self) {
+        (self.prediction, self.shape.mtp_blocks) = (None, 0);
+    }
+}
+
 /// `data` is aligned to the elements of f32, f16 and bf16.
 #[derive(Debug, Clone)]
 pub struct Matrix {
@@ -94,6 +101,19 @@ impl Matrix {
     pub fn weights(&self) -> Weights<'_> {
         let Matrix { format, rows, cols, order, .. } = *self;
         Weights { format, rows, cols, order, bytes: &self.data }
+    }
+
+    /// The first rows, as a matrix that shares the bytes: in panels so many as are whole panels. None: it has no more rows.
+    pub fn first_rows(&self, count: usize) -> Option<Matrix> {
+        match self.order {
+            MatrixOrder::Rows => self.rows(0, count),
+            MatrixOrder::Panels => {
+                let panels = self.rows.div_ceil(PANEL);
+                let count = count.div_ceil(PANEL);
+                let data = self.data.slice(0..count * (self.data.len() / panels.max(1)))?;
+                (count < panels).then_some(Matrix { rows: count * PANEL, data, ..*self })
+            }
+        }
     }
 
     /// Some of the rows of a matrix by rows, as a matrix that shares the bytes.

@@ -6,7 +6,7 @@ use engine::open::{ModelOptions, PackedFolder};
 use engine::sampling::SamplingOptions;
 use engine::snapshot;
 use engine::state::{KvFormats, PAGE_TOKENS};
-use engine::{EngineLimits, LongestConversation, Precision};
+use engine::{DraftLimits, EngineLimits, LongestConversation, Precision};
 use session::SamplingOverrides;
 use session::sentences::SentenceLimits;
 use settings::{Preset, Settings, Thinking};
@@ -20,7 +20,13 @@ pub fn open_options(settings: &Settings, precision: Precision) -> ModelOptions {
         min_bytes: engine.packed_min_bytes,
     });
     let token_cache_bytes = settings.memory.token_cache_bytes;
-    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, gpu: None }
+    let prediction = settings.draft.mtp > 0;
+    ModelOptions { mmap: engine.mmap, precision, token_cache_bytes, packed, prediction, gpu: None }
+}
+
+pub(crate) fn drafts(settings: &Settings) -> DraftLimits {
+    let draft = &settings.draft;
+    DraftLimits { ngram: draft.ngram, tokens: draft.tokens, mtp: draft.mtp, mtp_vocab: draft.mtp_vocab }
 }
 
 /// What the engine is given of the configuration. How much it may hold, and the spacing, the plan says.

@@ -9,7 +9,7 @@ mod thread;
 
 use crate::answer::{Answer, Writer, channel_for};
 use crate::device::Finder;
-use crate::engine_options::{native_ctx, open_options, sentence_limits};
+use crate::engine_options::{drafts, native_ctx, open_options, sentence_limits};
 use crate::error::Error;
 use crate::handle::Answerer;
 use crate::measure::Measured;
@@ -129,7 +129,7 @@ impl Local {
             is_on_device: model.executor.is_some(),
             engine: settings.engine.clone(),
             memory: settings.memory.clone(),
-            drafts: DraftLimits { ngram: settings.draft.ngram, tokens: settings.draft.tokens },
+            drafts: drafts(settings),
             tool_order: settings.conversation.tool_order,
             resume: Duration::from_secs(settings.conversation.resume_s),
             file,

@@ -143,6 +143,8 @@ sections! {
     pub struct DraftSettings {
         pub ngram: usize = whole(0..=16),
         pub tokens: usize = whole(0..=7),
+        pub mtp: usize = whole(0..=4),
+        pub mtp_vocab: usize = whole(1..=1 << 20),
     }
 
     pub struct OllamaSettings {

@@ -1,0 +1,131 @@
+//! The block for multi-token prediction against PyTorch (tests/data/reference/make_prediction.py).
+
+#[path = "support/golden.rs"]
+mod golden;
+
+use engine::memory::MemoryMeter;
+use engine::network::{Network, PredictionLane, StepLane, WantedLogits, Workspace};
+use engine::recurrence_log::RecurrenceLog;
+use engine::state::{KvFormats, SequenceState};
+use kernels::cpu::Cpu;
+use kernels::format::Format;
+use kernels::product::Precision;
+
+use golden::{GoldenFile, close, reference};
+
+const F32: KvFormats = KvFormats { key: Format::F32, value: Format::F32 };
+
+fn network(model: &str, precision: Precision) -> Network {
+    Network::new(weights::open(&reference().join(model), true).unwrap(), precision)
+}
+
+fn state(network: &Network) -> SequenceState {
+    SequenceState::new(network.state_shape, F32, &MemoryMeter::default()).unwrap()
+}
+
+/// Takes a state over tokens, `chunk` at a time.
+fn read(network: &Network, cpu: &Cpu, state: &mut SequenceState, tokens: &[u32], chunk: usize) {
+    for tokens in tokens.chunks(chunk) {
+        let wanted = WantedLogits::Nothing;
+        let mut lanes = [StepLane { state, tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+        network.forward(cpu, &mut lanes, &mut Workspace::default());
+    }
+}
+
+/// What follows a token: so many guesses, and the logits of the last one.
+fn guesses(network: &Network, cpu: &Cpu, state: &mut SequenceState, token: u32, count: usize) -> (Vec<u32>, Vec<f32>) {
+    let (mut drafts, mut work) = (Vec::new(), Workspace::default());
+    state.reserve(count);
+    let mut lanes = [PredictionLane { state, token, count, drafts: &mut drafts }];
+    let logits = network.predict(cpu, &mut lanes, network.shape().vocab, &mut work).to_vec();
+    (drafts, logits)
+}
+
+#[test]
+fn guesses_and_chains_of_them() {
+    let (cpu, golden) = (Cpu::new(2), GoldenFile::of_folder("dense-mtp"));
+    let (prompt, expected, chained) = (golden.tokens("prompt"), golden.floats("guesses"), golden.tokens("chained"));
+    let network = network("dense-mtp", Precision::F32);
+    let vocab = network.shape().vocab;
+    for chunk in [180, 1, 7, 64] {
+        let mut state = state(&network);
+        for at in [1, 5, 63, 64, 100, 179] {
+            let from = state.position;
+            read(&network, &cpu, &mut state, &prompt[from..at], chunk);
+            let (first, logits) = guesses(&network, &cpu, &mut state, prompt[at], 1);
+            close(&format!("after {at} in chunks of {chunk}"), &logits, &expected[at * vocab..][..vocab], 1e-4);
+            // What was guessed is forgotten: the state stands where it stood, and the next tokens overwrite the rows.
+            let (all, _) = guesses(&network, &cpu, &mut state, prompt[at], 4);
+            assert_eq!(all, chained[at * 4..][..4], "after {at} in chunks of {chunk}");
+            assert_eq!((first[0], state.position), (all[0], at));
+        }
+    }
+}
+
+#[test]
+fn drafts_that_were_verified_leave_what_plain_steps_leave() {
+    let (cpu, golden) = (Cpu::new(2), GoldenFile::of_folder("dense-mtp"));
+    let (prompt, expected) = (golden.tokens("prompt"), golden.floats("guesses"));
+    let network = network("dense-mtp", Precision::F32);
+    let (hidden, vocab) = (network.shape().hidden, network.shape().vocab);
+    let mut state = state(&network);
+    read(&network, &cpu, &mut state, &prompt[..100], 64);
+    let mut log = RecurrenceLog::new(&network.state_shape, 32, &MemoryMeter::default());
+    // Of five drafts two are the prompt's own.
+    let tokens = [&prompt[100..103], &[3, 5, 7]].concat();
+    let mut lanes = [StepLane {
+        state: &mut state,
+        tokens: &tokens,
+        wanted: WantedLogits::Last,
+        recurrence_log: Some(&mut log),
+        snapshots: &mut [],
+        drafts: 5,
+    }];
+    network.forward(&cpu, &mut lanes, &mut Workspace::default());
+    assert_eq!((state.position, state.outputs.len()), (101, 6 * hidden));
+    let outputs = state.outputs[2 * hidden..3 * hidden].to_vec();
+    network.replay(&cpu, &mut state, &log, 103);
+    assert!(state.outputs.is_empty(), "a replay does not compute them");
+    state.outputs = outputs;
+    let (_, logits) = guesses(&network, &cpu, &mut state, prompt[103], 1);
+    close("behind drafts", &logits, &expected[103 * vocab..][..vocab], 1e-4);
+}
+
+#[test]
+fn lanes_are_guessed_together_and_of_the_first_tokens_only() {
+    let (cpu, golden) = (Cpu::new(2), GoldenFile::of_folder("dense-mtp"));
+    let (prompt, chained) = (golden.tokens("prompt"), golden.tokens("chained"));
+    let network = network("dense-mtp", Precision::F32);
+    let cuts = [(20, 2), (90, 4), (150, 0), (170, 1)];
+    let mut states = cuts.map(|(cut, count)| {
+        let mut state = state(&network);
+        read(&network, &cpu, &mut state, &prompt[..cut], 64);
+        state.reserve(count);
+        state
+    });
+    let mut drafts = cuts.map(|_| Vec::new());
+    let lanes = states.iter_mut().zip(&mut drafts).zip(cuts);
+    let mut lanes: Vec<PredictionLane> = lanes
+        .map(|((state, drafts), (cut, count))| PredictionLane { state, token: prompt[cut], count, drafts })
+        .collect();
+    let mut work = Workspace::default();
+    network.predict(&cpu, &mut lanes, network.shape().vocab, &mut work);
+    for (drafts, (cut, count)) in drafts.iter().zip(cuts) {
+        assert_eq!(drafts[..], chained[cut * 4..][..count]);
+    }
+    let (state, mut few) = (&mut states[0], Vec::new());
+    let mut lanes = [PredictionLane { state, token: prompt[20], count: 2, drafts: &mut few }];
+    assert_eq!(network.predict(&cpu, &mut lanes, 32, &mut work).len(), 32);
+    assert!(few.len() == 2 && few.iter().all(|token| *token < 32), "{few:?}");
+}
+
+#[test]
+fn the_model_itself_computes_what_it_does_without_the_block() {
+    let (cpu, golden) = (Cpu::new(2), GoldenFile::of_folder("dense-tied"));
+    let network = network("dense-mtp", Precision::F32);
+    let (mut state, mut work) = (state(&network), Workspace::default());
+    let (tokens, wanted) = (golden.tokens("prompt"), WantedLogits::All);
+    let mut lanes =
+        [StepLane { state: &mut state, tokens: &tokens, wanted, recurrence_log: None, snapshots: &mut [], drafts: 0 }];
+    close("logits", network.forward(&cpu, &mut lanes, &mut work), &golden.floats("logits"), 1e-4);
+}
