@@ -52,6 +52,7 @@ const TABLE: &[(MetricKind, &str, &str, Unit, &str)] = &[
     (Counter, "reprise_compaction_rejections_total", "reason", Count, "summaries of the model that did not count"),
     (Counter, "reprise_compaction_fallbacks_total", "", Count, "summaries put together without the model"),
     (Counter, "reprise_recalls_total", "found", Count, "searches of the past that the model made"),
+    (Counter, "reprise_store_failures_total", "", Count, "what was said or was to be said, and could not be kept"),
     (Counter, "reprise_http_requests_total", "method, route, status", Count, "requests, websockets when they begin"),
     (Histogram, "reprise_http_request_seconds", "method, route", Seconds, "to the head of the response"),
     (Counter, "reprise_wyoming_events_total", "event", Count, "events of Wyoming clients"),
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use model::metrics::answered;
     use model::{ModelLoad, Purpose};
-    use runtime::metrics::{RejectionReason, compacted, measured, recalled, summary_made};
+    use runtime::metrics::{RejectionReason, compacted, measured, recalled, store_failed, summary_made};
     use serde_json::json;
     use session::{Delta, Failure, FailureCode, Finish, Priority, TurnReport, Usage};
     use std::collections::BTreeSet;
@@ -205,6 +206,7 @@ mod tests {
         compacted("completed", Duration::from_millis(300), 900, 400);
         summary_made(&[RejectionReason::Empty], true);
         recalled(true);
+        store_failed();
     }
 
     #[tokio::test]

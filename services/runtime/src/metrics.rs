@@ -40,6 +40,11 @@ pub fn measured(turn: &Measurement) {
     }
 }
 
+/// A client was told that what it said, or a reply, could not be kept.
+pub fn store_failed() {
+    counter!("reprise_store_failures_total").increment(1);
+}
+
 /// The model searched the past.
 pub fn recalled(found: bool) {
     counter!("reprise_recalls_total", "found" => if found { "yes" } else { "no" }).increment(1);

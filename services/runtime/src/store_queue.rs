@@ -88,9 +88,9 @@ impl StoreQueue {
         self.advance();
     }
 
-    /// Words that are about to be sent.
-    pub fn write_words(&self, item_id: &str, words: &str) {
-        self.store.write_words(&self.session, item_id, words);
+    /// Words that are about to be sent. With an error they must not be.
+    pub fn write_words(&self, item_id: &str, words: &str) -> Result<(), store::Error> {
+        self.store.write_words(&self.session, item_id, words)
     }
 
     /// Starts what may start: to be called when frames were written.

@@ -5,6 +5,7 @@ use crate::compactor::{Compactor, FromCompactor, Standing, ToCompactor};
 use crate::connections::{Connection, Connections};
 use crate::generations::Generations;
 use crate::look_back::{PastOf, look_back, question_of};
+use crate::metrics;
 use crate::outgoing::End;
 use crate::prompts::SessionTools;
 use crate::recall::recall;
@@ -208,6 +209,7 @@ impl SessionTask {
             }
             Err(error) => {
                 tracing::error!(%error, "a change of the session could not be stored");
+                metrics::store_failed();
                 self.feed(Happening::StoreFailed { op, message: error.to_client() });
             }
         }
@@ -327,7 +329,14 @@ impl SessionTask {
                 let left = self.connections.send(&to, event);
                 happenings.extend(left.into_iter().map(|conn| Happening::Detached { conn }));
             }
-            Output::Words { item_id, text } => self.queue.write_words(&item_id, &text),
+            Output::Words { item_id, text } => happenings.push_front(match self.queue.write_words(&item_id, &text) {
+                Ok(()) => Happening::WordsWritten,
+                Err(error) => {
+                    tracing::error!(%error, "what a reply says could not be written down, and is not said");
+                    metrics::store_failed();
+                    Happening::WordsNotWritten { message: error.to_client() }
+                }
+            }),
             Output::Store { id, op } => self.store(id, op, happenings),
             Output::Generate(generate) => self.generations.begin(generate),
             Output::Resume(resume) => self.generations.resume(*resume),

@@ -31,6 +31,24 @@ impl Event {
         }
     }
 
+    /// The response says no more of this item than its first `bytes`. Whether the event is told all the same.
+    pub fn end_at(&mut self, response: &str, item: &str, bytes: usize) -> bool {
+        match self {
+            Event::TextDelta { response_id, item_id, .. } | Event::SentenceDone { response_id, item_id, .. } => {
+                return response_id != response || item_id != item;
+            }
+            Event::TextDone { response_id, item_id, text, .. } if response_id == response && item_id == item => {
+                text.truncate(text.floor_char_boundary(bytes));
+            }
+            Event::ReplyDone { response_id, item: told, .. } if response_id == response && told.id == item => {
+                told.shorten(bytes);
+            }
+            Event::ResponseDone { response: told } if told.id == response => told.end_at(item, bytes),
+            _ => {}
+        }
+        true
+    }
+
     /// About the bytes that the event takes while it waits for a connection.
     pub fn weight_bytes(&self) -> usize {
         size_of::<Event>()

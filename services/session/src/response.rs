@@ -4,6 +4,13 @@ use crate::sentences::ends_in_question;
 use crate::vocabulary::{ItemBody, Response, ResponseStatus};
 
 impl Response {
+    /// Only the first `bytes` of this item were said.
+    pub fn end_at(&mut self, item: &str, bytes: usize) {
+        for told in self.output.iter_mut().filter(|told| told.id == item) {
+            told.shorten(bytes);
+        }
+    }
+
     /// The user is asked something. A reply that was cut off, or goes on with the result of a call, asks nothing yet.
     pub fn expects_answer(&self) -> bool {
         let goes_on = self.output.iter().any(|item| matches!(item.body, ItemBody::FunctionCall { .. }));

@@ -78,12 +78,18 @@ impl Journal {
         });
     }
 
-    pub fn say(&self, session: &SessionRef, item: &str, text: &str) {
-        self.change(|written| {
-            let Some(reply) = written.running.get_mut(&(session.key, item.to_owned())) else { return Ok(()) };
-            reply.text.push_str(text);
-            written.append(&Line::Said { session: session.key, item: item.to_owned(), text: text.to_owned() })
-        });
+    /// Words that could not be written are none of the reply's.
+    pub fn say(&self, session: &SessionRef, item: &str, text: &str) -> std::io::Result<()> {
+        let key = (session.key, item.to_owned());
+        let mut written = self.written.lock();
+        let Some(reply) = written.running.get_mut(&key) else { return Ok(()) };
+        reply.text.push_str(text);
+        let line = Line::Said { session: session.key, item: item.to_owned(), text: text.to_owned() };
+        let said = self.change_locked(&mut written, |written| written.append(&line));
+        if let (Err(_), Some(reply)) = (&said, written.running.get_mut(&key)) {
+            reply.text.truncate(reply.text.len() - text.len());
+        }
+        said
     }
 
     /// The database has all of it, or the reply never was. One that went on meanwhile is of another response.
@@ -130,16 +136,25 @@ impl Journal {
         }
     }
 
-    /// Words that cannot be written here are kept all the same, a sentence later.
+    /// What cannot be written comes with the next words, or they cannot be written either.
     fn change(&self, change: impl FnOnce(&mut Written) -> std::io::Result<()>) {
-        let mut written = self.written.lock();
-        let changed = change(&mut written);
-        let changed = if written.is_behind { written.rewrite(&self.path) } else { changed };
-        written.is_behind = changed.is_err();
-        if let Err(error) = changed {
-            tracing::warn!(%error, "what a reply says could not be written before it is sent");
+        if let Err(error) = self.change_locked(&mut self.written.lock(), change) {
+            tracing::warn!(%error, "the journal of what replies say could not be written");
         }
+    }
+
+    /// Behind half a line, all is written anew.
+    fn change_locked(
+        &self,
+        written: &mut Written,
+        change: impl FnOnce(&mut Written) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let changed = change(written);
+        let is_half = written.is_behind || changed.is_err();
+        let changed = if is_half { written.rewrite(&self.path) } else { changed };
+        written.is_behind = changed.is_err();
         self.is_dirty.store(true, Ordering::Relaxed);
+        changed
     }
 }
 
@@ -214,21 +229,32 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_written_with_the_next_words() {
+    fn words_that_cannot_be_written_are_refused_and_later_ones_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store.sqlite3");
+        let found = |text: &str| [("a".to_owned(), text.to_owned())];
         let (journal, _) = Journal::open(&store).unwrap();
         journal.begin(begun(1, "a"));
-        journal.say(&session(1), "a", "One. ");
-        // The disk is full in the middle of a line.
-        journal.change(|written| {
-            written.running.get_mut(&(1, "a".to_owned())).unwrap().text.push_str("Two. ");
+        journal.say(&session(1), "a", "One. ").unwrap();
+        // A broken disk takes half a line; the journal is written anew.
+        let break_in_a_line = |written: &mut Written| {
             written.file.as_mut().unwrap().write_all(br#"{"type":"said","sess"#)?;
-            Err(std::io::ErrorKind::StorageFull.into())
-        });
-        assert_eq!(left(&store), [("a".to_owned(), "One. ".to_owned())]);
-        journal.say(&session(1), "a", "Three.");
-        assert_eq!(left(&store), [("a".to_owned(), "One. Two. Three.".to_owned())]);
+            written.file = Some(File::open(&journal.path)?);
+            Ok(())
+        };
+        journal.change(break_in_a_line);
+        journal.say(&session(1), "a", "Two. ").unwrap();
+        assert_eq!(left(&store), found("One. Two. "));
+        // Nor does it take a new file.
+        journal.change(break_in_a_line);
+        let new = journal.path.with_extension("new-words");
+        std::fs::create_dir(&new).unwrap();
+        assert!(journal.say(&session(1), "a", "Never said. ").is_err());
+        assert!(journal.say(&session(1), "a", "Nor this. ").is_err());
+        assert_eq!(left(&store), found("One. Two. "));
+        std::fs::remove_dir(&new).unwrap();
+        journal.say(&session(1), "a", "Three.").unwrap();
+        assert_eq!(left(&store), found("One. Two. Three."));
     }
 
     #[test]
@@ -238,13 +264,13 @@ mod tests {
         let file = folder.path().join("store.sqlite3-words");
         let found = |item: &str, text: &str| (item.to_owned(), text.to_owned());
         let (journal, _) = Journal::open(&store).unwrap();
-        journal.say(&session(1), "not begun", "x");
+        journal.say(&session(1), "not begun", "x").unwrap();
         for (key, item) in [(1, "a"), (1, "b"), (2, "c")] {
             journal.begin(begun(key, item));
         }
         for word in ["Good \"morning\",\n", "Grüße"] {
-            journal.say(&session(1), "a", word);
-            journal.say(&session(2), "c", word);
+            journal.say(&session(1), "a", word).unwrap();
+            journal.say(&session(2), "c", word).unwrap();
         }
         assert_eq!(
             left(&store),
@@ -257,10 +283,10 @@ mod tests {
         std::fs::write(&file, &whole).unwrap();
         journal.forget(&session(2));
         assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße"), found("b", "")]);
-        journal.say(&session(1), "b", &"much ".repeat(300_000));
+        journal.say(&session(1), "b", &"much ".repeat(300_000)).unwrap();
         journal.end(&session(1), "b", "another");
         journal.end(&session(1), "b", "resp");
-        journal.say(&session(1), "a", "!");
+        journal.say(&session(1), "a", "!").unwrap();
         assert_eq!(left(&store), [found("a", "Good \"morning\",\nGrüße!")]);
         assert!(std::fs::metadata(&file).unwrap().len() < 1000);
         journal.end(&session(1), "a", "resp");

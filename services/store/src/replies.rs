@@ -39,11 +39,10 @@ impl Store {
         }
     }
 
-    /// Before each time that words are sent.
-    pub fn write_words(&self, session: &SessionRef, item: &str, words: &str) {
-        if let Some(journal) = self.journal() {
-            journal.say(session, item, words);
-        }
+    /// Before each time that words are sent. With an error a kill would take them: they must not be sent.
+    pub fn write_words(&self, session: &SessionRef, item: &str, words: &str) -> Result<(), Error> {
+        let written = self.journal().map_or(Ok(()), |journal| journal.say(session, item, words));
+        written.map_err(|error| Error::from_io(self.path(), error))
     }
 
     /// Takes the reply's place in the conversation. The item is empty.

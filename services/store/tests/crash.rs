@@ -152,7 +152,7 @@ async fn reply_for_ever(store: Store, session: SessionRef, round: String) {
         let mut whole = String::new();
         let mut say = |piece: u64| {
             let text = format!("Sentence {piece}.");
-            store.write_words(&session, &id, &text);
+            store.write_words(&session, &id, &text).unwrap();
             tell(&format!("sent {id} {text}"));
             whole.push_str(&text);
             (text, whole.len())

@@ -67,7 +67,7 @@ async fn a_crash_loses_no_word_that_was_heard() {
             let reply = fixture.store.resume_reply(&session, heard(), "resp_2", 5).await.unwrap();
             extend(&fixture.store, &reply, " a", 6).await.unwrap();
         }
-        fixture.store.write_words(&session, "story", " a time.");
+        fixture.store.write_words(&session, "story", " a time.").unwrap();
         fixture.reopen(8).await;
         assert_eq!(texts(&fixture.store, &session).await, ["Tell me a story", STORY], "{is_begun}");
         let last = fixture.store.item(&session, "story").await.unwrap();
@@ -88,7 +88,7 @@ async fn the_end_of_what_was_stopped_does_not_end_what_goes_on() {
     store.begin_words(&session, "story", "resp_2", None, "Once upon");
     let body = message(Role::Assistant, "Once upon");
     store.finish_reply(&reply, VersionStatus::Interrupted, body, 3).await.unwrap();
-    store.write_words(&session, "story", " a time.");
+    store.write_words(&session, "story", " a time.").unwrap();
     fixture.reopen(8).await;
     assert_eq!(texts(&fixture.store, &session).await, ["Tell me a story", STORY]);
 }

@@ -86,6 +86,7 @@ pub async fn connect(
         .protocols(["realtime"])
         .max_frame_size(limits.frame_bytes)
         .max_message_size(limits.message_bytes)
+        .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .max_write_buffer_size(limits.outgoing_bytes.saturating_add(2 * WRITE_BUFFER_BYTES));
     let span = tracing::info_span!("connection", session = %session.id(), conn = connected.conn.0);
@@ -121,6 +122,8 @@ fn clues(
 
 /// Frames are handed to the network when this much has gathered, and whenever nothing more waits.
 const WRITE_BUFFER_BYTES: usize = 16 << 10; // not a window: bytes of a buffer
+/// Read at once. It is held for as long as the connection is silent; a longer message gets its room when it comes.
+const READ_BUFFER_BYTES: usize = 4 << 10; // not a window: bytes of a buffer
 
 pub async fn schema() -> Json<Value> {
     Json(super::schema())

@@ -42,6 +42,8 @@ pub struct Stage {
     sent: HashMap<String, String>,
     /// What the store was given of each of them before it was sent.
     written: HashMap<String, String>,
+    /// Words cannot be written down.
+    pub words_fail: bool,
 }
 
 /// What one client heard, and what it makes of it: as LiveKit does, it mirrors the conversation.
@@ -136,6 +138,7 @@ impl Stage {
             store,
             store_answers: true,
             written: HashMap::new(),
+            words_fail: false,
             unanswered: VecDeque::new(),
             names: Names::default(),
             event_ids: HashSet::new(),
@@ -241,11 +244,17 @@ impl Stage {
     }
 
     pub fn input(&mut self, happening: Happening) {
-        let (mut out, mut resumed) = (Vec::new(), Vec::new());
+        let (mut out, mut resumed, mut words) = (Vec::new(), Vec::new(), None);
         self.machine.handle(happening, self.now, &mut out);
         for output in out {
             match output {
-                Output::Words { item_id, text } => self.written.entry(item_id).or_default().push_str(&text),
+                Output::Words { .. } if self.words_fail => {
+                    words = Some(Happening::WordsNotWritten { message: "the disk is full".into() });
+                }
+                Output::Words { item_id, text } => {
+                    self.written.entry(item_id).or_default().push_str(&text);
+                    words = Some(Happening::WordsWritten);
+                }
                 Output::Send { to, event } => {
                     assert!(!to.is_empty());
                     if let Event::TextDelta { item_id, text, .. } = &event
@@ -285,6 +294,9 @@ impl Stage {
                     self.closed.push((conn, reason));
                 }
             }
+        }
+        if let Some(words) = words {
+            self.input(words);
         }
         resumed.into_iter().for_each(|resume| self.go_on(resume));
         if self.store_answers {

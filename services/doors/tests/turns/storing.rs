@@ -184,6 +184,48 @@ fn what_cannot_be_stored_did_not_happen() {
 }
 
 #[test]
+fn words_that_cannot_be_written_down_are_not_said() {
+    let mut s = stage();
+    s.client(1, user_as("a", "Hi"));
+    s.client(1, json!({"type": "response.create"}));
+    s.content("Hello ");
+    s.heard(1);
+    s.words_fail = true;
+    s.content("there. ");
+    s.content("All of it.");
+    let told = [
+        "response.output_text.done \"Hello \"",
+        "response.content_part.done \"Hello \"",
+        "response.output_item.done I1 assistant \"Hello \" incomplete",
+        "item.done I1 assistant \"Hello \" incomplete after a",
+        "response.done R1 failed [I1 assistant \"Hello \" incomplete]",
+    ];
+    assert_eq!(s.heard(1), told);
+    s.check_agreement();
+    let details = &s.clients[&ConnId(1)].frames.last().unwrap()["response"]["status_details"];
+    assert!(details["error"]["message"].as_str().unwrap().ends_with("the disk is full"), "{details}");
+    // The same when the model was done before the store had the reply's begin.
+    let mut s = slow_store();
+    s.client(1, json!({"type": "response.create"}));
+    s.content("Hello.");
+    s.done();
+    s.words_fail = true;
+    s.answer_store();
+    let told = s.heard(1);
+    assert!(told.iter().all(|line| !line.contains("Hello")), "{told:?}");
+    assert!(told.last().unwrap().starts_with("response.done R1 failed"), "{told:?}");
+    s.check_agreement();
+    // And when there is room again.
+    s.words_fail = false;
+    s.client(1, json!({"type": "response.create"}));
+    s.content("Here I am.");
+    s.done();
+    s.answer_store();
+    assert!(s.heard(1).contains(&"response.output_text.delta \"Here I am.\"".to_owned()));
+    s.check_agreement();
+}
+
+#[test]
 fn what_stands_behind_what_did_not_happen_does_not_happen_either() {
     let mut s = slow_store();
     s.client(1, user_as("a", "1"));

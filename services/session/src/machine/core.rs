@@ -126,6 +126,8 @@ impl Machine {
             Happening::Delta { generation, delta } => self.delta(generation, delta),
             Happening::StoreAcked { op } => self.store_acked(op),
             Happening::StoreFailed { op, message } => self.store_failed(op, message),
+            Happening::WordsWritten => self.ledger.outbox.words_written(),
+            Happening::WordsNotWritten { message } => self.words_not_written(&message),
             Happening::Context(context) => {
                 self.ledger.conversation.set_context(context);
                 self.warming.changed();

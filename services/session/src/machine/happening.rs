@@ -45,6 +45,12 @@ pub enum Happening {
         op: OpId,
         message: String,
     },
+    /// The words of `Output::Words` are written down.
+    WordsWritten,
+    /// They could not be.
+    WordsNotWritten {
+        message: String,
+    },
     /// What stands in the prompt besides the items has changed: from the next reply on.
     Context(Context),
     /// Items that were not in memory because a summary told them, in order: they stand before all others.

@@ -16,8 +16,25 @@ pub struct Outbox {
     /// Operations that the store has not answered, issued or not.
     pub operations: BTreeMap<OpId, Operation>,
     operation_count: u64,
-    /// Bytes sent of each reply whose end the store does not have.
-    said: BTreeMap<String, usize>,
+    /// Of each reply whose end the store does not have.
+    said: BTreeMap<String, SaidBytes>,
+    /// Words that are being written down, and their place in the reply: the item, and where they end.
+    writing: Option<(String, usize)>,
+}
+
+/// Of the text of a reply.
+#[derive(Clone, Copy, Debug, Default)]
+struct SaidBytes {
+    written: usize,
+    sent: usize,
+}
+
+/// Words that could not be written down, and that no client hears.
+pub struct Unsaid {
+    pub response_id: String,
+    pub item_id: String,
+    /// So much of the item was sent.
+    pub sent_bytes: usize,
 }
 
 /// The client that asked, and its own id of that: a refusal is told to it.
@@ -223,14 +240,23 @@ impl Outbox {
                     break;
                 }
                 Step::Send { to, .. } if to.is_empty() => {}
-                Step::Send { to, event, said: bytes, .. } => {
-                    if let (Some(bytes), Event::TextDelta { item_id, text, .. }) = (bytes, &event) {
-                        let before = self.said.insert(item_id.clone(), bytes).unwrap_or(0);
+                Step::Send { said: Some(bytes), event: Event::TextDelta { ref item_id, ref text, .. }, .. }
+                    if self.said.entry(item_id.clone()).or_default().written < bytes =>
+                {
+                    if self.writing.is_none() {
                         // A client that comes in the middle of a reply hears again what others have heard.
-                        let new = text.get(text.len().saturating_sub(bytes.saturating_sub(before))..);
-                        if let Some(new) = new.filter(|new| !new.is_empty()) {
-                            out.push(Output::Words { item_id: item_id.clone(), text: new.to_owned() });
-                        }
+                        let new_bytes = bytes - self.said[item_id].written;
+                        let new = text.get(text.len().saturating_sub(new_bytes)..).unwrap_or(text);
+                        out.push(Output::Words { item_id: item_id.clone(), text: new.to_owned() });
+                        self.writing = Some((item_id.clone(), bytes));
+                    }
+                    self.steps.push_front(step);
+                    break;
+                }
+                Step::Send { to, event, said: bytes, .. } => {
+                    if let (Some(bytes), Event::TextDelta { item_id, .. }) = (bytes, &event) {
+                        let known = self.said.entry(item_id.clone()).or_default();
+                        known.sent = known.sent.max(bytes);
                         said.push(Said::Bytes { item_id: item_id.clone(), bytes });
                     }
                     out.push(Output::Send { to, event });
@@ -238,13 +264,14 @@ impl Outbox {
                 Step::Store { id, mut op, issued } => {
                     if let StoreOp::ReplyResumed { item, .. } = &op {
                         // What was heard of it was sent before.
-                        self.said.insert(item.id.clone(), item.text().len());
+                        let bytes = item.text().len();
+                        self.said.insert(item.id.clone(), SaidBytes { written: bytes, sent: bytes });
                     }
                     if issued {
                         continue;
                     }
                     if let StoreOp::ReplyFinished { item } = &mut op {
-                        let bytes = self.said.remove(&item.id).unwrap_or(0);
+                        let bytes = self.said.remove(&item.id).map_or(0, |said| said.sent);
                         if item.shorten(bytes) {
                             said.extend(self.shorten_rest(item, bytes).map(Said::Less));
                         }
@@ -266,6 +293,31 @@ impl Outbox {
             }
         }
         said
+    }
+
+    /// The words that were let out last are written down: now they may be sent.
+    pub fn words_written(&mut self) {
+        if let Some((item_id, bytes)) = self.writing.take() {
+            self.said.entry(item_id).or_default().written = bytes;
+        }
+    }
+
+    /// The words that were let out last could not be written down: they are not sent, nor what the reply says behind them. None:
+    /// no client waits for them.
+    pub fn unsay_words(&mut self) -> Option<Unsaid> {
+        let (item_id, _) = self.writing.take()?;
+        let response_id = self.steps.iter().find_map(|step| match step {
+            Step::Send { event: Event::TextDelta { response_id, item_id: of, .. }, .. } if *of == item_id => {
+                Some(response_id.clone())
+            }
+            _ => None,
+        })?;
+        let sent_bytes = self.said.get(&item_id).map_or(0, |said| said.sent);
+        self.steps.retain_mut(|step| match step {
+            Step::Send { event, .. } => event.end_at(&response_id, &item_id, sent_bytes),
+            Step::Store { .. } | Step::Close { .. } => true,
+        });
+        Some(Unsaid { response_id, item_id, sent_bytes })
     }
 
     /// What waits to be told and stored of the item goes by what was sent of it. Returns how it is in the end. None: it was

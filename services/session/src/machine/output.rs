@@ -15,7 +15,8 @@ pub enum Output {
         to: Vec<ConnId>,
         event: Event,
     },
-    /// Words of a reply that is kept are about to be sent for the first time: they are written down before.
+    /// Words of a reply that is kept are about to be sent for the first time: they are written down before. Answered with
+    /// `WordsWritten` or `WordsNotWritten`, before anything else happens.
     Words {
         item_id: String,
         text: String,

@@ -140,6 +140,13 @@ impl Replies {
         }
     }
 
+    /// Only so much of the item can be said.
+    pub fn cut_off(&mut self, response_id: &str, item_id: &str, bytes: usize) {
+        if let Some(reply) = self.of_response(response_id) {
+            reply.cut_off(item_id, bytes);
+        }
+    }
+
     /// The reply does not have this item after all.
     pub fn forget_item(&mut self, response_id: &str, item_id: &str, ledger: &mut Ledger) {
         if let Some(reply) = self.of_response(response_id) {

@@ -392,6 +392,16 @@ impl Reply {
         }
     }
 
+    /// Only so much of the item can be said.
+    pub fn cut_off(&mut self, item_id: &str, bytes: usize) {
+        if let Some(Open::Item(item)) =
+            self.open.as_mut().filter(|open| matches!(open, Open::Item(item) if item.id == item_id))
+        {
+            item.shorten(bytes);
+        }
+        self.response.end_at(item_id, bytes);
+    }
+
     /// The item could not be begun after all.
     pub fn forget_item(&mut self, item_id: &str) {
         self.reserved.take_if(|(reserved, _)| reserved == item_id);

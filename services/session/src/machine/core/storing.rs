@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::machine::happening::OpId;
-use crate::machine::outbox::{Operation, Undo};
+use crate::machine::outbox::{Operation, Undo, Unsaid};
 use crate::vocabulary::{Refusal, SessionConfig};
 use std::sync::Arc;
 
@@ -43,6 +43,13 @@ impl Machine {
         if let Some(asker) = asker {
             self.ledger.outbox.refuse(asker, Refusal::StoreFailed { cause: message });
         }
+    }
+
+    /// What a kill could take is not said: the reply ends behind the words that were sent.
+    pub(super) fn words_not_written(&mut self, message: &str) {
+        let Some(Unsaid { response_id, item_id, sent_bytes }) = self.ledger.outbox.unsay_words() else { return };
+        self.replies.cut_off(&response_id, &item_id, sent_bytes);
+        self.replies.fail(&response_id, message, &mut self.ledger, self.now);
     }
 
     /// A later change is whole, and falls back to `old`.
