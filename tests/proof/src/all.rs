@@ -1,7 +1,7 @@
 //! Every proof, one after the other.
 
 use crate::summary::{Summary, tell};
-use crate::{crash, explore, hostile, same, websocket};
+use crate::{crash, explore, hostile, load, same, websocket};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -21,10 +21,13 @@ pub async fn run(args: &Args) -> Result<ExitCode> {
     let Args { minutes, seed, json } = *args;
     let mut summaries: Vec<Summary> = Vec::new();
     summaries.push(websocket::prove(&websocket::Args { case: None, json }).await?);
-    let crash = crash::Args { minutes: minutes * 0.4, kills: None, seed, json };
+    let crash = crash::Args { minutes: minutes * 0.35, kills: None, seed, json };
     summaries.push(crash::prove(&crash).await?);
-    summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.2, depth: None, scene: None, json }));
+    summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.15, depth: None, scene: None, json }));
     summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, seed, json })?);
+    let (idle, talking, at_once, crowd) = (2000, 40, 4, 12);
+    let load = load::Args { minutes: minutes * 0.1, idle, talking, at_once, crowd, seed, json };
+    summaries.push(load::prove(&load).await?);
     // It may ask for a runtime of its own, which must not lie in this one.
     summaries.push(std::thread::scope(|scope| {
         let hostile = scope.spawn(|| hostile::prove(minutes * 0.25, seed));

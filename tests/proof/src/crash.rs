@@ -12,3 +12,4 @@ mod talk;
 
 pub use args::{Args, prove};
 pub use house::House;
+pub use shim::{Faults, Shim};

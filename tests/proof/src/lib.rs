@@ -4,6 +4,7 @@ pub mod all;
 pub mod crash;
 pub mod explore;
 pub mod hostile;
+pub mod load;
 pub mod same;
 pub mod summary;
 pub mod websocket;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use proof::summary::tell;
-use proof::{all, crash, explore, hostile, same, websocket};
+use proof::{all, crash, explore, hostile, load, same, websocket};
 use std::process::ExitCode;
 
 /// Shows that the house stands
@@ -20,6 +20,7 @@ enum ProofCommand {
     Explore(explore::Args),
     Websocket(websocket::Args),
     Same(same::Args),
+    Load(load::Args),
 }
 
 #[tokio::main]
@@ -30,6 +31,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         ProofCommand::Explore(args) => tell(&[explore::prove(&args)], args.json),
         ProofCommand::Websocket(args) => tell(&[websocket::prove(&args).await?], args.json),
         ProofCommand::Same(args) => tell(&[same::prove(&args)?], args.json),
+        ProofCommand::Load(args) => tell(&[load::prove(&args).await?], args.json),
         ProofCommand::Crash(args) => tell(&[crash::prove(&args).await?], args.json),
     }
 }

@@ -21,6 +21,7 @@ fn what_is_broken_is_found() {
         (Broken::Journal, once, "is written down"),
         (Broken::Telling, once, "was heard of"),
         (Broken::Inbox, once, "waits for"),
+        (Broken::Early, Scene { partials: 1, finals: 1, ticks: 2, ..once }, "a reply that was begun to"),
         (Broken::Swap, Scene { items: 2, responses: 2, compactions: 1, ..once }, "a prompt has"),
     ];
     for (broken, scene, why) in cases {

@@ -34,10 +34,17 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     let Figures { kills, turns, heard_bytes, summaries, deletions, memories, first_turns, warm_first_turns, .. } =
         &figures;
     let line = format!(
-        "{kills} kills ({} of imports, {} of migrations, {} with a torn log, {} with failing writes or clocks), {turns} turns, \
-         {heard_bytes} bytes heard, {summaries} summaries, {deletions} deletions, {memories} memories; {warm_first_turns} of \
-         {first_turns} first turns warm",
-        figures.imports, figures.migrations, figures.torn_logs, figures.with_faults
+        "{kills} kills ({} of imports, {} of migrations, {} with a torn log, {} with failing writes or clocks, {} while facts were \
+         drawn, {} in silence, {} with pasts on disk), {turns} turns, {heard_bytes} bytes heard, {summaries} summaries, {deletions} \
+         deletions, {memories} memories, {} facts; {warm_first_turns} of {first_turns} first turns warm",
+        figures.imports,
+        figures.migrations,
+        figures.torn_logs,
+        figures.with_faults,
+        figures.while_remembering,
+        figures.in_silence,
+        figures.spilled,
+        figures.facts
     );
     Ok(Summary {
         command: "crash",

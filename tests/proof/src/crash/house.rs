@@ -31,6 +31,8 @@ pub struct House {
     migrated: Option<BTreeMap<String, String>>,
     /// What the last kill may have taken.
     loss: Loss,
+    /// Writes failed before the last kill: the service may have refused things.
+    had_faults: bool,
     pub figures: Figures,
     pub failures: Vec<String>,
     pub skipped: Vec<String>,
@@ -44,6 +46,11 @@ pub struct Figures {
     pub torn_logs: u64,
     pub with_faults: u64,
     pub in_silence: u64,
+    pub while_remembering: u64,
+    /// Facts that stood behind those kills.
+    pub facts: u64,
+    /// Kills with pasts on disk.
+    pub spilled: u64,
     pub turns: u64,
     pub heard_bytes: u64,
     pub summaries: u64,
@@ -63,6 +70,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 const FAULTY: Duration = Duration::from_millis(700);
 /// Nothing more goes to disk after so long.
 const SILENCE: Duration = Duration::from_millis(1500);
+/// `remember.silence_s` and the service's next look.
+const FELL_SILENT: Duration = Duration::from_secs(1);
+const STATEMENTS: u64 = 4;
 /// A small window is soon full; pasts go to disk at once; a household's limits are not what is tried here.
 const SERVICE: [&str; 22] = [
     "serve",
@@ -113,6 +123,7 @@ impl House {
             imported: None,
             migrated: None,
             loss: Loss::Nothing,
+            had_faults: false,
             figures: Figures::default(),
             failures: Vec::new(),
             skipped,
@@ -127,7 +138,8 @@ impl House {
             2..4 => self.killed_migration().await,
             4 => self.killed_in_silence().await,
             5..8 => self.killed_talk(Trouble::TornLog).await,
-            8..11 => self.killed_talk(Trouble::Faults).await,
+            8..12 => self.killed_talk(Trouble::Faults).await,
+            12..14 => self.killed_while_remembering().await,
             _ => self.killed_talk(Trouble::None).await,
         }
     }
@@ -183,15 +195,52 @@ impl House {
         self.memories = timeout(LONGEST, remembering).await.context(gone)??;
         self.sessions.push(timeout(LONGEST, typing).await.context(gone)??);
         self.sessions.push(timeout(LONGEST, talking).await.context(gone)??);
-        if has_faults {
-            self.loss = Loss::Words;
-        }
+        self.had_faults = has_faults;
         if trouble == Trouble::TornLog && tear_log(folder.path(), &mut self.random)? {
             self.loss = Loss::End;
             self.figures.torn_logs += 1;
         }
+        self.figures.spilled += u64::from(!files_of(&folder.path().join("data/state")).is_empty());
         check_store(folder.path()).await;
         self.folder = Some(folder);
+        Ok(())
+    }
+
+    /// Conversations fall silent, facts are drawn from what was said, and meanwhile comes the kill: each is kept, and once.
+    async fn killed_while_remembering(&mut self) -> Result<()> {
+        let service = self.start(&[]).await?;
+        let name = format!("k{}", self.figures.kills);
+        let mut asked = Vec::new();
+        for number in 0..STATEMENTS {
+            let said = format!("Remember that the code of door {name}r{number} is {number}.");
+            let turn = chat_turn(&service.address, "/ben", &mut Known::default(), &said).await;
+            turn.map_err(|_| anyhow!("a turn is cut off"))?;
+            asked.push(said);
+        }
+        sleep(FELL_SILENT + Duration::from_micros(self.random.below(FELL_SILENT.as_micros() as u64))).await;
+        self.folder = Some(service.kill().await);
+        let service = self.start(&[]).await?;
+        let mut facts = Vec::new();
+        let remembered = async {
+            while !asked.iter().all(|said| facts.contains(said)) {
+                sleep(Duration::from_millis(50)).await;
+                let answer = service.get("/v1/memories?person=ben&past=true&limit=1000").await;
+                let data = answer["data"].as_array().into_iter().flatten();
+                facts = data.filter_map(|fact| fact["text"].as_str().map(str::to_owned)).collect();
+            }
+        };
+        let is_late = timeout(LONGEST, remembered).await.is_err();
+        self.figures.while_remembering += 1;
+        self.figures.facts += facts.len() as u64;
+        let known = facts.len();
+        facts.sort();
+        facts.dedup();
+        if is_late || facts.len() < known {
+            let twice = known - facts.len();
+            asked.retain(|said| !facts.contains(said));
+            self.fail(format!("after a kill {asked:?} are not remembered, and {twice} facts twice"));
+        }
+        self.folder = Some(service.kill().await);
         Ok(())
     }
 
@@ -292,7 +341,7 @@ impl House {
                 self.fail(format!("a memory that was kept answers {status}: {body}"));
             }
         }
-        self.loss = Loss::Nothing;
+        (self.loss, self.had_faults) = (Loss::Nothing, false);
         Ok(service)
     }
 
@@ -318,7 +367,7 @@ impl House {
             self.fail(format!("{id}: {why}"));
         }
         let refusals = std::mem::take(&mut self.sessions[at].refusals);
-        if self.loss != Loss::Words {
+        if !self.had_faults {
             refusals.into_iter().for_each(|why| self.fail(why));
         }
         // A session whose deletion the service acknowledged is looked at once.

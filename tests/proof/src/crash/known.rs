@@ -38,8 +38,6 @@ pub struct KnownTurn {
 pub enum Loss {
     #[default]
     Nothing,
-    /// Writes failed: words of a reply that was under way, and the log said so.
-    Words,
     /// The log's end was torn: what was written last, and nothing in the middle.
     End,
 }
@@ -65,11 +63,11 @@ impl KnownTurn {
     }
 
     /// Whether these words may be what is kept of the reply.
-    fn may_be(&self, stored: Option<&str>, loss: Loss) -> bool {
+    fn may_be(&self, stored: Option<&str>) -> bool {
         let words = stored.unwrap_or_default();
         let is_uncut = match self.is_whole {
             true => words == self.heard,
-            false => words.starts_with(&self.heard) || loss == Loss::Words && self.heard.starts_with(words),
+            false => words.starts_with(&self.heard),
         };
         match self.cut {
             Step::No => is_uncut,
@@ -150,7 +148,7 @@ impl Known {
             let replies = stored[place + 1..].iter().take_while(|item| !item.is_user).filter(|item| item.is_reply);
             let words: Vec<&str> = replies.map(|item| item.text.as_str()).collect();
             let words = (!words.is_empty()).then(|| words.concat());
-            if !turn.may_be(words.as_deref(), loss) && !is_torn {
+            if !turn.may_be(words.as_deref()) && !is_torn {
                 wrong.push(format!("{turn:?}: stored is {words:?}"));
             }
             (turn.heard, turn.is_whole, turn.cut) = (words.unwrap_or_default(), true, Step::No);
@@ -211,14 +209,13 @@ mod tests {
     #[test]
     fn what_was_heard_must_be_there() {
         let mut turn = KnownTurn { heard: "Good mor".to_owned(), ..KnownTurn::new("Hello".to_owned()) };
-        assert!(turn.may_be(Some("Good morning"), Loss::Nothing) && turn.may_be(Some("Good mor"), Loss::Nothing));
-        assert!(!turn.may_be(Some("Good"), Loss::Nothing) && !turn.may_be(None, Loss::Nothing));
-        assert!(turn.may_be(Some("Good"), Loss::Words) && !turn.may_be(Some("Bad"), Loss::Words));
+        assert!(turn.may_be(Some("Good morning")) && turn.may_be(Some("Good mor")));
+        assert!(!turn.may_be(Some("Good")) && !turn.may_be(None));
         turn.is_whole = true;
-        assert!(!turn.may_be(Some("Good morning"), Loss::Nothing));
+        assert!(!turn.may_be(Some("Good morning")));
         (turn.cut, turn.cut_chars) = (Step::Asked, 4);
-        assert!(turn.may_be(Some("Good"), Loss::Nothing) && turn.may_be(Some("Good mor"), Loss::Nothing));
+        assert!(turn.may_be(Some("Good")) && turn.may_be(Some("Good mor")));
         turn.cut = Step::Acknowledged;
-        assert!(turn.may_be(Some("Good"), Loss::Nothing) && !turn.may_be(Some("Good mor"), Loss::Nothing));
+        assert!(turn.may_be(Some("Good")) && !turn.may_be(Some("Good mor")));
     }
 }

@@ -13,11 +13,17 @@ pub struct Scene {
     pub resumes: u8,
     pub turns: u8,
     pub store_failures: u8,
+    pub journal_failures: u8,
     pub model_failures: u8,
     pub compactions: u8,
     pub detachments: u8,
     pub crashes: u8,
     pub drains: u8,
+    /// Partial transcripts, final ones, and moments at which the machine wants to be woken: where there are any, replies begin
+    /// early.
+    pub partials: u8,
+    pub finals: u8,
+    pub ticks: u8,
 }
 
 impl Scene {
@@ -32,13 +38,17 @@ impl Scene {
         resumes: 0,
         turns: 0,
         store_failures: 0,
+        journal_failures: 0,
         model_failures: 0,
         compactions: 0,
         detachments: 0,
         crashes: 0,
         drains: 0,
+        partials: 0,
+        finals: 0,
+        ticks: 0,
     };
-    pub const ALL: [Scene; 5] = [
+    pub const ALL: [Scene; 6] = [
         Scene { name: "barge-in", items: 1, responses: 2, cancels: 1, cuts: 1, turns: 1, crashes: 1, ..Scene::NOTHING },
         Scene {
             name: "resume",
@@ -80,8 +90,20 @@ impl Scene {
             cuts: 1,
             deletions: 1,
             store_failures: 2,
+            journal_failures: 1,
             model_failures: 1,
             crashes: 1,
+            ..Scene::NOTHING
+        },
+        Scene {
+            name: "early",
+            responses: 1,
+            cancels: 1,
+            detachments: 1,
+            crashes: 1,
+            partials: 2,
+            finals: 2,
+            ticks: 3,
             ..Scene::NOTHING
         },
     ];
@@ -99,4 +121,6 @@ pub enum Broken {
     Inbox,
     /// A summary takes the place of items, and the prompt has them still.
     Swap,
+    /// A reply that was begun early is said although other words were final.
+    Early,
 }

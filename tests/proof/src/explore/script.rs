@@ -32,7 +32,11 @@ pub fn context(covered_through: Option<String>) -> Context {
     Context { covered_through, ..Context::default() }
 }
 
-pub fn machine(life: u8, kept: &Kept) -> Machine {
+/// When what is said stands still for so long, and for longer.
+const SPECULATE_MS: u64 = 100;
+const EARLY_MS: u64 = 150;
+
+pub fn machine(life: u8, kept: &Kept, begins_early: bool) -> Machine {
     Machine::new(Start {
         session_id: "sess".to_owned(),
         conversation_id: "conv".to_owned(),
@@ -55,8 +59,8 @@ pub fn machine(life: u8, kept: &Kept) -> Machine {
             session_bytes: 1 << 20,
             responses_beside: 1,
             outbox_steps: 1000,
-            speculate_ms: None,
-            early_ms: None,
+            speculate_ms: begins_early.then_some(SPECULATE_MS),
+            early_ms: begins_early.then_some(EARLY_MS),
             recalls: 0,
             resume_ms: 1000,
         },

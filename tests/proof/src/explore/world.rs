@@ -1,15 +1,17 @@
 //! The machine, with everything around it that can happen next.
 
+mod rules;
+
 use super::compactor::ExploredCompactor;
 use super::kept::Kept;
 use super::listener::{Listener, Wanted};
 use super::scene::{Broken, Scene};
-use super::script::{PIECES, context, machine, request, script, words};
+use super::script::{PIECES, context, machine, request, words};
 use compaction::phases::Activity;
-use session::machine::{ConnId, GenerationId, GenerationPurpose, Happening, Machine, OpId, Output, Replay, StoreOp};
-use session::{
-    Delta, Event, Finish, Heard, Input, Item, ItemBody, ItemPlace, ItemStatus, NewItem, NewTurn, ResumeRequest, Role,
+use session::machine::{
+    ConnId, Generate, GenerationId, GenerationPurpose, Happening, Machine, Millis, OpId, Output, Replay, StoreOp,
 };
+use session::{Delta, Event, Finish, Heard, Input, Item, ItemBody, ItemPlace, NewItem, NewTurn, ResumeRequest, Role};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]
@@ -23,11 +25,15 @@ pub enum Action {
     ModelFails(GenerationId),
     StoreAnswers,
     StoreFails,
+    /// The next words cannot be written down.
+    JournalFails,
     CompactorDone,
     CompactorFails,
     /// The process is killed; so many of the operations that wait are in the store. It starts again.
     Crash(usize),
     Drain,
+    /// Time passes until the machine wants to be woken.
+    Tick,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,12 @@ pub enum Saying {
     Delete,
     Resume,
     Turn,
+    /// The transcript so far.
+    Partial,
+    /// It was all that the user says.
+    Final,
+    /// The user said something else than the transcript had.
+    OtherFinal,
 }
 
 /// A reply as the model makes it.
@@ -48,19 +60,32 @@ struct Making {
     /// How it ends by itself. None: not yet known, because it goes on from one that is kept.
     finish: Finish,
     is_cancelled: bool,
+    prompt: Vec<String>,
+    begun: Begun,
+}
+
+/// Under which generation a reply was begun, and what its prompt says: where it was begun early, not that of the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Begun {
+    by: GenerationId,
+    prompt: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct World {
     broken: Broken,
+    begins_early: bool,
     left: Scene,
     life: u8,
+    now: Millis,
     machine: Machine,
     kept: Kept,
     pending: VecDeque<(OpId, StoreOp)>,
     making: BTreeMap<GenerationId, Making>,
     /// What the model keeps of replies that were stopped.
     held: BTreeMap<GenerationId, VecDeque<Delta>>,
+    /// The reply that was begun early last.
+    early: Option<Begun>,
     listeners: BTreeMap<u64, Listener>,
     compactor: ExploredCompactor,
     epoch: u64,
@@ -68,6 +93,7 @@ pub struct World {
     /// Items whose words a client or a failure changed since they were heard.
     changed: Vec<String>,
     had_failures: bool,
+    journal_fails: bool,
     is_draining: bool,
     pub wrong: Option<String>,
 }
@@ -81,19 +107,23 @@ impl World {
         let kept = Kept::default();
         let mut world = World {
             broken,
+            begins_early: scene.partials > 0,
             left: scene,
             life: 0,
-            machine: machine(0, &kept),
+            now: 0,
+            machine: machine(0, &kept, scene.partials > 0),
             kept,
             pending: VecDeque::new(),
             making: BTreeMap::new(),
             held: BTreeMap::new(),
+            early: None,
             listeners: BTreeMap::new(),
             compactor: ExploredCompactor::new(),
             epoch: 0,
             said: 0,
             changed: Vec::new(),
             had_failures: false,
+            journal_fails: false,
             is_draining: false,
             wrong: None,
         };
@@ -127,6 +157,9 @@ impl World {
                 actions.push(Action::StoreFails);
             }
         }
+        if self.left.journal_failures > 0 && !self.making.is_empty() && !self.journal_fails {
+            actions.push(Action::JournalFails);
+        }
         if self.compactor.step.is_some() {
             actions.push(Action::CompactorDone);
             if self.left.model_failures > 0 {
@@ -151,6 +184,9 @@ impl World {
         if self.left.drains > 0 && !self.is_draining {
             actions.push(Action::Drain);
         }
+        if self.left.ticks > 0 && self.machine.next_deadline().is_some() {
+            actions.push(Action::Tick);
+        }
         actions
     }
 
@@ -165,6 +201,9 @@ impl World {
             (Saying::Delete, left.deletions > 0 && knows_reply),
             (Saying::Resume, left.resumes > 0),
             (Saying::Turn, left.turns > 0),
+            (Saying::Partial, left.partials > 0),
+            (Saying::Final, left.finals > 0 && !self.machine.heard().is_empty()),
+            (Saying::OtherFinal, left.finals > 0 && !self.machine.heard().is_empty()),
         ];
         // A client that asks on and on without an answer tells nothing new.
         if listener.unanswered.len() < 3 {
@@ -189,9 +228,12 @@ impl World {
             }
             Action::Say(conn, saying) => self.say(*conn, *saying),
             Action::Delta(generation) => {
-                let Some(delta) = self.making.get_mut(generation).and_then(|making| making.left.pop_front()) else {
-                    return;
-                };
+                let Some(making) = self.making.get_mut(generation) else { return };
+                let Some(delta) = making.left.pop_front() else { return };
+                if making.prompt != making.begun.prompt {
+                    let (begun, asked) = (&making.begun.prompt, &making.prompt);
+                    self.wrong = Some(format!("a reply that was begun to {begun:?} answers {asked:?}"));
+                }
                 self.handle(Happening::Delta { generation: *generation, delta });
             }
             Action::ModelStops(generation, finish) => self.model_stops(*generation, *finish),
@@ -215,6 +257,9 @@ impl World {
                 }
                 self.handle(Happening::StoreFailed { op: id, message: "full".to_owned() });
             }
+            Action::JournalFails => {
+                (self.left.journal_failures, self.journal_fails) = (self.left.journal_failures - 1, true)
+            }
             Action::CompactorDone => self.compactor_done(),
             Action::CompactorFails => {
                 self.left.model_failures -= 1;
@@ -224,6 +269,11 @@ impl World {
             Action::Drain => {
                 (self.left.drains, self.is_draining) = (self.left.drains - 1, true);
                 self.handle(Happening::Drain);
+            }
+            Action::Tick => {
+                self.left.ticks -= 1;
+                self.now = self.machine.next_deadline().unwrap_or(self.now);
+                self.handle(Happening::Tick);
             }
         }
         let begun = self.compactor.go_on(self.activity());
@@ -285,6 +335,21 @@ impl World {
                 let turn = NewTurn { behind: None, interrupts: true, items, request: request() };
                 (Input::TakeTurn(Box::new(turn)), Wanted::Item(item_id))
             }
+            Saying::Partial => {
+                left.partials -= 1;
+                let text = format!("part {number}");
+                return self.handle(Happening::Said {
+                    conn: ConnId(conn),
+                    input_id: None,
+                    input: Input::Hear { text },
+                });
+            }
+            Saying::Final | Saying::OtherFinal => {
+                left.finals -= 1;
+                let text = (saying == Saying::OtherFinal).then(|| format!("words of {item_id}"));
+                let item = Some(item_id.clone());
+                (Input::HeardAll { text, item_id: item, speaker: None, respond: true }, Wanted::Item(item_id))
+            }
         };
         let input_id = format!("i{number}");
         if let Some(listener) = self.listeners.get_mut(&conn).filter(|_| !self.is_draining) {
@@ -344,17 +409,34 @@ impl World {
             }
         }
         self.life += 1;
-        self.machine = machine(self.life, &kept);
+        self.machine = machine(self.life, &kept, self.begins_early);
         self.kept = kept;
+        self.early = None;
         (self.making, self.held, self.compactor) = (BTreeMap::new(), BTreeMap::new(), ExploredCompactor::new());
     }
 
     fn handle(&mut self, happening: Happening) {
-        let mut out = Vec::new();
-        self.machine.handle(happening, 0, &mut out);
-        for output in out {
-            self.follow(output);
+        let mut next = Some(happening);
+        while let Some(happening) = next.take() {
+            let mut out = Vec::new();
+            self.machine.handle(happening, self.now, &mut out);
+            for output in out {
+                next = next.or(self.write(&output));
+                self.follow(output);
+            }
         }
+    }
+
+    /// Words go to the journal before anything else happens.
+    fn write(&mut self, output: &Output) -> Option<Happening> {
+        let Output::Words { item_id, text } = output else { return None };
+        if std::mem::take(&mut self.journal_fails) {
+            return Some(Happening::WordsNotWritten { message: "full".to_owned() });
+        }
+        if self.broken != Broken::Journal {
+            self.kept.words(item_id, text);
+        }
+        Some(Happening::WordsWritten)
     }
 
     fn follow(&mut self, output: Output) {
@@ -370,8 +452,6 @@ impl World {
                 let checked = self.was_never_said(&event);
                 self.note(checked);
             }
-            Output::Words { .. } if self.broken == Broken::Journal => {}
-            Output::Words { item_id, text } => self.kept.words(&item_id, &text),
             Output::Store { id, op } => {
                 self.kept.issued(&op);
                 self.epoch += 1;
@@ -380,13 +460,7 @@ impl World {
                 }
                 self.pending.push_back((id, op));
             }
-            Output::Generate(generate) => {
-                let told = self.prompt_is_whole(&generate.items);
-                self.note(told);
-                let is_reply = generate.purpose == GenerationPurpose::Reply;
-                let pieces = (0..PIECES).map(|piece| Delta::text(words(self.life, generate.generation, piece), 1));
-                self.begin(generate.generation, is_reply, pieces.collect(), Finish::Stop);
-            }
+            Output::Generate(generate) => self.generate(&generate),
             Output::Resume(resume) => {
                 let mut left: VecDeque<Delta> = resume.made.into_iter().collect();
                 if resume.ended.is_none() {
@@ -396,7 +470,14 @@ impl World {
                     };
                     left.extend(rest);
                 }
-                self.begin(resume.generation, true, left, resume.ended.unwrap_or(Finish::Stop));
+                self.begin(
+                    resume.generation,
+                    true,
+                    left,
+                    resume.ended.unwrap_or(Finish::Stop),
+                    Vec::new(),
+                    Begun { by: resume.of, prompt: Vec::new() },
+                );
             }
             Output::CancelGenerate { generation } => {
                 if let Some(making) = self.making.get_mut(&generation) {
@@ -404,102 +485,47 @@ impl World {
                 }
             }
             Output::Close { conn, .. } => drop(self.listeners.remove(&conn.0)),
-            Output::Recall { .. } | Output::StopThinking { .. } => {}
+            Output::Words { .. } | Output::Recall { .. } | Output::StopThinking { .. } => {}
         }
     }
 
-    fn begin(&mut self, generation: GenerationId, is_reply: bool, left: VecDeque<Delta>, finish: Finish) {
-        if is_reply && self.making.values().any(|making| !making.is_cancelled) {
-            self.wrong = Some("the model is asked for a reply while it makes another".to_owned());
+    fn generate(&mut self, generate: &Generate) {
+        let Generate { generation, items, purpose, .. } = generate;
+        let is_early = *purpose == GenerationPurpose::EarlyReply;
+        let heard = items.last().filter(|_| is_early).map(|item| item.text());
+        if heard.is_some_and(|heard| heard != self.machine.heard()) {
+            self.wrong = Some("a reply is begun early to what the user did not say".to_owned());
         }
-        self.making.insert(generation, Making { left, finish, is_cancelled: false });
+        let told = self.prompt_is_whole(&items[..items.len() - usize::from(is_early)]);
+        self.note(told);
+        let prompt: Vec<String> = items.iter().map(|item| item.text()).collect();
+        let is_reply = *purpose == GenerationPurpose::Reply;
+        let mut begun = Begun { by: *generation, prompt: prompt.clone() };
+        if is_early {
+            self.early = Some(begun.clone());
+        } else if is_reply {
+            let is_same = |early: &Begun| early.prompt == prompt || self.broken == Broken::Early;
+            begun = self.early.take().filter(is_same).unwrap_or(begun);
+        }
+        let is_said = is_reply || is_early;
+        let pieces = (0..PIECES).filter(|_| is_said).map(|piece| Delta::text(words(self.life, begun.by, piece), 1));
+        self.begin(*generation, is_reply, pieces.collect(), Finish::Stop, prompt, begun);
     }
 
-    /// What clients are told the store holds.
-    fn holds(&self, event: &Event) -> Result<(), String> {
-        match event {
-            Event::ItemAdded { item, is_new: true, .. } if self.kept.item(&item.id).is_none() => {
-                // It may be deleted again by now.
-                let is_deleted = self.changed.contains(&item.id) || self.had_failures;
-                if is_deleted { Ok(()) } else { Err(format!("{} is told and not stored", item.id)) }
-            }
-            Event::TextDelta { item_id, .. } => {
-                let stored = self.kept.text(item_id);
-                if stored.is_none() && !self.changed.contains(item_id) && !self.had_failures {
-                    return Err(format!("words of {item_id} are sent, which is not begun"));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+    fn begin(
+        &mut self,
+        generation: GenerationId,
+        is_reply: bool,
+        left: VecDeque<Delta>,
+        finish: Finish,
+        prompt: Vec<String>,
+        begun: Begun,
+    ) {
+        if self.making.values().any(|making| !making.is_cancelled) {
+            let what = if is_reply { "for a reply" } else { "to work ahead" };
+            self.wrong = Some(format!("the model is asked {what} while it makes another reply"));
         }
-    }
-
-    /// Nothing is heard that a crash could take, and nothing twice.
-    fn was_never_said(&self, event: &Event) -> Result<(), String> {
-        let Event::TextDelta { item_id, .. } = event else { return Ok(()) };
-        for listener in self.listeners.values() {
-            let Some(heard) = listener.heard.get(item_id) else { continue };
-            let stored = self.kept.text(item_id).unwrap_or_default();
-            if !stored.starts_with(heard.as_str()) && !self.changed.contains(item_id) {
-                return Err(format!("{heard:?} was heard of {item_id}, and {stored:?} is written down"));
-            }
-            let is_of_one = (0..=self.life)
-                .flat_map(|life| (1..=20).map(move |generation| script(life, GenerationId(generation))))
-                .any(|script| script.starts_with(heard.as_str()));
-            if !is_of_one {
-                return Err(format!("{heard:?} was heard of {item_id}, which no reply says"));
-            }
-        }
-        Ok(())
-    }
-
-    /// A prompt has every item that no summary tells, once.
-    fn prompt_is_whole(&self, items: &[std::sync::Arc<Item>]) -> Result<(), String> {
-        let entries = self.machine.entries();
-        let covered = self.kept.covered_through.as_deref();
-        let from = covered.and_then(|id| entries.iter().position(|entry| entry.item.id == id)).map_or(0, |at| at + 1);
-        let wanted: Vec<&str> = entries[from..]
-            .iter()
-            .filter(|entry| entry.item.status != ItemStatus::InProgress)
-            .map(|entry| entry.item.id.as_str())
-            .collect();
-        let found: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
-        if covered.is_none_or(|id| entries.iter().any(|entry| entry.item.id == id)) && wanted != found {
-            // The reply's own place was taken when it was asked for.
-            return Err(format!("a prompt has {found:?}, and {wanted:?} are said"));
-        }
-        Ok(())
-    }
-
-    /// Nothing is under way any more: then all is answered and stored.
-    fn look(&mut self) {
-        if !self.pending.is_empty() || !self.making.is_empty() || self.wrong.is_some() {
-            return;
-        }
-        if self.machine.is_replying() || !self.machine.is_settled() {
-            self.wrong = Some("the machine waits, and nothing will come".to_owned());
-            return;
-        }
-        for (conn, listener) in &self.listeners {
-            if !listener.open.is_empty() || !listener.unanswered.is_empty() {
-                let (open, unanswered) = (&listener.open, &listener.unanswered);
-                self.wrong = Some(format!("client {conn} waits for {unanswered:?} and {open:?}"));
-                return;
-            }
-        }
-        let known: Vec<(&str, String)> =
-            self.machine.entries().iter().map(|entry| (entry.item.id.as_str(), entry.item.text())).collect();
-        let stored: Vec<(&str, String)> = self.kept.items.iter().map(|item| (item.id.as_str(), item.text())).collect();
-        if known != stored && !self.had_failures {
-            self.wrong = Some(format!("the machine has {known:?}, the store {stored:?}"));
-        }
-        if !self.kept.open_responses.is_empty() && !self.had_failures {
-            self.wrong = Some(format!("the store has responses without an end: {:?}", self.kept.open_responses));
-        }
-        let is_silent = self.compactor.step.is_none() && !self.is_draining;
-        if is_silent && !self.compactor.is_quiet() {
-            self.wrong = Some("the compactor waits in a silence, and nothing will come".to_owned());
-        }
+        self.making.insert(generation, Making { left, finish, is_cancelled: false, prompt, begun });
     }
 
     fn note(&mut self, checked: Result<(), String>) {

@@ -36,12 +36,16 @@ pub fn prove(args: &Args) -> Result<Summary> {
     let Figures { conversations, turns, tokens, .. } = figures;
     let line = format!(
         "{conversations} conversations, {turns} turns ({} reused, {} of them from disk, {} in a batch, {} stopped and resumed, {} \
-         on other levels), {tokens} tokens compared; log probabilities differ by {:.1e} at most",
+         begun early and {} to other words, {} on other levels), {tokens} tokens compared, {} of {} drafts came; log probabilities differ by {:.1e} at most",
         figures.reused,
         figures.from_disk,
         figures.in_batch,
         figures.resumed,
+        figures.begun_early,
+        figures.begun_wrong,
         figures.other_levels,
+        figures.accepted_tokens,
+        figures.drafted_tokens,
         figures.largest_difference
     );
     Ok(Summary {

@@ -1,6 +1,6 @@
 //! One random conversation, each turn of which is asked in several ways.
 
-use super::engines::{MODELS, answers, cold, compare, open, request};
+use super::engines::{Early, MODELS, answers, cold, compare, open, request};
 use anyhow::{Context, Result};
 use engine::Engine;
 use kernels::cpu::CpuLevel;
@@ -18,6 +18,11 @@ pub struct Figures {
     /// Turns beside others in a batch.
     pub in_batch: u64,
     pub resumed: u64,
+    /// Turns whose reply was begun before it was asked for; and those where it was begun to other words.
+    pub begun_early: u64,
+    pub begun_wrong: u64,
+    pub drafted_tokens: u64,
+    pub accepted_tokens: u64,
     /// Turns after a restart that read from disk.
     pub from_disk: u64,
     /// Turns on each level of this processor besides the highest.
@@ -62,7 +67,14 @@ impl Stage {
             history.truncate(heard);
         }
         history.extend(words(random, 60));
-        let asked = request(history, 2 + random.below(8) as usize);
+        // What stood there before comes again, so that there is something to draft.
+        if random.below(3) == 0 {
+            let from = history.len() - history.len().min(20);
+            for _ in 0..3 {
+                history.extend_from_within(from..from + (history.len() - from).min(8));
+            }
+        }
+        let asked = request(history, 2 + random.below(16) as usize);
         let oracle = cold(&mut self.cold[0], &asked)?;
 
         let restarts = random.below(4) == 0;
@@ -73,8 +85,18 @@ impl Stage {
         let beside: Vec<_> = (0..random.below(3)).map(|_| request(&words(random, 50), 6)).collect();
         let stopped_after = (random.below(3) == 0).then(|| 1 + random.below(6) as usize);
         let others = beside.clone();
+        let early = (random.below(3) == 0).then(|| {
+            let mut heard = asked.clone();
+            if random.below(2) == 0 {
+                heard.tokens.truncate(1 + random.below(heard.tokens.len() as u64) as usize);
+                heard.tokens.extend(words(random, 5));
+                heard.marks.retain(|mark| *mark < heard.tokens.len());
+            }
+            Early { request: heard, steps: random.below(14) as usize }
+        });
+        let was_begun = early.is_some();
         let requests = [vec![asked.clone()], beside].concat();
-        let said = answers(&mut self.warm, requests, stopped_after)?;
+        let said = answers(&mut self.warm, requests, early, stopped_after)?;
         let mut note = |(most, compared): (f32, u64)| {
             figures.largest_difference = figures.largest_difference.max(most);
             figures.tokens += compared;
@@ -92,6 +114,10 @@ impl Stage {
         figures.from_disk += u64::from(restarts && said[0].reused_tokens > 0);
         figures.in_batch += u64::from(!others.is_empty());
         figures.resumed += u64::from(stopped_after.is_some());
+        figures.begun_early += u64::from(said[0].was_early);
+        figures.begun_wrong += u64::from(was_begun && !said[0].was_early);
+        figures.drafted_tokens += said.iter().map(|said| said.drafted_tokens as u64).sum::<u64>();
+        figures.accepted_tokens += said.iter().map(|said| said.accepted_tokens as u64).sum::<u64>();
         history.extend(&oracle.tokens);
         Ok(())
     }

@@ -5,7 +5,8 @@ use engine::network::Network;
 use engine::sampling::SamplingOptions;
 use engine::state::KvFormats;
 use engine::{
-    Cpu, DiskLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, OwnerId, Precision, RequestId,
+    Cpu, DiskLimits, DraftLimits, Engine, EngineEvent, EngineLimits, EngineRequest, Executor, OwnerId, Precision,
+    RequestClass,
 };
 use kernels::cpu::CpuLevel;
 use kernels::format::Format;
@@ -30,6 +31,10 @@ const LIMITS: EngineLimits = EngineLimits {
     heads: 4,
 };
 
+/// So that a reply that repeats anything is drafted.
+const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7 };
+
+/// With a disk the engine remembers, and drafts.
 pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/reference").join(model);
     let model = weights::open(&path, true).with_context(|| format!("{}", path.display()))?;
@@ -37,6 +42,7 @@ pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine>
     let executor = Executor::on_cpu(Cpu::with_level(1, level));
     let mut engine = Engine::new(executor, Network::new(model, Precision::F32), tokenizer, LIMITS);
     if let Some(folder) = disk {
+        engine.use_drafts(DRAFTS);
         engine.use_disk(DiskLimits { folder: folder.to_path_buf(), max_bytes: 1 << 30, min_tokens: 16, heads: 4 });
         engine.read_heads();
     }
@@ -60,13 +66,51 @@ pub struct Said {
     /// How much more probable the best token was than the second.
     leads: Vec<f32>,
     pub reused_tokens: usize,
+    pub drafted_tokens: usize,
+    pub accepted_tokens: usize,
+    /// It was begun before it was asked for.
+    pub was_early: bool,
 }
 
-/// All in one batch. The first is stopped after so many steps, and goes on.
-pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>, stopped_after: Option<usize>) -> Result<Vec<Said>> {
-    let ids: Vec<RequestId> = requests.into_iter().map(|request| engine.submit(request)).collect::<Result<_, _>>()?;
-    let mut all = vec![Said::default(); ids.len()];
+/// A reply that is begun before it is asked for, to words that may be others than the final ones.
+pub struct Early {
+    pub request: EngineRequest,
+    /// Steps before the final words come.
+    pub steps: usize,
+}
+
+/// All in one batch. The first may have been begun early; it is stopped after so many steps, and goes on.
+pub fn answers(
+    engine: &mut Engine,
+    requests: Vec<EngineRequest>,
+    early: Option<Early>,
+    stopped_after: Option<usize>,
+) -> Result<Vec<Said>> {
     let (mut events, mut steps) = (Vec::new(), 0);
+    let mut requests = requests.into_iter();
+    let mut ids = Vec::new();
+    if let Some(Early { request, steps }) = early {
+        let (tokens, class) = (request.tokens.clone(), RequestClass::Speculate);
+        let id = engine.submit(EngineRequest { class, speculative: true, ..request })?;
+        for _ in 0..steps {
+            engine.step(&mut events);
+        }
+        if requests.as_slice().first().is_some_and(|asked| asked.tokens == tokens) {
+            // Where it is done, its events have come.
+            engine.ask_for(id);
+            requests.next();
+            ids.push(id);
+        } else {
+            engine.hold(id);
+            engine.release(id);
+        }
+    }
+    let was_early = !ids.is_empty();
+    for request in requests {
+        ids.push(engine.submit(request)?);
+    }
+    let mut all = vec![Said::default(); ids.len()];
+    all[0].was_early = was_early;
     loop {
         if stopped_after == Some(steps) && engine.hold(ids[0]).is_some() {
             engine.save_one();
@@ -91,6 +135,7 @@ pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>, stopped_after:
             EngineEvent::Done { id, report, .. } => {
                 let Some(at) = ids.iter().position(|other| *other == id) else { continue };
                 all[at].reused_tokens = all[at].reused_tokens.max(report.reused_tokens);
+                (all[at].drafted_tokens, all[at].accepted_tokens) = (report.drafted_tokens, report.accepted_tokens);
             }
             EngineEvent::Failed { error, .. } => return Err(error.into()),
         }
@@ -102,7 +147,7 @@ pub fn answers(engine: &mut Engine, requests: Vec<EngineRequest>, stopped_after:
 /// By an engine that remembers nothing of it.
 pub fn cold(engine: &mut Engine, request: &EngineRequest) -> Result<Said> {
     let owner = OwnerId(u64::MAX);
-    let said = answers(engine, vec![EngineRequest { owner: Some(owner), ..request.clone() }], None)?.remove(0);
+    let said = answers(engine, vec![EngineRequest { owner: Some(owner), ..request.clone() }], None, None)?.remove(0);
     engine.forget(owner);
     ensure!(said.reused_tokens == 0, "the oracle remembers {} tokens", said.reused_tokens);
     Ok(said)
@@ -141,7 +186,7 @@ mod tests {
 
     #[test]
     fn another_answer_is_told() {
-        let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 0.0], reused_tokens: 0 };
+        let said = Said { tokens: vec![3, 4], logprobs: vec![-0.5, -0.25], leads: vec![0.5, 0.0], ..Said::default() };
         assert_eq!(compare(&said, &said, false).unwrap(), (0.0, 2));
         let other = Said { tokens: vec![3, 5], ..said.clone() };
         assert!(compare(&other, &said, false).is_err());

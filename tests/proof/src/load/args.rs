@@ -1,0 +1,82 @@
+//! The command.
+
+use super::house::{Figures, FullHouse};
+use crate::summary::{Budget, Summary};
+use anyhow::Result;
+use serde_json::json;
+use std::time::Duration;
+
+/// Fills the house, and looks whether it stays calm
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    #[arg(long, default_value_t = 1.0)]
+    pub minutes: f64,
+    /// Sessions that are connected and silent
+    #[arg(long, default_value_t = 2000)]
+    pub idle: usize,
+    /// Sessions that talk in turn
+    #[arg(long, default_value_t = 40)]
+    pub talking: usize,
+    /// How many of them talk at the same moment
+    #[arg(long, default_value_t = 4)]
+    pub at_once: usize,
+    /// Clients of one user that all talk at once beside one client of another
+    #[arg(long, default_value_t = 12)]
+    pub crowd: usize,
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of the time, for the crowd.
+const CROWD: f64 = 0.15;
+/// From so long on memory has come to rest, and must stay where it is.
+const RESTS_AFTER: Duration = Duration::from_secs(100);
+const MOST_GROWTH: f64 = 0.02;
+/// So much longer than the crowd, and a moment, the other user may wait.
+const FAIR: (f64, f64) = (1.5, 20.0);
+
+pub async fn prove(args: &Args) -> Result<Summary> {
+    let time = Duration::from_secs_f64(args.minutes * 60.0);
+    let budget = Budget::minutes(args.minutes);
+    let mut house = FullHouse::open(args).await?;
+    house.talk(time.mul_f64(1.0 - CROWD)).await;
+    house.crowd(time.mul_f64(CROWD)).await;
+    house.too_many().await;
+    let (figures, mut failures) = house.close().await;
+    let Figures { idle, talking, turns, barge_ins, compactions, storms, back_again, refused, .. } = &figures;
+    if time >= RESTS_AFTER && figures.growth > MOST_GROWTH {
+        failures.push(format!("memory grew by {:.1} % in the second half", figures.growth * 100.0));
+    }
+    let (crowd, other) = (&figures.crowd, &figures.beside_the_crowd);
+    if other.p50_ms > crowd.p50_ms * FAIR.0 + FAIR.1 {
+        failures.push(format!(
+            "beside a crowd another user waits {:.0} ms, and the crowd {:.0}",
+            other.p50_ms, crowd.p50_ms
+        ));
+    }
+    let line = format!(
+        "{idle} idle at {:.0} KiB each, {talking} talking, {turns} turns ({barge_ins} interrupted), first word after {}, \
+         {compactions} compactions, {storms} times {back_again} came back at once (the last after {:.0} ms); a crowd of {} waits \
+         {}, another user beside it {}; {refused} beyond the limit refused; RSS {:.0} MiB, in the second half {:+.1} %",
+        figures.kib_per_idle,
+        figures.first_word,
+        figures.slowest_storm_ms,
+        args.crowd,
+        figures.crowd,
+        figures.beside_the_crowd,
+        figures.rss_mib,
+        figures.growth * 100.0,
+    );
+    Ok(Summary {
+        command: "load",
+        seed: args.seed,
+        seconds: budget.seconds(),
+        line,
+        figures: json!(figures),
+        skipped: Vec::new(),
+        failures,
+        again: format!("cargo run --release -p proof -- load --minutes {} --seed {}", args.minutes, args.seed),
+    })
+}

@@ -1,0 +1,56 @@
+//! A satellite that listens: a websocket that says nothing, and answers pings.
+
+use super::talker::Conversation;
+use anyhow::{Result, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::task::JoinHandle;
+
+pub struct Listening {
+    address: Arc<str>,
+    key: Arc<str>,
+    session: String,
+    /// Connections that the service ended.
+    lost: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    pub async fn open(address: Arc<str>, key: Arc<str>, lost: Arc<AtomicU64>) -> Result<Listening> {
+        let conversation = Conversation::open(&address, &key, "").await?;
+        Ok(Listening {
+            session: conversation.session.clone(),
+            task: listen(conversation, lost.clone()),
+            address,
+            key,
+            lost,
+        })
+    }
+
+    /// The connection breaks.
+    pub fn break_off(&self) {
+        self.task.abort();
+    }
+
+    pub async fn come_back(&mut self) -> Result<()> {
+        let conversation = Conversation::open(&self.address, &self.key, &self.session).await?;
+        if conversation.session != self.session {
+            bail!("{} came back, and {} was asked for", conversation.session, self.session);
+        }
+        self.task = listen(conversation, self.lost.clone());
+        Ok(())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn listen(mut conversation: Conversation, lost: Arc<AtomicU64>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        while conversation.event().await.is_ok() {}
+        lost.fetch_add(1, Ordering::Relaxed);
+    })
+}

@@ -1,0 +1,111 @@
+//! A client that talks: turns over the websocket, some of which it interrupts.
+
+use anyhow::{Context, Result, bail};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tests::random::Random;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+pub struct Conversation {
+    socket: WebSocketStream<TcpStream>,
+    pub session: String,
+    /// Summaries that came into use.
+    pub compactions: u64,
+}
+
+pub struct Turn {
+    pub first_word: Duration,
+    pub was_interrupted: bool,
+}
+
+/// The service said no to the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("refused with {status}: {body}")]
+pub struct TooMany {
+    pub status: u16,
+    pub body: String,
+}
+
+const REPLY_TOKENS: u64 = 24;
+/// Two thousand clients in one process should not take more than the service.
+const CLIENT_BUFFER_BYTES: usize = 4096; // not a window: bytes of a buffer
+
+impl Conversation {
+    /// `session` is one to go on with, or empty.
+    pub async fn open(address: &str, key: &str, session: &str) -> Result<Conversation> {
+        let session = if session.is_empty() { String::new() } else { format!("&session={session}") };
+        let mut request = format!("ws://{address}/v1/realtime?extensions=reprise{session}").into_client_request()?;
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse()?);
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let config = WebSocketConfig::default().read_buffer_size(CLIENT_BUFFER_BYTES);
+        let socket = match client_async_with_config(request, stream, Some(config)).await {
+            Ok((socket, _)) => socket,
+            Err(tungstenite::Error::Http(response)) => {
+                let body = String::from_utf8_lossy(response.body().as_deref().unwrap_or_default()).into_owned();
+                return Err(TooMany { status: response.status().as_u16(), body }.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut conversation = Conversation { socket, session: String::new(), compactions: 0 };
+        let created = conversation.event().await?;
+        conversation.session = created["session"]["id"].as_str().context("a session's id")?.to_owned();
+        Ok(conversation)
+    }
+
+    pub async fn event(&mut self) -> Result<Value> {
+        loop {
+            match self.socket.next().await {
+                Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text)?),
+                Some(Ok(Message::Close(frame))) => bail!("the service closes: {frame:?}"),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => bail!("the connection is over"),
+            }
+        }
+    }
+
+    async fn say(&mut self, event: Value) -> Result<()> {
+        Ok(self.socket.send(Message::text(event.to_string())).await?)
+    }
+
+    pub async fn turn(&mut self, said: &str, random: &mut Random) -> Result<Turn> {
+        let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]});
+        self.say(json!({"type": "conversation.item.create", "item": item})).await?;
+        self.say(json!({"type": "response.create", "response": {"max_output_tokens": REPLY_TOKENS}})).await?;
+        let asked = Instant::now();
+        let interrupted_after = (random.below(4) == 0).then(|| 1 + random.below(4));
+        let (mut words, mut first_word) = (0, None);
+        loop {
+            let event = self.event().await?;
+            match event["type"].as_str().unwrap_or_default() {
+                "response.output_text.delta" => {
+                    words += 1;
+                    first_word.get_or_insert_with(|| asked.elapsed());
+                    if Some(words) == interrupted_after {
+                        self.say(json!({"type": "response.cancel"})).await?;
+                    }
+                }
+                "response.done" => {
+                    let (status, details) = (&event["response"]["status"], &event["response"]["status_details"]);
+                    let status = status.as_str().unwrap_or_default();
+                    if !matches!(status, "completed" | "incomplete" | "cancelled") {
+                        bail!("a response is {status}: {details}");
+                    }
+                    let was_interrupted = status == "cancelled";
+                    return Ok(Turn { first_word: first_word.unwrap_or_else(|| asked.elapsed()), was_interrupted });
+                }
+                "compaction.completed" => self.compactions += 1,
+                // The reply was done before the client's word came.
+                "error" if event["error"]["code"] == "response_cancel_not_active" => {}
+                "error" => bail!("{}", event["error"]),
+                _ => {}
+            }
+        }
+    }
+}
