@@ -25,8 +25,8 @@ pub async fn run(args: &Args) -> Result<ExitCode> {
     summaries.push(crash::prove(&crash).await?);
     summaries.push(explore::prove(&explore::Args { minutes: minutes * 0.15, depth: None, scene: None, json }));
     summaries.push(same::prove(&same::Args { minutes: minutes * 0.15, conversations: None, seed, json })?);
-    let (idle, talking, at_once, crowd) = (2000, 40, 4, 12);
-    let load = load::Args { minutes: minutes * 0.1, idle, talking, at_once, crowd, seed, json };
+    let sizes = load::HouseSizes { idle: 2000, talking: 40, at_once: 4, crowd: 12, seed };
+    let load = load::Args { minutes: minutes * 0.1, sizes, json };
     summaries.push(load::prove(&load).await?);
     // It may ask for a runtime of its own, which must not lie in this one.
     summaries.push(std::thread::scope(|scope| {

@@ -7,3 +7,4 @@ mod listening;
 mod talker;
 
 pub use args::{Args, prove};
+pub use house::HouseSizes;

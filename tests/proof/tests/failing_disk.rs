@@ -14,7 +14,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 const NO_SPACE: i64 = 28;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SERVICE: [&str; 5] =
-    ["serve", "--port=0", "--preset=builtin-1k", "--set=wyoming.port=0", "--set=logging.level=off"];
+    ["serve", "--port=0", "--preset=builtin-1k", "--set=wyoming.port=0", "--set=logging.level=error"];
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 

@@ -1,6 +1,6 @@
 //! The command.
 
-use super::house::{Figures, FullHouse};
+use super::house::{Figures, FullHouse, HouseSizes};
 use crate::summary::{Budget, Summary};
 use anyhow::Result;
 use serde_json::json;
@@ -11,20 +11,8 @@ use std::time::Duration;
 pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     pub minutes: f64,
-    /// Sessions that are connected and silent
-    #[arg(long, default_value_t = 2000)]
-    pub idle: usize,
-    /// Sessions that talk in turn
-    #[arg(long, default_value_t = 40)]
-    pub talking: usize,
-    /// How many of them talk at the same moment
-    #[arg(long, default_value_t = 4)]
-    pub at_once: usize,
-    /// Clients of one user that all talk at once beside one client of another
-    #[arg(long, default_value_t = 12)]
-    pub crowd: usize,
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub sizes: HouseSizes,
     #[arg(long)]
     pub json: bool,
 }
@@ -40,7 +28,7 @@ const FAIR: (f64, f64) = (1.5, 20.0);
 pub async fn prove(args: &Args) -> Result<Summary> {
     let time = Duration::from_secs_f64(args.minutes * 60.0);
     let budget = Budget::minutes(args.minutes);
-    let mut house = FullHouse::open(args).await?;
+    let mut house = FullHouse::open(&args.sizes).await?;
     house.talk(time.mul_f64(1.0 - CROWD)).await;
     house.crowd(time.mul_f64(CROWD)).await;
     house.too_many().await;
@@ -63,7 +51,7 @@ pub async fn prove(args: &Args) -> Result<Summary> {
         figures.kib_per_idle,
         figures.first_word,
         figures.slowest_storm_ms,
-        args.crowd,
+        args.sizes.crowd,
         figures.crowd,
         figures.beside_the_crowd,
         figures.rss_mib,
@@ -71,12 +59,12 @@ pub async fn prove(args: &Args) -> Result<Summary> {
     );
     Ok(Summary {
         command: "load",
-        seed: args.seed,
+        seed: args.sizes.seed,
         seconds: budget.seconds(),
         line,
         figures: json!(figures),
         skipped: Vec::new(),
         failures,
-        again: format!("cargo run --release -p proof -- load --minutes {} --seed {}", args.minutes, args.seed),
+        again: format!("cargo run --release -p proof -- load --minutes {} --seed {}", args.minutes, args.sizes.seed),
     })
 }

@@ -1,8 +1,7 @@
-//! The service with everybody in it.
+//! The service with all its clients.
 
-use super::args::Args;
-use super::listening::Listening;
-use super::talker::{Conversation, TooMany, Turn};
+use super::listening::SilentClient;
+use super::talker::{TalkedSession, TimedTurn, TooMany};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
@@ -17,6 +16,25 @@ use tests::service::{Service, run_ok};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
+/// How many clients there are.
+#[derive(clap::Args, Clone, Debug)]
+pub struct HouseSizes {
+    /// Sessions that are connected and silent
+    #[arg(long, default_value_t = 2000)]
+    pub idle: usize,
+    /// Sessions that talk in turn
+    #[arg(long, default_value_t = 40)]
+    pub talking: usize,
+    /// How many of them talk at the same moment
+    #[arg(long, default_value_t = 4)]
+    pub at_once: usize,
+    /// Clients of one user that all talk at once beside one client of another
+    #[arg(long, default_value_t = 12)]
+    pub crowd: usize,
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub idle: usize,
@@ -28,9 +46,9 @@ pub struct Figures {
     pub back_again: u64,
     pub slowest_storm_ms: f64,
     pub refused: u64,
-    pub first_word: Waits,
-    pub crowd: Waits,
-    pub beside_the_crowd: Waits,
+    pub first_word: FirstWords,
+    pub crowd: FirstWords,
+    pub beside_the_crowd: FirstWords,
     pub kib_per_idle: f64,
     pub rss_mib: f64,
     /// Of the last quarter over the one before.
@@ -38,7 +56,7 @@ pub struct Figures {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Waits {
+pub struct FirstWords {
     pub count: usize,
     pub p50_ms: f64,
     pub p95_ms: f64,
@@ -50,20 +68,20 @@ pub struct FullHouse {
     address: Arc<str>,
     /// Of two users.
     keys: [Arc<str>; 2],
-    listening: Vec<Listening>,
+    listening: Vec<SilentClient>,
     lost: Arc<AtomicU64>,
-    talkers: Vec<Talker>,
+    talkers: Vec<TurnTaker>,
     random: Random,
-    args: Args,
+    sizes: HouseSizes,
     figures: Figures,
     failures: Vec<String>,
 }
 
-struct Talker {
-    conversation: Conversation,
+struct TurnTaker {
+    conversation: TalkedSession,
     random: Random,
     name: usize,
-    turns: Vec<Turn>,
+    turns: Vec<TimedTurn>,
     failure: Option<String>,
 }
 
@@ -85,18 +103,18 @@ const SAYINGS: [&str; 4] = [
 ];
 
 impl FullHouse {
-    pub async fn open(args: &Args) -> Result<FullHouse> {
+    pub async fn open(sizes: &HouseSizes) -> Result<FullHouse> {
         let folder = tempfile::tempdir()?;
         let keys = [key(folder.path(), "ann").await, key(folder.path(), "ben").await];
-        let connections = args.idle + args.talking + args.crowd + 1 + SPARE;
-        let everybody = 4 * connections;
+        let connections = sizes.idle + sizes.talking + sizes.crowd + 1 + SPARE;
+        let all = 4 * connections;
         let mut arguments: Vec<String> =
             ["serve", "--port=0", "--preset=builtin-1k", "--set=wyoming.port=0", "--set=logging.level=error"]
                 .map(str::to_owned)
                 .to_vec();
         arguments.push(format!("--set=limits.connections={connections}"));
         for key in ["connections_per_key", "connections_per_address", "live_sessions", "live_sessions_per_user"] {
-            arguments.push(format!("--set=limits.{key}={everybody}"));
+            arguments.push(format!("--set=limits.{key}={all}"));
         }
         for key in ["requests_per_minute_per_key", "requests_per_minute_per_address"] {
             arguments.push(format!("--set=limits.{key}=1000000"));
@@ -111,9 +129,9 @@ impl FullHouse {
             listening: Vec::new(),
             lost: Arc::default(),
             talkers: Vec::new(),
-            random: Random(args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            args: args.clone(),
-            figures: Figures { idle: args.idle, talking: args.talking, ..Figures::default() },
+            random: Random(sizes.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            sizes: sizes.clone(),
+            figures: Figures { idle: sizes.idle, talking: sizes.talking, ..Figures::default() },
             failures: Vec::new(),
             service,
         };
@@ -122,33 +140,33 @@ impl FullHouse {
     }
 
     async fn fill(&mut self) -> Result<()> {
-        for number in 0..self.args.talking {
+        for number in 0..self.sizes.talking {
             let talker = self.talker(number, number % 2).await?;
             self.talkers.push(talker);
         }
         let before = self.service.memory_bytes("VmRSS");
         let open = |number: usize| {
             let (address, key, lost) = (self.address.clone(), self.keys[number % 2].clone(), self.lost.clone());
-            async move { Listening::open(address, key, lost).await }
+            async move { SilentClient::open(address, key, lost).await }
         };
-        let opened: Vec<Result<Listening>> =
-            stream::iter(0..self.args.idle).map(open).buffer_unordered(OPENING).collect().await;
+        let opened: Vec<Result<SilentClient>> =
+            stream::iter(0..self.sizes.idle).map(open).buffer_unordered(OPENING).collect().await;
         self.listening = opened.into_iter().collect::<Result<_>>().context("a satellite connects")?;
         let more = self.service.memory_bytes("VmRSS").saturating_sub(before);
-        self.figures.kib_per_idle = more as f64 / 1024.0 / self.args.idle.max(1) as f64;
+        self.figures.kib_per_idle = more as f64 / 1024.0 / self.sizes.idle.max(1) as f64;
         Ok(())
     }
 
-    async fn talker(&mut self, name: usize, user: usize) -> Result<Talker> {
+    async fn talker(&mut self, name: usize, user: usize) -> Result<TurnTaker> {
         let conversation =
-            Conversation::open(&self.address, &self.keys[user], "").await.context("a client connects")?;
+            TalkedSession::open(&self.address, &self.keys[user], "").await.context("a client connects")?;
         let random = Random(self.random.below(u64::MAX - 1) + 1);
-        Ok(Talker { conversation, random, name, turns: Vec::new(), failure: None })
+        Ok(TurnTaker { conversation, random, name, turns: Vec::new(), failure: None })
     }
 
     /// All talk in turn, and again and again some of those that listen come back at once.
     pub async fn talk(&mut self, time: Duration) {
-        let (begin, turn) = (Instant::now(), Arc::new(Semaphore::new(self.args.at_once)));
+        let (begin, turn) = (Instant::now(), Arc::new(Semaphore::new(self.sizes.at_once)));
         let talking = self.talkers.drain(..).map(|mut talker| {
             let turn = turn.clone();
             tokio::spawn(async move {
@@ -188,16 +206,16 @@ impl FullHouse {
             self.figures.barge_ins += talker.turns.iter().filter(|turn| turn.was_interrupted).count() as u64;
             waits.extend(talker.turns.drain(..).map(|turn| turn.first_word));
         }
-        self.figures.first_word = Waits::of(waits);
+        self.figures.first_word = FirstWords::of(waits);
     }
 
     async fn storm(&mut self) {
         let number = self.listening.len() / STORM_SHARE;
         let from = self.random.below((self.listening.len() - number).max(1) as u64) as usize;
         let broken = &mut self.listening[from..from + number];
-        broken.iter().for_each(Listening::break_off);
+        broken.iter().for_each(SilentClient::break_off);
         let begin = Instant::now();
-        let back = join_all(broken.iter_mut().map(Listening::come_back)).await;
+        let back = join_all(broken.iter_mut().map(SilentClient::come_back)).await;
         self.figures.slowest_storm_ms = self.figures.slowest_storm_ms.max(begin.elapsed().as_secs_f64() * 1e3);
         self.figures.storms += 1;
         self.figures.back_again = number as u64;
@@ -209,7 +227,7 @@ impl FullHouse {
     /// All clients of one user talk at once, and one of another.
     pub async fn crowd(&mut self, time: Duration) {
         let mut talkers = Vec::new();
-        for number in 0..=self.args.crowd {
+        for number in 0..=self.sizes.crowd {
             match self.talker(1000 + number, usize::from(number == 0)).await {
                 Ok(talker) => talkers.push(talker),
                 Err(error) => return self.failures.push(format!("a client of the crowd: {error:#}")),
@@ -232,13 +250,13 @@ impl FullHouse {
             waits[of].extend(talker.turns.into_iter().map(|turn| turn.first_word));
         }
         let [crowd, other] = waits;
-        (self.figures.crowd, self.figures.beside_the_crowd) = (Waits::of(crowd), Waits::of(other));
+        (self.figures.crowd, self.figures.beside_the_crowd) = (FirstWords::of(crowd), FirstWords::of(other));
     }
 
     /// More come than there is room for: they are told so, and those that are there go on.
     pub async fn too_many(&mut self) {
-        let connect = (0..SPARE + BEYOND).map(|_| Conversation::open(&self.address, &self.keys[0], ""));
-        let came: Vec<Result<Conversation>> = join_all(connect).await;
+        let connect = (0..SPARE + BEYOND).map(|_| TalkedSession::open(&self.address, &self.keys[0], ""));
+        let came: Vec<Result<TalkedSession>> = join_all(connect).await;
         for refused in came.iter().filter_map(|came| came.as_ref().err()) {
             match refused.downcast_ref::<TooMany>() {
                 Some(TooMany { status: 429 | 503, body }) if body.contains("limits.connections") => {
@@ -269,7 +287,7 @@ impl FullHouse {
     }
 }
 
-impl Talker {
+impl TurnTaker {
     async fn take_turn(&mut self) {
         let saying = SAYINGS[self.random.below(SAYINGS.len() as u64) as usize];
         let said = saying.replace("{}", &format!("{}t{}", self.name, self.random.below(1000)));
@@ -280,18 +298,18 @@ impl Talker {
     }
 }
 
-impl Waits {
-    fn of(waits: Vec<Duration>) -> Waits {
+impl FirstWords {
+    fn of(waits: Vec<Duration>) -> FirstWords {
         let mut ms: Vec<f64> = waits.iter().map(|wait| wait.as_secs_f64() * 1e3).collect();
         ms.sort_by(f64::total_cmp);
         let at = |share: f64| ms.get((ms.len() as f64 * share) as usize).copied().unwrap_or(0.0);
-        Waits { count: ms.len(), p50_ms: at(0.5), p95_ms: at(0.95), p99_ms: at(0.99) }
+        FirstWords { count: ms.len(), p50_ms: at(0.5), p95_ms: at(0.95), p99_ms: at(0.99) }
     }
 }
 
-impl fmt::Display for Waits {
+impl fmt::Display for FirstWords {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Waits { p50_ms, p95_ms, p99_ms, .. } = self;
+        let FirstWords { p50_ms, p95_ms, p99_ms, .. } = self;
         write!(out, "{p50_ms:.0} ms (p95 {p95_ms:.0}, p99 {p99_ms:.0})")
     }
 }

@@ -1,12 +1,12 @@
 //! A satellite that listens: a websocket that says nothing, and answers pings.
 
-use super::talker::Conversation;
+use super::talker::TalkedSession;
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinHandle;
 
-pub struct Listening {
+pub struct SilentClient {
     address: Arc<str>,
     key: Arc<str>,
     session: String,
@@ -15,10 +15,10 @@ pub struct Listening {
     task: JoinHandle<()>,
 }
 
-impl Listening {
-    pub async fn open(address: Arc<str>, key: Arc<str>, lost: Arc<AtomicU64>) -> Result<Listening> {
-        let conversation = Conversation::open(&address, &key, "").await?;
-        Ok(Listening {
+impl SilentClient {
+    pub async fn open(address: Arc<str>, key: Arc<str>, lost: Arc<AtomicU64>) -> Result<SilentClient> {
+        let conversation = TalkedSession::open(&address, &key, "").await?;
+        Ok(SilentClient {
             session: conversation.session.clone(),
             task: listen(conversation, lost.clone()),
             address,
@@ -33,7 +33,7 @@ impl Listening {
     }
 
     pub async fn come_back(&mut self) -> Result<()> {
-        let conversation = Conversation::open(&self.address, &self.key, &self.session).await?;
+        let conversation = TalkedSession::open(&self.address, &self.key, &self.session).await?;
         if conversation.session != self.session {
             bail!("{} came back, and {} was asked for", conversation.session, self.session);
         }
@@ -42,13 +42,13 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for SilentClient {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-fn listen(mut conversation: Conversation, lost: Arc<AtomicU64>) -> JoinHandle<()> {
+fn listen(mut conversation: TalkedSession, lost: Arc<AtomicU64>) -> JoinHandle<()> {
     tokio::spawn(async move {
         while conversation.event().await.is_ok() {}
         lost.fetch_add(1, Ordering::Relaxed);

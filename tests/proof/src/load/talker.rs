@@ -11,14 +11,14 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-pub struct Conversation {
+pub struct TalkedSession {
     socket: WebSocketStream<TcpStream>,
     pub session: String,
     /// Summaries that came into use.
     pub compactions: u64,
 }
 
-pub struct Turn {
+pub struct TimedTurn {
     pub first_word: Duration,
     pub was_interrupted: bool,
 }
@@ -35,9 +35,9 @@ const REPLY_TOKENS: u64 = 24;
 /// Two thousand clients in one process should not take more than the service.
 const CLIENT_BUFFER_BYTES: usize = 4096; // not a window: bytes of a buffer
 
-impl Conversation {
+impl TalkedSession {
     /// `session` is one to go on with, or empty.
-    pub async fn open(address: &str, key: &str, session: &str) -> Result<Conversation> {
+    pub async fn open(address: &str, key: &str, session: &str) -> Result<TalkedSession> {
         let session = if session.is_empty() { String::new() } else { format!("&session={session}") };
         let mut request = format!("ws://{address}/v1/realtime?extensions=reprise{session}").into_client_request()?;
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse()?);
@@ -52,7 +52,7 @@ impl Conversation {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut conversation = Conversation { socket, session: String::new(), compactions: 0 };
+        let mut conversation = TalkedSession { socket, session: String::new(), compactions: 0 };
         let created = conversation.event().await?;
         conversation.session = created["session"]["id"].as_str().context("a session's id")?.to_owned();
         Ok(conversation)
@@ -74,7 +74,7 @@ impl Conversation {
         Ok(self.socket.send(Message::text(event.to_string())).await?)
     }
 
-    pub async fn turn(&mut self, said: &str, random: &mut Random) -> Result<Turn> {
+    pub async fn turn(&mut self, said: &str, random: &mut Random) -> Result<TimedTurn> {
         let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]});
         self.say(json!({"type": "conversation.item.create", "item": item})).await?;
         self.say(json!({"type": "response.create", "response": {"max_output_tokens": REPLY_TOKENS}})).await?;
@@ -98,7 +98,10 @@ impl Conversation {
                         bail!("a response is {status}: {details}");
                     }
                     let was_interrupted = status == "cancelled";
-                    return Ok(Turn { first_word: first_word.unwrap_or_else(|| asked.elapsed()), was_interrupted });
+                    return Ok(TimedTurn {
+                        first_word: first_word.unwrap_or_else(|| asked.elapsed()),
+                        was_interrupted,
+                    });
                 }
                 "compaction.completed" => self.compactions += 1,
                 // The reply was done before the client's word came.
