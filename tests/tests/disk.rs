@@ -186,7 +186,11 @@ async fn a_reply_during_which_the_disk_fills_up_fails_and_is_stored_when_there_i
     std::fs::remove_file(rest).unwrap();
     assert!(keep(&mut client, "room", "There is room again.").await);
     let said = first_reply(&service, &id).await;
-    assert_eq!((&said["status"], &said["body"]["parts"][0]["text"]), (&json!("incomplete"), &json!(heard)), "{said:#}");
+    assert_eq!(
+        (&said["status"], &said["body"]["parts"][0]["text"]),
+        (&json!("interrupted"), &json!(heard)),
+        "{said:#}"
+    );
 
     client.ask("And now?").await;
     let mut asked = stand_in.next().await;
@@ -232,7 +236,11 @@ async fn a_reply_that_found_no_room_is_stored_before_its_session_leaves_memory()
     };
     timeout(PATIENCE, left).await.expect("the session leaves memory");
     let said = first_reply(&service, &id).await;
-    assert_eq!((&said["status"], &said["body"]["parts"][0]["text"]), (&json!("incomplete"), &json!(heard)), "{said:#}");
+    assert_eq!(
+        (&said["status"], &said["body"]["parts"][0]["text"]),
+        (&json!("interrupted"), &json!(heard)),
+        "{said:#}"
+    );
     service.stop().await;
 }
 

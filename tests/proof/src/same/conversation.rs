@@ -67,16 +67,12 @@ impl Stage {
             history.truncate(heard);
         }
         history.extend(words(random, 60));
-        // What stood there before comes again, so that there is something to draft.
-        if random.below(3) == 0 {
-            let from = history.len() - history.len().min(20);
-            for _ in 0..3 {
-                history.extend_from_within(from..from + (history.len() - from).min(8));
-            }
+        let mut asked = request(history, 2 + random.below(8) as usize);
+        // A reply that says one word again and again is one that drafts foresee.
+        if random.below(4) == 0 {
+            asked.sampling.logit_bias = vec![(random.below(500) as u32, 100.0)];
+            asked.max_new_tokens += 20;
         }
-        // A long greedy reply of a small model comes to repeat itself.
-        let most_new = if random.below(4) == 0 { 64 } else { 8 };
-        let asked = request(history, 2 + random.below(most_new) as usize);
         let oracle = cold(&mut self.cold[0], &asked)?;
 
         let restarts = random.below(4) == 0;
