@@ -32,7 +32,7 @@ const LIMITS: EngineLimits = EngineLimits {
 };
 
 /// So that a reply that repeats anything is drafted.
-const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7 };
+const DRAFTS: DraftLimits = DraftLimits { ngram: 2, tokens: 7, mtp: 0, mtp_vocab: 0 };
 
 /// With a disk the engine remembers, and drafts.
 pub fn open(model: &str, level: CpuLevel, disk: Option<&Path>) -> Result<Engine> {
