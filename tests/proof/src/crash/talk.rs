@@ -233,7 +233,10 @@ pub async fn deleting(address: String, name: String) -> Vec<Known> {
             match try_http(&address, "DELETE", &format!("/v1/sessions/{}", known.id), &[], "").await {
                 Ok((200, _)) => known.deletion = Step::Acknowledged,
                 Ok((404 | 503, _)) | Err(_) => is_cut = true,
-                Ok((status, body)) => panic!("a deletion answers {status}: {body}"),
+                Ok((status, body)) => {
+                    known.refusals.push(format!("a deletion answers {status}: {body}"));
+                    is_cut = true;
+                }
             }
         }
         all.push(known);

@@ -90,7 +90,8 @@ const OPENING: usize = 32;
 /// A share of those that listen lose their connection, so often.
 const STORM_SHARE: usize = 5;
 const STORM_EVERY: Duration = Duration::from_secs(12);
-/// Connections beyond those that the house needs, and beyond those that it takes.
+/// Connections beyond those that the house needs, besides those that come back before their old ones are known to be broken; and
+/// connections beyond those that it takes.
 const SPARE: usize = 30;
 const BEYOND: usize = 60;
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
@@ -102,11 +103,17 @@ const SAYINGS: [&str; 4] = [
     "Tell me about the kitchen, part {}.",
 ];
 
+impl HouseSizes {
+    fn spare(&self) -> usize {
+        SPARE + self.idle / STORM_SHARE
+    }
+}
+
 impl FullHouse {
     pub async fn open(sizes: &HouseSizes) -> Result<FullHouse> {
         let folder = tempfile::tempdir()?;
         let keys = [key(folder.path(), "ann").await, key(folder.path(), "ben").await];
-        let connections = sizes.idle + sizes.talking + sizes.crowd + 1 + SPARE;
+        let connections = sizes.idle + sizes.talking + sizes.crowd + 1 + sizes.spare();
         let all = 4 * connections;
         let mut arguments: Vec<String> =
             ["serve", "--port=0", "--preset=builtin-1k", "--set=wyoming.port=0", "--set=logging.level=error"]
@@ -255,7 +262,7 @@ impl FullHouse {
 
     /// More come than there is room for: they are told so, and those that are there go on.
     pub async fn too_many(&mut self) {
-        let connect = (0..SPARE + BEYOND).map(|_| TalkedSession::open(&self.address, &self.keys[0], ""));
+        let connect = (0..self.sizes.spare() + BEYOND).map(|_| TalkedSession::open(&self.address, &self.keys[0], ""));
         let came: Vec<Result<TalkedSession>> = join_all(connect).await;
         for refused in came.iter().filter_map(|came| came.as_ref().err()) {
             match refused.downcast_ref::<TooMany>() {
