@@ -73,7 +73,7 @@ async fn a_response_that_a_power_cut_ended_has_all_that_was_heard() {
         while heard.len() < 20 {
             let event = client.event().await;
             heard.push_str(event["delta"].as_str().unwrap_or_default());
-            if event["type"] == "response.completed" {
+            if event["type"] == "response.completed" || event["type"] == "response.incomplete" {
                 break;
             }
         }
