@@ -28,16 +28,18 @@ fn limits() -> EngineLimits {
         heads: 16,
     }
 }
+
+const OPTIONS: ModelOptions = ModelOptions {
+    mmap: true,
+    precision: Precision::Integer,
+    token_cache_bytes: 0,
+    prediction: false,
+    gpu: None,
+    packed: None,
+};
+
 fn start(model: &Path, folder: &Path) -> Engine {
-    let options = ModelOptions {
-        mmap: true,
-        precision: Precision::Integer,
-        token_cache_bytes: 0,
-        prediction: false,
-        gpu: None,
-        packed: None,
-    };
-    let mut opened = open(model, &options, &mut |_, _| ()).unwrap();
+    let mut opened = open(model, &OPTIONS, &mut |_, _| ()).unwrap();
     if let Some(keeping) = opened.keeping.take() {
         let _ = keeping.wait();
     }
@@ -99,15 +101,7 @@ fn main() {
     let _ = std::fs::remove_dir_all(&folder);
     // The floor: forward alone.
     {
-        let options = ModelOptions {
-            mmap: true,
-            precision: Precision::Integer,
-            token_cache_bytes: 0,
-            prediction: false,
-            gpu: None,
-            packed: None,
-        };
-        let opened = open(&model, &options, &mut |_, _| ()).unwrap();
+        let opened = open(&model, &OPTIONS, &mut |_, _| ()).unwrap();
         let mut executor = Executor::on_cpu(Cpu::new(2));
         for n in [256usize, 512, 970, 2048] {
             let mut best = f64::INFINITY;
