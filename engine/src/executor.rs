@@ -113,7 +113,8 @@ impl Executor {
             ExecutorKind::Gpu { network: on_device, work, host } => {
                 let mut on_host = |number: usize, hidden: &mut [f32]| {
                     if let Some((cpu, work)) = host {
-                        network.add_ffn(cpu, &network.model.layers[number], hidden, work);
+                        let layer = &network.model.layers[number];
+                        network.add_ffn(cpu, &layer.ffn_norm, &layer.ffn, hidden, work);
                     }
                 };
                 self.meter.keep_failure(forward_on_gpu(on_device, lanes, work, &mut on_host))

@@ -14,7 +14,7 @@ use kernels::format::Format;
 use kernels::norm::rms_norm;
 use kernels::product::{Activations, Precision, Rounding, product, products};
 use kernels::rotation::Rotation;
-use weights::{Layer, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
+use weights::{Ffn, Matrix, Mixer, ModelBytes, ModelWeights, Shape};
 
 use crate::recurrence_log::RecurrenceLog;
 use crate::snapshot::Snapshot;
@@ -135,7 +135,7 @@ impl Network {
             }
             add(&mut work.hidden, &work.mixed);
             let mut hidden = std::mem::take(&mut work.hidden);
-            self.add_ffn(cpu, layer, &mut hidden, work);
+            self.add_ffn(cpu, &layer.ffn_norm, &layer.ffn, &mut hidden, work);
             work.hidden = hidden;
         }
         self.follow(cpu, lanes, work);
@@ -147,10 +147,10 @@ impl Network {
     }
 
     /// Adds a layer's feed-forward part to rows of the residual stream.
-    pub(crate) fn add_ffn(&self, cpu: &Cpu, layer: &Layer, hidden: &mut [f32], work: &mut Workspace) {
+    pub(crate) fn add_ffn(&self, cpu: &Cpu, norm: &[f32], ffn: &Ffn, hidden: &mut [f32], work: &mut Workspace) {
         work.mixed.resize(hidden.len(), 0.0);
-        self.norm(cpu, hidden, &layer.ffn_norm, &mut work.normed);
-        self.ffn(cpu, &layer.ffn, work);
+        self.norm(cpu, hidden, norm, &mut work.normed);
+        self.ffn(cpu, ffn, work);
         add(hidden, &work.mixed);
     }
 

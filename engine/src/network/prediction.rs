@@ -65,9 +65,9 @@ impl Network {
             self.attention(cpu, &block.attention, self.state_shape.attention_layers - 1, &mut steps, work);
             drop(steps);
             add(&mut work.hidden, &work.mixed);
-            self.norm(cpu, &work.hidden, &block.ffn_norm, &mut work.normed);
-            self.ffn(cpu, &block.ffn, work);
-            add(&mut work.hidden, &work.mixed);
+            let mut own = std::mem::take(&mut work.hidden);
+            self.add_ffn(cpu, &block.ffn_norm, &block.ffn, &mut own, work);
+            work.hidden = own;
             // What a further guess reads is what the head reads: behind the last norm.
             self.norm(cpu, &work.hidden, &block.output_norm, &mut work.normed);
             work.guesses.resize(taking.len() * head.rows, 0.0);
