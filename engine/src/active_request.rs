@@ -92,6 +92,12 @@ impl ActiveRequest {
         self.max_new_tokens > 0 && !self.speculative
     }
 
+    /// A sequence from which it begins is its own from here on.
+    pub fn take_over(&self, sequence: &mut CachedSequence) {
+        (sequence.speculative, sequence.owner, sequence.scope) = (self.speculative, self.owner, self.scope);
+        (sequence.given_tokens, sequence.fork) = (self.given_tokens, self.fork);
+    }
+
     /// What may be evicted for it: everything if a user waits for its reply.
     pub fn rights(&self) -> EvictionRights {
         if self.class == RequestClass::Talk { EvictionRights::All } else { EvictionRights::Unneeded }

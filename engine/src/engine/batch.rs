@@ -123,8 +123,7 @@ impl Engine {
             let mut sequence = sequence.branch(&self.network, &mut self.executor, sequence.state.position);
             let (request, reason) = (&mut self.requests[at], PrefillReason::NewText);
             let reused_tokens = request.tokens.len();
-            (sequence.speculative, sequence.owner) = (request.speculative, request.owner);
-            sequence.given_tokens = request.given_tokens;
+            request.take_over(&mut sequence);
             (request.sequence, request.computed_at) = (Some(sequence), self.steps);
             request.start = Some(RequestStart { reused_tokens, reason });
             events.push(EngineEvent::Started { id: request.id, reused_tokens, reason });

@@ -96,16 +96,14 @@ impl Engine {
                 CachedSequence::new(state, self.limits.recurrence_log_tokens)
             }
         };
-        (sequence.speculative, sequence.owner, sequence.scope) = (request.speculative, request.owner, request.scope);
-        sequence.given_tokens = request.given_tokens;
-        sequence.fork = found.fork.or(request.fork);
+        let request = &mut self.requests[at];
+        request.fork = found.fork.or(request.fork);
+        request.take_over(&mut sequence);
         let reused_tokens = sequence.state.position;
         if request.marks.contains(&reused_tokens) && sequence.wants_snapshot(&self.limits) {
             sequence.take_snapshot(&self.executor, &self.limits);
         }
-        let request = &mut self.requests[at];
         request.sequence = Some(sequence);
-        request.fork = found.fork.or(request.fork);
         if let Some(fork) = found.fork
             && let Err(before) = request.marks.binary_search(&fork)
         {
