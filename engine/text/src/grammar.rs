@@ -61,7 +61,7 @@ enum Constraint {
 impl Grammar {
     /// JSON that fits the schema. Properties come in the schema's order.
     pub fn json_schema(schema: &Value) -> Result<Grammar, GrammarError> {
-        schema::check_depth(schema)?;
+        schema::check(schema)?;
         let schema = match schema {
             Value::Object(_) => schema.clone(),
             Value::Bool(true) => json!({}),

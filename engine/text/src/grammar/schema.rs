@@ -15,10 +15,21 @@ const MOST_PARTS_TRIED: usize = 200;
 /// because a small model may otherwise write blanks without end.
 const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 
-pub fn check_depth(schema: &Value) -> Result<(), GrammarError> {
+/// llguidance turns bounds round, and follows the least integer of 64 bits, which has no opposite, until the stack runs out.
+const LEAST_NUMBER: f64 = -9e18;
+const LOWER_BOUNDS: [&str; 2] = ["minimum", "exclusiveMinimum"];
+
+/// Refuses what would end the process when it is compiled.
+pub fn check(schema: &Value) -> Result<(), GrammarError> {
+    let refused = |part: String, why: String| Err(GrammarError::Schema { part, why });
     if depth_exceeds(schema, DEEPEST_SCHEMA) {
-        let why = format!("it is nested more than {DEEPEST_SCHEMA} levels deep; flatten it");
-        return Err(GrammarError::Schema { part: "#".into(), why });
+        return refused("#".into(), format!("it is nested more than {DEEPEST_SCHEMA} levels deep; flatten it"));
+    }
+    if let Some(part) = number_too_low(schema, false) {
+        return refused(
+            format!("#{part}"),
+            format!("numbers below {LEAST_NUMBER:e} are not supported; choose a larger one"),
+        );
     }
     Ok(())
 }
@@ -70,7 +81,9 @@ pub fn with_definitions(schema: &Value, root: &Value) -> Value {
 fn with_options(name: &str, schema: &Value, mut options: Value) -> GrammarWithLexer {
     // Some models write letters beyond ASCII as escapes; that is valid JSON.
     options["json_allow_general_unicode_escapes"] = Value::Bool(true);
-    let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
+    let mut schema = schema.clone();
+    raise_lower_bounds(&mut schema);
+    let mut schema = if let Value::Object(schema) = schema { schema } else { Map::new() };
     schema.insert("x-guidance".to_string(), options);
     GrammarWithLexer { name: Some(name.into()), lark_grammar: None, json_schema: Some(Value::Object(schema)) }
 }
@@ -114,6 +127,43 @@ fn depth_exceeds(value: &Value, limit: usize) -> bool {
         (Value::Object(map), _) => map.values().any(|value| depth_exceeds(value, limit - 1)),
         (Value::Array(list), _) => list.iter().any(|value| depth_exceeds(value, limit - 1)),
         _ => false,
+    }
+}
+
+fn is_too_low(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number < LEAST_NUMBER)
+}
+
+/// Where a number is too low and is no lower bound.
+fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
+    match value {
+        Value::Object(map) => map.iter().find_map(|(name, value)| {
+            let is_bound = !in_constant && value.is_number() && LOWER_BOUNDS.contains(&name.as_str());
+            let in_constant = in_constant || matches!(name.as_str(), "const" | "enum");
+            let found = if is_bound { None } else { number_too_low(value, in_constant) };
+            found.map(|part| format!("/{}{part}", escaped(name)))
+        }),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .find_map(|(index, value)| Some(format!("/{index}{}", number_too_low(value, in_constant)?))),
+        number => is_too_low(number).then(String::new),
+    }
+}
+
+/// Whoever allows all integers of 64 bits loses none that is ever said.
+fn raise_lower_bounds(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                match is_too_low(value) && LOWER_BOUNDS.contains(&name.as_str()) {
+                    true => *value = json!(LEAST_NUMBER),
+                    false => raise_lower_bounds(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(raise_lower_bounds),
+        _ => {}
     }
 }
 

@@ -131,7 +131,7 @@ impl Function {
             None | Some(Value::Null) => &none,
             Some(schema) => schema,
         };
-        schema::check_depth(schema).map_err(|error| match error {
+        schema::check(schema).map_err(|error| match error {
             GrammarError::Schema { part, why } => made.refused(part, why),
             other => other,
         })?;
