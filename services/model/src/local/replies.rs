@@ -443,9 +443,10 @@ impl Open {
     }
 }
 
-/// One step of thought more, and one that ends it and gives the first word, would end too late.
+/// One step of thought more, and one that ends it and gives the first word, would end too late. That one computes the tokens
+/// that close the thought as well, and may take as long as two.
 fn is_last_moment(now: Instant, by: Instant, step: Duration) -> bool {
-    now + 2 * step > by
+    now + 3 * step > by
 }
 
 pub(super) fn failure_of(error: &engine::Error) -> Failure {
@@ -481,7 +482,7 @@ mod tests {
             step = Duration::from_millis(step_ms(thoughts));
             now += step;
         }
-        let ended = now + Duration::from_millis(step_ms(thoughts + 1));
+        let ended = now + 2 * Duration::from_millis(step_ms(thoughts + 1));
         (ended.duration_since(asked).as_millis() as u64, thoughts)
     }
 
@@ -490,16 +491,16 @@ mod tests {
         for queue_ms in [0, 40, 300, 500] {
             for step_ms in [1, 10, 25, 60] {
                 let (late_ms, thoughts) = first_word(queue_ms, |_| step_ms, 800);
-                assert!(late_ms <= 800 && late_ms + 2 * step_ms > 800, "{queue_ms}, {step_ms}: {late_ms}");
-                assert_eq!(thoughts, (800 - queue_ms - step_ms) / step_ms - 1);
+                assert!(late_ms <= 800 && late_ms + step_ms > 800, "{queue_ms}, {step_ms}: {late_ms}");
+                assert_eq!(thoughts, (800 - queue_ms - step_ms) / step_ms - 2);
             }
         }
         // A prompt that took long leaves all the rest of the time for thought.
         let (late_ms, thoughts) = first_word(0, |step| if step == 0 { 500 } else { 10 }, 800);
-        assert_eq!((late_ms, thoughts), (800, 29));
+        assert_eq!((late_ms, thoughts), (800, 28));
         // Where the time is over before, there is no thought.
         for queue_ms in [800, 5000] {
-            assert_eq!(first_word(queue_ms, |_| 10, 800), (queue_ms + 20, 0));
+            assert_eq!(first_word(queue_ms, |_| 10, 800), (queue_ms + 30, 0));
         }
     }
 }

@@ -85,7 +85,7 @@ async fn play(bench: &FeltBench<'_>, ends: &[Ends], needs: &[(&str, String)]) ->
             client.create(None, "user", &filler.step(1).says, None).await?;
             let ends = ends[turn % ends.len()];
             let post = service.address.request(&http, Method::POST, &path);
-            thoughts.push(think(&mut client, ends, post).await?);
+            thoughts.push(think(&mut client, ends, post, args.reply).await?);
             home.bar.inc(1);
         }
         client.close().await;
@@ -102,8 +102,13 @@ async fn play(bench: &FeltBench<'_>, ends: &[Ends], needs: &[(&str, String)]) ->
     Ok((told, thoughts))
 }
 
-/// One turn. None: the model said nothing.
-async fn think(client: &mut ServiceClient, ends: Ends, post: reqwest::RequestBuilder) -> Result<Option<Thought>> {
+/// One turn, whose answer the client ends after so many words. None: the model said nothing.
+async fn think(
+    client: &mut ServiceClient,
+    ends: Ends,
+    post: reqwest::RequestBuilder,
+    most_words: usize,
+) -> Result<Option<Thought>> {
     let begin = Instant::now();
     client.respond().await?;
     // What comes meanwhile keeps its time.
@@ -121,7 +126,13 @@ async fn think(client: &mut ServiceClient, ends: Ends, post: reqwest::RequestBui
     loop {
         let Arrival { at, event } = client.next().await?;
         match event["type"].as_str().unwrap_or_default() {
-            "response.output_text.delta" => words.push(at),
+            "response.output_text.delta" => {
+                words.push(at);
+                // A thought that ended early leaves more tokens for the answer than the window of this table has.
+                if words.len() == most_words {
+                    client.say(json!({ "type": "response.cancel" })).await?;
+                }
+            }
             "response.done" => break,
             // A thought that had ended before the wish is told once more by the turn after it.
             "error" if stopped.is_none() && event["error"]["code"] != "stop_thinking_not_active" => {
