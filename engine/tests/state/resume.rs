@@ -4,7 +4,7 @@
 use super::devices::device_of_tests;
 use super::support::*;
 use engine::sampling::SamplingOptions;
-use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestReport};
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, OwnerId, RequestClass, RequestId, RequestReport};
 use gpu::Device;
 use kernels::format::Format;
 use proptest::prelude::*;
@@ -21,10 +21,6 @@ enum Meanwhile {
     Other {
         count: usize,
     },
-    /// Another conversation's reply goes on beside this one.
-    AtOnce {
-        count: usize,
-    },
     Spill,
 }
 
@@ -36,6 +32,9 @@ struct Run {
     new: usize,
     /// Steps of the engine before each stop.
     stops: Vec<(usize, Meanwhile)>,
+    /// So many steps behind them the reply is stopped once more, and from then on another conversation's reply goes on beside it.
+    /// In a batch the last bits of a sum are others, so the reply that is not stopped has the same company.
+    company: Option<(usize, usize)>,
 }
 
 fn run(longest: usize) -> impl Strategy<Value = Run> {
@@ -43,26 +42,29 @@ fn run(longest: usize) -> impl Strategy<Value = Run> {
         Just(Meanwhile::Nothing),
         (0.0..1.0f64).prop_map(|share| Meanwhile::Warm { share }),
         (1usize..40).prop_map(|count| Meanwhile::Other { count }),
-        (1usize..40).prop_map(|count| Meanwhile::AtOnce { count }),
         Just(Meanwhile::Spill),
     ];
     let stops = prop::collection::vec((1usize..12, meanwhile), 1..4);
     let temperature = prop_oneof![Just(0.0f32), Just(0.7), Just(1.3)];
-    (1..longest, any::<u64>(), temperature, 4usize..24, stops).prop_map(|(prompt, seed, temperature, new, stops)| Run {
+    let company = prop::option::of((1usize..12, 1usize..40));
+    let run = (1..longest, any::<u64>(), temperature, 4usize..24, stops, company);
+    run.prop_map(|(prompt, seed, temperature, new, stops, company)| Run {
         prompt,
         seed,
         temperature,
         new,
         stops,
+        company,
     })
 }
 
 const OWNER: OwnerId = OwnerId(1);
 const ANOTHER: OwnerId = OwnerId(2);
+const COMPANION: OwnerId = OwnerId(3);
 
 /// What another conversation asks.
-fn others(count: usize, new: usize) -> EngineRequest {
-    EngineRequest { owner: Some(ANOTHER), ..request(&words(count, 5), new) }
+fn others(owner: OwnerId, count: usize, new: usize) -> EngineRequest {
+    EngineRequest { owner: Some(owner), ..request(&words(count, owner.0 as u32), new) }
 }
 
 fn asked(run: &Run) -> EngineRequest {
@@ -85,15 +87,23 @@ struct Said {
     text: String,
 }
 
-/// The reply with its stops, what its end reports, and how much was told of it before the last stop.
-fn stopped(engine: &mut Engine, run: &Run) -> (Said, RequestReport, usize) {
+struct Stopped {
+    said: Said,
+    report: RequestReport,
+    /// Tokens that were told before the last stop.
+    before: usize,
+    /// Tokens that were told when the other reply began.
+    company_at: Option<usize>,
+}
+
+/// The reply with its stops.
+fn stopped(engine: &mut Engine, run: &Run) -> Stopped {
     let request = asked(run);
     let prompt = request.tokens.clone();
     let id = engine.submit(request).unwrap();
-    let (mut said, mut report, mut before) = (Said::default(), None, 0);
-    let mut events = Vec::new();
+    let (mut said, mut report, mut before, mut company_at) = (Said::default(), None, 0, None);
     let mut stops = run.stops.iter();
-    let mut next = stops.next();
+    let (mut next, mut company) = (stops.next(), run.company);
     let mut steps = 0;
     while report.is_none() {
         if let Some((_, meanwhile)) = next.filter(|(after, _)| *after == steps) {
@@ -107,32 +117,67 @@ fn stopped(engine: &mut Engine, run: &Run) -> (Said, RequestReport, usize) {
                     let class = RequestClass::Speculate;
                     answer(engine, EngineRequest { class, owner: Some(OWNER), ..super::support::request(&ahead, 0) });
                 }
-                Meanwhile::Other { count } => drop(answer(engine, others(count, 4))),
-                Meanwhile::AtOnce { count } => {
-                    engine.submit(others(count, 9)).unwrap();
-                }
+                Meanwhile::Other { count } => drop(answer(engine, others(ANOTHER, count, 4))),
                 Meanwhile::Spill => drop(engine.save_one()),
             }
             assert!(engine.resume(id) && !engine.resume(id));
             (next, steps) = (stops.next(), 0);
+        } else if next.is_none()
+            && let Some((_, count)) = company.take_if(|(after, _)| *after == steps)
+        {
+            before = said.tokens.len();
+            company_at = Some(before);
+            assert!(engine.hold(id).is_some());
+            engine.submit(others(COMPANION, count, 9)).unwrap();
+            assert!(engine.resume(id));
         }
-        engine.step(&mut events);
+        report = step(engine, id, &mut said);
         steps += 1;
-        for event in events.drain(..) {
-            match event {
-                EngineEvent::Token(token) if token.id == id => {
-                    said.tokens.push(token.token);
-                    said.text += &token.text;
-                }
-                EngineEvent::Done { id: done, report: told, .. } if done == id => report = Some(told),
-                EngineEvent::Failed { error, .. } => panic!("{error}"),
-                _ => {}
-            }
+    }
+    finish(engine);
+    Stopped { said, report: report.unwrap(), before, company_at }
+}
+
+/// The reply without a stop, and with the same company.
+fn uninterrupted(engine: &mut Engine, run: &Run, company_at: Option<usize>) -> Said {
+    let id = engine.submit(asked(run)).unwrap();
+    let mut said = Said::default();
+    let mut company = run.company.zip(company_at);
+    loop {
+        if let Some(((_, count), _)) = company.take_if(|(_, at)| said.tokens.len() >= *at) {
+            engine.submit(others(COMPANION, count, 9)).unwrap();
+        }
+        if step(engine, id, &mut said).is_some() {
+            finish(engine);
+            return said;
         }
     }
-    while engine.step(&mut events) {}
+}
+
+/// One step of the engine. Returns the report if the reply has ended.
+fn step(engine: &mut Engine, id: RequestId, said: &mut Said) -> Option<RequestReport> {
+    let (mut events, mut report) = (Vec::new(), None);
+    engine.step(&mut events);
+    for event in events {
+        match event {
+            EngineEvent::Token(token) if token.id == id => {
+                said.tokens.push(token.token);
+                said.text += &token.text;
+            }
+            EngineEvent::Done { id: done, report: told, .. } if done == id => report = Some(told),
+            EngineEvent::Failed { error, .. } => panic!("{error}"),
+            _ => {}
+        }
+    }
+    report
+}
+
+fn finish(engine: &mut Engine) {
+    while engine.step(&mut Vec::new()) {}
     assert_eq!(engine.check_invariants(), Ok(()));
-    (said, report.unwrap(), before)
+    for owner in [OWNER, ANOTHER, COMPANION] {
+        engine.forget(owner);
+    }
 }
 
 fn plays(device: Option<&Device>, model: &'static str, cases: u32, longest: usize) {
@@ -146,11 +191,8 @@ fn plays(device: Option<&Device>, model: &'static str, cases: u32, longest: usiz
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() };
     proptest!(config, |(run in run(longest))| {
         let (engine, alone) = &mut *engines.borrow_mut();
-        let whole = answer(alone, asked(&run));
-        alone.forget(OWNER);
-        let (said, report, before) = stopped(engine, &run);
-        engine.forget(OWNER);
-        engine.forget(ANOTHER);
+        let Stopped { said, report, before, company_at } = stopped(engine, &run);
+        let whole = uninterrupted(alone, &run, company_at);
         prop_assert_eq!(&said.tokens, &whole.tokens, "{:?}", report);
         prop_assert_eq!(&said.text, &whole.text);
         if report.reason.name() == "resumed" {
@@ -188,14 +230,14 @@ fn a_stopped_reply_goes_on_with_the_same_tokens_on_a_device() {
 fn what_is_held_makes_room_and_is_computed_again() {
     let model = "dense-tied";
     let shape = engine(model, LIMITS).network().state_shape;
-    let run =
-        Run { prompt: 200, seed: 4, temperature: 0.8, new: 20, stops: vec![(14, Meanwhile::Other { count: 380 })] };
+    let stops = vec![(14, Meanwhile::Other { count: 380 })];
+    let run = Run { prompt: 200, seed: 4, temperature: 0.8, new: 20, stops, company: None };
     let whole = answer(&mut engine(model, LIMITS), asked(&run));
     let mut tokens_again = Vec::new();
     for room in [0.9, 4.0] {
         let least = LIMITS.bytes_of(&shape, F32, 400).unwrap() as f64;
         let mut engine = engine(model, EngineLimits { memory_bytes: (least * room) as usize, ..LIMITS });
-        let (said, report, before) = stopped(&mut engine, &run);
+        let Stopped { said, report, before, .. } = stopped(&mut engine, &run);
         assert!(before > 0);
         assert_eq!(said.tokens, whole.tokens);
         tokens_again.push(report.computed_tokens);
@@ -206,7 +248,7 @@ fn what_is_held_makes_room_and_is_computed_again() {
 #[test]
 fn what_is_held_goes_with_its_owner_and_what_is_released_stays_cached() {
     let mut engine = engine("dense-tied", LIMITS);
-    let run = Run { prompt: 60, seed: 2, temperature: 0.0, new: 9, stops: Vec::new() };
+    let run = Run { prompt: 60, seed: 2, temperature: 0.0, new: 9, stops: Vec::new(), company: None };
     let mut events = Vec::new();
     let mut begin = |engine: &mut Engine| {
         let id = engine.submit(asked(&run)).unwrap();
