@@ -4,7 +4,8 @@
 //! sees half a conversation, and what a crash or a bad line leaves is removed like one.
 
 use crate::error::Result;
-use crate::export::{ExportLine, FORMAT};
+use crate::export::ExportLine;
+use crate::import_lines::{ImportLines, ImportStep};
 use crate::measurements::insert_measurement;
 use crate::sessions::{find_session, insert_session};
 use crate::summaries::{insert_pin, insert_summary};
@@ -19,7 +20,7 @@ pub struct Importer {
     store: Store,
     user: Option<String>,
     now_ms: i64,
-    line: usize,
+    lines: ImportLines,
     open: Option<Open>,
     done: Vec<SessionRef>,
 }
@@ -27,8 +28,6 @@ pub struct Importer {
 struct Open {
     session: SessionRef,
     updated_at_ms: i64,
-    lines: u64,
-    seq: u64,
     waiting: Vec<ExportLine>,
 }
 
@@ -36,20 +35,16 @@ impl Store {
     /// Into `user`'s sessions, or each into those of the user it names; a user not known yet is made.
     pub fn importer(&self, user: Option<&str>, now_ms: i64) -> Importer {
         let user = user.map(str::to_owned);
-        Importer { store: self.clone(), user, now_ms, line: 0, open: None, done: Vec::new() }
+        Importer { store: self.clone(), user, now_ms, lines: ImportLines::default(), open: None, done: Vec::new() }
     }
 }
 
 impl Importer {
     /// Empty lines are passed over. On an error the session it belongs to is not imported; the ones before it are.
     pub async fn line(&mut self, text: &str) -> Result<(), Error> {
-        self.line += 1;
-        if text.trim().is_empty() {
-            return Ok(());
-        }
-        let result = match serde_json::from_str(text) {
-            Ok(line) => self.take(line).await,
-            Err(error) => Err(self.refused(format!("not a line of an export: {error}"))),
+        let result = match self.lines.line(text) {
+            Ok(step) => self.take(step).await,
+            Err(error) => Err(error),
         };
         if result.is_err() {
             self.give_up().await;
@@ -59,44 +54,26 @@ impl Importer {
 
     /// The sessions that came in, in the order of the file.
     pub async fn finish(mut self) -> Result<Vec<SessionRef>, Error> {
-        if self.open.is_some() {
-            let error = self.refused("the file ends in the middle of a session".to_owned());
+        let ended = self.lines.finish();
+        if ended.is_err() {
             self.give_up().await;
-            return Err(error);
         }
-        Ok(self.done)
+        ended.map(|()| self.done)
     }
 
-    async fn take(&mut self, line: ExportLine) -> Result<(), Error> {
-        match (line, &mut self.open) {
-            (ExportLine::Session { format, session }, None) => self.begin(format, session).await,
-            (ExportLine::Session { .. }, Some(_)) => Err(self.refused("the session before it has no end".to_owned())),
-            (_, None) => Err(self.refused("a session must come first".to_owned())),
-            (ExportLine::End { lines }, Some(open)) if lines != open.lines => {
-                let cause = format!("{lines} lines were written and {} are here", open.lines);
-                Err(self.refused(cause))
-            }
-            (ExportLine::End { .. }, Some(_)) => self.end().await,
-            (line, Some(open)) => {
-                open.lines += 1;
-                if let ExportLine::Item(item) = &line {
-                    let expected = open.seq + 1;
-                    if item.seq != expected {
-                        let cause = format!("item {:?} has seq {}, expected was {expected}", item.item_id, item.seq);
-                        return Err(self.refused(cause));
-                    }
-                    open.seq = expected;
-                }
-                open.waiting.push(line);
+    async fn take(&mut self, step: ImportStep) -> Result<(), Error> {
+        match (step, &mut self.open) {
+            (ImportStep::Session(session), _) => self.begin(*session).await,
+            (ImportStep::Line(line), Some(open)) => {
+                open.waiting.push(*line);
                 if open.waiting.len() >= LINES_AT_ONCE { self.write_waiting().await } else { Ok(()) }
             }
+            (ImportStep::End, _) => self.end().await,
+            (ImportStep::Line(_), None) | (ImportStep::Nothing, _) => Ok(()),
         }
     }
 
-    async fn begin(&mut self, format: u32, mut session: SessionRecord) -> Result<(), Error> {
-        if format != FORMAT {
-            return Err(self.refused(format!("format {format} is not known here, only {FORMAT}: use a newer release")));
-        }
+    async fn begin(&mut self, mut session: SessionRecord) -> Result<(), Error> {
         if let Some(user) = &self.user {
             session.user.clone_from(user);
         }
@@ -104,7 +81,7 @@ impl Importer {
         let written =
             self.store.write(async move |connection| insert_hidden_session(connection, &session, now_ms).await);
         let session = written.await.map_err(|error| self.explained(error))?;
-        self.open = Some(Open { session, updated_at_ms, lines: 1, seq: 0, waiting: Vec::new() });
+        self.open = Some(Open { session, updated_at_ms, waiting: Vec::new() });
         Ok(())
     }
 
@@ -147,14 +124,10 @@ impl Importer {
         }
     }
 
-    fn refused(&self, cause: String) -> Error {
-        Error::Import { line: self.line, cause }
-    }
-
     /// A constraint that a line broke is the file's fault, and is told with its line.
     fn explained(&self, error: Error) -> Error {
         match error {
-            Error::Defect { cause, .. } => self.refused(cause),
+            Error::Defect { cause, .. } => self.lines.refused(cause),
             other => other,
         }
     }

@@ -5,7 +5,7 @@ use kernels::cpu::Cpu;
 use session::{Item, ItemBody, ItemPlace, ItemStatus, Role, SessionConfig};
 use std::cell::OnceCell;
 use std::path::Path;
-use store::{Error, OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions};
+use store::{Error, ImportLines, OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -80,6 +80,14 @@ impl ImportStore {
         let folder = tempfile::tempdir().expect("a folder");
         let store = runtime.block_on(Store::open(&options(folder.path(), true), 0)).expect("a store");
         ImportStore { runtime, store, _folder: folder }
+    }
+}
+
+/// Lines of an export, as they are read before a store is asked.
+pub fn import_lines(bytes: &[u8]) -> Tried {
+    match ImportLines::check(&String::from_utf8_lossy(bytes)) {
+        Ok(sessions) => Ok(sessions > 0),
+        Err(error) => told(&error.to_string()),
     }
 }
 

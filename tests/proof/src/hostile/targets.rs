@@ -21,7 +21,7 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 25] = [
+pub const TARGETS: [HostileTarget; 26] = [
     door("chat", "chat", |bytes| of_door(0, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
     door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
@@ -45,6 +45,7 @@ pub const TARGETS: [HostileTarget; 25] = [
     file("upstream", "upstream", answers::upstream),
     file("memories", "memories", answers::memories),
     file("summaries", "summaries", answers::summaries),
+    file("import_lines", "import", stored::import_lines),
     file("import", "import", stored::import),
     file("journal", "journal", stored::journal),
 ];
