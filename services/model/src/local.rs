@@ -146,7 +146,6 @@ impl Local {
         let most_waiting = 3 * settings.engine.max_waiting;
         let (commands, inbox) = sync_channel(most_waiting);
         thread::spawn(engine, recipe, shared.clone(), inbox).map_err(Error::Thread)?;
-        shared.warm_grammars();
         let (sentences, places) = (sentence_limits(settings), Arc::new(Semaphore::new(most_waiting)));
         Ok(Local { commands, sentences, shared, preparation: preparation.clone(), places })
     }

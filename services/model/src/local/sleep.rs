@@ -27,7 +27,6 @@ impl Shared {
     pub(super) fn set_preparer(&self, preparer: Preparer) {
         self.preparer.send_replace(Preparing::Awake(Arc::new(preparer)));
         self.status.lock().asleep = false;
-        self.warm_grammars();
     }
 
     pub(super) fn fall_asleep(&self) {

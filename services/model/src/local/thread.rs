@@ -24,6 +24,8 @@ const NEXT_SAVE: Duration = Duration::from_millis(100);
 const LATE_MEMORY: Duration = Duration::from_secs(5);
 /// Without work, until a debug build checks what the engine remembers.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
+/// In so long a silence grammars are prepared: a first turn mostly comes right behind what waked the model.
+const GRAMMARS_AFTER: Duration = Duration::from_millis(500);
 
 pub(super) fn spawn(
     engine: Engine,
@@ -170,6 +172,8 @@ struct Serving<'a> {
     recipe: &'a Recipe,
     shared: &'a Shared,
     has_grammars: bool,
+    /// A thread prepares grammars, or has. It takes a processor for a second, which no first turn after a start should share.
+    warms_grammars: bool,
     /// Something may be worth writing to disk when it is quiet.
     unsaved: bool,
     /// Memory for the next turn may not have been touched yet.
@@ -192,6 +196,7 @@ impl<'a> Serving<'a> {
             recipe,
             shared,
             has_grammars: false,
+            warms_grammars: false,
             unsaved: false,
             unprepared: true,
             is_saving: false,
@@ -328,6 +333,7 @@ impl<'a> Serving<'a> {
                 () if self.unchecked => Some(IDLE_CHECK),
                 () if self.unsaved && self.saves() && self.is_saving => Some(NEXT_SAVE.min(idle)),
                 () if self.unsaved && self.saves() => Some(idle),
+                () if !self.warms_grammars => Some(GRAMMARS_AFTER),
                 () => self.awake_for(),
             };
             let kept = self.replies.kept_until().map(|until| until.saturating_duration_since(Instant::now()));
@@ -389,10 +395,12 @@ impl<'a> Serving<'a> {
             self.unprepared = self.engine.prepare_one();
         } else if std::mem::take(&mut self.unchecked) {
             self.check();
-        } else {
+        } else if self.unsaved && self.saves() {
             self.save_one();
             self.is_saving = true;
             self.tell_status();
+        } else if !std::mem::replace(&mut self.warms_grammars, true) {
+            self.shared.warm_grammars();
         }
     }
 
