@@ -17,6 +17,8 @@ const MOST_ASLEEP_BYTES: u64 = 60 << 20;
 /// So many ordinary turns may the first one take beside the time to read the files.
 const MOST_ORDINARY_TURNS: f64 = 1.3;
 const LOOK: Duration = Duration::from_millis(50);
+/// The service gives memory back a second time, some seconds later: what its last replies still held.
+const ASLEEP_FOR: Duration = Duration::from_secs(6);
 
 #[derive(Serialize)]
 struct SleepRow {
@@ -79,6 +81,7 @@ async fn falls_asleep(service: &MeasuredService, patience: Duration) -> Result<(
         }
         tokio::time::sleep(LOOK).await;
     }
+    tokio::time::sleep(ASLEEP_FOR).await;
     Ok(())
 }
 
