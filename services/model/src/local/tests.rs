@@ -447,6 +447,27 @@ async fn a_conversation_without_a_silence_is_written_as_well() {
 }
 
 #[tokio::test]
+async fn a_conversation_is_written_while_its_summary_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = [("memory.disk_path", folder.path().to_str().unwrap()), ("memory.disk_min_tokens", "16")];
+    let when = [("memory.disk_idle_s", "0"), ("memory.disk_busy_s", "3600")];
+    let stage = stage_with(&[disk, when].concat()).await;
+    let summary = ModelRequest { priority: Priority::Background, ..stage.request(user("Sum it up."), 3000) };
+    let mut summary = stage.model.ask(summary);
+    assert!(matches!(summary.next().await, Some(Delta::Prompt { .. })));
+    stage.answer(stage.request(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
+    let written = || {
+        let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+        files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
+    };
+    while !written() {
+        // It ends when the test does.
+        let next = summary.next().await;
+        assert!(matches!(next, Some(Delta::Text { .. } | Delta::Reasoning { .. })), "not before its end: {next:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_window_that_nobody_asked_for_gives_way_to_the_machine() {
     // Of 128 MiB these leave less than the model's whole window takes.
     let tight = [("memory.total", "128MiB"), ("memory.token_cache_bytes", "77158392"), ("engine.max_sequences", "2")];
