@@ -18,6 +18,8 @@ const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 /// llguidance turns bounds round, and follows the least integer of 64 bits, which has no opposite, until the stack runs out.
 const LEAST_NUMBER: f64 = -9e18;
 const LOWER_BOUNDS: [&str; 2] = ["minimum", "exclusiveMinimum"];
+/// Lower bounds are raised, and a default says nothing about what fits.
+const MAY_BE_LOW: [&str; 3] = ["minimum", "exclusiveMinimum", "default"];
 
 /// Refuses what would end the process when it is compiled.
 pub fn check(schema: &Value) -> Result<(), GrammarError> {
@@ -134,13 +136,13 @@ fn is_too_low(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number < LEAST_NUMBER)
 }
 
-/// Where a number is too low and is no lower bound.
+/// Where a number is too low for the compiler.
 fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
     match value {
         Value::Object(map) => map.iter().find_map(|(name, value)| {
-            let is_bound = !in_constant && value.is_number() && LOWER_BOUNDS.contains(&name.as_str());
+            let may_be_low = !in_constant && value.is_number() && MAY_BE_LOW.contains(&name.as_str());
             let in_constant = in_constant || matches!(name.as_str(), "const" | "enum");
-            let found = if is_bound { None } else { number_too_low(value, in_constant) };
+            let found = if may_be_low { None } else { number_too_low(value, in_constant) };
             found.map(|part| format!("/{}{part}", escaped(name)))
         }),
         Value::Array(list) => list
@@ -151,7 +153,7 @@ fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
     }
 }
 
-/// Whoever allows all integers of 64 bits loses none that is ever said.
+/// A schema that allows all integers of 64 bits loses none that a model ever says.
 fn raise_lower_bounds(value: &mut Value) {
     match value {
         Value::Object(map) => {

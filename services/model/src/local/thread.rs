@@ -256,9 +256,9 @@ impl<'a> Serving<'a> {
             (self.unsaved, self.unprepared, self.is_saving) = (true, true, false);
             self.unchecked = cfg!(debug_assertions);
             // A summary is made while its conversation is silent.
-            let is_silent = self.replies.count(Priority::Talk) == 0;
+            let is_silence = !self.replies.is_empty() && self.replies.count(Priority::Talk) == 0;
             let memory = &self.recipe.memory;
-            let pause_s = if is_silent { memory.disk_idle_s.min(memory.disk_busy_s) } else { memory.disk_busy_s };
+            let pause_s = if is_silence { memory.disk_idle_s.min(memory.disk_busy_s) } else { memory.disk_busy_s };
             if self.saves() && self.saved_at.elapsed() >= Duration::from_secs(pause_s) {
                 self.save_one();
             }
