@@ -18,8 +18,6 @@ const WHITESPACE: &str = r"\x20|\r?\n[\x20\t]{0,32}";
 /// llguidance turns bounds round, and follows the least integer of 64 bits, which has no opposite, until the stack runs out.
 const LEAST_NUMBER: f64 = -9e18;
 const LOWER_BOUNDS: [&str; 2] = ["minimum", "exclusiveMinimum"];
-/// Lower bounds are raised, and a default says nothing about what fits.
-const MAY_BE_LOW: [&str; 3] = ["minimum", "exclusiveMinimum", "default"];
 
 /// Refuses what would end the process when it is compiled.
 pub fn check(schema: &Value) -> Result<(), GrammarError> {
@@ -140,7 +138,9 @@ fn is_too_low(value: &Value) -> bool {
 fn number_too_low(value: &Value, in_constant: bool) -> Option<String> {
     match value {
         Value::Object(map) => map.iter().find_map(|(name, value)| {
-            let may_be_low = !in_constant && value.is_number() && MAY_BE_LOW.contains(&name.as_str());
+            // Lower bounds are raised, and a default says nothing about what fits.
+            let is_let_be = LOWER_BOUNDS.contains(&name.as_str()) || name == "default";
+            let may_be_low = !in_constant && value.is_number() && is_let_be;
             let in_constant = in_constant || matches!(name.as_str(), "const" | "enum");
             let found = if may_be_low { None } else { number_too_low(value, in_constant) };
             found.map(|part| format!("/{}{part}", escaped(name)))

@@ -427,6 +427,12 @@ async fn a_restart_goes_on_with_a_warm_prefix_unless_it_was_to_be_forgotten() {
     assert_eq!(last.usage.cached_tokens, 0, "{last:?}");
 }
 
+/// Whether the engine has written a conversation into this folder.
+fn has_past(folder: &std::path::Path) -> bool {
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
+}
+
 #[tokio::test]
 async fn a_conversation_without_a_silence_is_written_as_well() {
     for (busy_s, is_written) in [("0", true), ("3600", false)] {
@@ -435,14 +441,10 @@ async fn a_conversation_without_a_silence_is_written_as_well() {
         let when = [("memory.disk_idle_s", "3600"), ("memory.disk_busy_s", busy_s)];
         let stage = stage_with(&[disk, when].concat()).await;
         stage.answer(stage.request(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
-        let written = || {
-            let files = std::fs::read_dir(folder.path()).unwrap().flatten();
-            files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
-        };
-        while is_written && !written() {
+        while is_written && !has_past(folder.path()) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
-        assert_eq!(written(), is_written);
+        assert_eq!(has_past(folder.path()), is_written);
     }
 }
 
@@ -455,13 +457,9 @@ async fn a_conversation_is_written_while_its_summary_is_made() {
     let summary = ModelRequest { priority: Priority::Background, ..stage.request(user("Sum it up."), 3000) };
     let mut summary = stage.model.ask(summary);
     assert!(matches!(summary.next().await, Some(Delta::Prompt { .. })));
-    stage.answer(stage.request(user("Is anybody there who can tell me what the weather is like?"), 5)).await;
-    let written = || {
-        let files = std::fs::read_dir(folder.path()).unwrap().flatten();
-        files.into_iter().any(|file| file.path().extension().is_some_and(|end| end == "line"))
-    };
-    while !written() {
-        // It ends when the test does.
+    stage.answer(stage.request(user("What will the weather be like in the north tomorrow, and after that?"), 5)).await;
+    while !has_past(folder.path()) {
+        // The summary ends when the test does.
         let next = summary.next().await;
         assert!(matches!(next, Some(Delta::Text { .. } | Delta::Reasoning { .. })), "not before its end: {next:?}");
     }
@@ -540,11 +538,7 @@ async fn a_lost_gpu_is_opened_again_and_conversations_go_on_from_disk() {
     let first = stage.answer(stage.request(messages.clone(), 4)).await;
     assert_eq!((first.finish, first.usage.cached_tokens), (Some(Finish::Length), 0), "{first:?}");
     // It is on disk as soon as it is quiet.
-    let is_written = || {
-        let mut files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        files.any(|path| path.extension().is_some_and(|extension| extension == "line"))
-    };
-    while !is_written() {
+    while !has_past(folder.path()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     found.lock().unwrap().device.as_ref().unwrap().break_after(10);
