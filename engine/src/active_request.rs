@@ -25,6 +25,7 @@ pub(crate) struct ActiveRequest {
     pub id: RequestId,
     pub class: RequestClass,
     pub speculative: bool,
+    pub passing: bool,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
     pub ctx_size: usize,
@@ -94,7 +95,8 @@ impl ActiveRequest {
 
     /// A sequence from which it begins is its own from here on.
     pub fn take_over(&self, sequence: &mut CachedSequence) {
-        (sequence.speculative, sequence.owner, sequence.scope) = (self.speculative, self.owner, self.scope);
+        sequence.speculative = self.speculative || self.passing;
+        (sequence.owner, sequence.scope) = (self.owner, self.scope);
         (sequence.given_tokens, sequence.fork) = (self.given_tokens, self.fork);
     }
 

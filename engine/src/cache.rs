@@ -77,6 +77,8 @@ pub(crate) struct PrefixQuery<'a> {
     pub rights: EvictionRights,
     pub owner: Option<OwnerId>,
     pub scope: ReuseScope,
+    /// The request goes on from a copy: the past stays in the cache.
+    pub leaves_past: bool,
 }
 
 impl PrefixQuery<'_> {
@@ -213,8 +215,9 @@ impl SequenceCache {
         let layout = sequence.state.layout;
         let user = sequence.scope.user;
         let is_ours = |old: &CacheEntry| old.sequence.state.layout == layout && old.sequence.scope.user == user;
-        // A sequence that this one continues has nothing that this one lacks.
-        self.entries.retain(|old| !is_ours(old) || !tokens.starts_with(&old.tokens));
+        // A sequence that this one continues has nothing that this one lacks, but may be there for longer.
+        let may_go = |old: &CacheEntry| is_ours(old) && (old.sequence.speculative || !sequence.speculative);
+        self.entries.retain(|old| !may_go(old) || !tokens.starts_with(&old.tokens));
         if !sequence.speculative {
             for old in self.entries.iter_mut().filter(|old| is_ours(old)) {
                 // A conversation that comes back to it makes it needed again.
@@ -303,7 +306,7 @@ impl SequenceCache {
         let from_past = best.filter(|_| from_head.is_none());
         let from_past = from_past.map(|(reached, at)| match at.checked_sub(self.entries.len()) {
             Some(running_at) => running[running_at].1.branch(network, executor, reached),
-            None => self.begin_from(network, executor, at, reached, scope),
+            None => self.begin_from(network, executor, at, reached, query),
         });
         if reached == scope.shared_tokens && reached > 0 {
             self.heads.take_up(&tokens[..reached], layout, scope, self.uses);
@@ -424,9 +427,9 @@ impl SequenceCache {
         executor: &mut Executor,
         at: usize,
         reached: usize,
-        scope: ReuseScope,
+        query: PrefixQuery,
     ) -> CachedSequence {
-        let is_ours = self.entries[at].sequence.scope.user == scope.user;
+        let is_ours = self.entries[at].sequence.scope.user == query.scope.user && !query.leaves_past;
         if is_ours && self.entries[at].sequence.state.position == reached {
             return self.entries.remove(at).sequence;
         }

@@ -186,6 +186,12 @@ impl DiskCache {
         self.enforce();
     }
 
+    /// Whether the disk's thread has something to write. The files that it wrote take the places of those that they replace.
+    pub fn is_writing(&mut self) -> bool {
+        self.collect();
+        !self.waiting.is_empty()
+    }
+
     /// The sequence of the running model that is newest, or was used last.
     pub fn newest(&self) -> Option<usize> {
         let ours = self.stored.iter().enumerate().filter(|(_, stored)| stored.ours);

@@ -131,6 +131,11 @@ impl Engine {
         self.cache.save_one(self.requests.is_empty())
     }
 
+    /// Whether files of earlier calls of `save_one` are still written. When they are, those that they replace are deleted.
+    pub fn is_saving(&mut self) -> bool {
+        self.cache.disk().is_some_and(DiskCache::is_writing)
+    }
+
     /// For shutdown: writes every sequence to disk that is worth it, and waits until they are written.
     pub fn save_all(&mut self) {
         let held = std::mem::take(&mut self.held);
@@ -201,6 +206,7 @@ impl Engine {
             id,
             class: request.class,
             speculative: request.speculative,
+            passing: request.passing,
             owner: request.owner,
             scope: request.scope,
             ctx_size: request.ctx_size,

@@ -28,6 +28,9 @@ pub struct EngineRequest {
     /// The prompt may never be asked for, nor the reply to it, where one is wanted (see `Engine::ask_for`). What is computed for
     /// it is evicted first, and is never written to disk.
     pub speculative: bool,
+    /// No later prompt goes on from its reply, as from a summary: what is computed for it is evicted first and never written to
+    /// disk, and the past with which it begins stays what it is.
+    pub passing: bool,
     /// 0: the prompt is computed and cached, without a reply.
     pub max_new_tokens: usize,
     pub sampling: SamplingOptions,
@@ -54,6 +57,7 @@ impl EngineRequest {
             owner: None,
             scope: ReuseScope::default(),
             speculative: false,
+            passing: false,
             max_new_tokens: 0,
             sampling: SamplingOptions::default(),
             seed: 0,

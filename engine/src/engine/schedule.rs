@@ -87,7 +87,8 @@ impl Engine {
             running.map(|(other, sequence)| (&other.tokens[..sequence.state.position], sequence)).collect();
         let (network, executor) = (&self.network, &mut self.executor);
         let (rights, scope) = (request.rights(), request.scope);
-        let query = PrefixQuery { tokens: &request.tokens, layout, limit, rights, owner: request.owner, scope };
+        let ActiveRequest { tokens, owner, passing, .. } = request;
+        let query = PrefixQuery { tokens, layout, limit, rights, owner: *owner, scope, leaves_past: *passing };
         let found = self.cache.find(network, executor, query, &running);
         let mut sequence = match found.sequence {
             Some(sequence) => sequence,

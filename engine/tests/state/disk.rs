@@ -189,6 +189,57 @@ fn a_damaged_page_is_a_miss_with_a_note() {
     }
 }
 
+/// A summary is a long request that nothing goes on from: its conversation stays in memory and on disk as it was.
+#[test]
+fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "line")).collect::<Vec<_>>()
+    };
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let asked = words(400, 1);
+    let first = answer(&mut engine, request(&asked, 10));
+    let past = [&asked[..], &first.tokens].concat();
+    for again in 0..2 {
+        let order = [&past[..], &words(30, 20 + again)].concat();
+        let summary = answer(&mut engine, EngineRequest { passing: true, ..request(&order, 20) });
+        assert_eq!(summary.report.reused_tokens, past.len() - 1, "it goes on from the conversation");
+        assert_eq!(summary.tokens, answer(&mut self::engine("dense-gva2", LIMITS), request(&order, 20)).tokens);
+    }
+    engine.save_all();
+    assert_eq!(lines().len(), 1);
+    let next = [&past[..], &words(9, 3)].concat();
+    assert_eq!(answer(&mut engine, request(&next, 1)).report.reused_tokens, past.len() - 1);
+    engine.check_invariants().unwrap();
+    drop(engine);
+
+    let mut engine = self::engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    engine.read_newest();
+    assert_eq!(answer(&mut engine, request(&next, 1)).report.reused_tokens, past.len() - 1);
+}
+
+/// A file that another one has replaced goes when that one is written, not when the next one is.
+#[test]
+fn a_file_that_is_replaced_goes_with_the_same_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine("dense-gva2", LIMITS);
+    engine.use_disk(disk(folder.path()));
+    let mut history = words(200, 1);
+    for turn in 0..3 {
+        answer(&mut engine, request(&history, 4));
+        while engine.save_one() || engine.is_saving() {
+            std::thread::yield_now();
+        }
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let lines = entries.filter(|path| path.extension().is_some_and(|end| end == "line")).count();
+        assert_eq!(lines, 1, "turn {turn}");
+        history.extend(words(25, 10 + turn));
+    }
+}
+
 /// A client that renders replies in another way than the model wrote them leaves a file behind at each turn otherwise.
 #[test]
 fn a_conversation_is_on_disk_once() {

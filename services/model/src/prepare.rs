@@ -68,6 +68,7 @@ impl Preparer {
         request.class = request_class(asked.priority);
         request.owner = asked.past_owner.map(OwnerId);
         request.speculative = matches!(asked.purpose, Purpose::WarmPartial | Purpose::EarlyReply);
+        request.passing = asked.passing;
         if !asked.purpose.is_reply() {
             // The window may be full to the last token: what does not fit need not be warm.
             request.tokens.truncate(request.ctx_size);

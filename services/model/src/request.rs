@@ -16,6 +16,8 @@ pub struct ModelRequest {
     pub preset: Arc<Preset>,
     pub priority: Priority,
     pub purpose: Purpose,
+    /// No prompt goes on from its reply: what is computed of it is not worth keeping.
+    pub passing: bool,
     /// The session whose words these are: `Model::forget` drops what is computed of them.
     pub past_owner: Option<u64>,
     /// The user whose words these are: other users reuse no more of them than the instructions. None: of the service itself.
@@ -79,6 +81,7 @@ impl ModelRequest {
             preset,
             priority: Priority::Talk,
             purpose: Purpose::Reply,
+            passing: false,
             past_owner: None,
             user: None,
             keep_as: None,
@@ -105,6 +108,7 @@ impl ModelRequest {
     pub fn for_summary(prompt: Prompt, preset: Arc<Preset>, max_tokens: u32, again: bool) -> ModelRequest {
         let mut request = ModelRequest::new(prompt, preset);
         request.priority = Priority::Background;
+        request.passing = true;
         request.max_tokens = Some(max_tokens);
         request.tool_choice = ToolChoice::None;
         request.thinking = Some(Thinking::Off);

@@ -44,6 +44,7 @@ impl WantedReply {
             owner,
             scope,
             speculative: _,
+            passing: _,
             max_new_tokens,
             sampling,
             seed: _,

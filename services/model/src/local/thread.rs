@@ -182,6 +182,8 @@ struct Serving<'a> {
     is_saving: bool,
     /// When something was handed to the disk, or nothing was to be.
     saved_at: Instant,
+    /// What is read from disk before a request needs it, the next one last. A request reads what it needs itself.
+    to_read: Vec<fn(&mut Engine)>,
     /// A debug build has not checked yet that all that is kept agrees.
     unchecked: bool,
     /// When the last user came or was answered.
@@ -201,6 +203,7 @@ impl<'a> Serving<'a> {
             unprepared: true,
             is_saving: false,
             saved_at: Instant::now(),
+            to_read: Vec::new(),
             unchecked: false,
             active_at: Instant::now(),
         }
@@ -209,13 +212,11 @@ impl<'a> Serving<'a> {
     /// `first` woke the model.
     fn serve(mut self, inbox: &Receiver<Command>, first: Option<Command>) -> Ended {
         let mut events = Vec::new();
-        // Requests that come meanwhile wait, and find them.
-        self.engine.read_heads();
+        self.to_read.push(Engine::read_heads);
         if first.is_none() {
             // The conversation that talked last goes on most likely, and its client has yet to connect.
-            self.engine.read_newest();
+            self.to_read.push(Engine::read_newest);
         }
-        self.tell_notes();
         if let Some(ended) = first.and_then(|command| self.take(command)) {
             return ended;
         }
@@ -317,7 +318,7 @@ impl<'a> Serving<'a> {
 
     /// One sequence at a time: a user may speak any moment.
     fn save_one(&mut self) {
-        self.unsaved = self.engine.save_one();
+        self.unsaved = self.engine.save_one() || self.engine.is_saving();
         self.saved_at = Instant::now();
         self.tell_notes();
     }
@@ -333,7 +334,7 @@ impl<'a> Serving<'a> {
             let is_busy = !self.replies.is_empty();
             let idle = Duration::from_secs(self.recipe.memory.disk_idle_s);
             let wait = match () {
-                () if is_busy || self.unprepared => Some(Duration::ZERO),
+                () if is_busy || !self.to_read.is_empty() || self.unprepared => Some(Duration::ZERO),
                 () if self.unchecked => Some(IDLE_CHECK),
                 () if self.unsaved && self.saves() && self.is_saving => Some(NEXT_SAVE.min(idle)),
                 () if self.unsaved && self.saves() => Some(idle),
@@ -395,7 +396,10 @@ impl<'a> Serving<'a> {
 
     /// One piece of the work that is done while no request is open.
     fn use_the_silence(&mut self) {
-        if self.unprepared {
+        if let Some(read) = self.to_read.pop() {
+            read(&mut self.engine);
+            self.tell_notes();
+        } else if self.unprepared {
             self.unprepared = self.engine.prepare_one();
         } else if std::mem::take(&mut self.unchecked) {
             self.check();
