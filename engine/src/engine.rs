@@ -3,6 +3,7 @@
 
 mod batch;
 mod held;
+mod pace;
 mod schedule;
 
 use std::collections::HashSet;
@@ -25,6 +26,7 @@ use crate::network::Network;
 use crate::recurrence_log::RecurrenceLog;
 use crate::request::{EngineEvent, EngineRequest, OwnerId, RequestId};
 use crate::self_check::MemoryChecksums;
+use pace::Pace;
 
 /// Owns a model and everything that is kept of sequences. One thread calls it.
 pub struct Engine {
@@ -47,6 +49,7 @@ pub struct Engine {
     /// Steps that computed something.
     steps: u64,
     drafting: Drafting,
+    pace: Pace,
     /// The most arms that a reply had so far. The next ones find memory that was touched.
     most_arms: usize,
     checksums: MemoryChecksums,
@@ -81,6 +84,7 @@ impl Engine {
             done: 0,
             steps: 0,
             drafting: Drafting::default(),
+            pace: Pace::default(),
             most_arms: 1,
             checksums: MemoryChecksums::default(),
             notes: Vec::new(),
@@ -110,9 +114,17 @@ impl Engine {
         self.drafting = Drafting::new(limits, prediction);
     }
 
-    /// How long the last step took. Drafting is worth it only where a row more costs little.
+    /// A step that is shared takes about so long at most, work in the background less, and what no other request waits beside
+    /// more: the tokens of a prompt in a step follow from what they are known to take.
+    pub fn keep_pace(&mut self, step: Duration) {
+        self.pace = Pace::new(Some(step));
+    }
+
+    /// How long the last step took. Drafting is worth it only where a row more costs little, and a step has fewer tokens of a
+    /// prompt where each takes long.
     pub fn took(&mut self, time: Duration) {
         self.drafting.took(time);
+        self.pace.took(time);
     }
 
     /// Reads the newest heads from disk, so that the first conversation with one of them computes only its own words.

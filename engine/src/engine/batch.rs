@@ -14,6 +14,8 @@ impl Engine {
     /// Computes pending tokens of these requests, given as the index of each and a number of tokens, and chooses the next token
     /// of each that has computed all of them; after that those whose drafts came.
     pub(super) fn run(&mut self, chosen: &[(usize, usize)], events: &mut Vec<EngineEvent>) {
+        let of_prompts = chosen.iter().filter(|(at, _)| !self.requests[*at].is_decoding());
+        self.pace.begin(of_prompts.map(|(_, count)| count).sum());
         let mut snapshots_of = self.allocate_snapshots(chosen);
         let drafts_of: Vec<usize> = chosen.iter().map(|(at, _)| self.requests[*at].draft.tokens.len()).collect();
         self.drafting.begin(chosen, chosen.iter().map(|(at, _)| &self.requests[*at].draft));

@@ -1,15 +1,13 @@
 //! Which request is computed next: classes, waiting requests, and requests that wait for memory.
 
 use super::Engine;
+use super::pace::Hurry;
 use crate::active_request::{ActiveRequest, RequestStart};
 use crate::cache::{EvictionRights, PrefixQuery};
 use crate::cached_sequence::CachedSequence;
 use crate::error::Error;
 use crate::request::{EngineEvent, RequestClass, StopReason};
 use crate::state::SequenceState;
-
-/// A background request computes a part of a chunk in a step, so that a new request waits less for the step's end.
-const BACKGROUND_PARTS: usize = 4;
 
 /// A request of which so many steps computed nothing takes part in the next one, whatever is more urgent: with one part of
 /// a chunk in as many steps it takes little from urgent requests.
@@ -124,8 +122,10 @@ impl Engine {
 
     /// Which requests of this urgency the next step computes: the index of each, and its tokens.
     pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
-        let mut budget = self.limits.prefill_chunk_tokens;
-        let mut background_budget = (budget / BACKGROUND_PARTS).max(1);
+        let is_alone = self.requests.iter().filter(|request| self.urgency(request) <= class).count() == 1;
+        let tokens = |hurry| self.pace.tokens(self.limits.prefill_chunk_tokens, hurry);
+        let mut budget = tokens(if is_alone { Hurry::Alone } else { Hurry::Shared });
+        let mut background_budget = tokens(Hurry::Background);
         let mut speculative_replies = SPECULATIVE_REPLIES;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {

@@ -298,6 +298,9 @@ impl Recipe {
         };
         let mut engine = Engine::new(executor, opened.network, opened.tokenizer, limits);
         engine.use_drafts(self.drafts);
+        if self.engine.step_ms > 0 {
+            engine.keep_pace(Duration::from_millis(self.engine.step_ms));
+        }
         if let Some(folder) = self.memory.disk_path.clone() {
             let (max_bytes, min_tokens) = (self.memory.disk_bytes, self.memory.disk_min_tokens);
             engine.use_disk(DiskLimits { folder, max_bytes, min_tokens, heads: self.memory.heads });

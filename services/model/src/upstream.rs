@@ -44,6 +44,9 @@ pub(crate) struct Upstream {
     counter: Counter,
     /// Between two chunks of an answer.
     silence: Duration,
+    /// From the question to the end of the answer.
+    longest: Duration,
+    answer_bytes: usize,
     event_bytes: usize,
     sentences: SentenceLimits,
     tool_order: ToolOrder,
@@ -77,6 +80,8 @@ impl Upstream {
             key,
             counter,
             silence: Duration::from_secs(config.silence_s),
+            longest: Duration::from_secs(config.answer_s),
+            answer_bytes: config.answer_bytes,
             event_bytes: settings.limits.body_bytes,
             sentences: sentence_limits(settings),
             tool_order: settings.conversation.tool_order,
@@ -161,6 +166,7 @@ impl Upstream {
         let ended = tokio::select! {
             () = hurried => Ok(Finish::Cancelled),
             ended = self.converse(&request, &chat, &mut incoming, &mut first, &writer) => ended,
+            () = tokio::time::sleep(self.longest) => Err(self.endless()),
             () = writer.cancelled() => Ok(Finish::Cancelled),
             () = self.stopped.cancelled() => Err(stopped()),
         };
@@ -237,11 +243,15 @@ impl Upstream {
     ) -> Result<(), Failure> {
         let mut events = Events::new(self.event_bytes);
         let mut bytes = response.bytes_stream();
+        let mut left_bytes = self.answer_bytes;
         let (mut datas, mut deltas) = (Vec::new(), Vec::new());
         loop {
             let mut is_over = false;
             match self.in_time(bytes.next()).await? {
-                Some(Ok(part)) => events.push(&part, &mut datas).map_err(|_| nonsense("an event without end"))?,
+                Some(Ok(part)) => {
+                    left_bytes = left_bytes.checked_sub(part.len()).ok_or_else(|| self.endless())?;
+                    events.push(&part, &mut datas).map_err(|_| nonsense("an event without end"))?;
+                }
                 // A server that hangs up after its last chunk has said everything.
                 Some(Err(_)) if incoming.is_finished() => is_over = true,
                 Some(Err(error)) => {
@@ -327,6 +337,15 @@ impl Upstream {
         }
         let code = if error.is_timeout() { FailureCode::UpstreamTimeout } else { FailureCode::Unavailable };
         Failure::new(code, format!("the upstream {} cannot be reached: {why}; is it running?", self.base))
+    }
+
+    fn endless(&self) -> Failure {
+        let message = format!(
+            "the upstream's answer did not end within {} s and {} bytes (upstream.answer_s, upstream.answer_bytes)",
+            self.longest.as_secs(),
+            self.answer_bytes
+        );
+        Failure::new(FailureCode::UpstreamFailed, message)
     }
 
     /// A wait of so long ends in a failure.

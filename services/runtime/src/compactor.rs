@@ -33,7 +33,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use store::Pin;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, sleep_until};
 
 /// What the session's task tells its compactor, in the order in which it happened.
 pub enum ToCompactor {
@@ -110,7 +110,12 @@ struct Task {
     reloads: Vec<oneshot::Sender<()>>,
     /// The model did not tell how long the prompt of the last turn was.
     fill_is_untold: bool,
+    /// No step begins before, unless a turn ends.
+    rests_until: Option<Instant>,
 }
+
+/// A client that connects asks something next, most likely. What is left to do from before would take processors from the reply.
+const REST: Duration = Duration::from_secs(3);
 
 /// One attempt to make the prompt smaller.
 struct Attempt {
@@ -181,6 +186,7 @@ impl Compactor {
             is_pinning: false,
             reloads: Vec::new(),
             fill_is_untold: false,
+            rests_until: Some(Instant::now() + REST),
         };
         tokio::spawn(tracing::Instrument::in_current_span(task.run(inbox)));
         Compactor { to, from, sent: 0, quiet_after }
@@ -221,6 +227,7 @@ impl Task {
                 quiet_at = Some(heard);
                 self.say(FromCompactor::Quiet { heard });
             }
+            let rests_until = self.rests_until;
             let step = async {
                 match &mut self.step {
                     Some(step) => step.await,
@@ -235,6 +242,9 @@ impl Task {
                     }
                     None => return,
                 },
+                () = sleep_until(rests_until.unwrap_or_else(Instant::now)), if rests_until.is_some() => {
+                    self.rests_until = None;
+                }
                 result = step => {
                     self.step = None;
                     self.stepped(result);
@@ -253,6 +263,7 @@ impl Task {
             ToCompactor::Now(now) => self.now = now,
             ToCompactor::Changed { op, is_shown, said_before } => self.changed(&op, is_shown, said_before.as_deref()),
             ToCompactor::TurnEnded { tokens } => {
+                self.rests_until = None;
                 let mark =
                     if self.standing.held { self.tools.limits.hard_tokens() } else { self.tools.limits.soft_tokens() };
                 self.fill_is_untold = tokens == 0;
@@ -268,7 +279,9 @@ impl Task {
 
     /// Begins what is due.
     fn go_on(&mut self) {
-        if let Some(next) = self.phases.next(self.now) {
+        if self.rests_until.is_none()
+            && let Some(next) = self.phases.next(self.now)
+        {
             self.begin(next);
         }
         let Activity { settled, replying, epoch, .. } = self.now;

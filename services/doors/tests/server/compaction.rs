@@ -30,6 +30,8 @@ struct Model {
     summaries: Arc<Mutex<Vec<Vec<Value>>>>,
     /// Prompts that were warmed in the background.
     warmed: Arc<Mutex<Vec<Vec<Value>>>>,
+    /// What was asked with which urgency.
+    order: Arc<Mutex<Vec<Priority>>>,
     /// Requests for summaries that the test answers itself.
     held: mpsc::UnboundedReceiver<Asked>,
     /// Whose past all of that is.
@@ -51,17 +53,19 @@ impl Model {
             tools: Arc::default(),
             summaries: Arc::default(),
             warmed: Arc::default(),
+            order: Arc::default(),
             owners: Arc::default(),
             held,
         };
         let (replies, tools) = (model.replies.clone(), model.tools.clone());
         let (summaries, warmed) = (model.summaries.clone(), model.warmed.clone());
-        let owners = model.owners.clone();
+        let (owners, order) = (model.owners.clone(), model.order.clone());
         tokio::spawn(async move {
             loop {
                 let mut asked = script.next().await;
                 let messages = asked.chat().messages.clone();
                 owners.lock().unwrap().insert(asked.request.past_owner);
+                order.lock().unwrap().push(asked.request.priority);
                 match (asked.request.purpose, asked.request.priority) {
                     (Purpose::Reply, Priority::Background) => {
                         summaries.lock().unwrap().push(messages);
@@ -254,6 +258,33 @@ async fn with_no_summary_ready_oldest_turns_leave_and_are_made_up_for() {
     assert!(content(&request[1]).contains("number 0:"), "{}", request[1]);
     let (_, session) = server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
     assert_eq!(session["summary"]["kind"], "summary");
+    server.stop().await;
+}
+
+/// What is left to do from before does not take processors from the first reply.
+#[tokio::test]
+async fn a_client_that_comes_back_is_answered_before_its_summary_is_made() {
+    let mut server = Server::with(small_window).await;
+    play(&mut server, Summariser::Fails);
+    let mut client = server.connect("?extensions=reprise").await;
+    let id = client.session_id().await;
+    let mut turns = 0;
+    while !client.heard.iter().any(|event| event["type"] == "compaction.dropped") {
+        talk(&mut client, turns).await;
+        turns += 1;
+        assert!(turns < 60, "the window never fills");
+    }
+    let folder = server.stop().await;
+    let mut server = Server::in_folder(folder, small_window).await;
+    let (model, _) = play(&mut server, Summariser::Writes);
+    let mut client = server.connect(&format!("?session={id}&extensions=reprise")).await;
+    client.session_id().await;
+    server.http("GET", &format!("/v1/sessions/{id}"), &[], "").await;
+    talk(&mut client, turns).await;
+    event(&mut client, "compaction.completed").await;
+    let order = model.order.lock().unwrap().clone();
+    let first = |priority| order.iter().position(|asked| *asked == priority).unwrap();
+    assert!(first(Priority::Talk) < first(Priority::Background), "{order:?}");
     server.stop().await;
 }
 

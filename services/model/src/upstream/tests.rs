@@ -351,6 +351,30 @@ async fn silence_is_given_up() {
     heard.bytes.closed().await;
 }
 
+/// It says a word again and again: it is never silent, and no event is long.
+#[tokio::test]
+async fn an_answer_without_end_is_given_up() {
+    for (seconds, bytes) in [(1, 1 << 30), (3600, 4096)] {
+        let mut stand_in = StandIn::start().await;
+        let mut settings = settings(&stand_in.url);
+        (settings.upstream.answer_s, settings.upstream.answer_bytes) = (seconds, bytes);
+        let (model, request) = model_of(&settings).await;
+        let answer = model.ask(request);
+        let mut heard = stand_in.next().await;
+        heard.delta(json!({ "content": "On and " }), None);
+        let says = tokio::spawn(async move {
+            let word = Bytes::from_static(br#"data: {"choices": [{"index": 0, "delta": {"content": "on and "}}]}"#);
+            while heard.bytes.send(Ok(word.clone())).is_ok() && heard.bytes.send(Ok("\n\n".into())).is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        });
+        let (code, message) = told(answer).await.failure.unwrap();
+        assert_eq!(code, FailureCode::UpstreamFailed);
+        assert!(message.contains("upstream.answer_bytes"), "{message}");
+        says.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_no_reason_not_to_start() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

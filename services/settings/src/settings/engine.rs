@@ -20,6 +20,8 @@ sections! {
         pub threads: usize = whole(0..=1024),
         pub pin_threads: bool = bool(),
         pub prefill_chunk_tokens: usize = whole(64..=8192),
+        /// 0: a chunk takes as long as it takes.
+        pub step_ms: u64 = time(0..=600_000),
         pub mmap: bool = bool(),
         /// None: each start packs.
         pub packed_path: Option<PathBuf> = optional_path(),

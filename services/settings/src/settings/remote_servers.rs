@@ -12,6 +12,8 @@ sections! {
         pub model: Option<String> = optional_text(),
         pub connect_ms: u64 = time(1..=600_000),
         pub silence_s: u64 = time(1..=86_400),
+        pub answer_s: u64 = time(1..=86_400),
+        pub answer_bytes: usize = bytes(1024..=1 << 30),
         pub count: CountTokens = choice(),
         pub count_margin: f64 = number(0.0..=2.0),
     }
