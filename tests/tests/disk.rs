@@ -99,6 +99,7 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
     };
     assert_eq!(done["status"], "failed", "{done:#}");
     assert_eq!(done["status_details"]["error"]["code"], "store_failed", "{done:#}");
+    assert_eq!(service.get("/healthz").await["store"], "failing");
     // What could be kept of it was sent.
     let mut there = stored(&service, &id).await;
     for (_, text) in there.split_off(kept.len()) {
@@ -108,6 +109,7 @@ async fn a_full_disk_refuses_what_is_new_loses_nothing_and_goes_on_when_there_is
 
     std::fs::remove_file(service.folder_inside().join("data/filler")).unwrap();
     assert!(keep(&mut client, "room", "There is room again.").await);
+    assert_eq!(service.get("/healthz").await["store"], "ok");
     kept.push("room".into());
     let there: BTreeSet<String> = stored_ids(&service, &id).await.into_iter().collect();
     assert!(kept.iter().all(|id| there.contains(id)), "{there:?}");

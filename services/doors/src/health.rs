@@ -23,11 +23,14 @@ pub async fn health(
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
     };
-    let mut body = json!({ "status": word });
+    // The next write may go well, so the service stays ready.
+    let trouble = app.store.trouble();
+    let mut body = json!({ "status": word, "store": if trouble.is_some() { "failing" } else { "ok" } });
     if access::caller(&app, &headers, peer.map(|peer| peer.address), Scope::Admin).await.is_ok() {
         body["model"] = json!(app.runtime.presets().model);
         body["asleep"] = json!(status.asleep);
         body["trouble"] = json!(status.trouble);
+        body["store_trouble"] = json!(trouble);
         body["sessions_in_memory"] = json!(app.runtime.count());
     }
     (code, Json(body))

@@ -6,13 +6,13 @@ use crate::journal::Journal;
 use crate::open::{OpenedBy, StoreOptions, open};
 use crate::quota::Quota;
 use crate::records::SessionRef;
-use crate::writer::{Order, StoreAnswer, Work, start_writer};
+use crate::writer::{Order, StoreAnswer, Work, WriteTrouble, start_writer};
 use sqlx::Connection;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -31,6 +31,7 @@ pub struct Store {
     pub(crate) quota: Arc<Quota>,
     /// None: a command, in which nothing is said.
     journal: Option<Arc<Journal>>,
+    trouble: WriteTrouble,
 }
 
 /// Steps of SQLite's machine after which a statement looks whether it is to go on: about a tenth of a millisecond.
@@ -47,7 +48,8 @@ impl Store {
             OpenedBy::Service => (opened.lock.take(), None),
             OpenedBy::Command => (None, opened.lock.take()),
         };
-        let orders = start_writer(opened.connection, kept, options)?;
+        let trouble = WriteTrouble::default();
+        let orders = start_writer(opened.connection, kept, options, trouble.clone())?;
         let read_limit = Some(Duration::from_millis(options.read_limit_ms)).filter(|limit| !limit.is_zero());
         // Also a command that is alone with the store closes what a crash left.
         let (journal, said) = match alone {
@@ -64,6 +66,7 @@ impl Store {
             is_closing: Arc::default(),
             quota: Arc::new(Quota::new(options)),
             journal: journal.clone().filter(|_| options.opened_by == OpenedBy::Service),
+            trouble,
         };
         if alone {
             let closed = store.close_what_a_crash_left(said, now_ms).await?;
@@ -83,6 +86,11 @@ impl Store {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Why the disk did not take what was written last. None: it did.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends reads that are under way, waits for the writes in the queue, then closes the file. Later calls get

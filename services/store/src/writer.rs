@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use sqlx::{Connection, SqliteConnection};
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 pub enum Order {
@@ -48,17 +49,21 @@ impl Work {
     }
 }
 
+/// Why the disk did not take the last group of writes. None: it did.
+pub type WriteTrouble = Arc<Mutex<Option<String>>>;
+
 /// The thread ends when it is told to, or when the last handle of the store is gone.
 pub fn start_writer(
     connection: SqliteConnection,
     lock: Option<Lock>,
     options: &StoreOptions,
+    trouble: WriteTrouble,
 ) -> Result<mpsc::Sender<Order>, Error> {
     let (queue, orders) = mpsc::channel(options.write_queue.max(1));
     let (path, group_limit) = (options.path.clone(), options.commit_group.max(1));
     let failed = |error| Error::from_io(&options.path, error);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    let run = move || runtime.block_on(run(connection, lock, path, orders, group_limit));
+    let run = move || runtime.block_on(run(connection, lock, path, orders, group_limit, trouble));
     std::thread::Builder::new().name("store-writer".into()).spawn(run).map_err(failed)?;
     Ok(queue)
 }
@@ -69,6 +74,7 @@ async fn run(
     path: PathBuf,
     mut orders: mpsc::Receiver<Order>,
     group_limit: usize,
+    trouble: WriteTrouble,
 ) {
     let mut group = Vec::new();
     let mut next = orders.recv().await;
@@ -88,7 +94,8 @@ async fn run(
                         Err(_) => break,
                     }
                 }
-                commit_group(&mut connection, &path, std::mem::take(&mut group)).await;
+                let of_disk = commit_group(&mut connection, &path, std::mem::take(&mut group)).await;
+                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = of_disk;
             }
             Order::Upkeep(work) => {
                 let result = (work.run)(&mut connection).await;
@@ -110,7 +117,8 @@ async fn run(
     }
 }
 
-async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec<Work>) {
+/// Returns what is wrong with the disk, if a write was not stored for that.
+async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec<Work>) -> Option<String> {
     let (answers, runs): (Vec<_>, Vec<_>) = group.into_iter().map(|work| (work.answer, work.run)).unzip();
     let mut results = Vec::with_capacity(runs.len());
     let committed = run_in_transaction(connection, path, runs, &mut results).await;
@@ -120,15 +128,21 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec
         // Fails when SQLite rolled back by itself, as it does on a full disk.
         let _ = sqlx::query("ROLLBACK").execute(connection).await;
     }
-    let mut results = results.into_iter();
+    let (mut results, mut of_disk) = (results.into_iter(), None);
     for answer in answers {
         let result = match (results.next(), &committed) {
             (Some(Err(own)), _) => Err(own),
             (_, Err(shared)) => Err(shared.clone()),
             (result, Ok(())) => result.unwrap_or(Err(Error::Closed)),
         };
+        if let Err(error) = &result
+            && error.may_pass()
+        {
+            of_disk.get_or_insert_with(|| error.to_string());
+        }
         let _ = answer.send(result); // a caller that no longer waits is fine
     }
+    of_disk
 }
 
 async fn run_in_transaction(

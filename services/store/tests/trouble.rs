@@ -42,12 +42,14 @@ async fn a_full_disk_refuses_the_new_and_keeps_the_old() {
     };
     assert_eq!(error, Error::Full { path: full.path.clone() });
     assert!(error.to_string().contains("make room"), "{error}");
+    assert_eq!(store.trouble(), Some(error.to_string()));
     // Reading goes on, room that is made is used, and what was acknowledged is there.
     let ids = |items: Vec<ItemVersion>| items.into_iter().map(|item| item.item_id).collect::<Vec<_>>();
     assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
     store.close().await.unwrap();
     let store = Store::open(&options(fixture.folder.path()), 50).await.unwrap();
     say(&store, &session, "after", "room again", 60).await;
+    assert_eq!(store.trouble(), None);
     stored.push("after".into());
     assert_eq!(ids(store.load(&session).await.unwrap().items), stored);
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());

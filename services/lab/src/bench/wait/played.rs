@@ -133,7 +133,8 @@ impl Waits<'_> {
             return Ok(vec![none(&name, "x a turn there"), none(disk, "MiB")]);
         }
         let history = self.args.history;
-        let mut service = self.service(history + history / 2 + SYSTEM + SPARE).await?;
+        // Words may have more tokens than were counted, and a summary would make the history shorter.
+        let mut service = self.service(2 * history + SYSTEM + SPARE).await?;
         let played = self.is_killed(&mut service).await;
         let files = service.state_folder().map(|folder| read_all(&folder)).transpose();
         service.stop().await;
