@@ -158,7 +158,8 @@ impl FeltBench<'_> {
         needs: &[(&str, String)],
     ) -> Result<FeltHome> {
         let HomeSize { entities, prompt_tokens } = HomeSize::of(&self.args.target, prompt, 0, self.settings).await?;
-        let window = prompt_tokens + turns * turn_tokens + SPARE;
+        // A window that is nearly full is compacted, and then no head stays as it was.
+        let window = prompt_tokens + prompt_tokens / 2 + turns * turn_tokens + SPARE;
         let needs = [&[("model.ctx_size", window.to_string())], needs].concat();
         let service = self.service(&needs).await?;
         let mut told = self.about(table, &service);
