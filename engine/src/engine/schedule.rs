@@ -123,12 +123,16 @@ impl Engine {
     /// Which requests of this urgency the next step computes: the index of each, and its tokens.
     pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
         let is_alone = self.requests.iter().filter(|request| self.urgency(request) <= class).count() == 1;
-        let tokens = |hurry| self.pace.tokens(self.limits.prefill_chunk_tokens, hurry);
-        let mut budget = tokens(if is_alone { Hurry::Alone } else { Hurry::Shared });
-        let mut background_budget = tokens(Hurry::Background);
+        let mut budget = self.limits.prefill_chunk_tokens;
+        let of_prompts = self.pace.tokens(budget, if is_alone { Hurry::Alone } else { Hurry::Shared });
+        let mut background_budget = self.pace.tokens(budget, Hurry::Background);
         let mut speculative_replies = SPECULATIVE_REPLIES;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
+            if !decoding {
+                // However many replies are written, prompts go on.
+                budget = budget.min(of_prompts);
+            }
             for (at, request) in self.requests.iter().enumerate() {
                 let is_ours = request.is_running() && self.urgency(request) == class;
                 let is_background = request.class == RequestClass::Background;

@@ -11,6 +11,7 @@ mod drafts;
 mod early;
 mod heads;
 mod memory;
+mod pace;
 mod random;
 mod resume;
 mod reuse;

@@ -1,0 +1,51 @@
+//! Steps of a slow model are short where another request would wait for their end.
+
+use super::support::*;
+use engine::{Engine, EngineEvent, EngineLimits, EngineRequest, RequestClass, RequestId};
+use std::time::Duration;
+
+const PROMPT: usize = 300;
+
+/// A token of a prompt takes 16 ms, as far as this engine knows.
+fn slow() -> Engine {
+    let mut engine = engine("dense-gva2", EngineLimits { max_sequences: 32, ..LIMITS });
+    engine.keep_pace(Duration::from_millis(200));
+    engine.submit(request(&words(65, 1), 1)).unwrap();
+    engine.step(&mut Vec::new());
+    engine.took(Duration::from_millis(64 * 16));
+    while engine.step(&mut Vec::new()) {}
+    engine
+}
+
+fn steps_to_the_first_word(engine: &mut Engine, id: RequestId) -> usize {
+    for steps in 1.. {
+        let mut events = Vec::new();
+        engine.step(&mut events);
+        if events.iter().any(|event| matches!(event, EngineEvent::Token(token) if token.id == id)) {
+            return steps;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_prompt_takes_short_steps_where_others_wait() {
+    let long = request(&words(PROMPT, 2), 1);
+    let mut alone = slow();
+    let id = alone.submit(long.clone()).unwrap();
+    assert_eq!(steps_to_the_first_word(&mut alone, id), PROMPT.div_ceil(50));
+
+    // As many write as a step has tokens of a prompt.
+    let mut shared = slow();
+    let writers: Vec<RequestId> =
+        (0..16).map(|at| shared.submit(request(&words(9, 10 + at), 60)).unwrap()).collect();
+    for writer in writers {
+        steps_to_the_first_word(&mut shared, writer);
+    }
+    let id = shared.submit(long.clone()).unwrap();
+    assert_eq!(steps_to_the_first_word(&mut shared, id), PROMPT.div_ceil(16));
+
+    let mut background = slow();
+    let id = background.submit(EngineRequest { class: RequestClass::Background, ..long }).unwrap();
+    assert_eq!(steps_to_the_first_word(&mut background, id), PROMPT.div_ceil(16));
+}
