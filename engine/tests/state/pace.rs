@@ -37,8 +37,7 @@ fn a_prompt_takes_short_steps_where_others_wait() {
 
     // As many write as a step has tokens of a prompt.
     let mut shared = slow();
-    let writers: Vec<RequestId> =
-        (0..16).map(|at| shared.submit(request(&words(9, 10 + at), 60)).unwrap()).collect();
+    let writers: Vec<RequestId> = (0..16).map(|at| shared.submit(request(&words(9, 10 + at), 60)).unwrap()).collect();
     for writer in writers {
         steps_to_the_first_word(&mut shared, writer);
     }

@@ -94,8 +94,7 @@ async fn run(
                         Err(_) => break,
                     }
                 }
-                let of_disk = commit_group(&mut connection, &path, std::mem::take(&mut group)).await;
-                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = of_disk;
+                commit_group(&mut connection, &path, std::mem::take(&mut group), &trouble).await;
             }
             Order::Upkeep(work) => {
                 let result = (work.run)(&mut connection).await;
@@ -117,8 +116,7 @@ async fn run(
     }
 }
 
-/// Returns what is wrong with the disk, if a write was not stored for that.
-async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec<Work>) -> Option<String> {
+async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec<Work>, trouble: &WriteTrouble) {
     let (answers, runs): (Vec<_>, Vec<_>) = group.into_iter().map(|work| (work.answer, work.run)).unzip();
     let mut results = Vec::with_capacity(runs.len());
     let committed = run_in_transaction(connection, path, runs, &mut results).await;
@@ -128,21 +126,19 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec
         // Fails when SQLite rolled back by itself, as it does on a full disk.
         let _ = sqlx::query("ROLLBACK").execute(connection).await;
     }
-    let (mut results, mut of_disk) = (results.into_iter(), None);
-    for answer in answers {
-        let result = match (results.next(), &committed) {
-            (Some(Err(own)), _) => Err(own),
-            (_, Err(shared)) => Err(shared.clone()),
-            (result, Ok(())) => result.unwrap_or(Err(Error::Closed)),
-        };
-        if let Err(error) = &result
-            && error.may_pass()
-        {
-            of_disk.get_or_insert_with(|| error.to_string());
-        }
-        let _ = answer.send(result); // a caller that no longer waits is fine
+    let fate = |own: Option<Result<Value, Error>>| match (own, &committed) {
+        (Some(Err(own)), _) => Err(own),
+        (_, Err(shared)) => Err(shared.clone()),
+        (own, Ok(())) => own.unwrap_or(Err(Error::Closed)),
+    };
+    let mut results = results.into_iter();
+    let fates: Vec<_> = answers.iter().map(|_| fate(results.next())).collect();
+    // A caller that is told of an error finds it here too.
+    let of_disk = fates.iter().find_map(|fate| fate.as_ref().err().filter(|error| error.may_pass()));
+    *trouble.lock().unwrap_or_else(PoisonError::into_inner) = of_disk.map(Error::to_string);
+    for (answer, fate) in answers.into_iter().zip(fates) {
+        let _ = answer.send(fate); // a caller that no longer waits is fine
     }
-    of_disk
 }
 
 async fn run_in_transaction(
