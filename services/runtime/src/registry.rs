@@ -162,7 +162,8 @@ impl Runtime {
         Ok(self.shared.store.create_named_session(record, name).await?)
     }
 
-    async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
+    /// As it would begin now. Nothing of it is stored.
+    pub async fn new_session(&self, new: NewSession<'_>) -> Result<SessionRecord, Error> {
         let id = new_id("sess")?;
         let now_ms = wall_ms();
         let choice = self.shared.presets.choose(new.model)?;

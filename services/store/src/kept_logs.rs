@@ -3,9 +3,11 @@
 //! What a hash is made of is not the store's. A log is looked for among those of one person in one room.
 
 use crate::error::Result;
+use crate::quota::Quota;
+use crate::sessions::insert_session;
 use crate::versions::{insert_item, order_key_of};
 use crate::view::items_up_to;
-use crate::{Change, Error, ItemVersion, OrderKey, SessionRef, Store, VersionStatus};
+use crate::{Change, Error, ItemVersion, OrderKey, SessionRecord, SessionRef, Store, VersionStatus};
 use session::{Item, ItemPlace};
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
@@ -130,32 +132,61 @@ impl Store {
     ) -> Result<bool, Error> {
         let (owner, quota) = (owner.clone(), self.quota.clone());
         self.write_session(session, now_ms, async move |connection, session| {
-            let LogAddition { behind, items, marks, begins_behind } = addition;
-            if last_item(connection, session).await? != behind {
-                return Ok(false);
-            }
-            let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
-            for item in items {
-                quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
-                let how = (Change::Created, VersionStatus::Completed);
-                insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
-            }
-            for mark in marks {
-                let last = mark.items.checked_sub(1).map_or(behind.as_ref(), |at| ids.get(at));
-                let Some(last) = last else { continue };
-                let query = sqlx::query(
-                    "INSERT OR REPLACE INTO kept_logs
-                        (user, person, room, hash, session, last_item, begins_behind, of_last_few, at_ms)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                );
-                let query = query.bind(&owner.user).bind(&owner.person).bind(&owner.room).bind(mark.hash);
-                let query = query.bind(session.key).bind(last).bind(&begins_behind).bind(mark.of_last_few).bind(now_ms);
-                query.execute(&mut *connection).await?;
-            }
-            Ok(true)
+            add(connection, &quota, &owner, session, addition, now_ms).await
         })
         .await
     }
+
+    /// A new session with its first items: both or neither.
+    pub async fn begin_log(
+        &self,
+        owner: &LogOwner,
+        new: SessionRecord,
+        addition: LogAddition,
+        now_ms: i64,
+    ) -> Result<SessionRef, Error> {
+        let (owner, quota) = (owner.clone(), self.quota.clone());
+        self.write(async move |connection| {
+            let session = insert_session(connection, &new).await?;
+            add(connection, &quota, &owner, &session, addition, now_ms).await?;
+            Ok(session)
+        })
+        .await
+    }
+}
+
+/// False: something was said in the session since.
+async fn add(
+    connection: &mut SqliteConnection,
+    quota: &Quota,
+    owner: &LogOwner,
+    session: &SessionRef,
+    addition: LogAddition,
+    now_ms: i64,
+) -> Result<bool> {
+    let LogAddition { behind, items, marks, begins_behind } = addition;
+    if last_item(connection, session).await? != behind {
+        return Ok(false);
+    }
+    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+    for item in items {
+        quota.take(connection, session, item.body.text_bytes(), now_ms).await?;
+        let how = (Change::Created, VersionStatus::Completed);
+        insert_item(connection, session, item, ItemPlace::End, None, how, now_ms).await?;
+    }
+    for mark in marks {
+        let last = mark.items.checked_sub(1).map_or(behind.as_ref(), |at| ids.get(at));
+        let Some(last) = last else { continue };
+        let query = sqlx::query(
+            "INSERT OR REPLACE INTO kept_logs
+                (user, person, room, hash, session, last_item, begins_behind, of_last_few, at_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        );
+        let query = query.bind(&owner.user).bind(&owner.person).bind(&owner.room).bind(mark.hash);
+        let query = query.bind(session.key).bind(last).bind(&begins_behind).bind(mark.of_last_few).bind(now_ms);
+        query.execute(&mut *connection).await?;
+    }
+    Ok(true)
 }
 
 async fn last_item(connection: &mut SqliteConnection, session: &SessionRef) -> Result<Option<String>> {

@@ -19,7 +19,7 @@ use settings::Settings;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{KeptLog, LogAddition, LogMark, LogOwner, SessionRef, Store, new_id};
+use store::{KeptLog, LogAddition, LogMark, LogOwner, SessionRecord, SessionRef, Store, new_id};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
@@ -306,28 +306,23 @@ impl Shared {
                 Err(error) => return Err(error.into()),
             }
         }
-        let session = self.begun(turn).await?;
         let addition = addition(leading_notes(&turn.log), None, None)?;
-        self.store.keep_log(&turn.owner, &session, addition, wall_ms()).await?;
+        self.store.begin_log(&turn.owner, self.new_session(turn).await?, addition, wall_ms()).await?;
         Ok(())
     }
 
     /// A new session, with the client's instructions.
-    async fn begun(&self, turn: &KeptTurn) -> Result<SessionRef, ApiError> {
+    async fn new_session(&self, turn: &KeptTurn) -> Result<SessionRecord, ApiError> {
         let head = &turn.log[..leading_notes(&turn.log)];
         let instructions = head.iter().map(Message::text).collect::<Vec<_>>().join("\n\n");
         let fits = instructions.len() <= self.settings.limits.item_bytes;
         let instructions = Some(instructions).filter(|text| fits && !text.is_empty());
         let update = ConfigUpdate { instructions, ..ConfigUpdate::default() };
         let new = turn.speaker.new_session(&turn.owner.user, &turn.model);
-        let session = self.runtime.create(runtime::NewSession { update: Some(&update), ..new }).await?;
+        let mut record = self.runtime.new_session(runtime::NewSession { update: Some(&update), ..new }).await?;
         // What the prompt said stays as it was, as long as the conversation lasts.
-        let mut config = self.store.session(&session).await?.config;
-        if config.remembered != turn.remembered {
-            config.remembered.clone_from(&turn.remembered);
-            self.store.set_config(&session, &config, wall_ms()).await?;
-        }
-        Ok(session)
+        record.config.remembered.clone_from(&turn.remembered);
+        Ok(record)
     }
 
     /// Where a log goes on that has the session's last reply in other words: cut to what was heard, or without what the client
