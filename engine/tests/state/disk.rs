@@ -4,6 +4,12 @@ use super::support::*;
 use engine::{DiskLimits, EngineEvent, EngineRequest, OwnerId, PrefillReason, ReuseScope, StopReason, forget_files};
 use std::path::{Path, PathBuf};
 
+/// Files of sequences.
+fn lines(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|end| end == "line")).count()
+}
+
 #[test]
 fn a_restart_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,10 +199,6 @@ fn a_damaged_page_is_a_miss_with_a_note() {
 #[test]
 fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let lines = || {
-        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.extension().is_some_and(|end| end == "line")).collect::<Vec<_>>()
-    };
     let mut engine = engine("dense-gva2", LIMITS);
     engine.use_disk(disk(folder.path()));
     let asked = words(400, 1);
@@ -209,7 +211,7 @@ fn a_passing_request_leaves_nothing_on_disk_and_its_past_where_it_was() {
         assert_eq!(summary.tokens, answer(&mut self::engine("dense-gva2", LIMITS), request(&order, 20)).tokens);
     }
     engine.save_all();
-    assert_eq!(lines().len(), 1);
+    assert_eq!(lines(folder.path()), 1);
     let next = [&past[..], &words(9, 3)].concat();
     assert_eq!(answer(&mut engine, request(&next, 1)).report.reused_tokens, past.len() - 1);
     engine.check_invariants().unwrap();
@@ -233,9 +235,7 @@ fn a_file_that_is_replaced_goes_with_the_same_silence() {
         while engine.save_one() || engine.is_saving() {
             std::thread::yield_now();
         }
-        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let lines = entries.filter(|path| path.extension().is_some_and(|end| end == "line")).count();
-        assert_eq!(lines, 1, "turn {turn}");
+        assert_eq!(lines(folder.path()), 1, "turn {turn}");
         history.extend(words(25, 10 + turn));
     }
 }

@@ -144,12 +144,12 @@ impl Store {
         new: SessionRecord,
         addition: LogAddition,
         now_ms: i64,
-    ) -> Result<SessionRef, Error> {
+    ) -> Result<(), Error> {
         let (owner, quota) = (owner.clone(), self.quota.clone());
         self.write(async move |connection| {
             let session = insert_session(connection, &new).await?;
             add(connection, &quota, &owner, &session, addition, now_ms).await?;
-            Ok(session)
+            Ok(())
         })
         .await
     }

@@ -7,10 +7,11 @@
 use crate::error::Result;
 use crate::{Error, StoreOptions, lock::Lock};
 use futures_util::future::{BoxFuture, LocalBoxFuture};
+use parking_lot::Mutex;
 use sqlx::{Connection, SqliteConnection};
 use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 pub enum Order {
@@ -135,7 +136,7 @@ async fn commit_group(connection: &mut SqliteConnection, path: &Path, group: Vec
     let fates: Vec<_> = answers.iter().map(|_| fate(results.next())).collect();
     // A caller that is told of an error finds it here too.
     let of_disk = fates.iter().find_map(|fate| fate.as_ref().err().filter(|error| error.may_pass()));
-    *trouble.lock().unwrap_or_else(PoisonError::into_inner) = of_disk.map(Error::to_string);
+    *trouble.lock() = of_disk.map(Error::to_string);
     for (answer, fate) in answers.into_iter().zip(fates) {
         let _ = answer.send(fate); // a caller that no longer waits is fine
     }
