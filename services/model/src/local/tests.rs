@@ -51,13 +51,18 @@ async fn stage() -> Stage {
     stage_with(&[]).await
 }
 
+/// `</think>` of the test's model, which random weights now and then write.
+const THINK_CLOSE: u32 = 507;
+
 impl Stage {
-    /// A reply of so many tokens; the model cannot end it.
+    /// A reply of so many tokens, the same each time; the model cannot end it, nor its thinking.
     fn request(&self, messages: Vec<Message>, tokens: u32) -> ModelRequest {
         let prompt = Prompt { messages, ..Prompt::default() };
         let mut request = ModelRequest::new(prompt, self.preset.clone());
         request.max_tokens = Some(tokens);
         request.options.ignore_eos = true;
+        request.options.seed = Some(1);
+        request.options.sampling.logit_bias.push((THINK_CLOSE, -1e9));
         request
     }
 

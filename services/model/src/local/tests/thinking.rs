@@ -2,16 +2,10 @@
 
 use super::*;
 
-/// `</think>` of the test's model.
-const CLOSE: u32 = 507;
-
 #[tokio::test]
 async fn a_reader_that_wants_the_answer_ends_the_thinking() {
     let stage = stage_with(&[("preset.thinking", "on")]).await;
-    let mut request = stage.request(user("Why is the sky blue?"), 600);
-    // Random weights would now and then write the word in their answer.
-    request.options.sampling.logit_bias.push((CLOSE, -1e9));
-    let mut answer = stage.model.ask(request);
+    let mut answer = stage.model.ask(stage.request(user("Why is the sky blue?"), 600));
     let mut thought = 0;
     while thought < 5 {
         match answer.next().await.unwrap() {
