@@ -82,7 +82,7 @@ impl Bench {
         // Together the matrices are far larger than any cache, so that a product finds its weights in memory.
         let (rows, cols, copies) = (1024, 3584, 96);
         let near_rows = 192;
-        let names = [1, 2, 4, 6, 8, 24, 256].map(|m| (m, format!("{} × {m} rows", format.name())));
+        let names = [1, 2, 4, 6, 8, 12, 16, 24, 38, 256].map(|m| (m, format!("{} × {m} rows", format.name())));
         let near = |name: &str| format!("{name}, near");
         if !names.iter().any(|(_, name)| self.wants(&near(name))) {
             return;

@@ -183,8 +183,19 @@ mod tests {
         for level in CpuLevel::available() {
             let cpu = Cpu::with_level(2, level);
             for format in Format::ALL.iter().copied() {
-                let shapes =
-                    [(1, 1, 1), (3, 37, 1), (2, 16, 3), (7, 5, 2), (9, 40, 2), (6, 16, 1), (1, 333, 2), (25, 48, 3)];
+                let shapes = [
+                    (1, 1, 1),
+                    (3, 37, 1),
+                    (2, 16, 3),
+                    (7, 5, 2),
+                    (9, 40, 2),
+                    (6, 16, 1),
+                    (1, 333, 2),
+                    (25, 48, 3),
+                    (11, 33, 2),
+                    (15, 40, 2),
+                    (16, 16, 1),
+                ];
                 for (m, rows, blocks) in shapes {
                     // One and a half 256-blocks for the formats with short blocks: the tail counts too.
                     let cols = if format.block_len() > 32 { 256 * blocks } else { 96 + 32 * blocks };

@@ -18,8 +18,10 @@ use crate::scratch::with_scratch;
 
 /// Panels that many rows of activations work on together.
 const TOGETHER: usize = 2;
-/// How far ahead weights are asked for: what the memory takes to answer, in bytes at its full speed.
+/// How far ahead few rows ask for weights: what the memory takes to answer, in bytes at its full speed.
 const AHEAD: usize = 8192; // not a window: bytes
+/// The same in blocks of two panels, for many rows.
+const BLOCKS_AHEAD: usize = 2;
 
 /// Panels `first..first + count` times all rows of `x`; `out`: [x.rows(), w.rows].
 ///
@@ -75,9 +77,9 @@ fn few<const F: usize, const M: usize>(x: &Activations, panel: &[u8], w: &Weight
     let mut totals = [_mm512_setzero_ps(); M];
     for (block, bytes) in panel.chunks_exact(kind.block_bytes()).enumerate() {
         let tile = &x.tiles().block::<M>(block)[0];
-        let header = Header::of::<F>(bytes);
+        let header = Header::of::<F, true>(bytes);
         for at in 0..8 {
-            let unit = Unit::of::<F>(bytes, at, &header);
+            let unit = Unit::of::<F, true>(bytes, at, &header);
             let mut first = [_mm512_setzero_si512(); M];
             let mut second = [_mm512_setzero_si512(); M];
             if kind.codes != Codes::Plain {
@@ -164,12 +166,14 @@ fn many<const F: usize>(
                 unpack::<F>(&panel[block * kind.block_bytes()..][..kind.block_bytes()], halves, to);
             }
             let sums = sums.as_chunks_mut::<{ TOGETHER * ROWS * PANEL }>().0;
+            let groups = tiles * if halves { 16 } else { 8 };
+            let mut ahead = Ahead::new(panels, block, kind.block_bytes(), groups);
             for (tile, sums) in x.tiles().block::<ROWS>(block).iter().zip(sums) {
                 match (halves, kind.min) {
-                    (true, false) => add_tile::<true, false>(&blocks, tile, sums),
-                    (true, true) => add_tile::<true, true>(&blocks, tile, sums),
-                    (false, false) => add_tile::<false, false>(&blocks, tile, sums),
-                    (false, true) => add_tile::<false, true>(&blocks, tile, sums),
+                    (true, false) => add_tile::<true, false>(&blocks, tile, sums, &mut ahead),
+                    (true, true) => add_tile::<true, true>(&blocks, tile, sums, &mut ahead),
+                    (false, false) => add_tile::<false, false>(&blocks, tile, sums, &mut ahead),
+                    (false, true) => add_tile::<false, true>(&blocks, tile, sums, &mut ahead),
                 }
             }
         }
@@ -186,9 +190,9 @@ fn many<const F: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     let kind = const { kind_of(F) };
-    let header = Header::of::<F>(bytes);
+    let header = Header::of::<F, false>(bytes);
     for at in 0..8 {
-        let unit = Unit::of::<F>(bytes, at, &header);
+        let unit = Unit::of::<F, false>(bytes, at, &header);
         // SAFETY: all places are aligned arrays of 64 bytes.
         unsafe {
             for step in 0..8 {
@@ -207,12 +211,46 @@ fn unpack<const F: usize>(bytes: &[u8], halves: bool, to: &mut Block) {
     }
 }
 
+/// Asks the memory for the blocks that come two after these, while these are multiplied: all at once would be waited for.
+struct Ahead {
+    places: [*const u8; TOGETHER],
+    /// Lines of a block that are not asked for yet, and how many are with each group.
+    left: usize,
+    at_once: usize,
+}
+
+impl Ahead {
+    /// While this block is multiplied with so many groups of activations.
+    fn new(panels: [&[u8]; TOGETHER], block: usize, block_bytes: usize, groups: usize) -> Ahead {
+        let wanted = (block + BLOCKS_AHEAD) * block_bytes;
+        // Behind the last block of two panels the next two begin.
+        let from = if wanted < panels[0].len() { wanted } else { wanted + (TOGETHER - 1) * panels[0].len() };
+        let lines = block_bytes.div_ceil(64);
+        let places = panels.map(|panel| panel.as_ptr().wrapping_add(from));
+        Ahead { places, left: lines, at_once: lines.div_ceil(groups) }
+    }
+
+    /// What lies outside of everything may be asked for: the processor does not mind.
+    #[inline(always)]
+    fn ask(&mut self) {
+        for _ in 0..self.at_once.min(self.left) {
+            for place in &mut self.places {
+                // SAFETY: the processor has this instruction, which reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+                *place = place.wrapping_add(64);
+            }
+            self.left -= 1;
+        }
+    }
+}
+
 /// One block of two panels times one tile. `HALVES`: groups of 16, of weights or of activations. `MIN`: with minima, and no offset then.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn add_tile<const HALVES: bool, const MIN: bool>(
     blocks: &[Block; TOGETHER],
     tile: &Tile<ROWS>,
     sums: &mut [f32; TOGETHER * ROWS * PANEL],
+    ahead: &mut Ahead,
 ) {
     // SAFETY: `sums` and the arrays of `blocks` hold what is read and written of them; those are aligned.
     unsafe {
@@ -224,6 +262,7 @@ fn add_tile<const HALVES: bool, const MIN: bool>(
         }
         let (groups, steps) = if HALVES { (16, 4) } else { (8, 8) };
         for group in 0..groups {
+            ahead.ask();
             let unit = group * steps / 8;
             let mut dots = [[_mm512_setzero_si512(); ROWS]; TOGETHER];
             if !MIN {
@@ -274,10 +313,10 @@ struct Header {
 impl Header {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     #[inline]
-    fn of<const F: usize>(bytes: &[u8]) -> Header {
+    fn of<const F: usize, const ASKS: bool>(bytes: &[u8]) -> Header {
         let kind = const { kind_of(F) };
         // As in `Unit::of`.
-        for at in (0..kind.units_at()).step_by(64) {
+        for at in (0..if ASKS { kind.units_at() } else { 0 }).step_by(64) {
             _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD).cast());
         }
         let (mut d, mut minus_dmin) = (_mm512_setzero_ps(), _mm512_setzero_ps());
@@ -311,7 +350,8 @@ const fn shift_back(kind: PanelFormat) -> f32 {
 impl Unit {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     #[inline]
-    fn of<const F: usize>(bytes: &[u8], at: usize, header: &Header) -> Unit {
+    /// `ASKS`: the memory for what lies ahead.
+    fn of<const F: usize, const ASKS: bool>(bytes: &[u8], at: usize, header: &Header) -> Unit {
         let kind = const { kind_of(F) };
         assert!(bytes.len() == kind.block_bytes() && at < 8);
         let start = kind.units_at() + at * kind.unit_bytes();
@@ -319,7 +359,9 @@ impl Unit {
         // may lie outside of everything: the processor does not mind.
         let vector = |i: usize| unsafe {
             let place = bytes.as_ptr().add(start + 64 * i);
-            _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(AHEAD).cast());
+            if ASKS {
+                _mm_prefetch::<_MM_HINT_T0>(place.wrapping_add(AHEAD).cast());
+            }
             _mm512_loadu_si512(place.cast())
         };
         let mut q = [_mm512_setzero_si512(); 8];
