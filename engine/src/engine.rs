@@ -334,13 +334,12 @@ impl Engine {
             return self.lose(events);
         }
         self.admit(events);
-        // Only the most urgent class is computed.
         let chosen = loop {
             let running = self.requests.iter().filter(|request| request.is_running());
-            let Some(class) = running.map(|request| self.urgency(request)).min() else {
+            let Some(urgency) = running.map(|request| self.urgency(request)).min() else {
                 return !self.requests.is_empty();
             };
-            let chosen = self.choose(class);
+            let chosen = self.choose(urgency);
             self.draft(&chosen);
             let has_all = chosen.iter().any(|(at, _)| self.requests[*at].rights() == EvictionRights::All);
             let rights = if has_all { EvictionRights::All } else { EvictionRights::Unneeded };

@@ -54,7 +54,7 @@ impl Engine {
         let running = self.requests.iter().filter(|request| request.is_running()).count();
         if request.is_running() && running >= self.limits.max_sequences.max(1) {
             let last = self.least_urgent(|request| self.urgency(request));
-            match last.filter(|last| self.urgency(&self.requests[*last]) > request.class) {
+            match last.filter(|last| self.urgency(&self.requests[*last]) > self.urgency(&request)) {
                 Some(last) => self.suspend(last),
                 None => self.give_to_cache(&mut request),
             }

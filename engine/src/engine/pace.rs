@@ -7,8 +7,8 @@ use std::time::Duration;
 const LEAST_TOKENS: usize = 16;
 /// What no other request waits beside may take so many times as long.
 const ALONE: u32 = 4;
-/// Work in the background takes such a part of a step's time, and of a chunk's tokens where no time was measured.
-const BACKGROUND_PART: u32 = 4;
+/// What no user waits for takes such a part of a step's time, and work in the background of a chunk's tokens.
+const UNHURRIED_PART: u32 = 4;
 /// How much one step changes what a token is known to take.
 const LEARNING: f64 = 1.0 / 4.0;
 
@@ -19,6 +19,8 @@ pub(super) enum Hurry {
     Alone,
     /// Another one waits, or writes its reply in the same steps.
     Shared,
+    /// It may soon be waited for: a request that comes meanwhile should hardly notice it.
+    Ahead,
     Background,
 }
 
@@ -38,12 +40,12 @@ impl Pace {
 
     /// The most prompt tokens of a step.
     pub fn tokens(&self, chunk: usize, hurry: Hurry) -> usize {
-        let most = if hurry == Hurry::Background { (chunk / BACKGROUND_PART as usize).max(1) } else { chunk };
+        let most = if hurry == Hurry::Background { (chunk / UNHURRIED_PART as usize).max(1) } else { chunk };
         let (Some(step), Some(token_s)) = (self.step, self.token_s) else { return most };
         let step = match hurry {
             Hurry::Alone => step * ALONE,
             Hurry::Shared => step,
-            Hurry::Background => step / BACKGROUND_PART,
+            Hurry::Ahead | Hurry::Background => step / UNHURRIED_PART,
         };
         ((step.as_secs_f64() / token_s) as usize).max(LEAST_TOKENS).min(most)
     }
@@ -77,17 +79,17 @@ mod tests {
         pace
     }
 
-    fn all(pace: &Pace) -> [usize; 3] {
-        [Hurry::Alone, Hurry::Shared, Hurry::Background].map(|hurry| pace.tokens(256, hurry))
+    fn all(pace: &Pace) -> [usize; 4] {
+        [Hurry::Alone, Hurry::Shared, Hurry::Ahead, Hurry::Background].map(|hurry| pace.tokens(256, hurry))
     }
 
     #[test]
     fn a_step_takes_as_long_as_it_may() {
-        assert_eq!(all(&Pace::new(Some(STEP))), [256, 256, 64], "nothing is measured");
-        assert_eq!(all(&measured(None, 256, 4000)), [256, 256, 64], "there is no limit");
-        assert_eq!(all(&measured(Some(STEP), 256, 25)), [256, 256, 64], "a GPU");
-        assert_eq!(all(&measured(Some(STEP), 256, 384)), [256, 133, 33], "a small model");
-        assert_eq!(all(&measured(Some(STEP), 256, 4096)), [50, 16, 16], "a large one");
+        assert_eq!(all(&Pace::new(Some(STEP))), [256, 256, 256, 64], "nothing is measured");
+        assert_eq!(all(&measured(None, 256, 4000)), [256, 256, 256, 64], "there is no limit");
+        assert_eq!(all(&measured(Some(STEP), 256, 25)), [256, 256, 256, 64], "a GPU");
+        assert_eq!(all(&measured(Some(STEP), 256, 384)), [256, 133, 33, 33], "a small model");
+        assert_eq!(all(&measured(Some(STEP), 256, 4096)), [50, 16, 16, 16], "a large one");
         assert_eq!(Pace::new(Some(STEP)).tokens(2, Hurry::Background), 1);
     }
 

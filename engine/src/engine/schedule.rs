@@ -15,28 +15,51 @@ const LONGEST_WAIT_STEPS: u64 = 32;
 
 /// Replies that may never be asked for and are computed in one step: a request that comes meanwhile waits for the step's end,
 /// and a step of two takes hardly longer than one of one.
-const SPECULATIVE_REPLIES: usize = 2;
+const EARLY_REPLIES: usize = 2;
+
+/// Only the most urgent requests are computed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    /// A user waits.
+    Talk,
+    /// A prompt that a user may soon wait for.
+    Prompt,
+    /// A reply that may never be asked for. What was said is more likely to be of use.
+    EarlyReply,
+    Background,
+}
 
 impl Engine {
     /// How urgent a request is by its class and its wait, so that no class starves. What may never be asked for may wait for
     /// ever.
-    pub(super) fn urgency(&self, request: &ActiveRequest) -> RequestClass {
+    pub(super) fn urgency(&self, request: &ActiveRequest) -> Urgency {
         let is_late = self.steps - request.computed_at >= LONGEST_WAIT_STEPS && !request.speculative;
-        if is_late { RequestClass::Talk } else { request.class }
+        match request.class {
+            _ if is_late => Urgency::Talk,
+            RequestClass::Talk => Urgency::Talk,
+            RequestClass::Speculate if request.is_early_reply() => Urgency::EarlyReply,
+            RequestClass::Speculate => Urgency::Prompt,
+            RequestClass::Background => Urgency::Background,
+        }
     }
 
-    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one.
+    /// Starts waiting requests, the most urgent first, each of which may suspend a less urgent one. While a more urgent one
+    /// runs a request is not computed and need not begin, which copies a state.
     pub(super) fn admit(&mut self, events: &mut Vec<EngineEvent>) {
         loop {
-            let running = self.requests.iter().filter(|request| request.is_running()).count();
+            let is_running = |request: &&ActiveRequest| request.is_running();
+            let running = self.requests.iter().filter(is_running).count();
+            let most_urgent = self.requests.iter().filter(is_running).map(|request| self.urgency(request)).min();
             let parked = |request: &ActiveRequest| running > 0 && request.parked_at == Some(self.done);
             let requests = self.requests.iter().enumerate();
             let is_ready = |request: &ActiveRequest| !parked(request) && !self.waits_for_arm(request);
             let waiting = requests.filter(|(_, request)| !request.is_running() && is_ready(request));
-            let Some((class, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
-            let less_urgent = self
-                .least_urgent(|request| self.urgency(request))
-                .filter(|last| self.urgency(&self.requests[*last]) > class);
+            let Some((urgency, at)) = waiting.map(|(at, request)| (self.urgency(request), at)).min() else { return };
+            if most_urgent.is_some_and(|most_urgent| urgency > most_urgent) {
+                return;
+            }
+            let less_urgent = self.least_urgent(|request| self.urgency(request));
+            let less_urgent = less_urgent.filter(|last| self.urgency(&self.requests[*last]) > urgency);
             if running >= self.limits.max_sequences.max(1) {
                 let Some(last) = less_urgent else { return };
                 self.suspend(last);
@@ -120,13 +143,22 @@ impl Engine {
         Ok(())
     }
 
+    fn hurry(&self, urgency: Urgency) -> Hurry {
+        let alike = self.requests.iter().filter(|request| self.urgency(request) == urgency).count();
+        match urgency {
+            Urgency::Talk if alike == 1 => Hurry::Alone,
+            Urgency::Talk => Hurry::Shared,
+            Urgency::Prompt | Urgency::EarlyReply => Hurry::Ahead,
+            Urgency::Background => Hurry::Background,
+        }
+    }
+
     /// Which requests of this urgency the next step computes: the index of each, and its tokens.
-    pub(super) fn choose(&self, class: RequestClass) -> Vec<(usize, usize)> {
-        let is_alone = self.requests.iter().filter(|request| self.urgency(request) <= class).count() == 1;
+    pub(super) fn choose(&self, urgency: Urgency) -> Vec<(usize, usize)> {
         let mut budget = self.limits.prefill_chunk_tokens;
-        let of_prompts = self.pace.tokens(budget, if is_alone { Hurry::Alone } else { Hurry::Shared });
+        let of_prompts = self.pace.tokens(budget, self.hurry(urgency));
         let mut background_budget = self.pace.tokens(budget, Hurry::Background);
-        let mut speculative_replies = SPECULATIVE_REPLIES;
+        let mut early_replies = EARLY_REPLIES;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
         for decoding in [true, false] {
             if !decoding {
@@ -134,14 +166,14 @@ impl Engine {
                 budget = budget.min(of_prompts);
             }
             for (at, request) in self.requests.iter().enumerate() {
-                let is_ours = request.is_running() && self.urgency(request) == class;
+                let is_ours = request.is_running() && self.urgency(request) == urgency;
                 let is_background = request.class == RequestClass::Background;
                 let most = if is_background { budget.min(background_budget) } else { budget };
-                let count = request.pending().len().min(most.max(usize::from(decoding)));
+                let count = request.computed_next().min(most.max(usize::from(decoding)));
                 if is_ours && request.is_decoding() == decoding && count > 0 {
-                    if request.speculative && decoding {
-                        let Some(left) = speculative_replies.checked_sub(1) else { continue };
-                        speculative_replies = left;
+                    if urgency == Urgency::EarlyReply {
+                        let Some(left) = early_replies.checked_sub(1) else { continue };
+                        early_replies = left;
                     }
                     chosen.push((at, count));
                     budget = budget.saturating_sub(count);
@@ -174,10 +206,10 @@ impl Engine {
         self.fail_for_memory(at, events);
     }
 
-    /// The running request of the least urgent class that came last.
-    pub(super) fn least_urgent(&self, class: impl Fn(&ActiveRequest) -> RequestClass) -> Option<usize> {
+    /// The running request of the least urgency that came last.
+    pub(super) fn least_urgent<U: Ord>(&self, urgency: impl Fn(&ActiveRequest) -> U) -> Option<usize> {
         let running = self.requests.iter().enumerate().filter(|(_, request)| request.is_running());
-        running.max_by_key(|(_, request)| (class(request), request.id)).map(|(at, _)| at)
+        running.max_by_key(|(_, request)| (urgency(request), request.id)).map(|(at, _)| at)
     }
 
     /// Fails a request for lack of memory. What it has computed stays in the cache.

@@ -193,6 +193,58 @@ fn no_class_of_requests_starves() {
     }
 }
 
+/// A request that begins copies a state, which everything in the same step waits for.
+#[test]
+fn what_is_not_computed_does_not_begin() {
+    let mut engine = engine("dense-tied", LIMITS);
+    let talk = engine.submit(request(&words(20, 1), 5)).unwrap();
+    let ahead = EngineRequest { class: RequestClass::Speculate, speculative: true, ..request(&words(30, 2), 0) };
+    let ahead = engine.submit(ahead).unwrap();
+    let (mut events, mut order) = (Vec::new(), Vec::new());
+    while engine.step(&mut events) {}
+    for event in &events {
+        match event {
+            EngineEvent::Started { id, .. } => order.push((*id, "begins")),
+            EngineEvent::Done { id, .. } => order.push((*id, "ends")),
+            _ => {}
+        }
+    }
+    assert_eq!(order, [(talk, "begins"), (talk, "ends"), (ahead, "begins"), (ahead, "ends")]);
+}
+
+#[test]
+fn words_that_may_never_be_asked_for_wait_for_prompts_and_give_them_their_place() {
+    for max_sequences in [1, 4] {
+        let mut engine = engine("dense-tied", EngineLimits { max_sequences, ..LIMITS });
+        let ahead = |tokens: &[u32], reply| EngineRequest {
+            class: RequestClass::Speculate,
+            speculative: true,
+            ..request(tokens, reply)
+        };
+        let early = engine.submit(ahead(&words(40, 1), 12)).unwrap();
+        let (mut events, mut said) = (Vec::new(), Vec::new());
+        let words_of = |events: &[EngineEvent]| {
+            let of = |event: &EngineEvent| if let EngineEvent::Token(token) = event { Some(token.token) } else { None };
+            events.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        while words_of(&events).len() < 3 {
+            engine.step(&mut events);
+        }
+        said.extend(words_of(&std::mem::take(&mut events)));
+        let prompt = engine.submit(ahead(&words(60, 2), 0)).unwrap();
+        let is_end = |event: &EngineEvent, of| matches!(event, EngineEvent::Done { id, .. } if *id == of);
+        while !events.iter().any(|event| is_end(event, prompt)) {
+            engine.step(&mut events);
+            assert!(words_of(&events).is_empty(), "{max_sequences} places");
+        }
+        while !events.iter().any(|event| is_end(event, early)) {
+            engine.step(&mut events);
+        }
+        said.extend(words_of(&events));
+        assert_eq!(said, answer(&mut self::engine("dense-tied", LIMITS), request(&words(40, 1), 12)).tokens);
+    }
+}
+
 #[test]
 fn what_nobody_waits_for_goes_in_smaller_steps() {
     for (class, tokens) in
