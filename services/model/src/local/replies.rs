@@ -66,6 +66,15 @@ pub(super) struct Open {
     thinking_ended: bool,
     /// A sentence is complete: the user may interrupt the voice behind it.
     is_at_mark: bool,
+    first_words: FirstWords,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstWords {
+    ToCome,
+    /// Its reader was told them, and `begin_to_speak` did not say so yet.
+    Told,
+    Past,
 }
 
 impl Replies {
@@ -73,6 +82,12 @@ impl Replies {
     pub fn marks(&mut self) -> Vec<RequestId> {
         let marked = |(id, open): (&RequestId, &mut Open)| std::mem::take(&mut open.is_at_mark).then_some(*id);
         self.open.iter_mut().filter_map(marked).collect()
+    }
+
+    /// Whether readers were told the first words of a reply since the last call.
+    pub fn begin_to_speak(&mut self) -> bool {
+        let told = self.open.values_mut().filter(|open| open.first_words == FirstWords::Told);
+        told.map(|open| open.first_words = FirstWords::Past).count() > 0
     }
 
     /// Replies whose thinking is to end before the next step: their readers want it, or another step of thought would bring the
@@ -121,6 +136,7 @@ impl Replies {
             first_word_by: first_word_ms.map(|ms| asked + Duration::from_millis(ms)),
             thinking_ended: false,
             is_at_mark: false,
+            first_words: FirstWords::ToCome,
         };
         self.open.insert(id, open);
     }
@@ -215,9 +231,11 @@ impl Replies {
     ) {
         let now = Instant::now();
         begun.tell_early();
-        for delta in begun.begun.iter().flat_map(|begun| &begun.made) {
+        let made = begun.begun.as_ref().map_or(&[][..], |begun| &begun.made);
+        for delta in made {
             writer.push(delta.clone());
         }
+        let has_words = made.iter().any(|delta| matches!(delta, Delta::Text { .. }));
         let mut open = Open {
             priority: Priority::Talk,
             writer,
@@ -228,6 +246,7 @@ impl Replies {
             started: begun.started.map(|_| now),
             first_token: begun.first_token.map(|_| now),
             first_word_by: first_word_ms.map(|ms| asked + Duration::from_millis(ms)),
+            first_words: if has_words { FirstWords::Told } else { FirstWords::ToCome },
             ..begun
         };
         match ended {
@@ -412,6 +431,9 @@ impl Open {
             begun.made.push(delta.clone());
         }
         if !self.is_early {
+            if self.first_words == FirstWords::ToCome && matches!(delta, Delta::Text { .. }) {
+                self.first_words = FirstWords::Told;
+            }
             self.is_at_mark |= self.writer.push(delta);
         }
     }

@@ -22,6 +22,8 @@ use tokio::sync::oneshot;
 const NEXT_SAVE: Duration = Duration::from_millis(100);
 /// Until threads that prepared something when the model fell asleep have ended: what they held goes back then.
 const LATE_MEMORY: Duration = Duration::from_secs(5);
+/// First words are on their way to a user for so long: the next step has all processors, which would hold them up.
+const TELLING: Duration = Duration::from_millis(3);
 /// Without work, until a debug build checks what the engine remembers.
 const IDLE_CHECK: Duration = Duration::from_millis(20);
 /// In so long a silence grammars are prepared: a first turn mostly comes right behind what waked the model.
@@ -188,6 +190,8 @@ struct Serving<'a> {
     unchecked: bool,
     /// When the last user came or was answered.
     active_at: Instant,
+    /// The next step waits until then.
+    tells_until: Instant,
 }
 
 impl<'a> Serving<'a> {
@@ -206,6 +210,7 @@ impl<'a> Serving<'a> {
             to_read: Vec::new(),
             unchecked: false,
             active_at: Instant::now(),
+            tells_until: Instant::now(),
         }
     }
 
@@ -334,7 +339,8 @@ impl<'a> Serving<'a> {
             let is_busy = !self.replies.is_empty();
             let idle = Duration::from_secs(self.recipe.memory.disk_idle_s);
             let wait = match () {
-                () if is_busy || !self.to_read.is_empty() || self.unprepared => Some(Duration::ZERO),
+                () if is_busy => Some(self.telling()),
+                () if !self.to_read.is_empty() || self.unprepared => Some(Duration::ZERO),
                 () if self.unchecked => Some(IDLE_CHECK),
                 () if self.unsaved && self.saves() && self.is_saving => Some(NEXT_SAVE.min(idle)),
                 () if self.unsaved && self.saves() => Some(idle),
@@ -365,6 +371,16 @@ impl<'a> Serving<'a> {
                 return Some(ended);
             }
         }
+    }
+
+    /// How long first words are still on their way. Other users do not wait for that, and a GPU leaves the processors free.
+    fn telling(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.replies.begin_to_speak() {
+            self.tells_until = now + TELLING;
+        }
+        let waits = !self.recipe.is_on_device && self.replies.count(Priority::Talk) == 1;
+        if waits { self.tells_until.saturating_duration_since(now) } else { Duration::ZERO }
     }
 
     fn take(&mut self, command: Command) -> Option<Ended> {
