@@ -72,8 +72,8 @@ pub(super) struct Open {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstWords {
     ToCome,
-    /// Its reader was told them, and `begin_to_speak` did not say so yet.
-    Told,
+    /// Its reader has them, and `begin_to_speak` did not say so yet.
+    Given,
     Past,
 }
 
@@ -86,7 +86,7 @@ impl Replies {
 
     /// Whether readers were told the first words of a reply since the last call.
     pub fn begin_to_speak(&mut self) -> bool {
-        let told = self.open.values_mut().filter(|open| open.first_words == FirstWords::Told);
+        let told = self.open.values_mut().filter(|open| open.first_words == FirstWords::Given);
         told.map(|open| open.first_words = FirstWords::Past).count() > 0
     }
 
@@ -246,7 +246,7 @@ impl Replies {
             started: begun.started.map(|_| now),
             first_token: begun.first_token.map(|_| now),
             first_word_by: first_word_ms.map(|ms| asked + Duration::from_millis(ms)),
-            first_words: if has_words { FirstWords::Told } else { FirstWords::ToCome },
+            first_words: if has_words { FirstWords::Given } else { FirstWords::ToCome },
             ..begun
         };
         match ended {
@@ -432,7 +432,7 @@ impl Open {
         }
         if !self.is_early {
             if self.first_words == FirstWords::ToCome && matches!(delta, Delta::Text { .. }) {
-                self.first_words = FirstWords::Told;
+                self.first_words = FirstWords::Given;
             }
             self.is_at_mark |= self.writer.push(delta);
         }
