@@ -93,14 +93,14 @@ impl ActiveRequest {
         self.max_new_tokens > 0 && !self.speculative
     }
 
-    /// Its reply may never be asked for, and computes nothing any more that a prompt without a reply would not.
+    /// What was said is computed of it, and what is left serves a reply that may never be asked for.
     pub fn is_early_reply(&self) -> bool {
         let has_given = if self.is_running() { self.given_left() == 0 } else { self.start.is_some() };
         self.speculative && self.max_new_tokens > 0 && has_given
     }
 
-    /// Pending tokens that it computes before it may give way: what was said comes before what opens a reply that may never be
-    /// asked for.
+    /// Pending tokens that are as urgent as the next one: what was said is more urgent than what opens a reply that may never
+    /// be asked for.
     pub fn computed_next(&self) -> usize {
         let left = self.given_left();
         if self.speculative && left > 0 { left } else { self.pending().len() }

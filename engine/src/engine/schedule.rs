@@ -144,9 +144,9 @@ impl Engine {
     }
 
     fn hurry(&self, urgency: Urgency) -> Hurry {
-        let alike = self.requests.iter().filter(|request| self.urgency(request) == urgency).count();
+        let alike = || self.requests.iter().filter(|request| self.urgency(request) == urgency).count();
         match urgency {
-            Urgency::Talk if alike == 1 => Hurry::Alone,
+            Urgency::Talk if alike() == 1 => Hurry::Alone,
             Urgency::Talk => Hurry::Shared,
             Urgency::Prompt | Urgency::EarlyReply => Hurry::Ahead,
             Urgency::Background => Hurry::Background,

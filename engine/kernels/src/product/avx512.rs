@@ -316,8 +316,10 @@ impl Header {
     fn of<const F: usize, const ASKS: bool>(bytes: &[u8]) -> Header {
         let kind = const { kind_of(F) };
         // As in `Unit::of`.
-        for at in (0..if ASKS { kind.units_at() } else { 0 }).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD).cast());
+        if ASKS {
+            for at in (0..kind.units_at()).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at + AHEAD).cast());
+            }
         }
         let (mut d, mut minus_dmin) = (_mm512_setzero_ps(), _mm512_setzero_ps());
         if kind.shared {
@@ -348,9 +350,9 @@ const fn shift_back(kind: PanelFormat) -> f32 {
 }
 
 impl Unit {
+    /// `ASKS`: it asks the memory for the bytes that lie `AHEAD`.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     #[inline]
-    /// `ASKS`: the memory for what lies ahead.
     fn of<const F: usize, const ASKS: bool>(bytes: &[u8], at: usize, header: &Header) -> Unit {
         let kind = const { kind_of(F) };
         assert!(bytes.len() == kind.block_bytes() && at < 8);
