@@ -64,7 +64,9 @@ async fn one_key_turns_it_off() {
         let mut client = server.connect("?extensions=reprise").await;
         client.session_id().await;
         client.say(json!({"type": "input_text_buffer.update", "text": "Turn on the light"})).await;
-        client.say(json!({"type": "input_text_buffer.commit"})).await;
+        if purpose == Purpose::Reply {
+            client.say(json!({"type": "input_text_buffer.commit"})).await;
+        }
         assert_eq!(begun_or_asked(&mut server).await.request.purpose, purpose);
         server.stop().await;
     }

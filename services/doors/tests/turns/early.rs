@@ -26,6 +26,21 @@ fn begins(early_ms: Option<u64>) -> Stage {
     s
 }
 
+/// Time passes, and each prompt is warm as soon as it is asked for.
+fn wait(s: &mut Stage, ms: u64) {
+    for _ in 0..ms {
+        s.wait(1);
+        let is_warming = |last: &&Generate| matches!(last.purpose, GenerationPurpose::WarmPartial(_));
+        if s.generations.last().filter(is_warming).is_some() {
+            s.backend(warm());
+        }
+    }
+}
+
+fn warm() -> Delta {
+    Delta::Done { finish: Finish::Warm, usage: None, report: Some(TurnReport::default()) }
+}
+
 /// The replies that were begun early: what the user had said, and their generation.
 fn begun(s: &Stage) -> Vec<(String, GenerationId)> {
     let early = s.generations.iter().filter(|known| known.purpose == GenerationPurpose::EarlyReply);
@@ -40,20 +55,20 @@ fn texts(s: &Stage) -> Vec<String> {
 fn a_reply_is_begun_when_the_words_stand_still() {
     let mut s = begins(Some(AFTER));
     s.client(1, update("what is"));
-    s.wait(AFTER - 1);
+    wait(&mut s, AFTER - 1);
     s.client(1, update("what is the"));
-    s.wait(AFTER - 1);
+    wait(&mut s, AFTER - 1);
     assert!(begun(&s).is_empty(), "the user goes on");
-    s.wait(1);
+    wait(&mut s, 1);
     assert_eq!(texts(&s), ["what is the"]);
     // The same words again are no news.
     s.client(1, update("what is the"));
-    s.wait(10 * AFTER);
+    wait(&mut s, 10 * AFTER);
     assert_eq!(texts(&s), ["what is the"]);
     // Newer words take the place of the older ones.
     let (_, first) = begun(&s)[0].clone();
     s.client(1, update("what is the time"));
-    s.wait(AFTER);
+    wait(&mut s, AFTER);
     assert_eq!(texts(&s), ["what is the", "what is the time"]);
     assert!(s.stopped.contains(&first));
     let early = s.generations.last().unwrap().clone();
@@ -71,17 +86,28 @@ fn a_reply_is_begun_when_the_words_stand_still() {
 }
 
 #[test]
+fn it_waits_until_the_prompt_is_warm() {
+    let mut s = begins(Some(AFTER));
+    s.client(1, update("what is the time"));
+    s.wait(10 * AFTER);
+    assert!(begun(&s).is_empty(), "the prompt is still being computed");
+    s.backend(warm());
+    s.wait(1);
+    assert_eq!(texts(&s), ["what is the time"]);
+}
+
+#[test]
 fn nothing_of_it_is_heard_or_kept() {
     let mut s = begins(Some(AFTER));
     s.client(1, update("turn on the light"));
-    s.wait(AFTER);
+    wait(&mut s, AFTER);
     s.heard(1);
     let operations = s.store.ops.len();
     // What no model should say.
     s.content("Done.");
     s.backend(Delta::CallStarted { name: "f".into(), call_id: None });
     s.backend(Delta::CallArguments { json: "{}".into(), tokens: 1 });
-    s.backend(Delta::Done { finish: Finish::Warm, usage: None, report: Some(TurnReport::default()) });
+    s.backend(warm());
     assert_eq!(s.heard(1), [""; 0]);
     assert!(s.recalls.is_empty() && s.store.ops.len() == operations && s.machine.entries().is_empty());
     s.check_agreement();
@@ -97,10 +123,10 @@ fn what_changes_meanwhile_begins_it_anew() {
     for change in changes {
         let mut s = begins(Some(AFTER));
         s.client(1, update("what is the time"));
-        s.wait(AFTER);
+        wait(&mut s, AFTER);
         let before = s.generations.last().unwrap().clone();
         change(&mut s);
-        s.wait(AFTER);
+        wait(&mut s, 2 * AFTER);
         assert_eq!(texts(&s), ["what is the time", "what is the time"]);
         let after = s.generations.last().unwrap();
         assert_ne!((&before.items, &before.context, &before.config), (&after.items, &after.context, &after.config));
@@ -119,7 +145,7 @@ fn it_ends_with_the_words_it_answers() {
     for end in ends {
         let mut s = begins(Some(AFTER));
         s.client(1, update("what is the time"));
-        s.wait(AFTER);
+        wait(&mut s, AFTER);
         let (_, generation) = begun(&s)[0].clone();
         end(&mut s);
         s.wait(1000);

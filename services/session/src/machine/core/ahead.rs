@@ -22,8 +22,10 @@ impl Machine {
         self.warming.due(self.limits.speculate_ms.filter(|_| self.is_free())?)
     }
 
+    /// A reply is begun when its prompt is warm: where a prompt takes long, others talk.
     fn early_due(&self) -> Option<Millis> {
-        self.warming.early_due(self.limits.early_ms.filter(|_| self.is_free())?)
+        let is_warm = self.warming.running.is_none() && self.warm_due().is_none();
+        self.warming.early_due(self.limits.early_ms.filter(|_| self.is_free() && is_warm)?)
     }
 
     /// The prompt of the next turn with another view of the past, to be warmed before it is used.
