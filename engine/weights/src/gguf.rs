@@ -3,6 +3,7 @@
 mod metadata;
 mod parts;
 mod read;
+mod second;
 mod shape;
 mod vocab;
 
@@ -17,25 +18,27 @@ use crate::shape::Shape;
 use crate::tensors::Tensors;
 use parts::GgufParts;
 
-/// The model in a GGUF file; where the file is a part of a set, in the set.
+/// The model in a GGUF file; where the file is a part of a set, in the set. Its block for prediction may be in a second file.
 pub fn open(path: &Path, mmap: bool) -> Result<ModelWeights, Error> {
-    load(path, parts::open(path, mmap)?)
+    let (mut parts, mut notes) = (parts::open(path, mmap)?, Vec::new());
+    second::add_prediction(&mut parts, path, mmap, &mut notes);
+    load(path, parts, notes)
 }
 
 /// The model in the bytes of one GGUF file; the path is for messages.
 pub fn from_bytes(path: &Path, bytes: ModelBytes) -> Result<ModelWeights, Error> {
-    load(path, parts::from_bytes(path, bytes)?)
+    load(path, parts::from_bytes(path, bytes)?, Vec::new())
 }
 
-fn load(path: &Path, parts: GgufParts) -> Result<ModelWeights, Error> {
-    let GgufParts { metadata, mut tensors, headers } = parts;
+fn load(path: &Path, parts: GgufParts, mut notes: Vec<String>) -> Result<ModelWeights, Error> {
+    let GgufParts { metadata, mut tensors, headers, has_own_prediction_file } = parts;
     let arch = shape::architecture(&metadata)?;
     let mut shape = shape::shape(&metadata, arch, &tensors)?;
+    shape.mtp_blocks = shape.mtp_blocks.max(usize::from(has_own_prediction_file));
     let vocab = vocab::vocab(&metadata, shape.vocab)?;
     // From here on a few bytes of each tensor are read.
     headers.iter().for_each(|header| header.read_ahead(false));
     let fingerprint = fingerprint(headers.iter().map(|header| &header[..]), &tensors);
-    let mut notes = Vec::new();
 
     let embed = tensors.matrix("token_embd.weight", shape.vocab, shape.hidden)?;
     let head = match shape.tied {

@@ -195,6 +195,47 @@ fn a_prediction_block_is_read() {
 }
 
 #[test]
+fn a_prediction_block_may_be_in_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, file: &File| std::fs::write(folder.path().join(name), file.bytes()).unwrap();
+    let open = || weights::gguf::open(&folder.path().join("tiny-q4.gguf"), true).unwrap();
+    put("tiny-q4.gguf", &tiny::dense());
+    let plain = open();
+    assert!(plain.prediction.is_none() && plain.notes.is_empty(), "{:?}", plain.notes);
+    // One of another model, one that is no GGUF, and the right one, which has the model's embedding once more.
+    let whole = with_prediction();
+    let mut block = with_prediction();
+    block.tensors.retain(|tensor| tensor.name.starts_with("blk.4.") || tensor.name == "token_embd.weight");
+    let mut other = with_prediction();
+    other.set("qwen35.block_count", Value::U32(9));
+    put("mtp-a.gguf", &other);
+    std::fs::write(folder.path().join("mtp-b.gguf"), b"no model").unwrap();
+    let notes = open().notes;
+    assert!(notes.len() == 2 && notes[0] == "mtp-a.gguf was made for another model", "{notes:?}");
+    assert!(notes[1].starts_with("mtp-b.gguf is left out: "), "{notes:?}");
+    put("MTP-tiny-q8.gguf", &block);
+    let model = open();
+    assert_eq!(model.notes, ["multi-token prediction is in MTP-tiny-q8.gguf"]);
+    assert_eq!((model.shape.mtp_blocks, model.layers.len()), (1, 4));
+    let (found, expected) = (model.prediction.unwrap(), load(&whole).prediction.unwrap());
+    assert_eq!((&found.join.data[..], &found.output_norm), (&expected.join.data[..], &expected.output_norm));
+    assert_ne!(model.fingerprint, plain.fingerprint, "a past of one has no keys of the other's block");
+    // A file that has its own needs no other.
+    put("tiny-q4.gguf", &whole);
+    assert!(open().notes.is_empty());
+    // A block that ends too early.
+    put("tiny-q4.gguf", &tiny::dense());
+    let bytes = block.bytes();
+    std::fs::write(folder.path().join("MTP-tiny-q8.gguf"), &bytes[..bytes.len() - 40]).unwrap();
+    let model = open();
+    assert!(
+        model.prediction.is_none() && model.notes[0].starts_with("MTP-tiny-q8.gguf is left out"),
+        "{:?}",
+        model.notes
+    );
+}
+
+#[test]
 fn a_prediction_block_that_cannot_be_used_is_left_out_with_a_note() {
     let note = |file: &File| {
         let model = load(file);

@@ -44,12 +44,13 @@ fn only_model<'l>(repo: &str, listing: &'l Listing) -> Result<Vec<&'l Listed>, E
     }
 }
 
-/// A set by its first part. Encoders of pictures are no models to talk with.
+/// A set by its first part. Encoders of pictures are no models to talk with, nor are blocks for multi-token prediction alone.
 fn models(listing: &Listing) -> impl Iterator<Item = &Listed> {
     listing.files.iter().filter(|file| {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         let is_first = split(&file.path).is_none_or(|part| part.number == 1);
-        name.ends_with(".gguf") && !name.starts_with("mmproj") && is_first
+        let is_part = ["mmproj", "mtp-"].iter().any(|part| name.to_lowercase().starts_with(part));
+        name.ends_with(".gguf") && !is_part && is_first
     })
 }
 
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn one_model_needs_no_name() {
-        assert_eq!(chosen(&["README.md", "x.gguf", "mmproj-F16.gguf"], None).unwrap(), ["x.gguf"]);
+        assert_eq!(chosen(&["README.md", "x.gguf", "mmproj-F16.gguf", "mtp-x-Q8_0.gguf"], None).unwrap(), ["x.gguf"]);
         let set = ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"];
         assert_eq!(chosen(&set, None).unwrap(), set);
         assert_eq!(chosen(&[&set[..], &["y.gguf"]].concat(), Some(set[1])).unwrap(), set);

@@ -17,6 +17,8 @@ pub(crate) struct GgufParts {
     pub tensors: Tensors,
     /// The bytes before the tensors, of each part: what the fingerprint covers whole.
     pub headers: Vec<ModelBytes>,
+    /// Its block for prediction is in a file of its own, so that the metadata know of none.
+    pub has_own_prediction_file: bool,
 }
 
 const SPLIT_NO: &str = "split.no";
@@ -116,7 +118,7 @@ fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<GgufParts, Error
     let mut tensors = Tensors::new(parts.first().map_or(Path::new(""), |(path, ..)| path));
     for (path, bytes, header) in parts {
         headers.push(bytes.slice(0..header.end).unwrap_or_else(|| bytes.clone()));
-        add_tensors(&mut tensors, &path, &bytes, &header)?;
+        add_tensors(&mut tensors, &path, &bytes, &header, |_| true)?;
         first.get_or_insert(header.metadata);
     }
     let metadata = first.unwrap_or_else(|| Metadata::new(Path::new("")));
@@ -126,13 +128,21 @@ fn collect(parts: Vec<(PathBuf, ModelBytes, Header)>) -> Result<GgufParts, Error
         let found = format!("{stated}, and {} tensors in the parts", tensors.len());
         return Err(Error::key(metadata.path(), SPLIT_TENSORS, found, "the number of all parts' tensors"));
     }
-    Ok(GgufParts { metadata, tensors, headers })
+    Ok(GgufParts { metadata, tensors, headers, has_own_prediction_file: false })
 }
 
-fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &ModelBytes, header: &Header) -> Result<(), Error> {
+/// Returns how many of the file's tensors were wanted.
+pub(crate) fn add_tensors(
+    tensors: &mut Tensors,
+    path: &Path,
+    bytes: &ModelBytes,
+    header: &Header,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<usize, Error> {
     let shared_path: Arc<Path> = path.into();
-    let mut ranges = Vec::new();
-    for info in &header.tensors {
+    let (mut ranges, mut wanted) = (Vec::new(), 0);
+    for info in header.tensors.iter().filter(|info| is_wanted(&info.name)) {
+        wanted += 1;
         let stored = locate(&shared_path, bytes, header, info)?;
         if stored.format.is_some() {
             ranges.push((info.offset, info.offset + stored.data.len() as u64, &info.name[..]));
@@ -141,7 +151,8 @@ fn add_tensors(tensors: &mut Tensors, path: &Path, bytes: &ModelBytes, header: &
             return Err(Error::tensor(path, &info.name, "the name twice", "each tensor once"));
         }
     }
-    check_apart(path, ranges)
+    check_apart(path, ranges)?;
+    Ok(wanted)
 }
 
 fn locate(path: &Arc<Path>, bytes: &ModelBytes, header: &Header, info: &TensorEntry) -> Result<Stored, Error> {
