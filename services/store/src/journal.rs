@@ -59,7 +59,7 @@ impl Journal {
         let path = PathBuf::from(path);
         let failed = |error| Error::from_io(store, error);
         create_private_file(&path).map_err(failed)?;
-        let left = read(&String::from_utf8_lossy(&std::fs::read(&path).map_err(failed)?));
+        let left = SaidReply::all_of(&std::fs::read(&path).map_err(failed)?);
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
         let written = Mutex::new(Written { file: Some(file), bytes: 0, running: HashMap::new(), is_behind: false });
         Ok((Journal { path, written, is_dirty: AtomicBool::new(false) }, left))
@@ -189,23 +189,25 @@ impl Written {
     }
 }
 
-/// A line that was cut off, and what follows it, was not sent.
-fn read(text: &str) -> Vec<SaidReply> {
-    let mut replies: HashMap<(i64, String), SaidReply> = HashMap::new();
-    for line in text.lines() {
-        match serde_json::from_str(line) {
-            Ok(Line::Begun(reply)) => {
-                replies.insert((reply.session, reply.item.clone()), reply);
-            }
-            Ok(Line::Said { session, item, text }) => {
-                if let Some(reply) = replies.get_mut(&(session, item)) {
-                    reply.text.push_str(&text);
+impl SaidReply {
+    /// Those of a journal. A line that was cut off, and what follows it, was not sent.
+    pub fn all_of(journal: &[u8]) -> Vec<SaidReply> {
+        let mut replies: HashMap<(i64, String), SaidReply> = HashMap::new();
+        for line in String::from_utf8_lossy(journal).lines() {
+            match serde_json::from_str(line) {
+                Ok(Line::Begun(reply)) => {
+                    replies.insert((reply.session, reply.item.clone()), reply);
                 }
+                Ok(Line::Said { session, item, text }) => {
+                    if let Some(reply) = replies.get_mut(&(session, item)) {
+                        reply.text.push_str(&text);
+                    }
+                }
+                Err(_) => break,
             }
-            Err(_) => break,
         }
+        replies.into_values().collect()
     }
-    replies.into_values().collect()
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ pub use health::Statistics;
 pub use ids::new_id;
 pub use import::Importer;
 pub use import_lines::ImportLines;
+pub use journal::SaidReply;
 pub use kept_logs::{KeptLog, LogAddition, LogMark, LogOwner};
 pub use keys::{ApiKey, ClientSecret, Identity, Scope};
 pub use measurements::{ExperimentTurn, Measurement};

@@ -5,7 +5,7 @@ use kernels::cpu::Cpu;
 use session::{Item, ItemBody, ItemPlace, ItemStatus, Role, SessionConfig};
 use std::cell::OnceCell;
 use std::path::Path;
-use store::{Error, ImportLines, OpenedBy, Placement, SessionRecord, SessionRef, Store, StoreOptions};
+use store::{Error, ImportLines, OpenedBy, Placement, SaidReply, SessionRecord, SessionRef, Store, StoreOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -89,6 +89,23 @@ pub fn import_lines(bytes: &[u8]) -> Tried {
         Ok(sessions) => Ok(sessions > 0),
         Err(error) => told(&error.to_string()),
     }
+}
+
+/// Lines of the journal of what replies say, as they are read before a store is asked. What was read is read again from what
+/// would be written of it.
+pub fn journal_lines(bytes: &[u8]) -> Tried {
+    let mut said = SaidReply::all_of(bytes);
+    let line = |reply: &SaidReply| {
+        let mut line = serde_json::to_value(reply).map_err(|error| error.to_string())?;
+        line["type"] = "begun".into();
+        Ok::<_, String>(format!("{line}\n"))
+    };
+    let written = said.iter().map(line).collect::<Result<String, _>>()?;
+    let mut again = SaidReply::all_of(written.as_bytes());
+    for replies in [&mut said, &mut again] {
+        replies.sort_by(|a, b| (a.session, &a.item).cmp(&(b.session, &b.item)));
+    }
+    if said == again { Ok(!said.is_empty()) } else { Err(format!("{said:?} is read again as {again:?}")) }
 }
 
 /// Lines of an export. What comes in is read, comes out again, and comes in and out once more the same.

@@ -21,7 +21,7 @@ pub struct HostileTarget {
 
 const MIB: u64 = 1 << 20;
 
-pub const TARGETS: [HostileTarget; 26] = [
+pub const TARGETS: [HostileTarget; 27] = [
     door("chat", "chat", |bytes| of_door(0, bytes)),
     door("ollama_chat", "ollama", |bytes| of_door(1, bytes)),
     door("ollama_generate", "ollama", |bytes| of_door(2, bytes)),
@@ -47,6 +47,7 @@ pub const TARGETS: [HostileTarget; 26] = [
     file("summaries", "summaries", answers::summaries),
     file("import_lines", "import", stored::import_lines),
     file("import", "import", stored::import),
+    file("journal_lines", "journal", stored::journal_lines),
     file("journal", "journal", stored::journal),
 ];
 
